@@ -13,7 +13,7 @@ FAST := not cluster and not spark and not slow
 unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that the tests start would compile megaflow anew
 
 .DEFAULT_GOAL := help
-.PHONY: venv test test-all other-pythons fast lint demo bench bench-peers clean help
+.PHONY: venv test test-all test-spark newest-python other-pythons fast lint demo bench bench-peers clean help
 
 venv: $(STAMP)  ## create .venv and install megaflow with its tools into it
 
@@ -27,25 +27,35 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
-test: lint  ## linters, types, floor plan, doctests, every kind of test: real processes and Spark, too (six minutes)
+test: lint  ## linters, types, floor plan, doctests, every kind of test: real processes and Spark, too (seven minutes)
 	@$(BIN)/pytest -q --doctest-modules megaflow
 	@$(PYTEST) -m 'not slow'
 
-test-all: test other-pythons  ## the same, the fast suite on each other Python that is installed, then all slow tests
-	@$(SLOW) -m slow
+test-all: test newest-python  ## the same, the fast suite on the newest Python that is installed, then all slow tests
+	@$(SLOW) -m 'slow and not faults'
+
+test-spark: $(STAMP)  ## all tests of Spark, also the whole table of what can be killed of a job on its executors (half an hour)
+	@$(BIN)/pytest -q -m spark
 
 fast: $(STAMP)  ## the suite without real processes, Spark and the slow tests
 	@$(PYTEST) -m '$(FAST)'
 
-other-pythons: $(STAMP)     # each in an environment of its own, .venv-3.13 and so on
-	@$(BIN)/python tests/other_pythons.py -q -n 2 --dist loadgroup -m '$(FAST)'
+# Each in an environment of its own, .venv-3.13 and so on. Simulations are the same on each.
+OTHERS = $(BIN)/python tests/other_pythons.py
+WORDS := -q -n 2 --dist loadgroup -m '$(FAST)' --ignore tests/simulation
+
+newest-python: $(STAMP)
+	@$(OTHERS) --newest $(WORDS)
+
+other-pythons: $(STAMP)  ## the fast suite on each other Python that is installed
+	@$(OTHERS) $(WORDS)
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move while it runs
+demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move; then orders folded on executors
 	@$(BIN)/python apps/demo.py
 
 bench: $(STAMP)  ## all workloads beside the plain Python loop and others (some 40 minutes); ONLY=S1,S4; ARGS=--quick

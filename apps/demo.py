@@ -2,9 +2,12 @@
 
 Spark reads Python's own standard library as a stream of lines; two worker processes count
 its words; half of the bins change their owner while it runs; at the end the counts are
-compared with `collections.Counter`. Without Java the files are read directly.
+compared with `collections.Counter`. Then the other way round: a program of Spark's has two worker processes on its
+executors, which fold a stream of orders while half of their bins move (`spark_orders.py`). Without Java the files are
+read directly, and that is all.
 """
 
+import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -40,6 +43,7 @@ LINES_PER_SECOND = 40_000  # without Spark: so that the move happens while lines
 MOVE_AFTER_SHARE = 0.3  # of the lines
 BINS_PER_STEP = 8
 RETRY_SECONDS = 0.1
+ORDERS = Path(__file__).with_name("spark_orders.py")
 
 
 @dataclass
@@ -222,7 +226,10 @@ def main() -> int:
         click.echo("counts DIFFER")
         return 1
     click.echo("counts equal")
-    return 0
+    if rate is not None:
+        return 0
+    click.echo("\nNow Spark is the engine: a stream of orders, folded on its executors while half of the bins move")
+    return subprocess.run([sys.executable, str(ORDERS)], check=False).returncode
 
 
 def show(text: Text, counts: Counts, summary: RunSummary, moved: MoveReport, began: float, ended: float) -> None:

@@ -12,15 +12,19 @@
 
 What programs call:
     stream, scope, program   the fluent face of operators; where streams begin; how workers are started
+    stream_end               where streams end: what a stream has that makes no other one
     operator_builder         operators of one's own, of any shape
     errors                   every error, sorted by whose fault it is
+    front_door               has the names below, and those of packages below, loaded when they are used
 What is below:
     timely                   the engine: timely dataflow, with workers that join and leave
+    connect                  sources and sinks: their protocols, and the built-in ones
+    event_time               windows, of streams with timestamps
     megaphone                state in bins that move between workers
     durable                  what is written of states, and where
 What is above:
     control                  commands on a running job: moves, joins, leaves, load, status
-    spark                    lines from Spark Structured Streaming
+    spark                    all that knows Spark; `spark.run` starts a job between its DataFrames
     job                      what `megaflow run` is: processes, lines, epochs, outputs
     cli                      the command line
     testing                  a simulated cluster, for tests of programs and of megaflow
@@ -36,30 +40,25 @@ from importlib import import_module
 from typing import Any
 
 from megaflow import timely as timely
+from megaflow.front_door import offer
 
 __version__ = "0.1.0.dev0"
 
 _NAMES = {
     "megaflow.job.kept_states": ("read_state",),
-    "megaflow.job.launcher.python_function": ("run",),
+    "megaflow.job.launcher.python_function": ("run", "start"),
+    "megaflow.job.launcher.started_job": ("JobHandle",),
     "megaflow.job.worker.flow": ("Flow",),
+    "megaflow.event_time.windows": ("Window", "session", "sliding", "tumbling"),
     "megaflow.megaphone.bins": ("stable_hash",),
     "megaflow.megaphone.routing": ("Bootstrap", "Map", "Move"),
     "megaflow.megaphone.timers": ("Timers",),
-    "megaflow.stream": ("Stream",),
+    "megaflow.stream": ("EventStream", "Stream"),
     "megaflow.timely.communication.codec.encode": ("register",),
 }  # module -> what it offers
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted([*_HOMES, "__version__", "timely"])
+_load, __dir__, __all__ = offer(globals(), _NAMES, "__version__", "connect", "spark", "timely")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+    return import_module(f"megaflow.{name}") if name in ("connect", "spark") else _load(name)

@@ -1,14 +1,23 @@
 """The types of the front door, whose names are loaded lazily."""
 
+from megaflow import connect as connect
+from megaflow import spark as spark
 from megaflow import timely as timely
+from megaflow.event_time.windows import Window as Window
+from megaflow.event_time.windows import session as session
+from megaflow.event_time.windows import sliding as sliding
+from megaflow.event_time.windows import tumbling as tumbling
 from megaflow.job.kept_states import read_state as read_state
 from megaflow.job.launcher.python_function import run as run
+from megaflow.job.launcher.python_function import start as start
+from megaflow.job.launcher.started_job import JobHandle as JobHandle
 from megaflow.job.worker.flow import Flow as Flow
 from megaflow.megaphone.bins import stable_hash as stable_hash
 from megaflow.megaphone.routing import Bootstrap as Bootstrap
 from megaflow.megaphone.routing import Map as Map
 from megaflow.megaphone.routing import Move as Move
 from megaflow.megaphone.timers import Timers as Timers
+from megaflow.stream import EventStream as EventStream
 from megaflow.stream import Stream as Stream
 from megaflow.timely.communication.codec.encode import register as register
 

@@ -1,5 +1,6 @@
 """Every error megaflow raises, sorted by whose fault it is.
 
+    Interrupted               Ctrl-C, no error: a KeyboardInterrupt, with what came until then
     MegaflowError
     ├── ProgramError          the user's program is wrong: change it
     │   ├── BuildError        the dataflow graph cannot be built
@@ -32,6 +33,17 @@
 Each carries one message, so all survive `copy` and `pickle`. A message says what was
 asked, with which value, where, and what to do instead.
 """
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while `megaflow.run` was at work; `records` are the outputs until then."""
+
+    def __init__(self, records: list[object]) -> None:
+        super().__init__(records)
+        self.records = records
+
+    def __str__(self) -> str:
+        return f"interrupted; {len(self.records)} records until then are the `records` of this exception"
 
 
 class MegaflowError(Exception):
@@ -135,6 +147,10 @@ class PeerLost(ClusterError):
 
 class PeerFailed(ClusterError):
     """Another worker raised; the message carries its report."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows of it: the report, alone."""
+        return str(self).splitlines()
 
 
 class ConnectTimeout(ClusterError):

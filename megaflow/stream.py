@@ -1,57 +1,47 @@
 """Stream: the fluent face of operators. One method per operator, one line per method.
 
-A stream is the output of an operator, on every worker. Records have a time; methods keep
-it unless they say otherwise. Functions given to methods run on the worker that holds the
-record; an exception in one stops the job with its own traceback.
+A stream is the output of an operator, on every worker. Records have a time; methods keep it unless they say otherwise.
+Functions given to methods run on the worker that holds the record; an exception stops the job with its traceback.
+
+An `EventStream` is a stream whose records have timestamps beside them. It has all methods of a stream; those that it
+defines anew keep the timestamps, all others are those of the plain records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, Unpack
 
-from megaflow.durable.restored import Terms
-from megaflow.errors import BuildError
+from megaflow.connect.sink import Sink
+from megaflow.connect.write_operator import write
+from megaflow.event_time.aggregations import Aggregations
+from megaflow.event_time.windowed import Emit, WindowedPort
+from megaflow.event_time.windows import Length, Window, Windows
+from megaflow.megaphone.aggregates import COUNT_BY_KEY, COUNT_BY_VALUE, SUM_BY_KEY, N, Placing, aggregated, fold_by_key
 from megaflow.megaphone.bins import stable_hash
+from megaflow.megaphone.event_clock import IN_SECONDS, NAME, StreamUnit, event_time
 from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter
-from megaflow.megaphone.stateful import Fold
-from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build
+from megaflow.megaphone.stateful import A, Fold, K, R, V
+from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build, terms_of, title_of
 from megaflow.megaphone.stateful_durable import state_machine
-from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, timed_folds
-from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
-from megaflow.timely.dataflow.capture.event_link import EventPusher
-from megaflow.timely.dataflow.error_notes import user_line
-from megaflow.timely.dataflow.given import function, instance, shown
-from megaflow.timely.dataflow.graph import Port, ScopeRef
-from megaflow.timely.dataflow.operators import aggregation, branching, buffering, delays, generic, linear, movement
+from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, W, timed_folds
+from megaflow.stream_end import StreamEnd
+from megaflow.timely.dataflow.given import function, instance
+from megaflow.timely.dataflow.graph import Port, Scoped, ScopeRef
+from megaflow.timely.dataflow.operators import aggregation, branching, buffering, generic, linear, movement, stamped
+from megaflow.timely.dataflow.operators.branching import E, T, U
+from megaflow.timely.dataflow.operators.delays import delay, delay_batch, reclock
 from megaflow.timely.dataflow.pact import PactOrClass
-from megaflow.timely.dataflow.probe import ProbeHandle, probe_with
 from megaflow.timely.order import Time
-
-T = TypeVar("T")
-U = TypeVar("U")
-R = TypeVar("R")
-K = TypeVar("K")
-V = TypeVar("V")
-W = TypeVar("W")
-E = TypeVar("E")
-A = TypeVar("A")
 
 _AnyTime: TypeAlias = Any  # a Time; the program knows of which kind: int, or Product in nested scopes
 
 
-class _Scoped(Protocol):
-    """A scope, seen from below."""
-
-    ref: ScopeRef
-
-
-class Stream(Generic[T]):
+class Stream(StreamEnd[T]):
     """Records of type T, with times, spread over the workers."""
 
-    def __init__(self, port: Port[T]) -> None:
-        self.port = port
+    unit = IN_SECONDS  # that timers take and give the times of events in
 
     # Records one by one -----------------------------------------------------------------
 
@@ -87,7 +77,7 @@ class Stream(Generic[T]):
         """Show each time and batch to `f` and pass the batch on."""
         return Stream(linear.inspect_batch(self.port, function("inspect_batch", f)))
 
-    # Where records go -------------------------------------------------------------------
+    # Where and when records go -----------------------------------------------------------
 
     def exchange(self, key: Callable[[T], int]) -> Stream[T]:
         """Send each record to worker `sorted(peer_ids)[key(record) % peers]`; the key must be an int.
@@ -124,13 +114,9 @@ class Stream(Generic[T]):
         return Stream(oks), Stream(errs)
 
     def buffer(
-        self,
-        records: int | None = None,
-        when_full: buffering.WhenFull = "wait",
-        *,
-        merge: Callable[[T, T], T] | None = None,
-        handle: buffering.BufferHandle | None = None,
-    ) -> Stream[T]:
+        self, records: int | None = None, when_full: buffering.WhenFull = "wait", *,
+        merge: Callable[[T, T], T] | None = None, handle: buffering.BufferHandle | None = None,
+    ) -> Stream[T]:  # fmt: skip
         """Let records wait here, on their worker, while what comes after has no room for them; at most `records`.
 
         Without a buffer queues have bounds of their own, 16 batches, and a full one stops the sources before it. What
@@ -147,19 +133,28 @@ class Stream(Generic[T]):
         """
         return Stream(buffering.buffer(self.port, records, when_full, merge, handle))
 
-    def connect_loop(self, handle: movement.LoopHandle[T]) -> None:
-        """Feed this stream back into the loop that `scope.feedback` opened."""
-        instance("connect_loop", handle, movement.LoopHandle, "the handle that `feedback` returned").connect(self.port)
+    def event_time(
+        self, timestamp: Callable[[T], Any], out_of_order: Length = 0.0, *, unit: str | None = None,
+        name: str = NAME,
+    ) -> EventStream[T]:  # fmt: skip
+        """Say when what a record tells of has happened: `timestamp(record)`, taken once, stays beside the record.
 
-    # When records are -------------------------------------------------------------------
+        It is a number of seconds since 1970, or of milliseconds or microseconds with `unit="ms"` or `"us"`; or a
+        datetime with a time zone. Windows and timers take and give the same. How far event time is follows from the
+        greatest timestamp of each file or partition, less `out_of_order`, seconds or a timedelta: how much later than
+        a later one a record may come and is not late. All that stands between the source and here must be stateless
+        and stay on its worker (map, flat_map, filter, branch, concat, …); else BuildError. Raises ProgramError for what
+        is no timestamp: None, NaN, a datetime without a zone, a year after 9999, numbers and datetimes mixed.
+        """
+        return EventStream(*event_time(self.port, timestamp, out_of_order, unit, name))
 
     def delay(self, f: Callable[[T, _AnyTime], Time]) -> Stream[T]:
         """Give each record the time `f(record, time)`, at or after its own; it is passed on at once, not held back."""
-        return Stream(delays.delay(self.port, function("delay", f)))
+        return Stream(delay(self.port, function("delay", f)))
 
     def delay_batch(self, f: Callable[[_AnyTime], Time]) -> Stream[T]:
         """Give the records of each time the time `f(time)`, at or after their own; `f` is called once a batch."""
-        return Stream(delays.delay_batch(self.port, function("delay_batch", f)))
+        return Stream(delay_batch(self.port, function("delay_batch", f)))
 
     def reclock(self, clock: Stream[Any]) -> Stream[T]:
         """Hold records back until `clock` ticks on this worker, at the first of its times at or after their own.
@@ -167,7 +162,7 @@ class Stream(Generic[T]):
         They are sent at the time of the tick, once neither stream can have more up to it, in the order of their
         times. Records that no tick follows are never sent. `broadcast()` a clock that ticks on one worker only.
         """
-        return Stream(delays.reclock(self.port, _port("reclock", clock)))
+        return Stream(reclock(self.port, _port("reclock", clock)))
 
     # State of a time, or of a key -------------------------------------------------------
 
@@ -183,11 +178,9 @@ class Stream(Generic[T]):
         return Stream(aggregation.accumulate(self.port, init, function("accumulate", f)))
 
     def aggregate(
-        self: Stream[tuple[K, V]],
-        fold: Callable[[K, V, A | None], A],
-        emit: Callable[[K, A], R],
+        self: Stream[tuple[K, V]], fold: Callable[[K, V, A | None], A], emit: Callable[[K, A], R],
         hash: Callable[[K], int] = stable_hash,
-    ) -> Stream[R]:
+    ) -> Stream[R]:  # fmt: skip
         """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first.
 
         Keys are exchanged among the founding workers. When a time is closed `emit(key, state)` is sent for each key.
@@ -208,9 +201,7 @@ class Stream(Generic[T]):
         function("state_machine", fold, "fold")
         return Stream(aggregation.state_machine(self.port, fold, function("state_machine", hash, "hash")))
 
-    # In and out of scopes ---------------------------------------------------------------
-
-    def enter(self, scope: _Scoped) -> Stream[T]:
+    def enter(self, scope: Scoped) -> Stream[T]:
         """Bring the stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t."""
         ref: Any = getattr(scope, "ref", scope)
         return Stream(movement.enter(self.port, instance("enter", ref, ScopeRef, "a scope")))
@@ -219,29 +210,13 @@ class Stream(Generic[T]):
         """Bring the stream out to the scope around its own: time Product(t, i) becomes t, in a region it stays."""
         return Stream(movement.leave(self.port))
 
-    # Watching ---------------------------------------------------------------------------
+    def write(self, sink: Sink[T], name: str) -> Stream[T]:
+        """Write the records to a sink of a job, on each worker; the stream itself is returned.
 
-    def probe(self) -> ProbeHandle:
-        """A handle that tells which times may still arrive here."""
-        handle = ProbeHandle()
-        probe_with(self.port, handle)
-        return handle
-
-    def probe_with(self, handle: ProbeHandle) -> Stream[T]:
-        """Attach a handle that tells which times may still arrive here; the stream itself is returned."""
-        probe_with(self.port, instance("probe_with", handle, ProbeHandle, "a ProbeHandle()"))
-        return self
-
-    def capture(self) -> Captured[T]:
-        """Keep this worker's records; `extract()` gives [(time, records)]."""
-        return capture(self.port)
-
-    def capture_into(self, pusher: EventPusher) -> None:
-        """Hand this worker's records and progress to an EventLink, an EventWriter, or what else has `push(event)`.
-
-        `scope.replay` makes a stream of them again, with any number of workers. Each worker needs its own pusher.
+        By its `name` it is found after a crash: with `--state` each record is written exactly once, as
+        `megaflow.connect.sink` says. Raises BuildError if two have one name, and outside of a job.
         """
-        capture_into(self.port, pusher)
+        return Stream(write(self.port, sink, name))
 
     # Operators by hand ------------------------------------------------------------------
 
@@ -250,9 +225,8 @@ class Stream(Generic[T]):
     ) -> Stream[R]:
         """An operator of your own: `build(capability, info)` returns `logic(input, output)`, run on data.
 
-        A job that keeps its state (`--state`) does not know of what an operator of your own keeps from one time to the
-        next, and refuses it, unless `stateless=True` says that it keeps nothing: no state, and no record to be sent at
-        a later time than its own. That holds for all operators of your own.
+        A job that keeps its state (`--state`) refuses operators of your own, as it does not know what they keep from
+        one time to the next; unless `stateless=True` says that it is nothing: no state, and no record to be sent later.
         """
         inputs = [(self.port, pact)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False, stateless=stateless))
@@ -264,42 +238,25 @@ class Stream(Generic[T]):
         return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build, stateless=stateless))
 
     def binary(
-        self,
-        other: Stream[U],
-        pact1: PactOrClass,
-        pact2: PactOrClass,
-        name: str,
-        build: generic.BinaryBuild[T, U, R],
-        *,
-        stateless: bool = False,
-    ) -> Stream[R]:
+        self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R],
+        *, stateless: bool = False,
+    ) -> Stream[R]:  # fmt: skip
         """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
         inputs = [(self.port, pact1), (_port("binary", other), pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False, stateless=stateless))
 
     def binary_frontier(
-        self,
-        other: Stream[U],
-        pact1: PactOrClass,
-        pact2: PactOrClass,
-        name: str,
-        build: generic.BinaryBuild[T, U, R],
-        *,
-        stateless: bool = False,
-    ) -> Stream[R]:
+        self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R],
+        *, stateless: bool = False,
+    ) -> Stream[R]:  # fmt: skip
         """Like `binary`, run also when a frontier moves."""
         inputs = [(self.port, pact1), (_port("binary_frontier", other), pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, stateless=stateless))
 
     def unary_notify(
-        self,
-        pact: PactOrClass,
-        name: str,
-        logic: generic.NotifyLogic[T, R],
-        init: Iterable[Time] = (),
-        *,
-        stateless: bool = False,
-    ) -> Stream[R]:
+        self, pact: PactOrClass, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = (),
+        *, stateless: bool = False,
+    ) -> Stream[R]:  # fmt: skip
         """An operator that is told when times are over: `logic(input, output, notificator)`.
 
         `notificator.notify_at(time.retain())` asks; `notificator.for_each([input.frontier], f)` in each run calls
@@ -308,38 +265,20 @@ class Stream(Generic[T]):
         return self.unary_frontier(pact, name, generic.notified(logic, init), stateless=stateless)
 
     def binary_notify(
-        self,
-        other: Stream[U],
-        pact1: PactOrClass,
-        pact2: PactOrClass,
-        name: str,
-        logic: generic.BinaryNotifyLogic[T, U, R],
-        init: Iterable[Time] = (),
-        *,
-        stateless: bool = False,
-    ) -> Stream[R]:
+        self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str,
+        logic: generic.BinaryNotifyLogic[T, U, R], init: Iterable[Time] = (), *, stateless: bool = False,
+    ) -> Stream[R]:  # fmt: skip
         """Like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
         build = generic.notified(logic, init)
         return self.binary_frontier(other, pact1, pact2, name, build, stateless=stateless)
 
-    def sink(self, pact: PactOrClass, name: str, build: generic.SinkBuild[T], *, stateless: bool = False) -> None:
-        """An end of your own: `build(info)` returns `logic(input)`, run on data and when the frontier moves."""
-        generic.sink(self.port, pact, name, build, stateless)
-
     # State that moves -------------------------------------------------------------------
 
     def stateful_state_machine(
-        self: Stream[tuple[K, V]],
-        fold: Fold[K, V, A, R],
-        hash: Callable[[K], int] = stable_hash,
-        control: Stream[Any] | None = None,
-        *,
-        bins: int = 256,
-        name: str | None = None,
-        version: int = 1,
-        upgrade: Callable[[K, Any, int], A | None] | None = None,
-        rehash: Callable[[K], int] | bool = False,
-    ) -> Stream[R]:
+        self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = stable_hash,
+        control: Stream[Any] | None = None, *, bins: int = 256, name: str | None = None, version: int = 1,
+        upgrade: Callable[[K, Any, int], A | None] | None = None, rehash: Callable[[K], int] | bool = False,
+    ) -> Stream[R]:  # fmt: skip
         """Keep a state per key, in bins that can move between workers while the stream runs.
 
         `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets
@@ -368,22 +307,14 @@ class Stream(Generic[T]):
         `rehash` (True: it was `stable_hash`); keys are placed anew then. Both may stay in the program afterwards. With
         another number of `bins` nothing more need be said. Payloads of timers stay as they are.
         """
-        title = _title("stateful_state_machine", fold, name)
-        terms = _terms(title, version, upgrade, rehash)
-        return self._owned(partial(state_machine, fold=fold), hash, control, bins, title, terms=terms)
+        name = title_of("stateful_state_machine", fold, name)
+        return self._owned(partial(state_machine, fold=fold), hash, control, bins, name, (), (version, upgrade, rehash))
 
     def stateful_unary(
-        self: Stream[tuple[K, V]],
-        fold: UnaryFold[K, A, R],
-        hash: Callable[[K], int] = stable_hash,
-        control: Stream[Any] | None = None,
-        *,
-        bins: int = 256,
-        name: str | None = None,
-        version: int = 1,
-        upgrade: Callable[[K, Any, int], A | None] | None = None,
-        rehash: Callable[[K], int] | bool = False,
-    ) -> Stream[R]:
+        self: Stream[tuple[K, V]], fold: UnaryFold[K, A, R], hash: Callable[[K], int] = stable_hash,
+        control: Stream[Any] | None = None, *, bins: int = 256, name: str | None = None, version: int = 1,
+        upgrade: Callable[[K, Any, int], A | None] | None = None, rehash: Callable[[K], int] | bool = False,
+    ) -> Stream[R]:  # fmt: skip
         """Keep a state per key, as `stateful_state_machine`; fold a key's records of one time together, with timers.
 
         `fold(key, time, records, state, timers) -> (state, outputs)` is called once for each key and time, when the
@@ -396,42 +327,63 @@ class Stream(Generic[T]):
 
         A time says what comes before what, and is no clock. In `megaflow run` it is the number of an epoch: what was
         read while that was open. Epochs last some 10 ms to 250 ms or more, by the load. `timers.at(time + 1, …)` asks
-        for a call when the next epoch is over, not after a number of seconds.
+        for a call when the next epoch is over, `timers.after(seconds, payload)` when the job has run for so long, and
+        `timers.at_event(timestamp, payload)` when `timers.watermark` has reached a timestamp. The last two have a call
+        of their own, after that for the key's values of a time; there are none in nested scopes. See `Timers`.
         """
-        title = _title("stateful_unary", fold, name)
-        terms = _terms(title, version, upgrade, rehash)
-        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title, terms=terms)
+        name, terms = title_of("stateful_unary", fold, name), (version, upgrade, rehash)
+        return self._owned(partial(timed_folds, fold=fold, unit=self.unit), hash, control, bins, name, (), terms)
 
     def stateful_binary(
-        self: Stream[tuple[K, V]],
-        right: Stream[tuple[K, W]],
-        fold: BinaryFold[K, W, A, R],
+        self: Stream[tuple[K, V]], right: Stream[tuple[K, W]], fold: BinaryFold[K, W, A, R],
         hash: Callable[[K], int] = stable_hash,
-        control: Stream[Any] | None = None,
-        *,
-        bins: int = 256,
-        name: str | None = None,
-        version: int = 1,
-        upgrade: Callable[[K, Any, int], A | None] | None = None,
-        rehash: Callable[[K], int] | bool = False,
-    ) -> Stream[R]:
+        control: Stream[Any] | None = None, *, bins: int = 256, name: str | None = None, version: int = 1,
+        upgrade: Callable[[K, Any, int], A | None] | None = None, rehash: Callable[[K], int] | bool = False,
+    ) -> Stream[R]:  # fmt: skip
         """Keep a state per key of two streams: `fold(key, time, left, right, state, timers) -> (state, outputs)`.
 
         As `stateful_unary`, once for each key and time at which either stream has records of the key, or a timer is
         due: payloads are the first in `left`. Both halves of a bin move together.
         """
-        title = _title("stateful_binary", fold, name)
-        terms = _terms(title, version, upgrade, rehash)
-        return self._owned(partial(timed_folds, fold=fold), hash, control, bins, title, [right], terms=terms)
+        name, terms = title_of("stateful_binary", fold, name), (version, upgrade, rehash)
+        return self._owned(partial(timed_folds, fold=fold, unit=self.unit), hash, control, bins, name, [right], terms)
+
+    # Aggregates: one output for each key and time at which it has records ---------------
+
+    def count_by_value(self, **placing: Unpack[Placing[T]]) -> Stream[tuple[T, int]]:
+        """(record, how often it has come), for each record of a time when the time is closed.
+
+        What a worker has of a time is combined before it goes to the owner of its bin, which costs less than a fold
+        record by record. Counts are states as those of `stateful_state_machine`, where it is said what `hash`,
+        `control`, `bins`, `name` and `rehash` are, and what cannot be a key. The order of outputs is that of the
+        workers' ids, and of each worker's that in which its keys came.
+        """
+        return Stream(aggregated(self.port, COUNT_BY_VALUE, placing))
+
+    def count_by_key(self: Stream[tuple[K, V]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, int]]:
+        """(key, how many records it has had), as `count_by_value`."""
+        return Stream(aggregated(self.port, COUNT_BY_KEY, placing))
+
+    def sum_by_key(self: Stream[tuple[K, N]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, N]]:
+        """(key, the sum of its values), as `count_by_value`; a value that is no number is refused."""
+        return Stream(aggregated(self.port, SUM_BY_KEY, placing))
+
+    def aggregate_by_key(
+        self: Stream[tuple[K, V]], init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A],
+        **placing: Unpack[Placing[K]],
+    ) -> Stream[tuple[K, A]]:  # fmt: skip
+        """(key, what its values have come to), as `count_by_value`.
+
+        Each worker folds its values of a key and time by `add(accumulated, value)`, beginning with a copy of `init`,
+        which `add` may change and return. `merge(a, b)` makes one of two that were accumulated apart, and may change
+        neither. The result should not depend on how values are grouped. Neither function may return None.
+        """
+        return Stream(aggregated(self.port, fold_by_key(init, add, merge), placing))
 
     def distribute(
-        self,
-        hash: Callable[[T], int] = stable_hash,
-        control: Stream[Any] | None = None,
-        *,
-        bins: int = 256,
+        self, hash: Callable[[T], int] = stable_hash, control: Stream[Any] | None = None, *, bins: int = 256,
         name: str | None = None,
-    ) -> Stream[T]:
+    ) -> Stream[T]:  # fmt: skip
         """Send each record, as it is, to the owner of the bin of `hash(record)` at its time.
 
         Placement alone, for operators that keep nothing: unlike that of `exchange` it changes at a time, for all
@@ -441,40 +393,97 @@ class Stream(Generic[T]):
         return self._owned(PassOn, hash, control, bins, str(name or "distribute"), splitter=ByRecord)
 
     def _owned(
-        self,
-        policy: Callable[[Core], Policy],
-        hash: Callable[[Any], int],
-        control: Stream[Any] | None,
-        bins: int,
-        name: str,
-        others: Sequence[Stream[Any]] = (),
+        self, policy: Callable[[Core], Policy], hash: Callable[[Any], int], control: Stream[Any] | None, bins: int,
+        name: str, others: Sequence[Stream[Any]] = (), terms: tuple[Any, ...] | None = None,
         splitter: type[Splitter] = ByKey,
-        terms: Terms | None = None,
-    ) -> Stream[Any]:
+    ) -> Stream[Any]:  # fmt: skip
         """Send this stream's records, and those of others, to the owners of their bins, and apply a policy there."""
         ports = [self.port, *(_port(name, other) for other in others)]
         commands = _port(f"control= of {name}", control) if control is not None else None
-        return Stream(build(ports, function(name, hash, "hash"), commands, bins, name, policy, splitter, terms))
+        kept = None if terms is None else terms_of(name, *terms)
+        return Stream(build(ports, function(name, hash, "hash"), commands, bins, name, policy, splitter, kept))
+
+
+class EventStream(Stream[T]):
+    """Records of type T, each with a timestamp beside it, which functions do not see."""
+
+    def __init__(self, pairs: Port[stamped.Stamped[T]], unit: StreamUnit, behind: int = 0) -> None:
+        self.pairs = pairs  # timestamp in microseconds since 1970, and record
+        self.unit = unit  # that the program counts timestamps in
+        self.behind = behind  # microseconds that records may be behind the watermark, and are not late
+        self._plain: Port[T] | None = None  # made when first needed
+
+    @property
+    def port(self) -> Port[T]:
+        self._plain = stamped.plain(self.pairs) if self._plain is None else self._plain
+        return self._plain
+
+    def plain(self) -> Stream[T]:
+        """The records without their timestamps."""
+        return Stream(self.port)
+
+    def stamped(self) -> Stream[tuple[Any, T]]:
+        """Pairs of timestamp, in the unit of this stream, and record."""
+        return Stream(linear.map_(self.pairs, lambda pair: (self.unit.value(pair[0]), pair[1])))
+
+    def map(self, f: Callable[[T], U]) -> EventStream[U]:
+        return EventStream(stamped.map_(self.pairs, function("map", f)), self.unit, self.behind)
+
+    def flat_map(self, f: Callable[[T], Iterable[U]]) -> EventStream[U]:
+        return EventStream(stamped.flat_map(self.pairs, function("flat_map", f)), self.unit, self.behind)
+
+    def filter(self, f: Callable[[T], bool]) -> EventStream[T]:
+        return EventStream(stamped.filter_(self.pairs, function("filter", f)), self.unit, self.behind)
+
+    def inspect(self, f: Callable[[T], object]) -> EventStream[T]:
+        return EventStream(stamped.inspect(self.pairs, function("inspect", f)), self.unit, self.behind)
+
+    def branch(self, f: Callable[[_AnyTime, T], bool]) -> tuple[EventStream[T], EventStream[T]]:
+        false, true = stamped.branch(self.pairs, function("branch", f))
+        return EventStream(false, self.unit, self.behind), EventStream(true, self.unit, self.behind)
+
+    def exchange(self, key: Callable[[T], int]) -> EventStream[T]:
+        return EventStream(stamped.exchange(self.pairs, key), self.unit, self.behind)
+
+    def concat(self, *others: Stream[T]) -> EventStream[T]:
+        """This stream's records and those of others with timestamps in the same unit, none of them moved."""
+        what = "streams with timestamps, as stream.event_time(…) makes them, or take .plain() of this one"
+        all: Any = [self, *(instance("concat", each, EventStream, what) for each in others)]
+        self.unit.agree([each.unit for each in all])
+        behind = max(each.behind for each in all)
+        return EventStream(movement.concatenate(self.pairs.scope, [each.pairs for each in all]), self.unit, behind)
+
+    def window(  # type: ignore[override]
+        self: EventStream[tuple[K, V]], windows: Windows, *, allowed_lateness: Length = 0, emit: Emit | None = None,
+        **placing: Unpack[Placing[K]],
+    ) -> WindowedStream[K, V]:  # fmt: skip
+        """Put (key, value) records into windows of their key: `tumbling(…)`, `sliding(…)` or `session(…)`.
+
+        `clicks.window(session(1800)).count()` is a stream of (key, Window(start, end), result), whose timestamps are
+        the ends of windows, less a microsecond; `sum()` and others may be taken of the same windows. A result comes
+        once, when the watermark has reached the end and `allowed_lateness` (seconds, or a timedelta); so far as it is
+        known also after each record with `emit="every"`, and with `emit="epoch"` after each time that has changed it.
+        A record that is late for all its windows is left out, counted, and in `late()`.
+        """
+        port = WindowedPort(self.pairs, windows, self.unit, self.behind, allowed_lateness, emit, placing)
+        return WindowedStream(port, lambda made: EventStream(made, self.unit, port.behind))
+
+
+class WindowedStream(
+    Aggregations[
+        V, EventStream[tuple[K, Window, int]], EventStream[tuple[K, Window, V]], EventStream[tuple[K, Window, Any]],
+        EventStream[tuple[K, Window, list[V]]], EventStream[tuple[K, V]],
+    ],
+    Generic[K, V],
+):  # fmt: skip
+    """Records (K, V) by windows: see `EventStream.window`."""
+
+    def fold(
+        self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A] | None = None
+    ) -> EventStream[tuple[K, Window, A]]:
+        """(key, Window, what the values have come to): see `aggregate_by_key`; `tumbling` does without `merge`."""
+        return self._folded(init, add, merge)  # type: ignore[no-any-return]
 
 
 def _port(verb: str, stream: Stream[Any]) -> Port[Any]:
     return instance(verb, stream, Stream, "a stream, as scope.to_stream(…) makes one of an iterable").port
-
-
-def _title(verb: str, fold: Callable[..., Any], name: str | None) -> str:
-    """Return what the operator is called."""
-    function(verb, fold, "fold")
-    return str(name or getattr(fold, "__name__", verb))
-
-
-def _terms(
-    title: str, version: int, upgrade: Callable[..., Any] | None, rehash: Callable[[Any], int] | bool
-) -> Terms:
-    """Return on what terms an operator takes over the states that an earlier run has kept."""
-    if type(version) is not int or version < 1:
-        raise BuildError(f"{title} ({user_line()}): version must be an int from 1 on, not {shown(version)}")
-    if upgrade is not None:
-        function(title, upgrade, "upgrade")
-    if isinstance(rehash, bool):
-        return Terms(version, upgrade, stable_hash if rehash else None)
-    return Terms(version, upgrade, function(title, rehash, "rehash"))

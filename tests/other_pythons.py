@@ -1,6 +1,8 @@
 """Run pytest, with the words of the command line, on every version of Python that is installed beside the running one.
 
-    .venv/bin/python tests/other_pythons.py -q -m 'not slow'
+    .venv/bin/python tests/other_pythons.py [--newest] -q -m 'not slow'
+
+With --newest on the newest of these alone.
 
 Each version gets a virtual environment of its own, `.venv-3.13`, made once and again when pyproject.toml changes.
 PySpark, which is pure Python and takes minutes to build, is linked from the running environment. A version for which
@@ -15,12 +17,13 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OLDEST = 11  # of Python 3: requires-python
 NEWEST = 19
-COMPILED = "matplotlib,numpy,pandas,pyarrow"  # nobody waits for these to be built, where there is no wheel
+COMPILED = "matplotlib,numpy,pandas,psycopg-binary,pyarrow"  # nobody waits for these to be built without a wheel
 LINKED = ("pyspark", "py4j")
 
 
@@ -43,9 +46,10 @@ def requirements(project: Path) -> list[str]:
     table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
     extras = table["optional-dependencies"]
     return [
-        each for each in (*table["dependencies"], *extras["arrow"], *extras["dev"])
+        each
+        for each in chain(table["dependencies"], *(extras[name] for name in ("arrow", "postgres", "zstd", "dev")))
         if not each.startswith((*LINKED, table["name"]))
-    ]  # fmt: skip
+    ]
 
 
 def link(environment: Path) -> None:
@@ -79,15 +83,19 @@ def provide(python: str, environment: Path) -> str:
 
 
 def main(*words: str) -> int:
-    failed = []
-    for version in (f"3.{minor}" for minor in range(OLDEST, NEWEST + 1) if minor != sys.version_info.minor):
+    only_newest = words[:1] == ("--newest",)
+    failed, tested = [], []
+    for version in (f"3.{minor}" for minor in range(NEWEST, OLDEST - 1, -1) if minor != sys.version_info.minor):
+        if only_newest and tested:
+            break
         environment = ROOT / f".venv-{version}"
         problem = ""
         for python in (python for python in candidates(version) if runs(python, version)):
             problem = provide(python, environment)
             if not problem:
                 print(f"on Python {version}:", flush=True)
-                command = [environment / "bin" / "python", "-m", "pytest", *words]
+                tested.append(version)
+                command = [environment / "bin" / "python", "-m", "pytest", *words[only_newest:]]
                 if subprocess.run(command, cwd=ROOT, check=False).returncode:
                     failed.append(version)
                 break

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import megaflow
-from megaflow import timely
+from megaflow import connect, spark, timely
 from megaflow.job.worker.flow import Flow
 from tests.test_floor_plan import ROOT, run_python
 
-DOORS = [megaflow, timely]
+DOORS = [megaflow, timely, spark, connect]
+ALONE = ["import megaflow", "import megaflow.timely", "import megaflow; megaflow.spark; megaflow.connect"]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -26,9 +27,10 @@ def loaded_after(code: str) -> set[str]:
     return {name for name in json.loads(found.stdout) if name.split(".")[0] == "megaflow"}
 
 
-@pytest.mark.parametrize("code", ["import megaflow", "import megaflow.timely"])
+@pytest.mark.parametrize("code", ALONE)
 def test_a_front_door_alone_loads_nothing_but_itself(code: str) -> None:
-    assert loaded_after(code) == {"megaflow", "megaflow.timely"}
+    loaded = loaded_after(code) - {"megaflow.connect", "megaflow.spark"}
+    assert loaded == {"megaflow", "megaflow.front_door", "megaflow.timely"}
 
 
 @pytest.mark.parametrize("code", ["from megaflow.timely import *", "from megaflow import Move, Stream, Timers"])
@@ -36,7 +38,8 @@ def test_the_engine_and_the_operators_load_no_launcher_no_control_and_no_spark(c
     loaded = loaded_after(code)
     rooms = {name.split(".")[1] for name in loaded if "." in name}
     more = {"operator_builder", "program", "scope"} if "*" in code else set()
-    assert rooms == {"durable", "errors", "megaphone", "stream", "timely"} | more
+    rest = {"connect", "durable", "errors", "event_time", "front_door", "megaphone", "stream", "stream_end", "timely"}
+    assert rooms == rest | more
     durable = {name.split(".")[2] for name in loaded if name.startswith("megaflow.durable.")}
     assert durable == {"blocks", "restored"}, "of durable state its words, and nothing that knows files"
 

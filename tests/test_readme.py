@@ -1,14 +1,19 @@
 """What the README shows is run as it stands there."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from apps.bench.migration import EXPERIMENTS as MIGRATION
 from apps.bench.rescaling import EXPERIMENTS as RESCALING
+from megaflow import Window
+from megaflow.megaphone.routing import Watermark
+from megaflow.program import example
 from megaflow.testing import SimulatedCluster
 
 ROOT = Path(__file__).parent.parent
@@ -80,3 +85,42 @@ def test_totals_come_to_the_same_whatever_the_length_of_an_epoch(clicks_per_epoc
     totals = [record for _, record in outputs("stateful_unary", "def totals(", "totals", feed)]
     assert dict(totals) == {"ada": 100, "bob": 100}, "the last of each"
     assert len(totals) == 2 * -(-100 // (clicks_per_epoch * 21)), "one for the clicks of some 20 epochs"
+
+
+def test_words_are_counted_and_the_longest_found() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(code_with("aggregate_by_key"), "README.md", "exec"), names)
+
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        return names["dataflow"](SimpleNamespace(lines=lambda: records))
+
+    outputs = SimulatedCluster(1, 2).run(build, {0: [(0, "a bee a"), (1, "apple bee")], 1: [(0, "a")]})
+    assert [sorted(map(str, (record for at, record in outputs if at == time))) for time in (0, 1)] == [
+        ["('a', 1)", "('a', 3)", "('b', 3)", "('bee', 1)"],
+        ["('a', 5)", "('apple', 1)", "('b', 3)", "('bee', 2)"],
+    ]
+
+
+def test_event_time_is_taken_from_where_it_stands() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(code_with("flow.json_lines().event_time("), "README.md", "exec"), names)
+    orders = [{"at": f"2026-03-01T10:00:0{n}Z", "total": n} for n in (2, 0, 1)]
+
+    def build(scope: Any) -> Any:
+        return names["dataflow"](SimpleNamespace(json_lines=lambda: scope.to_stream(orders))).capture()
+
+    [(_, pairs)] = example(build)
+    assert [(at.second, order["total"]) for at, order in pairs] == [(1, 1), (2, 2)]
+
+
+def test_sessions_close_when_the_watermark_is_past_them() -> None:
+    names: dict[str, Any] = {}
+    exec(compile(code_with("sessions.collect()"), "README.md", "exec"), names)
+    clicks = [(0, 100, "a"), (0, 50, "b"), (2, 20, "late"), (2, 5_000, "c")]
+    lines = [(time, json.dumps({"at": at, "user": "anna", "page": page})) for time, at, page in clicks]
+    watermarks = [(1, Watermark(1_960_000_000)), (3, Watermark(9_000_000_000))]
+    outputs = SimulatedCluster(1, 1).run(names["dataflow"], {0: lines}, watermarks)
+    assert outputs == [
+        (1, ("anna", Window(50, 1900), ["b", "a"])),
+        (3, ("anna", Window(5000, 6800), ["c"])),
+    ]

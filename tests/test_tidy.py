@@ -13,10 +13,10 @@ MODULE_LINES_MAX = 350          # a sitting
 
 # module -> (lines allowed, why)
 LONG_MODULES = {
-    "megaflow/control/messages.py": (470, "a vocabulary: every record of the protocol, and no code"),
+    "megaflow/control/messages.py": (420, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/timely/rescale/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
-    "megaflow/control/coordinator/controller.py": (400, "all that happens meets here, each kind handled elsewhere"),
-    "megaflow/stream.py": (700, "some forty methods, each one line of code under its documentation"),
+    "megaflow/control/coordinator/controller.py": (390, "all that happens meets here, each kind handled elsewhere"),
+    "megaflow/stream.py": (490, "some forty methods, each one line of code under its documentation"),
 }
 
 SMALL_MODULE_LINES = 60
@@ -24,6 +24,7 @@ SMALL_MODULES_MAX = 12
 SMALL_MODULES = {
     # module -> why it stands alone
     "megaflow/__main__.py": "what python -m megaflow runs",
+    "megaflow/front_door.py": "what the packages share that programs import from",
     "megaflow/cli/app_operators.py": "a program's operators, without a job",
     "megaflow/job/kept_states.py": "one public function, above the hash and the files that it needs",
     "megaflow/job/launcher/machine.py": "the seam between the launcher's loop and a simulation of it",
@@ -87,6 +88,8 @@ PURE = (
     "megaflow/megaphone/by_time.py",
     "megaflow/megaphone/splitting.py",
     "megaflow/megaphone/timers.py",
+    "megaflow/megaphone/event_unit.py",
+    "megaflow/megaphone/event_timers.py",
     "megaflow/megaphone/journal.py",
     "megaflow/megaphone/unwritten.py",
     "megaflow/durable/restored.py",
@@ -100,6 +103,7 @@ PURE = (
 # The thin shell: only these modules and packages may touch SHELL_LIBRARIES, all others are handed `now` and `rng`.
 SHELL = (
     "megaflow/cli/",
+    "megaflow/connect/database.py",
     "megaflow/control/worker/agent.py",
     "megaflow/control/worker/port_roles.py",
     "megaflow/durable/local_folder.py",

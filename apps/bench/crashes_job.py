@@ -126,6 +126,10 @@ class UsersJob:
             return [each.pid for each in self.joined if each.poll() is None]
         return [pid for pid in children_of(self.launcher.pid) if self.kinds.get(pid, "worker") == kind]
 
+    def has_own(self) -> bool:
+        """Whether the launcher has processes that it has started."""
+        return bool(self.living("worker") or self.living("added"))
+
     def newest_commit(self) -> int:
         """Return the number of the newest commit file."""
         with contextlib.suppress(FileNotFoundError):

@@ -177,7 +177,10 @@ class Storm:
             if not victims:
                 return
         else:
-            victims = self._rng.sample(living := job.living(what), min(1, len(living)))
+            living = job.living(what)
+            if what == "by hand" and self._pace.strike_seconds is not None and not job.has_own():
+                living = []  # the job would end, as the launcher has nobody to go on with
+            victims = self._rng.sample(living, min(1, len(living)))
             if not victims:
                 if self._pace.strike_seconds is not None:
                     self._next_strike = now  # somebody else

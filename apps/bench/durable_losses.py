@@ -1,9 +1,10 @@
-"""What a loss costs, by how many keys each of two processes has: with one of them killed, and with both.
+"""What a loss costs, by how many keys each of two processes has: with one of them killed, or both.
 
     python apps/bench/durable_losses.py all [--json] [--plots DIR]
 
 As S16 (`durable_restart`), for several numbers of keys. With one process killed the other one stays, and reads only
-what it has changed since the checkpoint; the keys of the lost one are read by a new process. With both, all are read.
+what it has changed since the checkpoint; the keys of the lost one are read by a new process, or by itself with
+`--shrink`. With both, all are read.
 """
 
 import tempfile
@@ -17,7 +18,8 @@ from apps.bench.experiment import COLOURS, Experiment, Record, commands, main, p
 from megaflow.cli.text import table_text
 
 PROCESSES = 2
-ROWS = ((KILLED, 1), (BOTH, 2))
+SHRUNK = "killed, one of two processes, not replaced"
+ROWS: tuple[tuple[str, int, tuple[str, ...]], ...] = ((KILLED, 1, ()), (SHRUNK, 1, ("--shrink",)), (BOTH, 2, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ def measure(sizes: Sizes) -> Record:
     for keys in map(int, sizes.keys.split(",")):
         with tempfile.TemporaryDirectory(prefix="megaflow-losses-") as folder:
             kept = Kept(Path(folder), "ints", keys, PROCESSES)
-            for row, killed in ROWS:
-                found = [kill_some(kept, row, killed, sizes.rate)[row] for _ in range(sizes.repeat)]
+            for row, killed, words in ROWS:
+                found = [kill_some(kept, row, killed, sizes.rate, *words)[row] for _ in range(sizes.repeat)]
                 values = {name: [value for each in found for value in each[name]] for name in (AGAIN, STILL)}
                 points.append({"keys": keys // PROCESSES, "row": row, **values})
     return {"points": points, "rate": sizes.rate}
@@ -54,7 +56,7 @@ def text(record: Record) -> str:
 def draw(record: Record, figure: Any) -> None:
     """Draw over the keys of a process how long its output stands still."""
     axes = figure.subplots()
-    for (row, _), colour in zip(ROWS, COLOURS):
+    for (row, *_), colour in zip(ROWS, COLOURS):
         points = [point for point in record["points"] if point["row"] == row]
         keys = [point["keys"] for point in points]
         axes.plot(keys, [median(point[AGAIN]) for point in points], "o-", color=colour, label=row)
@@ -62,6 +64,7 @@ def draw(record: Record, figure: Any) -> None:
             axes.plot([point["keys"]] * len(point[AGAIN]), point[AGAIN], ".", color=colour, markersize=3)
     plain_axes(axes, "from the last output before a loss to the first after it", "keys of each process", "s")
     axes.set_ylim(0)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.legend(frameon=False, fontsize=8)
 
 

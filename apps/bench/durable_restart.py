@@ -17,17 +17,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from apps.bench.processes import children_of
 from apps.bench.report import Found, Goal
-from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, one, usual_environment
+from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, check_count, one, peer, usual_environment
 
 STILL, AGAIN, START = "s without new output", "s to the first output again", "s to the first new output"
 KEYS, KEYS_QUICK = 1_000_000, 20_000
 TAIL = 1000  # lines, known numbers
 RATE, RATE_QUICK = 5_000, 1_000  # lines a second, while a process is killed
 KINDS = ("ints", "dicts")
+BYTEWAX = "Bytewax, a tenth of the ints, one process, then one"
+BYTEWAX_SHARE = 10  # a million took it more than 15 minutes to keep
 PROCESSES = (2, 3)  # that go on from what two have kept
 KILLED, BOTH = "killed, one of two processes", "killed, both processes"
 LOOK_SECONDS = 0.002
@@ -110,10 +113,24 @@ def restart(kept: Kept, row: str, processes: int) -> Found:
     return one(row, {START: seconds})
 
 
-def kill_some(kept: Kept, row: str, killed: int, rate: int) -> Found:
-    """Kill one of two processes, or both; return how long the output stood still."""
+def restart_bytewax(setting: Setting, keys: int) -> Found:
+    """Have Bytewax keep as many numbers, each of which it reads once; then run it again, until the first new output."""
+    with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
+        lines, tail, store = (Path(folder) / name for name in ("all.txt", "tail.txt", "store"))
+        store.mkdir()
+        for path, numbers in (lines, keys), (tail, TAIL):
+            path.write_text("".join(f"{number}\n" for number in range(numbers)), encoding="ascii")
+        for path in lines, tail:
+            began = time.time()
+            record = peer(setting.peers, "bytewax_wordcount.py", "Bytewax", path, "numbers", "1", "1", f"state={store}")
+        check_count(BYTEWAX, record["records"], TAIL)
+    return one(BYTEWAX, {START: record["first"] - began})
+
+
+def kill_some(kept: Kept, row: str, killed: int, rate: int, *words: str) -> Found:
+    """Kill one of two processes, or both; return how long the output stood still. `words` are further flags."""
     kept.again([number % kept.keys for number in range(rate * TAIL_SECONDS)])
-    with kept.run(2, "--rate", str(rate)) as job:
+    with kept.run(2, "--rate", str(rate), *words) as job:
         kept.await_output(job, 0)
         time.sleep(BEFORE_SECONDS)
         for process in sorted(children_of(job.pid))[-killed:]:
@@ -159,7 +176,10 @@ def open_restarts(setting: Setting) -> Sequence[Step]:
         kept = Kept(setting.folder, kind, setting.size(KEYS, KEYS_QUICK), 2)
         for processes in PROCESSES:
             steps.append(step(restart, kept, restart_row(kind, processes), processes))
-    return steps
+    return [
+        *steps,
+        Step(BYTEWAX, partial(restart_bytewax, setting, setting.size(KEYS, KEYS_QUICK) // BYTEWAX_SHARE), times_max=1),
+    ]
 
 
 def open_killed(setting: Setting) -> Sequence[Step]:

@@ -13,6 +13,7 @@ are 10 ms long, so that is some 10 ms more; no goal speaks of it.
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -41,36 +42,41 @@ BINS = "256"
 Late = list[tuple[float, int]]  # (ms, records that were that late)
 
 
+def count(key: int, due: float, total: int | None) -> tuple[int, list[tuple[float, int]]]:
+    """Return a key's new count, with the moment when the record was due."""
+    total = (total or 0) + 1
+    return total, [(due, total)]
+
+
+@dataclass(eq=False)
+class Counted:
+    """What comes out of the fold at a worker."""
+
+    late: Late = field(default_factory=list)
+    came: int = 0  # records, those of the warm-up too
+    ready: float = float("inf")  # from when on it matters how late they are, seconds
+
+    def note(self, epoch: object, batch: list[tuple[float, int]]) -> None:
+        """Take in a batch that comes now."""
+        now, ready = time.monotonic(), self.ready
+        self.came += len(batch)
+        by_moment = Counter(map(itemgetter(0), batch))
+        self.late.extend(((now - due) * 1000, records) for due, records in by_moment.items() if due >= ready)
+
+
 def main(worker: Worker) -> dict[str, Any]:
     """Send this worker's share of the records when they are due; return how late those were that came out here."""
     rate, seconds = (float(word) for word in worker.args)
     ticks = keys_of_ticks(rate / worker.peers, round((seconds + WARM_UP_SECONDS) / TICK_SECONDS), worker.index)
     handle: InputHandle[tuple[int, float]] = InputHandle()
     probe = ProbeHandle()
-    late: Late = []
-    came = 0  # records, those of the warm-up too
-    ready = float("inf")  # from when on they count, seconds
-
-    def fold(key: int, due: float, total: int | None) -> tuple[int, list[tuple[float, int]]]:
-        total = (total or 0) + 1
-        return total, [(due, total)]
-
-    def note(epoch: object, batch: list[tuple[float, int]]) -> None:
-        nonlocal came
-        now = time.monotonic()
-        came += len(batch)
-        late.extend(
-            ((now - due) * 1000, records)
-            for due, records in Counter(map(itemgetter(0), batch)).items()
-            if due >= ready
-        )
-
+    counted = Counted()
     with worker.dataflow("latency") as scope:
-        scope.input_from(handle).stateful_state_machine(fold).inspect_batch(note).probe_with(probe)
+        scope.input_from(handle).stateful_state_machine(count).inspect_batch(counted.note).probe_with(probe)
     handle.advance_to(1)
     worker.step_while(lambda: probe.less_than(1))  # both processes are there
     start = time.monotonic() + HEAD_START_SECONDS
-    ready = start + WARM_UP_SECONDS
+    counted.ready = start + WARM_UP_SECONDS
     for tick, keys in enumerate(ticks):
         due = start + tick * TICK_SECONDS
         while (left := due - time.monotonic()) > 0:
@@ -80,7 +86,7 @@ def main(worker: Worker) -> dict[str, Any]:
         worker.step()
     handle.close()
     worker.step_while(lambda: not probe.done())
-    return {"late": late, "came": came, "sent": sum(map(len, ticks))}
+    return {"late": counted.late, "came": counted.came, "sent": sum(map(len, ticks))}
 
 
 def figures(late: Sequence[tuple[float, int]]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""S10: how fast lines come from Spark into a job that only counts them, beside a bare socket.
+"""S10: how fast lines, and rows, come from Spark into a job that only counts them, beside a bare socket.
 
 Bare is what a Spark job cannot do without: each task of a `foreachPartition` sends its lines as text to a socket of
 another process, which counts their ends and answers how many. Both are streaming queries over the same files, each to
@@ -9,8 +9,10 @@ for megaflow until the last epoch is closed.
 With `--state` a batch is answered when it is in a checkpoint, so each costs a fixed time more: nothing beside one batch
 of all lines, and the more the smaller they are. So there are twenty small ones, too, with it and without.
 
-Lines leave Spark as rows unless what Arrow needs is installed; `MEGAFLOW_SPARK_TRANSFER=rows` has them as rows all the
-same, so both ways can be measured in one run.
+Rows have four columns, a timestamp among them, and come from Parquet; bare, a row is sent as the text of its values.
+
+Both leave Spark without Arrow unless what that needs is installed; `MEGAFLOW_SPARK_TRANSFER=rows` does without it all
+the same, so both ways can be measured in one run.
 """
 
 import importlib.util
@@ -44,8 +46,12 @@ from megaflow.stream import Stream
 RATE = "k lines/s"
 BARE, MEGAFLOW, ARROW = "bare foreachPartition to a socket", "megaflow", "megaflow[arrow]"
 KEPT, SMALL, SMALL_KEPT = "megaflow --state", "megaflow, 20 small batches", "megaflow --state, 20 small batches"
+OF_ROWS = "{}, rows of four columns"
+COLUMNS = ("id", "concat('customer ', id % 1000) AS customer", "id * 0.5D AS amount", "timestamp_micros(id) AS at")
+SCHEMA = "id LONG, customer STRING, amount DOUBLE, at TIMESTAMP"
 FILES = 20
 LINES, LINES_QUICK = 3_000_000, 100_000
+ROWS_SHARE = 3  # of so many lines there is a row
 LINES_SMALL = 5_000 * FILES  # in a batch for each file
 FEW = 100 * FILES  # to get warm
 CHUNK_BYTES = 1 << 16
@@ -60,6 +66,17 @@ def dataflow(flow: Flow) -> Stream[Any]:
     return flow.lines()
 
 
+def rows_dataflow(flow: Flow) -> Stream[Any]:
+    """Only count rows."""
+    return flow.rows("orders")
+
+
+def write_rows(session: Any, folder: Path, rows: int) -> str:
+    """Write so many rows in some files; return the folder's name."""
+    session.range(0, rows, 1, FILES).selectExpr(*COLUMNS).write.parquet(str(folder))
+    return str(folder)
+
+
 def write_folder(folder: Path, lines: int) -> str:
     """Write so many lines in some files; return the folder's name."""
     folder.mkdir()
@@ -72,12 +89,13 @@ def write_folder(folder: Path, lines: int) -> str:
 # Bare
 
 
-def push(port: int, rows: Iterable[tuple[str]]) -> None:
-    """Send the lines of a partition; runs in Spark's task."""
+def push(port: int, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Send the lines, or rows, of a partition; runs in Spark's task."""
     chunk: list[str] = []
     size = count = 0
     with socket.create_connection(("127.0.0.1", port)) as sink:
-        for (line,) in rows:
+        for row in rows:
+            line = row[0] if len(row) == 1 else " ".join(map(str, row))
             chunk.append(line)
             size += len(line) + 1
             count += 1
@@ -137,15 +155,15 @@ class Starts(StreamingQueryListener):
         return self._began.get(timeout=WORD_SECONDS)
 
 
-def run_bare(session: Any, port: int, folder: str, checkpoint: Path) -> float:
-    """Run the query; return when its last batch was done, in seconds of the wall clock."""
+def run_bare(frame: Any, port: int, checkpoint: Path) -> float:
+    """Run the query of a frame; return when its last batch was done, in seconds of the wall clock."""
     done: list[float] = []
 
     def stage(frame: Any, batch: int) -> None:
         frame.foreachPartition(lambda rows: push(port, rows))
         done.append(time.time())
 
-    start_query(session.readStream.text(folder), str(checkpoint), None, stage).awaitTermination()
+    start_query(frame, str(checkpoint), None, stage).awaitTermination()
     return done[-1]
 
 
@@ -153,16 +171,20 @@ def run_bare(session: Any, port: int, folder: str, checkpoint: Path) -> float:
 
 
 def run_job(
-    folder: str, lines: int, transfer: str | None, options: str = "", store: Callable[[], str] | None = None
+    folder: str, lines: int, transfer: str | None, options: str = "", store: Callable[[], str] | None = None,
+    *, rows: bool = False,
 ) -> float:
     """Run the job, perhaps with a new store; return when its last epoch was closed, in seconds of the wall clock."""
     before = os.environ.pop(TRANSFER, None)
     if transfer is not None:
         os.environ[TRANSFER] = transfer
     try:
-        source = f"spark:text:{folder}?trigger=availableNow{options}"
-        spec = JobSpec(pickle_app(dataflow), state=None if store is None else store())
-        account = launch(spec, source, NothingWriter)
+        spec = JobSpec(pickle_app(rows_dataflow if rows else dataflow), state=None if store is None else store())
+        if rows:
+            inputs = {"orders": f"spark:parquet:{folder}?schema={SCHEMA}&trigger=availableNow{options}"}
+            account = launch(spec, None, NothingWriter, rows=inputs)
+        else:
+            account = launch(spec, f"spark:text:{folder}?trigger=availableNow{options}", NothingWriter)
     finally:
         os.environ.pop(TRANSFER, None)
         if before is not None:
@@ -194,13 +216,15 @@ def open_ingest(setting: Setting) -> Sequence[Step]:
     sink = setting.stack.enter_context(closing(Sink()))
     queries = iter(range(1_000_000))  # each has a checkpoint of its own
 
-    def bare(folder: str, _: int) -> float:
-        return run_bare(session, sink.port, folder, setting.folder / f"checkpoint-{next(queries)}")
+    def bare(folder: str, _: int, *, rows: bool = False) -> float:
+        reader = session.readStream
+        frame = reader.schema(SCHEMA).parquet(folder) if rows else reader.text(folder)
+        return run_bare(frame, sink.port, setting.folder / f"checkpoint-{next(queries)}")
 
     def store() -> str:
         return str(setting.folder / f"store-{next(queries)}")
 
-    ways: dict[str, Callable[[str, int], float]] = {BARE: bare, MEGAFLOW: partial(run_job, transfer="rows")}
+    ways: dict[str, Callable[..., float]] = {BARE: bare, MEGAFLOW: partial(run_job, transfer="rows")}
     ways[KEPT] = partial(run_job, transfer="rows", store=store)
     if importlib.util.find_spec("pyarrow") is not None and importlib.util.find_spec("pandas") is not None:
         ways[ARROW] = partial(run_job, transfer=None)
@@ -212,6 +236,13 @@ def open_ingest(setting: Setting) -> Sequence[Step]:
     for name, new_store in ((SMALL, None), (SMALL_KEPT, store)):
         run = partial(run_job, transfer="rows", options="&maxFilesPerTrigger=1", store=new_store)
         steps.append(Step(name, partial(timed, name, LINES_SMALL, run, small, starts)))
+    few_rows = write_rows(session, setting.folder / "few rows", FEW)
+    many_rows = write_rows(session, setting.folder / "many rows", lines // ROWS_SHARE)
+    for name in (BARE, MEGAFLOW, ARROW):
+        if name in ways:
+            row, run = OF_ROWS.format(name), partial(ways[name], rows=True)
+            timed(row, FEW, run, few_rows, starts)
+            steps.append(Step(row, partial(timed, row, lines // ROWS_SHARE, run, many_rows, starts)))
     return steps if ARROW in ways else [*steps, Step(ARROW, without_arrow)]
 
 
@@ -224,7 +255,10 @@ S10 = Workload(
     "S10",
     "lines from Spark into a job that only counts them, warm",
     open_ingest,
-    (Goal(MEGAFLOW, RATE, 0.7, at_least=True, of=(BARE,)),),
+    (
+        Goal(MEGAFLOW, RATE, 0.7, at_least=True, of=(BARE,)),
+        Goal(OF_ROWS.format(MEGAFLOW), RATE, 0.7, at_least=True, of=(OF_ROWS.format(BARE),)),
+    ),
     base=BARE,
     notes=("from the moment that Spark's first batch begins until the last line is counted",),
 )

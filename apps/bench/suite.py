@@ -1,4 +1,4 @@
-"""All workloads, S1 to S10, S14 to S16 and S18, one after the other: `make bench`.
+"""All workloads, S1 to S20 but S17, one after the other: `make bench`.
 
     python apps/bench/suite.py [--only S1,S4] [--repeat N] [--quick] [--text FILE] [--folder DIR] [--json FILE]
 
@@ -23,6 +23,7 @@ from typing import Any
 import click
 
 from apps.bench.backpressure import S9
+from apps.bench.combined_counts import S11, S12
 from apps.bench.durable_rates import S14
 from apps.bench.durable_restart import S15, S16
 from apps.bench.experiment import plotter
@@ -31,13 +32,16 @@ from apps.bench.latency import S4
 from apps.bench.moving import S7, S8
 from apps.bench.processor_time import S18
 from apps.bench.random_keys import S3
+from apps.bench.reading_share import S13
 from apps.bench.report import Draw, Result, as_json, draw, summary, text
 from apps.bench.rounds import S5
+from apps.bench.spark_executors import S19
 from apps.bench.spark_ingest import S10
+from apps.bench.spark_results import S20
 from apps.bench.wordcount import S1, S2
 from apps.bench.workload import ROOT, Absent, Setting, Workload
 
-WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S14, S15, S16, S18)
+WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S18, S19, S20)
 REPEAT, REPEAT_QUICK = 5, 2
 
 

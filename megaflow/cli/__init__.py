@@ -6,5 +6,5 @@ state               the commands of `megaflow state` that look at a store
 state_reading       those that take something out of it; app_operators: what a program says of its operators
 drawing             the pictures of `megaflow graph`
 options             what the commands share; run_flags: which flags of `run` go with each other
-text, json_records  what they print
+text, json_records  what they print; event_time_text: of event time
 """

@@ -20,7 +20,7 @@ MAIN = "main"  # an engine program's function, where there is no flow
 
 
 def draw_app(text: str, args: Sequence[str], language: str, debug: bool = False) -> str:
-    """Return the picture of what FILE[:FUNCTION] builds.
+    """Return the picture of what FILE[:FUNCTION] or MODULE[:FUNCTION] builds.
 
     FUNCTION is a flow program's (the default is `dataflow`) or, if its one parameter is named `worker`, an engine
     program's (`main` where there is no `dataflow`). Raises UsageError if it builds nothing, and PeerFailed with the

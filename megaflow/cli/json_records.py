@@ -5,10 +5,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from megaflow.control.client.move_request import Plan
-from megaflow.control.reports import ChangeStatus, JobStatus, OperatorLoad, WorkerStatus
+from megaflow.control.reports import ChangeStatus, Explanation, JobStatus, OperatorLoad, UsefulTime, WorkerStatus
 from megaflow.timely.order import Product
 
-DURABLE = {"checkpoint", "restart"}  # of a status: left out if nothing is durable, or the job does not recover
+IF_SAID = {"checkpoint", "restart", "output", "watermark"}
+"""Of a status or explanation: left out of a job that has, or waits for, nothing of that."""
 NAMES = {
     "source": "from",
     "target": "to",
@@ -30,9 +31,16 @@ def plain(value: object) -> Any:
     match value:
         case JobStatus():
             found = {**_by_field(value), "operators": operator_records(value)}
-            return {key: each for key, each in found.items() if key not in DURABLE or each is not None}
-        case WorkerStatus(timers=None):
-            return {key: each for key, each in _by_field(value).items() if key != "timers"}
+            return {key: each for key, each in found.items() if key not in IF_SAID or each is not None}
+        case Explanation():
+            return {key: each for key, each in _by_field(value).items() if key not in IF_SAID or each is not None}
+        case WorkerStatus():
+            lists: tuple[tuple[str, Any], ...] = ("partitions", ()), ("sinks", ())
+            unsaid: tuple[tuple[str, Any], ...] = ("timers", None), ("inputs", {}), ("skipped", {}), *lists
+            empty = {key for key, each in unsaid if getattr(value, key) == each}
+            return {key: each for key, each in _by_field(value).items() if key not in empty}
+        case UsefulTime():
+            return {key: each for key, each in _by_field(value).items() if key != "late" or each}
         case ChangeStatus():
             return {key: each for key, each in _by_field(value).items() if each is not None}
         case dict():

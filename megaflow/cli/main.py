@@ -19,6 +19,7 @@ import click
 
 from megaflow.cli.options import (
     ArgsCommand,
+    LinesOption,
     answer,
     give_up_output,
     keep_standard_files,
@@ -120,21 +121,29 @@ def state() -> None:
 
 
 @cli.command(cls=ArgsCommand)
-@click.argument("app", metavar="FILE[:FUNCTION]")
+@click.argument("app", metavar="FILE|MODULE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
-@option("--lines", env="LINES", metavar="SPEC", hint="a folder or a quoted glob stands for several files",
-        help="Where lines come from: a file, directory or glob, - (standard input), or spark:FORMAT:PATH. One worker "
-        "reads a file, in order; with ?unordered behind the path several do.")  # fmt: skip
+@repeated("--lines", env="LINES", cls=LinesOption, metavar="[NAME=]SPEC",
+          help="Where lines come from: a file, directory or quoted glob, - (standard input), or spark:FORMAT:PATH. "
+          "One worker reads a file, in order; with ?unordered several do; with ?ordered-by=name event time goes by the "
+          "files' names. .gz, .bz2 and .zst are decompressed. Several inputs, read by flow.lines(NAME), come as "
+          "NAME=SPEC each; a path with = begins with ./. A program that only uses flow.read needs none.")  # fmt: skip
+@option("--follow", env="FOLLOW", is_flag=True,
+        help="Read on as the files of --lines grow, and files that come: the job ends when it is stopped. A file that "
+        "is rotated is read to its end, one that is truncated begins anew.")  # fmt: skip
 @repeated("--rows", "rows", env="ROWS", metavar="NAME=SPEC",
           help="In the place of lines: rows that the program reads by flow.rows(NAME), from spark:FORMAT:PATH. "
           "?schema=COLUMNS, ?where=CONDITION and ?select=COLUMNS are SQL. May come several times.")  # fmt: skip
-@option("--output", env="OUTPUT", metavar="SPEC", default="-", show_default=True,
-        help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
-        "of JSON lines, or none.")  # fmt: skip
+@repeated("--output", "outputs", env="OUTPUT", cls=LinesOption, metavar="[NAME=]SPEC", default=("-",),
+          show_default="-",
+          help="Where records go: - for standard output (a str as it is, others by their repr), jsonl:PATH for a file "
+          "of JSON lines, csv:PATH for one of CSV (?columns=A,B says the order of columns), "
+          "spark:FORMAT:PATH?schema=COLUMNS for what Spark writes (parquet, …), or none. NAME=SPEC, which may come "
+          "several times, is for what the program gives out by flow.output(NAME, stream).")  # fmt: skip
 @option("--overwrite", env="OVERWRITE", is_flag=True,
-        help="Let jsonl:PATH be a file that is not empty: the job's first output replaces what it has.")  # fmt: skip
+        help="Let --output name a file that is not empty: the first output replaces what it has.")  # fmt: skip
 @option("--append", env="APPEND", is_flag=True,
-        help="Let jsonl:PATH be a file that is not empty: the job's output comes behind what it has.")  # fmt: skip
+        help="Let --output name a file that is not empty: the output comes behind what it has.")  # fmt: skip
 @option("--processes", env="PROCESSES", metavar="N", type=int, default=1, show_default=True, help="Worker processes.")
 @option("--workers", env="WORKERS", metavar="W", type=int, default=1, show_default=True, help="Workers per process.")
 @option("--oversubscribe", env="OVERSUBSCRIBE", is_flag=True,
@@ -152,6 +161,9 @@ def state() -> None:
 @option("--restarts", env="RESTARTS", metavar="N", type=int, default=3, show_default=True,
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
         "between, and ten times as often within ten minutes; 0: never.")  # fmt: skip
+@option("--shrink", env="SHRINK", is_flag=True,
+        help="With --state: go on after such a loss without a new process; the others divide what the lost one "
+        "had.")  # fmt: skip
 @option("--take-over", env="TAKE_OVER", is_flag=True,
         help="With --state: go on in the place of a launcher that has DIR and does not answer, as it is suspended or "
         "cut off. Should it wake up, it stops by itself, and nothing of what it did since counts.")  # fmt: skip
@@ -166,6 +178,8 @@ def state() -> None:
 @option("--drain-timeout", env="DRAIN_TIMEOUT", metavar="SECONDS", type=float,
         help="End a job that has not worked off everything so long after it was told to stop (Ctrl-C, SIGTERM, "
         "SIGHUP, control stop); it exits with 1 and says what is left. By default there is no limit.")  # fmt: skip
+@option("--idle-timeout", env="IDLE_TIMEOUT", metavar="SECONDS", type=float, default=5.0, show_default=True,
+        help="After how long a file, partition or query that has nothing new holds event time back no longer.")
 @option("--name", env="NAME", metavar="JOB", help="The job's name; by default made from the file's name.")
 @option("--listen", env="LISTEN", metavar="HOST[:PORT]", default="127.0.0.1", show_default=True,
         help="The address that the processes listen on: on any free ports, or the first one on PORT, the others on the "
@@ -208,25 +222,31 @@ def state() -> None:
         help="With --join: join also if FILE, the modules beside it or ARGS are not what the job runs, to upgrade it "
         "process by process.")  # fmt: skip
 def run(
-    app: str, args: tuple[str, ...], lines: str | None, rows: tuple[str, ...], output: str, join: str | None,
-    server: int | None, no_bootstrap: bool, allow_other_code: bool, profile: str | None, profile_calls: bool,
-    overwrite: bool, append: bool, state: str | None, from_checkpoint: str | None, on: str | None,
+    app: str, args: tuple[str, ...], lines: tuple[str, ...], rows: tuple[str, ...], outputs: tuple[str, ...],
+    join: str | None, server: int | None, no_bootstrap: bool, allow_other_code: bool, profile: str | None,
+    profile_calls: bool, overwrite: bool, append: bool, state: str | None, from_checkpoint: str | None, on: str | None,
     conf: tuple[str, ...], **more: Any,
 ) -> None:  # fmt: skip
-    """Run the dataflow that FUNCTION (default: dataflow) in FILE builds.
+    """Run the dataflow that FUNCTION (default: dataflow) builds, in FILE, or in MODULE, as in pkg.app:dataflow.
 
     The job ends when its lines, or rows, end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     At a process that joined, the first has it leave the job, the second ends it and the job.
     The exit code is 75 if the job is lost and --state has what the same command goes on from.
     """
+    from megaflow.cli.text import skipped_text
     from megaflow.control.wording import quantity
     from megaflow.job.app import find_app
+    from megaflow.job.launcher.epoch_merge import Writer
     from megaflow.job.launcher.launch import launch
-    from megaflow.job.launcher.output_file import Mode, open_writer
+    from megaflow.job.launcher.launcher_input import parse_line_specs
+    from megaflow.job.launcher.output_file import Mode
+    from megaflow.job.launcher.output_specs import open_outputs, parse_outputs
     from megaflow.job.launcher.resumption import renamings
+    from megaflow.job.launcher.spark_results import open_results
     from megaflow.job.profile.report import profile_spec
     from megaflow.job.spec import JobSpec
     from megaflow.spark.query_spec import parse_row_specs
+    from megaflow.spark.results_spec import is_results_spec
     from megaflow.spark.worker_settings import parse_conf, parse_on
 
     more["profile"] = profile_spec(profile, profile_calls)
@@ -236,30 +256,37 @@ def run(
         join_running(app, join, part, args=args, **kept)
         return
     check_flags()
-    if lines is not None and rows:
+    if lines and rows:
         raise UsageError("--lines and --rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
-    if lines is None and not rows:
-        raise click.MissingParameter(param_hint="'--lines'", param_type="option")
     if overwrite and append:
         raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
+    more["shrink"] &= state is not None  # the environment may say so
     more["renamed"] = renamings(more["renamed"])
     more["on"], more["conf"] = None if on is None else parse_on(on), parse_conf(conf)
+    given = parse_outputs(outputs)
     spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
-                   origin=None if from_checkpoint is None else origin_of(from_checkpoint), **more)
+                   origin=None if from_checkpoint is None else origin_of(from_checkpoint),
+                   results=is_results_spec(given[""]), **more)
     started = show_started(spec.processes * spec.workers)
     specs = parse_row_specs(rows)
-    read = specs.values() if lines is None else lines
+    line_specs = parse_line_specs(lines) if lines else None
+    read = specs.values() if line_specs is None else line_specs.values() if isinstance(line_specs, dict) else line_specs
+
+    def opened(mode: Mode) -> Writer:
+        return open_outputs(given, read, mode, lambda output, mode: open_results(output, spec.state, mode))
+
     summary = launch(
-        spec, lines, lambda: open_writer(output, read, mode), rows=specs or None, signals=True, started=started,
-        report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: open_writer(output, read, "resume"),
+        spec, line_specs, lambda: opened(mode), rows=specs or None, signals=True, started=started,
+        report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: opened("resume"),
     )  # fmt: skip
     if summary.stopped_at is not None:
         say(f"stopped at checkpoint {summary.stopped_at}: the same command goes on from there")
     else:
         lines_read, written = quantity(summary.lines, "row" if rows else "line"), quantity(summary.records, "record")
         since = "" if summary.since is None else f" since checkpoint {summary.since}"
-        say(f"{lines_read}, {written}{since}, {summary.seconds:.2f} seconds")
+        tail = f"; {skipped_text(summary.skipped)}" if summary.skipped else ""
+        say(f"{lines_read}, {written}{since}, {summary.seconds:.2f} seconds{tail}")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 
@@ -288,7 +315,7 @@ def show_started(count: int) -> Callable[[Any], None]:
 
 
 @cli.command(cls=ArgsCommand)
-@click.argument("app", metavar="FILE[:FUNCTION]")
+@click.argument("app", metavar="FILE|MODULE[:FUNCTION]")
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @option("--format", "language", env="GRAPH_FORMAT", type=click.Choice(LANGUAGES), default="mermaid",
         show_default=True, help="The notation of the picture.")  # fmt: skip

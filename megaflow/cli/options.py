@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,6 +45,20 @@ class SingleOption(click.Option):
         return super().handle_parse_result(ctx, opts, args)
 
 
+class LinesOption(click.Option):
+    """`--lines`, which may come several times with names; its variable has one SPEC, or NAME=SPEC with blanks between.
+
+    A path may have blanks: only what looks like the next NAME= ends one.
+    """
+
+    def value_from_envvar(self, ctx: click.Context) -> Any:
+        """Return the values that the variable has."""
+        text = self.resolve_envvar_value(ctx)
+        if text is None:
+            return None
+        return tuple(re.split(r"\s+(?=[^\W\d]\w*=)", text)) if re.match(r"[^\W\d]\w*=", text) else (text,)
+
+
 def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
     """Declare an option together with its environment variable, which --help shows."""
     return click.option(*names, cls=SingleOption, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
@@ -64,7 +79,9 @@ class ArgsCommand(click.Command):
         if stray := ctx.params["args"]:
             words = ", ".join(map(repr, stray[:2])) + (f" and {len(stray) - 2} more" if len(stray) > 2 else "")
             hint = "if the shell made them of a glob, quote the glob: --lines 'FOLDER/*.txt'; "
-            hint = hint if all(map(os.path.exists, stray)) else ""
+            app = ctx.params["app"]
+            is_glob = any(map(os.path.isfile, stray)) or (os.path.isfile(app) and not app.endswith(".py"))
+            hint = hint if is_glob else ""
             raise UsageError(f"nothing takes {words}: {hint}what the program is to get as its arguments goes after --")
         ctx.params["args"] = tuple(args[dashes + 1 :])
         return rest

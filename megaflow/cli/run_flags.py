@@ -17,12 +17,17 @@ ONLY_WITH_JOIN = {
 ONLY_WITH_ON = {"conf": "--conf", "start_timeout_seconds": "--start-timeout", "shipped": "--ship"}
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
-    for name in ("lines", "rows", "output", "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
-                 "append", "oversubscribe", "drain_timeout", "state", "checkpoint_every", "checkpoints_kept",
-                 "restarts", "take_over", "from_checkpoint", "on")
+    for name in ("lines", "follow", "rows",  "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
+                 "append", "oversubscribe", "drain_timeout", "idle_timeout", "state", "checkpoint_every",
+                 "checkpoints_kept", "restarts", "shrink", "take_over", "from_checkpoint", "on")
 } | ONLY_WITH_ON | {
-    "join_timeout_seconds": "--join-timeout", "renamed": "--rename-state", "dropped": "--drop-state",
+    "outputs": "--output", "join_timeout_seconds": "--join-timeout", "renamed": "--rename-state",
+    "dropped": "--drop-state",
 }  # fmt: skip
+
+KEPT = (  # by --state
+    "checkpoint_every", "checkpoints_kept", "restarts", "shrink", "take_over", "from_checkpoint", "renamed", "dropped"
+)  # fmt: skip
 
 
 def origin_of(text: str) -> tuple[str, str]:
@@ -36,8 +41,7 @@ def origin_of(text: str) -> tuple[str, str]:
 def check_flags() -> None:
     """Raise UsageError if a flag was typed that is for processes that join, or for a job that keeps its state."""
     context = click.get_current_context()
-    kept = ("checkpoint_every", "checkpoints_kept", "restarts", "take_over", "from_checkpoint", "renamed", "dropped")
-    for name in kept if context.params["state"] is None else ():
+    for name in KEPT if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = NOT_WITH_JOIN[name]
             raise UsageError(f"{flag} is about what --state keeps: give --state DIR, too")

@@ -32,7 +32,7 @@ from megaflow.megaphone.bins import BinStore
 
 CHECKPOINT = option("--checkpoint", env="CHECKPOINT", metavar="N|NAME",
                     help="Which of the checkpoints that the store has; by default the newest one.")  # fmt: skip
-APP = option("--app", env="APP", metavar="FILE[:FUNCTION]",
+APP = option("--app", env="APP", metavar="FILE|MODULE[:FUNCTION]",
              help="The program of the store, which is loaded, and its dataflow built: needed if it has a hash= of its "
              "own, and to show states of its own classes.")  # fmt: skip
 ARGS = click.argument("args", nargs=-1, metavar="[-- ARGS...]")
@@ -141,7 +141,10 @@ def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
         do(file.flush if path is None else file.close)
     except BaseException:
         if path is not None:
-            os.unlink(path)
+            with contextlib.suppress(OSError):  # it is gone already
+                os.unlink(path)
+            with contextlib.suppress(OSError):  # what is still to be written has no room either
+                file.close()
         raise
 
 

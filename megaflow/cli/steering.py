@@ -18,7 +18,7 @@ from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
-from megaflow.control.reports import BusyWorker, Explanation, JobStatus, MoveReport, RemovalReport
+from megaflow.control.reports import Explanation, JobStatus, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.store import FolderStore
@@ -48,7 +48,8 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
                 while True:
                     now = ask_status(talk, tables=bins or as_json, loads=bins, partial=True)
                     seen = True
-                    now = replace(now, busy=who_is_busy(where)) if now.silent else now
+                    told = ask_launcher_of(where)
+                    now = replace(now, busy=told.busy if now.silent else (), output=told.output or None)
                     show_status(now, as_json, watch)
                     if not watch:
                         return
@@ -67,9 +68,7 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
             if job is None or not job.recovering:
                 continue  # it is back
             seen = True
-            show_status(
-                JobStatus(job.name, "recovering", None, None, (), (), restart=job.recovering), as_json, watch
-            )
+            show_status(JobStatus(job.name, "recovering", None, None, (), (), restart=job.recovering), as_json, watch)
             if not watch:
                 return
             time.sleep(WATCH_SECONDS)
@@ -101,10 +100,12 @@ def give_up(silence: Silence) -> None:
     tell_silence(silence)
 
 
-def who_is_busy(where: Where) -> tuple[BusyWorker, ...]:
-    """Return the workers that are in a long step, by the word of the launcher; none if that cannot be asked."""
+def ask_launcher_of(where: Where) -> Silence:
+    """Return which workers are in a long step, and what the output waits for; nothing if that cannot be asked."""
     job, connect, _ = where
-    return () if connect is not None else find_reason(find(job), "", True).busy
+    with contextlib.suppress(JobNotFound):  # it has answered, and ended since
+        return Silence("", True) if connect is not None else find_reason(find(job), "", True)
+    return Silence("", True)
 
 
 @click.command("move-bins")
@@ -258,7 +259,7 @@ def explain(where: Where, as_json: bool) -> None:
     try:
         with conversation(*where, give_up) as talk:
             report = commands.ask_explanation(talk)
-            report = replace(report, busy=who_is_busy(where)) if report.silent else report
+            report = replace(report, busy=ask_launcher_of(where).busy) if report.silent else report
     except CoordinatorBusy as error:
         silence = error.silence
         report = Explanation(silence.job, None, None, False, (), silence.coordinating, busy=silence.busy)

@@ -1,13 +1,16 @@
 """What a job's reports and plans look like as text on a screen."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
+from megaflow.cli.event_time_text import watermark_text
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
 from megaflow.control.wording import busy_text, busy_where, quantity, ranges_text, workers_text
 from megaflow.timely.order import Product
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
+PARTITIONS_SHOWN = 20
 BINS_SHOWN = 10  # busiest; --json has them all
 STEPS_SHOWN = 20
 
@@ -28,10 +31,26 @@ def status_text(status: reports.JobStatus) -> str:
     ]  # fmt: skip
     if status.checkpoint is not None:
         parts.append(checkpoint_text(status.checkpoint))
+    if status.watermark is not None:
+        parts.append(watermark_text(status.watermark))
     head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
     parts.append(table_text(head, rows))
+    read: Counter[str] = Counter()
+    for worker in status.workers:
+        read.update(worker.inputs)
+    parts += [f"input {name}: {count} read" for name, count in sorted(read.items())]
+    parts += partition_texts(status)
+    parts += sink_texts(status)
+    skipped: Counter[str] = Counter()
+    for worker in status.workers:
+        skipped.update(worker.skipped)
+    parts += [skipped_text(skipped)] if skipped else []
+    late: Counter[str] = Counter()
+    for worker in status.workers:
+        late.update({operator: use.late for operator, use in worker.useful.items() if use.late})
+    parts += [late_text(late)] if late else []
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
-    parts += silent_texts(status.silent, status.busy)
+    parts += silent_texts(status.silent, status.busy) + ([status.output] if status.output else [])
     parts += [change_text(change) for change in status.changes]
     parts += [joining_text(each) for each in status.joining]
     for operator in status.operators:
@@ -52,6 +71,48 @@ def status_text(status: reports.JobStatus) -> str:
         ]  # fmt: skip
         parts.append(table_text(["operator", "bin", "epoch", "from", "to", "bytes", "keys", "ms"], shown))
     return "\n".join(parts)
+
+
+def partition_texts(status: reports.JobStatus) -> list[str]:
+    """Return what a status says of the partitions of sources, those first that are furthest behind."""
+    found = [(-(each.lag or 0), each.input, worker.id, each) for worker in status.workers for each in worker.partitions]
+    found.sort(key=lambda row: row[:3])
+    rows = [
+        [each.input, each.partition, worker, each.position or "the beginning", "" if each.lag is None else each.lag]
+        for _, _, worker, each in found[:PARTITIONS_SHOWN]
+    ]
+    more = [f"and {len(found) - len(rows)} partitions more: see --json"] if len(found) > len(rows) else []
+    return [table_text(["source", "partition", "worker", "read to", "behind"], rows), *more] if rows else []
+
+
+def sink_texts(status: reports.JobStatus) -> list[str]:
+    """Return what a status says of what the program writes to by itself."""
+    found = sorted((each.sink, worker.id, each) for worker in status.workers for each in worker.sinks)
+    rows = [
+        [name, worker, "nothing" if each.committed is None else each.committed, each.waiting]
+        for name, worker, each in found
+    ]
+    return [table_text(["sink", "worker", "committed", "rows waiting"], rows)] if rows else []
+
+
+def skipped_text(skipped: Mapping[str, int]) -> str:
+    """Say how many lines were left out, of which inputs.
+
+    >>> skipped_text({"": 1}), skipped_text({"orders": 2, "payments": 3})
+    ('1 line skipped', '5 lines skipped (orders 2, payments 3)')
+    """
+    of_each = ", ".join(f"{name} {count}" for name, count in sorted(skipped.items()) if name)
+    return f"{quantity(sum(skipped.values()), 'line')} skipped{of_each and f' ({of_each})'}"
+
+
+def late_text(late: Mapping[str, int]) -> str:
+    """Say how many records were too late for their windows, at which operators.
+
+    >>> late_text({"window": 1, "sessions": 3})
+    '4 records too late for their windows (sessions 3, window 1)'
+    """
+    of_each = ", ".join(f"{name} {count}" for name, count in sorted(late.items()))
+    return f"{quantity(sum(late.values()), 'record')} too late for their windows ({of_each})"
 
 
 def checkpoint_text(checkpoint: reports.CheckpointStatus) -> str:
@@ -143,6 +204,7 @@ def explanation_text(report: reports.Explanation) -> str:
     if epoch is None:
         return "\n".join([f"job {report.job}: {UNKNOWN}", *parts])
     parts += [joining_text(each) for each in report.joining]
+    parts += [watermark_text(report.watermark)] if report.watermark is not None else []
     if report.settled:
         state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
         head = "no output is held back" if report.joining else "nothing holds it back"

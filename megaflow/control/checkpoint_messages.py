@@ -2,7 +2,7 @@
 
     coordinator ─ Checkpoint, on the control stream ─▶ operators and sources: each cuts by itself
     coordinator ─ CheckpointBegun ─▶ launcher             before that: it marks its output there
-    workers     ─ CutWritten | CutFailed, PositionsAt ─▶ coordinator
+    workers     ─ CutWritten | CutFailed, PositionsAt, TokensAt ─▶ coordinator
     coordinator ─ CheckpointReady | CheckpointAbandoned ─▶ launcher
     launcher    ─ Committed | CommitFailed ─▶ coordinator ─ Committed ─▶ workers, and whoever has asked
 
@@ -11,6 +11,8 @@
 2. At the job's end there is neither: with `at_end` the checkpoint keeps the effects of all lines, each worker's
    `Ended` has its part, and the launcher commits when it has all.
 3. After a `last` one that is committed the job is stopped: the launcher ends the workers.
+4. What sinks have prepared is committed by workers once they have the word, which the launcher waits for only at a stop
+   and at the end: `Committed` comes by the coordinator, `CommittedAtEnd` from the launcher, as nobody coordinates then.
 
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
@@ -18,7 +20,7 @@ The receiver checks every record, by `megaflow.control.shapes`; none is trusted 
 from dataclasses import dataclass
 
 from megaflow.control.messages import Split
-from megaflow.durable.commits import Fingerprint, UntakenLines
+from megaflow.durable.commits import Fingerprint, Portion, SinkToken, UntakenLines
 from megaflow.durable.segments import SegmentRef
 
 
@@ -54,7 +56,7 @@ class CutFailed:
 
 @dataclass(frozen=True, slots=True)
 class PositionsAt:
-    """What is left of each split that a source holds: what it has read of them has times before the checkpoint's.
+    """What is left of each split and portion that a source holds: what it has read has times before the checkpoint's.
 
     And what is left of Spark's lines that were committed before that; it is on the disk.
     """
@@ -62,6 +64,34 @@ class PositionsAt:
     checkpoint: int
     splits: tuple[Split, ...]
     untaken: tuple[UntakenLines, ...] = ()
+    portions: tuple[Portion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokensAt:
+    """What a worker's sinks have prepared and not committed: all that they were given before the checkpoint's time."""
+
+    checkpoint: int
+    tokens: tuple[SinkToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TokensLeft:
+    """What the sinks of a worker that leaves have prepared: for the next checkpoint, and for others to commit."""
+
+    tokens: tuple[SinkToken, ...]
+
+
+# Coordinator to a worker that has joined ---------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWayAtJoin:
+    """Which checkpoint was under way, or none: its sinks have not heard its command, and it waits for them."""
+
+    epoch: int
+    checkpoint: int | None
+    since: int | None
 
 
 # Coordinator to the launcher -----------------------------------------------------------
@@ -82,6 +112,11 @@ class CheckpointBegun:
     code: Fingerprint | None = None  # of the coordinator's process
     spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that was committed before the epoch
     names: tuple[str, ...] = ()  # that it is to have
+    known: tuple[Portion, ...] = ()  # the partitions of sources; those of which nothing is left then are wholly read
+    sinks: tuple[str, ...] = ()  # that the program writes to
+    tokens: tuple[SinkToken, ...] = ()  # of workers that have left, at the end; one before has them when it is ready
+    watermark: int | None = None  # microseconds, the last finite one that was issued; None: there was none
+    clock: int = 0  # microseconds that the job has run, as operators were told last
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +128,9 @@ class CheckpointReady:
     whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins that were written whole), of all workers, sorted
     splits: tuple[Split, ...]  # that are still to be read, by number
     untaken: tuple[UntakenLines, ...] = ()  # of Spark's batches, those of one worker one behind the other
+    portions: tuple[Portion, ...] = ()  # that are still to be read, the first first
+    tokens: tuple[SinkToken, ...] = ()  # of sinks, those of one worker in their order
+    committers: tuple[int, ...] = ()  # the workers that are to commit these, sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +150,7 @@ class Committed:
 
     checkpoint: int
     refused: tuple[tuple[str, str], ...] = ()  # (name that it was to have, why it has not)
+    tokens: tuple[SinkToken, ...] = ()  # of workers that have left, which the worker that gets this is to commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +159,23 @@ class CommitFailed:
 
     checkpoint: int
     reason: str
+
+
+# Launcher to workers, and their answer --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedAtEnd:
+    """The last checkpoint is durable."""
+
+    checkpoint: int
+    worker: int  # that is to commit these tokens, too, before its own
+    tokens: tuple[SinkToken, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SinksCommitted:
+    """A worker has committed what a checkpoint has of its sinks, and what it was given of others."""
+
+    worker: int
+    checkpoint: int

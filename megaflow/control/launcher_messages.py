@@ -6,18 +6,22 @@ coordinator's controller takes what the launcher answers to `StartProcesses`. Ch
 their own, `megaflow.control.checkpoint_messages`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from megaflow.control.checkpoint_messages import CutFailed, CutWritten
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, TokensAt
 from megaflow.control.reports import BusyWorker
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines from the launcher's stdin or iterable, for the source of the first worker of the coordinator's process."""
+    """Lines from the launcher's stdin or iterable, for the source of the first worker of the coordinator's process.
 
-    lines: list[str]
+    Or items of any type that the program gives, each encoded.
+    """
+
+    lines: list[str] | list[bytes]
+    input: str = ""  # whose they are; "": the job's only ones, which have no name
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class OutputBatch:
     worker: int
     epoch: int
     records: list[Any]
+    output: str = ""  # whose they are; "": of the stream that the dataflow function returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,15 @@ class LatencyWindow:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldOnce:
+    """A worker has met something for the first time that the user is to know of, once in a run."""
+
+    worker: int
+    about: str  # the same for all that is of one kind, whichever worker says it
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A worker is done: its share of the final account."""
 
@@ -77,6 +91,8 @@ class Ended:
     latency: tuple[LatencyWindow, ...] = ()  # oldest first; what before, during and after a move is read from
     flow: tuple[float, float] | None = None  # seconds on its machine's clock: first line read, last epoch closed
     cut: CutWritten | CutFailed | None = None  # for the checkpoint at the end; None: it has no part in one
+    skipped: dict[str, int] = field(default_factory=dict)  # input -> lines that were left out, as they cannot be parsed
+    sinks: TokensAt | CutFailed | None = None  # likewise, of its sinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +187,7 @@ class BusyReport:
 
     busy: tuple[BusyWorker, ...]  # the longest first, BUSY_REPORTED_MAX at most
     coordinating: tuple[int, ...]  # the workers of the process that coordinates the job
+    output: str = ""  # what the output waits for, if that is another one than the workers
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,16 @@
 """What the parts of a running job say to each other, each conversation a set of frozen records.
 
 1. *On the control stream*, numbered, from the coordinator to every operator: the routing commands of
-   `megaflow.megaphone.routing` and, for sources, `AssignSplits`, `CommitBatch`, `ReadPushed`, `Withdraw`, `EndOfLines`.
+   `megaflow.megaphone.routing` and, for sources, `CommitBatch`, `ReadPushed`, `Withdraw`, `EndOfLines`.
 2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is `Refused`, or `Accepted`, perhaps
    some `CommandProgress`, and later `Done`.
-3. *Spark executor to worker process* (role "ingest"): `StageLines`…, `StageEnd`, answered by `Staged`.
-4. *Worker to worker* (mail): what sources and joined workers report to the coordinator, status, and trials of bins.
+3. *Worker to worker* (mail): what sources and joined workers report to the coordinator, status, and trials of bins.
 
 The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
 some records carry, are in `megaflow.control.reports`; what is said of checkpoints is in
-`megaflow.control.checkpoint_messages`.
+`megaflow.control.checkpoint_messages`, and of staged lines in `megaflow.control.staging_messages`, of
+who reads which splits and partitions in `megaflow.control.reading_messages`, and of event time in
+`megaflow.control.watermark_messages`.
 
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
@@ -25,20 +26,17 @@ from megaflow.durable.incarnation import DurablePart
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A byte range of a file; whoever holds it reads the lines that *start* in it."""
+    """A byte range of a file; whoever holds it reads the lines that *start* in it.
+
+    A compressed file is one split, of which `skip` bytes of text were read: see `megaflow.job.compressed_split`.
+    """
 
     number: int  # unique in the job
     path: str
     start: int  # bytes
     end: int  # bytes, exclusive
-
-
-@dataclass(frozen=True, slots=True)
-class AssignSplits:
-    """Give splits to workers."""
-
-    assignments: dict[int, tuple[Split, ...]]  # worker -> splits
-    share: float = 1.0  # of `--rate`: how much of it these splits carry, all together
+    input: str = ""  # whose lines these are; "": the job's only ones, which have no name
+    skip: int = 0  # bytes of text
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +234,11 @@ class JobSettings:
     workers: int  # in each process
     rate: float | None  # lines per second, of all sources together
     encoding_errors: str
-    output: str  # the form of the records that the launcher wants
+    outputs: tuple[tuple[str, str], ...]  # name of an output -> form of the records that the launcher wants of it
     durable: DurablePart | None = None  # None: nothing is
     rows: tuple[str, ...] = ()  # the names of its inputs of rows
+    lines: tuple[str, ...] = ()  # and of those of lines
+    followed: tuple[tuple[str, str], ...] = ()  # those of these whose files are followed, with their patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,56 +292,7 @@ Command: TypeAlias = (
 """What a client may ask: the bodies of its requests. Any other is refused at the door."""
 
 
-# 3. Spark executor to worker process --------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StageLines:
-    """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`.
-
-    Or packed rows: bytes (see `megaflow.control.packed_rows`), and the separator is empty.
-    """
-
-    query: str
-    run: str
-    batch: int
-    partition: int
-    attempt: int
-    worker: int
-    lines: int  # at least one
-    text: str | bytes
-    separator: str = "\n"  # is in `text` between lines and nowhere else; no two of it could overlap
-
-
-@dataclass(frozen=True, slots=True)
-class StageEnd:
-    """The attempt has sent all; `lines` is how many. Answered by `Staged` or `Refused`."""
-
-    query: str
-    run: str
-    batch: int
-    partition: int
-    attempt: int
-    worker: int
-    lines: int
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """The worker holds all lines of the attempt."""
-
-    attempt: int
-    lines: int
-
-
-# 4. Worker to worker ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SplitRead:
-    """A source has read a split to its end."""
-
-    number: int
+# 3. Worker to worker ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,17 +333,6 @@ class TableWish:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitsReturned:
-    """The source of a leaving worker has closed; these splits it has not read, each from its `start` on.
-
-    It is the source's last report. A split that was returned keeps its number.
-    """
-
-    splits: tuple[Split, ...]
-    share: float = 1.0  # as in `AssignSplits`; for whoever gets them
-
-
-@dataclass(frozen=True, slots=True)
 class BinsInstalled:
     """Bins that have come to a worker, and are whole there."""
 
@@ -404,24 +344,6 @@ class StatesShown:
     """States that were asked for, by the worker that owned the bins of their keys at that time."""
 
     answers: tuple[tuple[int, int, str | None, str | None], ...]  # (lookup, place, text, fault): see `Shown`
-
-
-@dataclass(frozen=True, slots=True)
-class StagedAsk:
-    """The coordinator asks a worker whether it holds all lines that a batch is to have of it."""
-
-    asker: int  # the worker that coordinates
-    id: int
-    commit: CommitBatch
-
-
-@dataclass(frozen=True, slots=True)
-class StagedAnswer:
-    """A worker's answer to a `StagedAsk`."""
-
-    asker: int
-    id: int  # of the question
-    missing: str | None  # what it does not hold; None: it holds all
 
 
 @dataclass(frozen=True, slots=True)

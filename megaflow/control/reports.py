@@ -7,6 +7,7 @@ sum. None of them names the job's secret. How they look as text and JSON is the 
 from dataclasses import dataclass, field
 from typing import Any
 
+from megaflow.control.watermark_messages import WatermarkStatus
 from megaflow.timely.order import Time
 
 KEYS_REPORTED_MAX = 16  # of one operator: those that certainly have the most records
@@ -31,6 +32,7 @@ class UsefulTime:
 
     records: int = 0
     useful_seconds: float = 0.0  # spent on them
+    late: int = 0  # of them, too late for all their windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,25 @@ class BusyWorker:
     where: str | None = None  # file:line in there
     operator: str | None = None
     record: str | None = None  # how it shows
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far one partition of a source has been read, by the worker that reads it."""
+
+    input: str
+    partition: str  # as it shows
+    position: str  # likewise, behind what was read ahead; "": it is to be read from its beginning
+    lag: int | None  # records that are there and not read; None: the source does not say
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """A sink on one worker."""
+
+    sink: str
+    committed: int | None  # the last checkpoint, or flush, of which it has committed something; None: none
+    waiting: int  # rows that were written and are not committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +88,10 @@ class WorkerStatus:
     busy_seconds: float = 0.0  # so far: not waiting for something to do
     useful: dict[str, UsefulTime] = field(default_factory=dict)  # operator -> applied so far
     timers: int | None = None  # set and not due, of all operators; None: not asked for
+    partitions: tuple[PartitionLag, ...] = ()  # of sources, that it reads
+    inputs: dict[str, int] = field(default_factory=dict)  # of those that have names: lines, or rows, read so far
+    skipped: dict[str, int] = field(default_factory=dict)  # input, "" without a name: lines that cannot be parsed
+    sinks: tuple[SinkStatus, ...] = ()  # that the program writes to, by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +214,9 @@ class JobStatus:
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
     busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
     checkpoint: CheckpointStatus | None = None  # None: nothing is durable
+    watermark: WatermarkStatus | None = None  # None: no operator takes timestamps
     restart: str | None = None  # which of how many, while it recovers
+    output: str | None = None  # what that waits for, by the word of the launcher; None: for no one but the workers
 
 
 # What holds the output back -----------------------------------------------------------
@@ -220,6 +247,7 @@ class Explanation:
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
     joining: tuple[JoiningStatus, ...] = ()  # processes on their way in, which may hold the end or a change back
     busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
+    watermark: WatermarkStatus | None = None  # what holds it back, too; None: no operator takes timestamps
 
 
 # Accounts -----------------------------------------------------------------------------

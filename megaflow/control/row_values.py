@@ -1,4 +1,5 @@
-"""Values of a column, from what Spark gives to what travels (`leaving`), and to datetimes again (`arriving`).
+"""Values of a column, from what Spark gives to what travels (`leaving`), and to datetimes again (`arriving`); or
+back, to what it makes rows of (`as_rows`).
 
 Spark gives a timestamp as a naive datetime of the local time zone (rows), or an aware one (Arrow); a nested row as a
 Row or as a dict; a map as a dict or as pairs; bytes as a bytearray. What leaves is the same either way. Columns whose
@@ -67,6 +68,7 @@ ARRIVING: Final[Mapping[str, Convert]] = {
     "timestamp_ntz": lambda value: EPOCH + value * MICROSECOND,
     "date": lambda value: date.fromordinal(value + EPOCH_DAY),
 }
+ROWS: Final[Mapping[str, Convert]] = {**ARRIVING, "float": float, "double": float}
 
 
 def leaving(kind: Any) -> Convert | None:
@@ -85,6 +87,15 @@ def arriving(kind: Any) -> Convert | None:
     (datetime.date(1970, 1, 2), None)
     """
     return _converter(kind, ARRIVING, always=False)
+
+
+def as_rows(kind: Any) -> Convert | None:
+    """Return what turns values that travel into those of which Spark makes rows.
+
+    >>> as_rows({"type": "map", "keyType": "string", "valueType": "double"})([("a", 1)])
+    {'a': 1.0}
+    """
+    return _converter(kind, ROWS, always=True)
 
 
 def _converter(kind: Any, leaves: Mapping[str, Convert], always: bool) -> Convert | None:

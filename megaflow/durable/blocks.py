@@ -10,7 +10,8 @@ keeps them in one segment.
    a bin writes both: blocks of BIN and, if it has timers, blocks of TIMERS with its number. An empty bin is one block
    of BIN without a key: the deltas before it do not count either.
 4. Timers fire at their time and are never cancelled, so they are only added: those set since the cut before, of any
-   bins, in TIMERS blocks without a bin. Whoever recovers epoch t keeps those that are due at t or later.
+   bins, in TIMERS blocks without a bin. Whoever recovers epoch t keeps those that are due at t or later. EVENTS blocks
+   are the same of event timers, whose rules `restored` says.
 5. A block is encoded by one call for each column, so an object that two states of a block share stays one: as with the
    chunks of a bin that moves, keys must not share mutable state.
 """
@@ -36,6 +37,13 @@ class BlockKind(IntEnum):
     TIMERS = 3  # set since the cut before; with a bin: all that it has
     LINES = 4  # that Spark has delivered and no source has taken in: texts, and what separates the lines in each
     FILE = 5  # of Spark's record of a query: name and content
+    OUTBOX = 6  # records that a sink is to deliver once the checkpoint is committed, as keys, and None as their states
+    EVENTS = 7  # event timers, as TIMERS; their times are (line, microseconds)
+
+
+OF_TIMERS: Final = frozenset({BlockKind.TIMERS, BlockKind.EVENTS})
+UNBEGUN: Final = 2
+"""The line of event timers that count in no checkpoint but that of their block: their count has not begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +79,16 @@ def pack(kind: BlockKind, operator: str, bin: int | None, keys: Sequence[Any], s
     return Block(kind, operator, bin, len(keys), encode(list(keys), shared=True), encode(list(states), shared=True))
 
 
-def pack_timers(operator: str, bin: int | None, timers: Sequence[tuple[int, Any, Any]]) -> Block:
+def pack_timers(
+    operator: str, bin: int | None, timers: Sequence[tuple[Any, Any, Any]], kind: BlockKind = BlockKind.TIMERS
+) -> Block:
     """Encode timers, (time, key, payload), of any bins or all of one.
 
     >>> timers_of(pack_timers("sessions", None, [(7, "ann", "over"), (8, "bob", None)]))
     [(7, 'ann', 'over'), (8, 'bob', None)]
     """
     due = [(time, payload) for time, _, payload in timers]
-    return pack(BlockKind.TIMERS, operator, bin, [key for _, key, _ in timers], due)
+    return pack(kind, operator, bin, [key for _, key, _ in timers], due)
 
 
 def keys_of(block: Block) -> list[Any]:

@@ -30,8 +30,12 @@ from megaflow.timely.communication.codec.encode import encode
 COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
-LATER: Final[dict[str, tuple[()] | None]] = {"untaken": (), "named": (), "code": None, "record": None}
-"""Fields that the first stores of this format do not have, with what they say without."""
+LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
+    "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0},
+    "SplitRemainder": {"input": "", "skip": 0},
+    "SinkToken": {"worker": 0, "segments": ()},
+}
+"""Fields of records that the first stores of this format do not have, with what they say without."""
 CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _MAGIC: Final = b"mf-comm\n"
@@ -58,6 +62,21 @@ class SplitRemainder:
     start: int  # bytes
     end: int  # bytes, exclusive
     fingerprint: str  # of the file, up to `start`
+    input: str = ""  # whose lines these are; "": the job's only ones, which have no name
+    skip: int = 0  # bytes of text, of a compressed file
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What is still to be read of a partition of a source (`megaflow.connect.source_protocol`): all from a position on.
+
+    Partition and position are encoded, as whoever passes them on, or keeps them, has no types of the program.
+    """
+
+    number: int  # unique in the job, among splits, too
+    input: str  # the name of the source
+    partition: bytes
+    position: bytes | None = None  # None: the beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +100,10 @@ class SinkToken:
     """What a sink has prepared, and is to commit: again after a crash."""
 
     sink: str
-    checkpoint: int
-    token: bytes
+    checkpoint: int  # with which it was prepared: the commit's, or one before that was given up
+    token: bytes  # encoded
+    worker: int = 0  # that has prepared it
+    segments: tuple[SegmentRef, ...] = ()  # with its records, of an outbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +135,29 @@ class Commit:
     tokens: tuple[SinkToken, ...] = ()
     table: tuple[int, ...] = ()  # bin -> worker
     plan: bytes | None = None  # that was under way, encoded by who made it
-    watermark: int | None = None
+    watermark: int | None = None  # of event time, in microseconds; None: there was none
     ended: bool = False  # the inputs have ended, and nothing is to follow
     code: Fingerprint | None = None  # of the program; None: not known, as in the first stores
     dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
     untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
     named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, perhaps this one), sorted
+    portions: tuple[Portion, ...] = ()  # that are still to be read, by number
+    finished: tuple[Portion, ...] = ()  # those of which nothing is, by number; without their positions
+    clock: int = 0  # microseconds that the job had run, in all incarnations, as operators were told last
     record: SegmentRef | None = None  # with Spark's record as of `spark`, if the checkpoint was given a name
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:
         """All segments that it names."""
         alone = () if self.record is None else (self.record,)
-        return *self.segments, *(each.segment for each in self.untaken), *alone
+        outbox = (segment for token in self.tokens for segment in token.segments)
+        return *self.segments, *(each.segment for each in self.untaken), *alone, *outbox
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The names of segments that nobody needs if it is not committed: what an outbox has is for the next one."""
+        outbox = {segment for token in self.tokens for segment in token.segments}
+        return tuple(each.name for each in self.files if each.checkpoint == self.checkpoint and each not in outbox)
 
     @property
     def others(self) -> tuple[int, ...]:
@@ -135,7 +166,7 @@ class Commit:
 
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
-        rest = encode({name: value for name, value in _plain(self).items() if value or name not in LATER})
+        rest = encode(_plain(self))
         length = _LENGTH.pack(len(rest))
         return _START.pack(_MAGIC, COMMIT_FORMAT, len(rest), zlib.crc32(rest, zlib.crc32(length))) + rest
 
@@ -148,6 +179,7 @@ class Commit:
         assert list(self.segments) == sorted(self.segments, key=lambda each: each.checkpoint)
         assert len({each.name for each in self.files}) == len(self.files)
         assert all(each.segment.checkpoint == self.checkpoint for each in self.untaken)
+        assert all(each.checkpoint <= self.checkpoint for each in self.tokens)
         bases = (base for operator in self.operators for base in operator.bases)
         assert all(base is None or base <= self.checkpoint for base in bases)
 
@@ -190,9 +222,7 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
     if len(rest) != length or zlib.crc32(rest, zlib.crc32(_LENGTH.pack(length))) != crc:
         raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
     try:
-        said = decode(rest)
-        said = LATER | said if type(said) is dict else said
-        commit = _built(Commit, said, version < COMMIT_FORMAT)
+        commit = _built(Commit, decode(rest), version < COMMIT_FORMAT)
     except (MegaflowError, TypeError) as error:
         raise damaged(name, _START.size, str(error)) from error
     assert isinstance(commit, Commit)
@@ -220,7 +250,9 @@ def needed(operators: Iterable[OperatorCut], segments: Iterable[SegmentRef]) -> 
 def _plain(value: Any) -> Any:
     """Return a record as a dict of plain values."""
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        later = LATER.get(type(value).__name__, {})
+        plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {name: each for name, each in plain.items() if each or name not in later}
     if isinstance(value, tuple) and value and is_dataclass(value[0]):  # a table of thousands of ints is plain already
         return tuple(map(_plain, value))
     return value
@@ -243,6 +275,7 @@ def _built(hint: Any, value: Any, older: bool) -> Any:
     """
     origin, kinds = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
+        value = LATER.get(hint.__name__, {}) | value if type(value) is dict else value  # type: ignore[union-attr]
         hints = _hints(hint)  # type: ignore[arg-type]
         required = _required(hint) if older else hints.keys()  # type: ignore[arg-type]
         if type(value) is dict and required <= value.keys() <= hints.keys():

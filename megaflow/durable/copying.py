@@ -49,6 +49,16 @@ def open_to_copy(source: LocalFolder, chosen: int | str | None = None) -> Sequen
     return open_commits(source, select)
 
 
+def file_of(output: str) -> str:
+    """Return the path of the file that is an output, as stores call that; "" if it is none.
+
+    >>> file_of("late=jsonl:/data/late.jsonl"), file_of("-")
+    ('/data/late.jsonl', '')
+    """
+    head, _, path = output.partition(":")
+    return path if head.rpartition("=")[2] in ("jsonl", "csv") else ""
+
+
 def segments_of(commits: Sequence[Commit]) -> list[SegmentRef]:
     """Return the segments that commits name, each once, by name."""
     return sorted({each for commit in commits for each in commit.files}, key=lambda each: each.name)
@@ -163,7 +173,8 @@ class Origin:
 
     def check_output(self, name: str) -> None:
         """Raise StoreError for an output that is the other job's file."""
-        if name.startswith("jsonl:") and name in (said.output for said in self.commit.outputs):
+        path = file_of(name)
+        if path and path in (file_of(said.output) for said in self.commit.outputs):
             raise StoreError(f"--output {name} is that of {self.title}: name another file for a job of its own")
 
     def copy_into(self, store: Store, outputs: tuple[OutputLength, ...], query: str) -> Commit:

@@ -42,7 +42,7 @@ def inherited(
                 f"--drop-state {name}: the program has operator {name!r}, whose state would be lost each time this "
                 "command is given; to begin it with nothing, give it another name by name="
             )
-        if name not in kept and name not in commit.dropped:
+        if name not in {*kept, *commit.dropped, *(token.sink for token in commit.tokens)}:
             raise StoreError(f"--drop-state {name}: the store has no operator {name!r}{_among(name, kept)}")
     found = {}
     for name, cut in kept.items():

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from functools import partial
 from typing import Any
 
-from megaflow.durable.blocks import Block, BlockKind, keys_of, pack, states_of
+from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.inheritance import check_version, has_changed, upgrade
 from megaflow.durable.restored import Heir, Restored, restore
@@ -60,7 +60,7 @@ class Recovery:
         wanted, found = set(bins.values()), dict[Any, Any]()
         for number, reader in self._readers:
             for entry in reader.entries:
-                if entry.operator != cut.name or entry.kind is BlockKind.TIMERS:
+                if entry.operator != cut.name or entry.kind in OF_TIMERS:
                     continue
                 if entry.bin is not None and (entry.bin not in wanted or cut.bases[entry.bin] != number):
                     continue
@@ -72,11 +72,14 @@ class Recovery:
                         found[key] = state
         return {key: state for key, state in found.items() if state is not None}
 
-    def timers(self, heir: Heir, bins: Collection[int]) -> dict[int, list[tuple[Any, Any, Any]]]:
-        """Return the timers of these bins; what was written is as in `recall`. Cost: linear in the timers written."""
+    def timers(self, heir: Heir, bins: Collection[int]) -> Restored:
+        """Return the timers of these bins, without states; what was written is as in `recall`.
+
+        Cost: linear in the timers written.
+        """
         name = self._cuts[heir.name].name
         chain = ((number, self._without_states(reader, name)) for number, reader in self._readers)
-        return restore(chain, name, self._time, heir.binning(heir.bins, None), bins).timers
+        return restore(chain, name, self._time, heir.binning(heir.bins, None), bins)
 
     def as_now(self, heir: Heir) -> bool:
         """Tell whether what was written of an operator has keys, bins and states as it has them now."""
@@ -127,7 +130,7 @@ class Recovery:
     def _without_states(self, reader: SegmentReader, operator: str) -> Iterator[Block]:
         """The timers of an operator; of its bins what tells which was written whole."""
         for entry in reader.entries:
-            if entry.operator == operator and entry.kind is BlockKind.TIMERS:
+            if entry.operator == operator and entry.kind in OF_TIMERS:
                 yield reader.block(entry)
             elif entry.operator == operator and entry.kind is BlockKind.BIN:
                 yield pack(BlockKind.BIN, operator, entry.bin, [], [])

@@ -6,16 +6,18 @@ Checkpoint n follows its `since`, that one its own, and so on to one that follow
  2. A delta counts unless it is older than its key's base. One as old is of the same cut: a key that was touched while
     its bin waited to be written, and is not in the base.
  3. Timers count likewise: a cut that writes a bin whole writes all its timers. None is written twice, as each cut has
-    those set since the one that it follows. Those due before the checkpoint's time have fired.
+    those set since the one that it follows. Those due before the checkpoint's time have fired. Of event timers those
+    have fired that the checkpoint's watermark and clock have reached, which the heir knows; and those whose count had
+    not begun are the checkpoint's own, for each cut writes them anew.
 
 An operator that asks for them is an *heir*: it may have become another one meanwhile (`inheritance`).
 """
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
+from megaflow.durable.blocks import UNBEGUN, Block, BlockKind, keys_of, states_of
 from megaflow.errors import StoreError
 
 Hash: TypeAlias = Callable[[Any], int]
@@ -51,6 +53,8 @@ class Restored:
     # what is in memory already, to be taken over as it is: key -> state; bin -> keys, as a `BinStore` has them
     kept: tuple[dict[Any, Any], dict[int, dict[Any, None]]] | None = None
     bases: tuple[int | None, ...] = ()  # bin -> checkpoint that has its base; () if they are other bins now
+    # as `timers`: event timers, whose times are (line, microseconds); those that had become due are among them
+    events: dict[int, list[tuple[Any, Any, Any]]] = field(default_factory=dict)
 
 
 def restore(
@@ -70,12 +74,15 @@ def restore(
     Raises StoreError if the first key of a bin's block was not to be there.
     """
     placed = bin_of_key if was is None else was
-    blocks = [(number, block) for number, written in chain for block in written if block.operator == operator]
+    written = [(number, [block for block in blocks if block.operator == operator]) for number, blocks in chain]
+    blocks = [(number, block) for number, found in written for block in found]
+    newest = max((number for number, _ in written), default=0)
     bases = {block.bin: number for number, block in blocks if block.kind is BlockKind.BIN}  # the newest comes last
     states: dict[int, dict[Any, Any]] = {}
     if was is None:
         states.update((bin, {}) for bin in bases if bin is not None and bin in bins)
     timers: list[tuple[Any, int, Any, Any]] = []
+    events: list[tuple[Any, int, Any, Any]] = []
     for number, block in blocks:
         bin = block.bin
         if bin is not None and (number < bases[bin] or (was is None and bin not in bins)):
@@ -101,15 +108,22 @@ def restore(
             bin, key, state = at[place], keys[place], found[place]
             if block.kind is BlockKind.TIMERS:
                 timers.append((state[0], bin, key, state[1]))
+            elif block.kind is BlockKind.EVENTS:
+                if number == newest or state[0][0] != UNBEGUN:
+                    events.append((state[0], bin, key, state[1]))
             elif state is None:
                 states[bin].pop(key, None)
             else:
                 states[bin][key] = state
-    due: dict[int, list[tuple[Any, Any, Any]]] = {}
+    due = [timer for timer in timers if (timer[0] if type(timer[0]) is int else timer[0][0]) >= time]  # nested: (t, i)
+    return Restored(states, _by_bin(due), events=_by_bin(events))
+
+
+def _by_bin(timers: list[tuple[Any, int, Any, Any]]) -> dict[int, list[tuple[Any, Any, Any]]]:
+    found: dict[int, list[tuple[Any, Any, Any]]] = {}
     for when, bin, key, payload in sorted(timers, key=lambda timer: timer[0]):
-        if (when if type(when) is int else when[0]) >= time:  # in a nested scope (outer time, round, …)
-            due.setdefault(bin, []).append((when, key, payload))
-    return Restored(states, due)
+        found.setdefault(bin, []).append((when, key, payload))
+    return found
 
 
 def misplaced(operator: str, key: Any, was: int, now: int) -> StoreError:

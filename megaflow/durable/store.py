@@ -42,6 +42,9 @@ class Store(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Remove files; those that are gone already are no error. Durable when this returns. Raises OSError."""
 
+    def close(self) -> None:
+        """Let go of what is open."""
+
 
 class Folder(Protocol):
     """What the operating system does with the files of one folder. Each method raises OSError."""
@@ -72,6 +75,9 @@ class Folder(Protocol):
 
     def read(self, name: str, start: int, length: int | None) -> bytes:
         """Return bytes of a file; fewer at its end."""
+
+    def close_folder(self) -> None:
+        """Let go of the folder."""
 
 
 class FolderStore:
@@ -111,6 +117,10 @@ class FolderStore:
     def list(self) -> dict[str, int]:
         """Return the files and their lengths. Cost: linear in them."""
         return self._folder.lengths()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._folder.close_folder()
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove files. Costs one sync for all."""

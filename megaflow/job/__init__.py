@@ -1,6 +1,8 @@
 """What `megaflow run` is: a launcher and its worker processes.
 
 spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
+followed_files      files that grow, for `--follow`
+compression         the text of compressed files; compressed_split: such a file as a split
 job_file, contact   how a running job is found; side_door: how its launcher is asked
 reachable           under which addresses others find this machine
 process_agent       beside a process that runs on Spark's executors; agent_messages: between it and the launcher

@@ -1,8 +1,14 @@
-"""FILE[:FUNCTION] on the command line: which function it names, found without running the file."""
+"""FILE[:FUNCTION] or MODULE[:FUNCTION] on the command line: which function it names, found without running anything.
+
+A module is looked for in the current directory first, as `python -m` does, and then where Python looks.
+"""
 
 import ast
 import difflib
-from collections.abc import Iterable, Iterator
+import os
+import pkgutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from megaflow.errors import UsageError
@@ -12,25 +18,73 @@ FUNCTION = "dataflow"  # the default
 
 
 def find_app(text: str) -> AppFile:
-    """Return what FILE[:FUNCTION] names, without running the file. Raises UsageError if there is no such thing."""
+    """Return what FILE[:FUNCTION] or MODULE[:FUNCTION] names, without running it. Raises UsageError."""
     name, _, function = text.rpartition(":")
     if not name or not function.isidentifier():
         name, function = text, FUNCTION
-    path = Path(name)
+    path, module = Path(name), ""
     if not path.is_file():
-        near = difflib.get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=1)
-        hint = f"; did you mean {str(path.with_name(near[0]))!r}?" if near else ""
-        raise UsageError(f"there is no file {name!r}{hint}")
+        if not is_module_name(name):
+            near = difflib.get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=1)
+            hint = f"; did you mean {str(path.with_name(near[0]))!r}?" if near else ""
+            raise UsageError(f"there is no file {name!r}{hint}")
+        path, module = find_module(name), name
     try:
         tree = ast.parse(path.read_bytes(), filename=name)
     except (SyntaxError, ValueError):
-        return AppFile(str(path.resolve()), function)  # running it shows the error best
+        return AppFile(str(path.resolve()), function, module)  # running it shows the error best
     names = list(top_level_names(tree.body))
     if function not in names and "*" not in names:
         raise UsageError(f"{name} has no function {function!r}{hint_among(function, functions_in(tree))}")
     check_is_function(tree, name, function)
     check_takes_flow(tree, name, function)
-    return AppFile(str(path.resolve()), function)
+    return AppFile(str(path.resolve()), function, module)
+
+
+def is_module_name(name: str) -> bool:
+    """Tell whether a module can be meant: dotted words, and no file.
+
+    >>> is_module_name("pkg.app"), is_module_name("app.py"), is_module_name("apps/app")
+    (True, False, False)
+    """
+    return all(part.isidentifier() for part in name.split(".")) and not name.endswith(".py")
+
+
+def find_module(name: str) -> Path:
+    """Return the source file of a module, which is not imported, nor are its packages. Raises UsageError."""
+    places: Sequence[str] = [os.getcwd(), *filter(None, sys.path)]
+    package, origin = "", None
+    for part in name.split("."):
+        whole = f"{package}.{part}" if package else part
+        rest = name.removeprefix(whole)
+        found = find_part(whole, places)
+        if found is None:
+            where = f"the package {package!r}" if package else f"{os.getcwd()}, or where Python looks,"
+            there = [f"{package}.{each.name}" if package else each.name for each in pkgutil.iter_modules(places[:1])]
+            near = difflib.get_close_matches(whole, there, n=1)
+            hint = f"; did you mean {near[0] + rest!r}?" if near else ""
+            raise UsageError(f"there is no file {name!r}, and {where} has no module {whole!r}{hint}")
+        origin, below = found
+        if rest and not below:
+            hint = f"did you mean {whole}:{rest[1:]}?"
+            raise UsageError(f"{whole!r} is a module, and no package: {name!r} is not in it; {hint}")
+        package, places = whole, below
+    if origin is None or not origin.endswith(".py"):
+        raise UsageError(f"the module {name!r} has no Python source")
+    return Path(origin)
+
+
+def find_part(name: str, places: Iterable[str]) -> tuple[str | None, list[str]] | None:
+    """Return a module's file, if it has one, and where the modules of a package are; None if no place has it."""
+    below: list[str] = []  # of a package without a file, which may have several folders
+    for place in places:
+        importer = pkgutil.get_importer(place)
+        spec = None if importer is None else importer.find_spec(name, None)
+        if spec is not None and spec.loader is not None:
+            return spec.origin, [*(spec.submodule_search_locations or ())]
+        if spec is not None:
+            below += spec.submodule_search_locations or ()
+    return (None, below) if below else None
 
 
 def check_is_function(tree: ast.Module, name: str, function: str) -> None:

@@ -5,7 +5,7 @@ launcher holds the reading end; its end of file is the process's end. A report f
 never blocks.
 
 A process that has lost others, and reports it, may stay when its workers have ended, to be given a part of the job
-anew: then it says so behind its report. What it writes later is another part's.
+anew: then it says so behind its report, and which bins it has. What it writes later is another part's.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import select
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from megaflow.control.wording import ranges_text
 
@@ -23,14 +23,19 @@ TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes
 BINS_CHARACTERS_MAX = 8_000
 READ_BYTES = 64 * 1024
 RANGES_SHOWN = 8  # of the bins of an operator that are lost
-STAYS = b"\n"  # behind a report
+END = b"\n"  # of a report, and of what a process that stays says behind it
+
+
+KeptBins: TypeAlias = tuple[tuple[int, ...], ...]
+"""The bins that a process has which stays: those of each of its workers, in the order of their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
     """Why a process ended by itself."""
 
-    kind: Literal["failed", "lost"]  # it failed; or it stops because it has lost others
+    # it failed; or it stops because it has lost others; or a new process may do what this one cannot
+    kind: Literal["failed", "lost", "anew"]
     text: str
     workers: tuple[int, ...] = ()  # who is lost
     bins: str = ""  # the bins they owned, by operator
@@ -62,10 +67,10 @@ def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> 
     return f"{len(bins)} of {len(table)} bins of {operator!r} ({','.join(ranges)})"
 
 
-def say_stays(file: int) -> None:
-    """Say behind a process's report that it waits for another part."""
+def say_stays(file: int, kept: KeptBins) -> None:
+    """Say behind a process's report that it waits for another part, and what it has. Blocks until that is read."""
     with contextlib.suppress(OSError):
-        os.write(file, STAYS)
+        os.write(file, END + json.dumps(kept).encode() + END)
 
 
 class ReportPipe:
@@ -95,7 +100,14 @@ class ReportPipe:
     @property
     def stays(self) -> bool:
         """Whether the process has said, of what was read, that it waits for another part."""
-        return self.data.endswith(STAYS)
+        return self.data.endswith(END) and self.data.count(END) > 1
+
+    @property
+    def kept(self) -> KeptBins | None:
+        """What it has, if it stays."""
+        if not self.stays:
+            return None
+        return tuple(map(tuple, json.loads(self.data.split(END)[1])))
 
     def wait(self, seconds: float) -> bool:
         """Wait until the process ends or stays, but no longer than that; return whether it stays."""
@@ -112,7 +124,7 @@ class ReportPipe:
     def report(self) -> ExitReport | None:
         """What was read; None if that is nothing, or was cut short."""
         try:
-            record = json.loads(self.data)
+            record = json.loads(self.data.partition(END)[0])
             return ExitReport(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
         except (ValueError, KeyError, TypeError):
             return None

@@ -11,7 +11,8 @@ killed as that likes. So the worker is a process of its own, and this only relay
 3. Nothing here waits without bound for the launcher but where it has said that this attempt is to wait: the kernel
    notices within 30 s that a host is gone. What the worker prints waits in its pipe while the launcher takes nothing.
 4. The worker's port is bound before the launcher is told of it, so who connects there before the worker runs waits.
-   What others try first (`Probe`) is another port, at which nobody answers: the kernel lets them in, which will do.
+   What others try first (`Probe`) is another port, at which nobody answers: the kernel lets them in, which will do. Of
+   one that joins that is asked while a worker runs; for some seconds, if nobody can connect, nothing is relayed.
 5. The address under which others reach the worker is found: see `megaflow.job.reachable`.
 """
 
@@ -196,7 +197,10 @@ class ProcessAgent:
             part = replace(self._task.draft.part, contact=word.addresses[0])  # type: ignore[arg-type]
         job, address = self._task.draft.job, (word.host, self.listener.getsockname()[1])
         if isinstance(job.app, AppFile):
-            job = replace(job, app=replace(job.app, path=find_app_here(job.app.path, self._seat.shipped)))
+            job = replace(job, app=replace(job.app, path=find_app_here(job.app, self._seat.shipped)))
+        else:
+            sent = os.path.join(self._seat.shipped, "app")
+            job = replace(job, app=replace(job.app, path=(sent,), elsewhere=True))
         return replace(
             self._task.draft, job=job, name=word.name, part=part, address=address, secret=self._task.secret,
             listener_fd=self.listener.fileno(), report_fd=pipe.writing, sign_fd=sign.file,
@@ -214,17 +218,17 @@ class ProcessAgent:
         return {**kept, **given, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
-def find_app_here(path: str, shipped: str) -> str:
+def find_app_here(app: AppFile, shipped: str) -> str:
     """Return where an app's file is: where the launcher has it, if it is the same here, else as it was sent."""
-    sent = Path(shipped, "app")
-    own = Path(path)
+    sent, root = Path(shipped, "app"), Path(app.root)
+    as_sent = str(sent / Path(app.path).relative_to(root))
     for file in sent.rglob("*.py"):
         try:
-            if (own.parent / file.relative_to(sent)).read_bytes() != file.read_bytes():
-                return str(sent / own.name)
+            if (root / file.relative_to(sent)).read_bytes() != file.read_bytes():
+                return as_sent
         except OSError:
-            return str(sent / own.name)
-    return path
+            return as_sent
+    return app.path
 
 
 class Relay:
@@ -261,6 +265,7 @@ class Relay:
                 if self._pipe.fileno() in ready and self._pipe.read():
                     break
                 if time.monotonic() >= due:
+                    self._client.check_heard()
                     self._tell_sign()
                     due = time.monotonic() + SIGN_SECONDS
             self._end()
@@ -306,8 +311,11 @@ class Relay:
     def _obey(self) -> None:
         self._client.flush()
         for value in self._client.receive_available():
-            if isinstance(check_word(value, TO_AGENT), Kill):
-                self._process.kill()
+            match check_word(value, TO_AGENT):
+                case Kill():
+                    self._process.kill()
+                case Probe(targets):
+                    self._client.post(Probed(tuple(probe([place for each in targets for place in each]))))
 
     def _tell_sign(self) -> None:
         data = os.pread(self._sign.file, SIGN_BYTES, 0)

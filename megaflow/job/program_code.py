@@ -5,7 +5,6 @@ coordinator's: by that the launcher tells, before a next life or a resume by han
 are others now (`code_now`), without running them. What those import anew they import because they are others.
 """
 
-import os
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
@@ -50,13 +49,13 @@ def code_now(code: Fingerprint, spec: JobSpec) -> Fingerprint:
     """Return what would be run by now, as far as it can be told without: of the files that `code` has."""
     if not isinstance(spec.app, AppFile):
         return code
-    folder, files = os.path.dirname(spec.app.path), {}
+    folder, files = spec.app.folder, {}
     for name in code.files:
         try:
             files[name] = digest(Path(folder, name).read_bytes())
         except OSError:
             files[name] = ""  # gone: it differs
-    return Fingerprint(f"{os.path.basename(spec.app.path)}:{spec.app.function}", tuple(map(str, spec.args)), files)
+    return Fingerprint(spec.app.name, tuple(map(str, spec.args)), files)
 
 
 def _named(files: Iterable[str], one: str, several: str) -> list[str]:

@@ -48,6 +48,7 @@ class Silence:
     busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher
     coordinating: tuple[int, ...] = ()  # the workers of its process
     unasked: str = ""  # why the launcher could not be asked
+    output: str = ""  # what the output waits for
 
     @property
     def is_busy(self) -> bool:
@@ -100,7 +101,7 @@ def find_reason(job: Job | None, name: str, sent: bool) -> Silence:
         report = ask_launcher(job, WhoIsBusy(), BusyReport, LAUNCHER_SECONDS)
     except NoAnswer as error:
         return Silence(name, sent, unasked=str(error))
-    return Silence(name, sent, report.busy, report.coordinating)
+    return Silence(name, sent, report.busy, report.coordinating, output=report.output)
 
 
 def ask_launcher(job: Job, request: object, answer: type[T], timeout_seconds: float) -> T:

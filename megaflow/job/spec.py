@@ -8,9 +8,9 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT, DurablePart
@@ -19,19 +19,52 @@ from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
 
 BACKLOG = 128
 GC_VARIABLE = "MEGAFLOW_GC_THRESHOLD"
+INSTALLED = ("site-packages", "dist-packages")  # folders of libraries, in whatever environment
 
 Address: TypeAlias = tuple[str, int]  # host and port
 
-Form: TypeAlias = Literal["nothing", "records", "text", "jsonl"]
-"""What a writer of outputs takes: nothing, the records themselves, or lines of text."""
+Form: TypeAlias = str
+"""What a writer of outputs takes, one of FORMS: nothing, the records themselves, lines of text, or packed rows. Of rows
+`rows:SCHEMA`, with their schema as JSON; of CSV `csv:COLUMNS` as JSON, or `csv` if the records name them."""
+FORMS = ("nothing", "records", "text", "jsonl", "csv", "rows")
 
 
 @dataclass(frozen=True, slots=True)
 class AppFile:
-    """A function in a Python file."""
+    """A function in a Python file, or in a module.
+
+    >>> file, module = AppFile("/a/pkg/app.py", "dataflow"), AppFile("/a/pkg/app.py", "dataflow", "pkg.app")
+    >>> file.root, file.name, module.root, module.name, module.shipped
+    ('/a/pkg', 'app.py:dataflow', '/a', 'pkg.app:dataflow', '/a/pkg')
+    """
 
     path: str  # absolute
     function: str
+    module: str = ""  # by which it is imported, as `import` would
+
+    @property
+    def root(self) -> str:
+        """From where its module is imported: the folder of the file, or that of its outermost package."""
+        is_package = bool(self.module) and os.path.basename(self.path) == "__init__.py"
+        above = [os.pardir] * (self.module.count(".") + is_package)
+        return os.path.normpath(os.path.join(os.path.dirname(self.path), *above))
+
+    @property
+    def name(self) -> str:
+        """What a store of durable state calls it."""
+        return f"{self.module or os.path.basename(self.path)}:{self.function}"
+
+    @property
+    def shipped(self) -> str:
+        """The file, or the folder of the whole package, that a process elsewhere needs."""
+        below = os.path.relpath(self.path, self.root).split(os.sep)
+        return os.path.join(self.root, below[0]) if self.module else self.path
+
+    @property
+    def folder(self) -> str:
+        """What is in it and below is the program's code: `root`, or the package, if that is installed."""
+        is_installed = os.path.basename(self.root) in INSTALLED and os.path.isdir(self.shipped)
+        return self.shipped if is_installed else self.root
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +72,18 @@ class PickledFunction:
     """A function that was made in the launcher's own process, pickled by cloudpickle."""
 
     data: bytes  # load it only after sys.path is set
-    path: tuple[str, ...]  # the launcher's sys.path
+    path: tuple[str, ...]  # the launcher's sys.path; elsewhere, what comes before that of the process
     name: str = ""  # of the function, as a store of durable state knows it
+    file: str = ""  # its module's, or the folder of the package that has it; "" if there is none to be sent along
+    elsewhere: bool = False  # the process runs where the launcher may not
+
+
+@dataclass(frozen=True, slots=True)
+class WithTypes:
+    """What is in a pickled function that has classes with it, of items which it does not refer to."""
+
+    function: Callable[..., Any]
+    types: Mapping[str, type]  # by their names in the function's module
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +116,7 @@ class JobSpec:
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
     checkpoints_kept: int = CHECKPOINTS_KEPT
     restarts: int = 3  # after lost processes, without a checkpoint between
+    shrink: bool = False  # whether the others go on then without a new process
     take_over: bool = False  # whether to take the store from a launcher that has it
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
@@ -81,6 +125,9 @@ class JobSpec:
     conf: tuple[tuple[str, str], ...] = ()  # Spark's settings
     start_timeout_seconds: float = 120.0  # for Spark to start the processes
     shipped: tuple[str, ...] = ()  # files and folders that the program needs where its processes run
+    results: bool = False  # whether Spark reads the output
+    idle_timeout: float = 5.0  # seconds without a record until a partition holds event time back no longer
+    follow: bool = False  # whether files of lines grow, and new ones come
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +136,7 @@ class Founder:
 
     process: int  # which of them
     addresses: tuple[Address, ...]  # of each, this one included
+    kept: tuple[tuple[int, ...], ...] = ()  # worker -> bins that it has in memory; empty: nobody has any
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +160,23 @@ class ChildSpec:
     listener_fd: int  # bound and listening there, inherited
     secret: bytes
     splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
-    pushed: bool = False  # whether the launcher sends `Lines`
+    pushed: tuple[str, ...] = ()  # the inputs whose lines or items the launcher sends; "": they have no name
     spark_queries: int = 0  # how many `SourceEnded` to wait for
     rows: tuple[str, ...] = ()  # the names of the inputs that these feed; none: they feed lines
-    output: Form = "records"  # what the launcher is sent
+    lines: tuple[str, ...] = ()  # the names of the inputs of lines and items; none: the lines have no name
+    items: tuple[str, ...] = ()  # those of these that are of items
+    followed: tuple[tuple[str, str], ...] = ()  # input of lines, "" without a name -> absolute pattern of its files
+    ordered: tuple[str, ...] = ()  # inputs, likewise, whose files are begun in the order of their names
+    has_input: bool = True  # whether the job was given any input at all
+    outputs: tuple[tuple[str, Form], ...] = (("", "records"),)  # name -> what the launcher is sent of it
     durable: DurablePart | None = None  # None: nothing is
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
     sign_fd: int | None = None  # for the signs of life, likewise
+
+    @property
+    def kept(self) -> dict[int, tuple[int, ...]]:
+        """Worker -> bins that it has in memory, in a job that begins."""
+        return dict(enumerate(self.part.kept)) if isinstance(self.part, Founder) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +187,8 @@ class Rehearsal:
     part: DurablePart  # its `commit` is what the job would go on from
     has_lines: bool  # that are to be read
     rows: tuple[str, ...] = ()  # the names of its inputs of rows
+    lines: tuple[str, ...] = ()  # and of those of lines
+    outputs: tuple[str, ...] | None = None  # the names of its outputs beside the returned stream; None: not known
 
 
 def gc_threshold() -> int:

@@ -10,8 +10,8 @@ Several workers can then read the lines of a file without asking each other.
 3. A reader's only state is its position, always the start of a line: a split read in part is again
    a split, from that position on.
 4. Text is UTF-8, decoded once per block of whole lines. Neither `\\n` nor `\\r` is ever part of a
-   longer character, so invalid bytes are replaced just as in the whole file. A byte order mark is
-   text like any other and stays where it is, as with `open(path, encoding="utf-8")`.
+   longer character, so invalid bytes are replaced just as in the whole file. A byte order mark at the beginning of
+   a file is not part of its text; elsewhere it is text like any other, as with `open(path, encoding="utf-8-sig")`.
 """
 
 import glob
@@ -20,10 +20,15 @@ import re
 import shlex
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
+from typing import TypeVar
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
+from megaflow.job.compression import format_of, is_compressed
+
+T = TypeVar("T")
 
 BLOCK_BYTES = 64 * 1024  # one read, one decode; larger ones gain nothing
 BATCH_BYTES = 6144  # small: what a fold makes of one then stays in the processor's cache
@@ -32,15 +37,18 @@ SPLIT_BYTES_MIN = 4 * 1024  # smaller ones cost more to open than to read
 SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that work left over can still be given to others
 SPLITS_PER_WORKER = 4  # a worker that is slow for a while delays the end by a quarter of its share
 ENCODING_ERRORS = ("replace", "strict")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 def find_files(spec: str) -> list[str]:
-    """Return the files that `spec` names, sorted: a file, a directory or a glob (`**` included).
+    """Return the files that `spec` names, sorted: a file, a directory or a glob; `**` stands for any folders between.
 
-    A directory stands for the files directly in it; files whose names begin with a dot are left
-    out, as a shell's `*` does. Raises SourceError if there is none.
+    A directory stands for the files directly in it; files whose names begin with a dot are left out, as a shell's `*`
+    does. `~` is a home folder, unless the path is there as it stands. Raises SourceError if there is none.
     """
+    if not os.path.exists(spec):
+        spec = os.path.expanduser(spec)
     if os.path.isdir(spec):
         entries = (os.path.join(spec, name) for name in os.listdir(spec) if not name.startswith("."))
         files = sorted(path for path in entries if os.path.isfile(path))
@@ -62,7 +70,7 @@ def find_files(spec: str) -> list[str]:
 def cut(sizes: Iterable[tuple[str, int]], workers: int | None = None) -> list[Split]:
     """Make numbered splits, none empty, of files given as (path, bytes): one of each, which keeps its lines in order.
 
-    With a number of workers, files are cut into a few pieces for each of them.
+    With a number of workers, files are cut into a few pieces for each of them, but for compressed ones.
 
     >>> [(s.path, s.start, s.end) for s in cut([("a", 40_000), ("b", 10)])]
     [('a', 0, 40000), ('b', 0, 10)]
@@ -74,15 +82,19 @@ def cut(sizes: Iterable[tuple[str, int]], workers: int | None = None) -> list[Sp
     if workers is not None:
         piece = -(-sum(size for _, size in files) // (workers * SPLITS_PER_WORKER))
         piece = max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, piece))
-        ranges = [(path, start, min(start + piece, size)) for path, size in files for start in range(0, size, piece)]
+        steps = ((path, size, size if is_compressed(path) else piece) for path, size in files)
+        ranges = [(path, at, min(at + step, size)) for path, size, step in steps for at in range(0, size, step)]
     return [Split(number, path, start, end) for number, (path, start, end) in enumerate(ranges)]
 
 
 def plan_splits(files: Iterable[str], workers: int | None = None) -> list[Split]:
     """Make splits of files of this machine, as `cut` does.
 
-    Raises SourceError if one cannot be examined, or hides its size.
+    Raises SourceError if one cannot be examined, hides its size, or is compressed in a way that cannot be read here.
     """
+    files = list(files)
+    for path in filter(is_compressed, files):
+        format_of(path)
     return cut([(os.path.abspath(path), size_of(path)) for path in files], workers)
 
 
@@ -172,8 +184,13 @@ def bytes_of(data: bytes, lines: int) -> int:
 def decode_lines(data: bytes, errors: str, name: str, position: int) -> list[str]:
     """Return the lines of `data`, which stands at `position` of the input called `name`.
 
-    Raises SourceError for invalid UTF-8 if `errors` is "strict".
+    At its beginning a byte order mark is dropped. Raises SourceError for invalid UTF-8 if `errors` is "strict".
+
+    >>> decode_lines(b"\\xef\\xbb\\xbfa\\n", "strict", "a file", 0)
+    ['a']
     """
+    if position == 0 and data.startswith(BYTE_ORDER_MARK):
+        data, position = data[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
     try:
         return lines_of(data.decode("utf-8", errors))
     except UnicodeDecodeError as error:
@@ -184,7 +201,7 @@ def decode_lines(data: bytes, errors: str, name: str, position: int) -> list[str
         ) from None
 
 
-def batches_of(lines: list[str], size: int) -> Iterator[list[str]]:
+def batches_of(lines: list[T], size: int) -> Iterator[list[T]]:
     """Slice lines of `size` bytes in all into batches of about 6 KB each.
 
     >>> [len(batch) for batch in batches_of(["a" * 40] * 250, 10_000)]
@@ -207,6 +224,7 @@ class SplitReader:
         self.split = split
         self.position = split.start
         self.end = split.end
+        self._name = repr(split.path)
         self._file = -1
         self._errors = errors
         self._block_bytes = block_bytes
@@ -223,11 +241,15 @@ class SplitReader:
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
                 raise SourceError(f"cannot read {split.path!r}: not a regular file")
-            self.position = line_start(self._file, split.start)
-            self.end = max(self.position, line_start(self._file, split.end))
+            self._begin()
         except BaseException:
             self.close()
             raise
+
+    def _begin(self) -> None:
+        """Find the lines of the split in the open file."""
+        self.position = line_start(self._file, self.split.start)
+        self.end = max(self.position, line_start(self._file, self.split.end))
 
     @property
     def done(self) -> bool:
@@ -248,13 +270,13 @@ class SplitReader:
             length = whole_lines(data, self.position + len(data) == self.end)
             if length:
                 self._block = data[:length]
-                lines = decode_lines(self._block, self._errors, repr(self.split.path), self.position)
+                lines = decode_lines(self._block, self._errors, self._name, self.position)
                 self.position += length
                 return lines
             size *= 2
             if size > LINE_BYTES_MAX:
                 raise SourceError(
-                    f"{self.split.path!r} has a line of more than {LINE_BYTES_MAX >> 20} MiB "
+                    f"{self._name} has a line of more than {LINE_BYTES_MAX >> 20} MiB "
                     f"at byte {self.position}: is it a text file?"
                 )
         return []
@@ -278,6 +300,28 @@ class SplitReader:
     def position_after(self, lines: int) -> int:
         """Return where the line begins that follows the first so many of those that `read` returned last."""
         return self.position - len(self._block) + bytes_of(self._block, lines)
+
+    def place(self, untaken: int) -> tuple[int, int]:
+        """Return where the last `untaken` lines of batches begin: a byte, and how many lines behind it."""
+        return self.position - len(self._block), self._handed_out - untaken
+
+    def anew(self) -> "SplitReader":
+        """Return what reads the file from its beginning to the end of the split."""
+        return type(self)(replace(self.split, start=0, skip=0))
+
+    def first_line(self) -> str:
+        """Return the first line of the file. Opens it for that."""
+        with closing(self.anew()) as reader:
+            return next(iter(reader.next_batch()), "")
+
+    def lines_before(self, position: int) -> int:
+        """Return how many lines the file has before one that begins at `position`. Costs reading them."""
+        lines = 0
+        with closing(self.anew()) as reader:
+            while reader.position < position and reader.read():
+                begins = reader.position - len(reader._block)
+                lines += len(LINE_END.findall(reader._block[: position - begins]))
+        return lines
 
     def close(self) -> None:
         """Close the file; harmless when closed already."""

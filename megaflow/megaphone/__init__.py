@@ -23,7 +23,12 @@ stateful, stateful_timed
                 the other kinds: record by record; all records of a key and time, with timers
 stateful_durable
                 the first of these, in a durable job
+partial_results what a worker has of a time by key, combined before F
+aggregates      S of counts, sums and folds by key, which merges those
 timers          what is due at which time for which key, by bin
+event_timers    those for timestamps and by the clock, and how watermarks come to them
+event_clock     event_time: gives records their timestamps, and knows the greatest by partition
+event_unit      times of events: microseconds inside, outside what the program counts in
 by_time         a dict that knows its least time
 load_meter      records and busy time by bin, and the most frequent keys
 """

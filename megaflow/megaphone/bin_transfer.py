@@ -38,6 +38,7 @@ from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import Chunk, Freight, chunks
 from megaflow.megaphone.flat_ends import AnyOutput
 from megaflow.megaphone.flat_times import FlatTime
+from megaflow.megaphone.routing import Clock, Watermark
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.membership import WorkerId
 
@@ -53,7 +54,7 @@ class Shipper:
     """The bins that leave one worker, and the credit that it owes for those that come."""
 
     def __init__(
-        self, store: BinStore, output: AnyOutput[Chunk], worker: WorkerId, wall: Callable[[], float], name: str = ""
+        self, store: BinStore, output: AnyOutput[Any], worker: WorkerId, wall: Callable[[], float], name: str = ""
     ) -> None:
         """`name`: the stateful operator's, for errors."""
         self.claimed: dict[FlatTime, Capability] = {}  # time of a command that is not shipped -> the state output's
@@ -91,13 +92,19 @@ class Shipper:
                 coming += 1
         assert not leaving or time in self.claimed, f"bins leave at time {time}, but came after the command"
         self._shipping = time
-        self._freight = {target: Freight(self._take(bins)) for target, bins in leaving.items()}
+        self._freight = {target: Freight(self._take(time, bins)) for target, bins in leaving.items()}
         for target in leaving:
             self._send(target)
         self._finish()
         if time in self.expected:
             self._coming[time] = coming
             self._settle(time)
+
+    def mark(self, time: FlatTime, command: Watermark | Clock) -> None:
+        """Note a command that was read, and send S here a marker, if it is to have any: rule 2 of `event_timers`."""
+        if self._store.events.is_heard:
+            self._store.events.read(time, command)
+            self._output.ship_to(self._worker, time, [command])
 
     def credited(self, time: FlatTime, credit: Credit) -> None:
         """Send more to a worker that has installed a parcel."""
@@ -118,10 +125,11 @@ class Shipper:
             self._whole[time] += 1
             self._settle(time)
 
-    def _take(self, bins: list[int]) -> Iterator[Chunk]:
-        """Take out one bin after another, when its turn comes."""
+    def _take(self, time: FlatTime, bins: list[int]) -> Iterator[Chunk]:
+        """Take out one bin after another, when its turn comes, for this time."""
         for bin in bins:
-            yield from chunks(bin, self._store.take(bin), self._worker, self._wall(), self._name)
+            heard = self._store.events.heard(time)
+            yield from chunks(bin, self._store.take(bin), self._worker, self._wall(), self._name, heard)
 
     def _send(self, target: WorkerId) -> None:
         freight, time = self._freight[target], self._shipping

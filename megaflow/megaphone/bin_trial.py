@@ -53,7 +53,7 @@ def trial(
             some = keys[start : start + SCANNED_KEYS]
             states = list(map(store.states.get, some))  # None of those that are gone
             yield from _try(name, STATE, _worth_trying(some, states), now, met)
-        timers = [timer[1:] for timer in store.timers.of(bin)]
+        timers = [timer[1:] for timer in (*store.timers.of(bin), *store.events.of(bin))]
         yield from _try(name, PAYLOAD, _worth_trying(*map(list, zip(*timers))) if timers else [], now, met)
 
 

@@ -20,6 +20,7 @@ from uuid import UUID
 from zlib import crc32
 
 from megaflow.errors import BuildError, UsageError
+from megaflow.megaphone.event_timers import EventTimers
 from megaflow.megaphone.timers import Timer, TimerStore
 from megaflow.timely.dataflow.folds import NAN_IN_KEY, check_key
 
@@ -186,6 +187,7 @@ class Taken:
 
     pairs: Iterable[tuple[Any, Any]]  # (key, state), in the order in which the keys came; to be drawn once
     timers: list[Timer]  # by time
+    events: Iterable[Timer] = ()  # event timers, in order
 
 
 class BinStore:
@@ -207,6 +209,7 @@ class BinStore:
         self.states: dict[Any, Any] = {}  # key -> state, never None
         self.bins: dict[int, dict[Any, None]] = {}  # owned bin -> its keys, in the order in which they came
         self.timers = TimerStore()  # of keys in owned bins, with a state or without
+        self.events = EventTimers()  # likewise
         self.watcher: BinWatcher | None = None  # set once the first bins are in
 
     def bin_of_key(self, key: Any) -> int:
@@ -245,7 +248,7 @@ class BinStore:
         if self.watcher is not None:
             self.watcher.leaving(bin)
         keys = self.bins.pop(bin)
-        return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin))
+        return Taken(zip(keys, map(self.states.pop, keys), strict=True), self.timers.take(bin), self.events.take(bin))
 
     def adopt(self, states: dict[Any, Any], bins: dict[int, dict[Any, None]]) -> None:
         """Begin with these: both become the store's own. Cost: O(1)."""
@@ -253,7 +256,11 @@ class BinStore:
         self.states, self.bins = states, bins
 
     def install(
-        self, bin: int, pairs: dict[Any, Any] | Iterable[tuple[Any, Any]], timers: Iterable[Timer] = ()
+        self,
+        bin: int,
+        pairs: dict[Any, Any] | Iterable[tuple[Any, Any]],
+        timers: Iterable[Timer] = (),
+        events: Iterable[Timer] = (),
     ) -> None:
         """Own a bin, or go on with it: add one chunk of its keys and states, the first of which may be empty."""
         arrived = pairs if isinstance(pairs, dict) else dict(pairs)
@@ -264,6 +271,7 @@ class BinStore:
         self.states.update(arrived)
         assert len(self.states) == expected, f"a key of bin {bin} arrived twice"
         self.timers.install(bin, timers)
+        self.events.install(bin, events)
 
     def _check(self) -> None:
         for bin, keys in self.bins.items():
@@ -273,3 +281,4 @@ class BinStore:
         for key in self.states:
             assert key in self.bins.get(self.bin_of_key(key), {key}), f"key {key!r} is missing in its bin"
         self.timers._check()
+        self.events._check()

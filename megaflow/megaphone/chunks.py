@@ -10,13 +10,14 @@ and are small travel together, as a parcel: see `bin_transfer`.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 from megaflow.megaphone.bin_trial import PAYLOAD, STATE, check_pairs
 from megaflow.megaphone.bins import BinStore, Taken
+from megaflow.megaphone.event_timers import Heard
 from megaflow.megaphone.flat_times import FlatTime, outermost
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -43,6 +44,8 @@ class Chunk:
     pairs: list[bytes]  # runs of (key, state), each encoded
     timers: list[bytes]  # runs of timers, likewise
     awaited: bool = False  # whether the source waits to hear that this is installed
+    events: list[bytes] = field(default_factory=list)  # runs of event timers, likewise
+    heard: Heard = ()  # of the first chunk: what the watermark is
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class LedgerRow:
     seconds: float  # from taken out to whole again
 
 
-def chunks(bin: int, taken: Taken, source: int, taken_at: float, name: str = "") -> Iterator[Chunk]:
+def chunks(bin: int, taken: Taken, source: int, taken_at: float, name: str = "", heard: Heard = ()) -> Iterator[Chunk]:
     """Cut what was in a bin into chunks of about CHUNK_BYTES; at least one, even for an empty bin.
 
     A single pair or timer is never cut; the wire splits what is larger than a frame. Lazy: a caller that sends
@@ -66,31 +69,38 @@ def chunks(bin: int, taken: Taken, source: int, taken_at: float, name: str = "")
     the key and state that cannot: none could when the move was asked for, or it was not asked of a job's coordinator.
     """
     first, size, keys = True, 0, 0
-    pairs: list[bytes] = []
-    timers: list[bytes] = []
-    for run, count, are_timers in _runs(taken, name):
+    pairs, timers, events = parts = _no_runs()
+    for run, count, part in _runs(taken, name):
         if size >= CHUNK_BYTES:
-            yield Chunk(bin, source, first, False, taken_at, size, keys, pairs, timers)
-            first, size, keys, pairs, timers = False, 0, 0, [], []
-        (timers if are_timers else pairs).append(run)
+            yield Chunk(bin, source, first, False, taken_at, size, keys, pairs, timers, False, events, heard)
+            first, size, keys, heard = False, 0, 0, ()
+            pairs, timers, events = parts = _no_runs()
+        parts[part].append(run)
         size += len(run)
-        keys += 0 if are_timers else count
-    yield Chunk(bin, source, first, True, taken_at, size, keys, pairs, timers)
+        keys += count if part == 0 else 0
+    yield Chunk(bin, source, first, True, taken_at, size, keys, pairs, timers, False, events, heard)
 
 
-def _runs(taken: Taken, name: str) -> Iterator[tuple[bytes, int, bool]]:
-    """The pairs, then the timers, encoded in runs of about an eighth of a chunk at most; with how many are in each."""
-    queues: list[tuple[Iterable[Any], bool]] = [(taken.pairs, False), (taken.timers, True)]
-    for queue, are_timers in queues:
+def _no_runs() -> tuple[list[bytes], list[bytes], list[bytes]]:
+    return [], [], []
+
+
+def _runs(taken: Taken, name: str) -> Iterator[tuple[bytes, int, int]]:
+    """The pairs, the timers and the event timers, encoded in runs of about an eighth of a chunk at most.
+
+    With each how many are in it, and 0, 1 or 2 for what they are.
+    """
+    queues: tuple[Iterable[Any], ...] = taken.pairs, taken.timers, taken.events
+    for part, queue in enumerate(queues):
         items, step = iter(queue), 1
         while run := list(islice(items, step)):
             try:
                 encoded = encode(run, shared=True)
             except Exception:
-                pairs = [timer[1:] for timer in run] if are_timers else run
-                check_pairs(name, pairs, PAYLOAD if are_timers else STATE, show=True)
+                pairs = [timer[1:] for timer in run] if part else run
+                check_pairs(name, pairs, PAYLOAD if part else STATE, show=True)
                 raise
-            yield encoded, len(run), are_timers
+            yield encoded, len(run), part
             step = max(1, min(_ITEMS_PER_RUN, 2 * step, step * CHUNK_BYTES // (8 * len(encoded))))
 
 
@@ -145,17 +155,22 @@ class Installer:
         self._sizes: dict[int, tuple[int, int]] = {}  # bin under way -> (bytes, keys) so far
         self.ledger: deque[LedgerRow] = deque(maxlen=_LEDGER_ROWS)  # drained by the operator's view
 
-    def install(self, time: FlatTime, chunk: Chunk) -> None:
-        """Add what a chunk brings; the last chunk of a bin writes its ledger row. Cost: O(pairs and timers)."""
+    def install(self, time: FlatTime, chunk: Chunk) -> bool:
+        """Add what a chunk brings; the last chunk of a bin writes its ledger row. Cost: O(pairs and timers).
+
+        Return whether its time is to be closed, whatever else comes at it: rule 5 of `event_timers`.
+        """
         assert chunk.first != (chunk.bin in self._sizes), "the chunks of a bin arrive in order"
         size, keys = self._sizes.pop(chunk.bin, (0, 0))
         size += chunk.size
         keys += chunk.keys
-        pairs, timers = (map(partial(decode, shared=True), runs) for runs in (chunk.pairs, chunk.timers))
-        self._store.install(chunk.bin, chain.from_iterable(pairs), chain.from_iterable(timers))
+        parts = (map(partial(decode, shared=True), runs) for runs in (chunk.pairs, chunk.timers, chunk.events))
+        self._store.install(chunk.bin, *map(chain.from_iterable, parts))
+        is_marked = self._store.events.hear(time, chunk.heard)
         if chunk.last:
             seconds = max(0.0, self._wall() - chunk.taken_at)
             self.ledger.append(LedgerRow(chunk.bin, outermost(time), chunk.source, self._worker, size, keys, seconds))
         else:
             self._sizes[chunk.bin] = (size, keys)
         self._installed(time, chunk)
+        return is_marked

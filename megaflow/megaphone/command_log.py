@@ -4,7 +4,8 @@ A command is *read*, in the order of the numbers; that gives the right to send w
 the capabilities for it are *claimed* at once (rule 2 of `router`, rules 1 and 2 of `bin_transfer`). It is *obeyed*:
 listed under its time. When control has passed the time, all commands at it are *decided*: they make one reconfiguration
 of the history. On a worker that has joined, commands are read and claimed but not obeyed until it has been told the
-table: see `bootstrap`. A Checkpoint or a Lookup is none of this: it is registered as it is read (`moments`).
+table: see `bootstrap`. A Checkpoint or a Lookup is none of this: it is registered as it is read (`moments`); nor is a
+Watermark or a Clock, which goes on to S (`event_timers`).
 """
 
 from megaflow.errors import CommandRefused, ProtocolError
@@ -120,6 +121,9 @@ class ControlInput:
             case routing.Lookup():
                 if self._moments is not None:
                     self._moments.look(time, command)
+                return True
+            case routing.Watermark() | routing.Clock():
+                self._shipper.mark(time, command)
                 return True
         return False
 

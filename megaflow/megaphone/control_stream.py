@@ -5,10 +5,12 @@ they must have the same number of bins. A flow sets a default that is numbered a
 A worker that joins is told the tables of all of them.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from megaflow.errors import BuildError
+from megaflow.megaphone.event_unit import NEVER
 from megaflow.megaphone.introduction import Numbering
 from megaflow.megaphone.routing import Bootstrap, Numbered, validate
 from megaflow.timely.communication.channel import Lane
@@ -28,6 +30,9 @@ class Controls:
     numbered: dict[Port[Any], Port[Numbered]] = field(default_factory=dict)  # stream as given -> its commands
     numberings: dict[Port[Any] | None, Numbering] = field(default_factory=dict)  # stream as given -> its numbers here
     bins: dict[Port[Numbered], int] = field(default_factory=dict)  # commands -> how many bins their operators have
+    kept: Mapping[WorkerId, Iterable[int]] = field(default_factory=dict)  # of founders: see `initial_table`
+    watermark: int = NEVER  # that an earlier run has left, for who founds it
+    clock: int = NEVER  # likewise
 
 
 def founders_of(graph: Graph) -> tuple[WorkerId, ...]:
@@ -69,9 +74,20 @@ def number_commands(port: Port[Any], bins: int) -> Port[Numbered]:
     return everywhere
 
 
-def set_default(port: Port[Numbered]) -> None:
-    """Let the stateful operators of this dataflow listen to `port`, a broadcast stream of numbered commands."""
+def set_default(
+    port: Port[Numbered],
+    kept: Mapping[WorkerId, Iterable[int]] | None = None,
+    watermark: int = NEVER,
+    clock: int = NEVER,
+) -> None:
+    """Let the stateful operators of this dataflow listen to `port`, a broadcast stream of numbered commands.
+
+    `kept`, worker -> bins, says which they begin with: see `initial_table`. `watermark` and `clock`, in microseconds,
+    are those that the checkpoint has with which a run goes on; timers that had become due by then have fired.
+    """
     controls = port.scope.graph.extension(Controls)
+    controls.kept = kept or {}
+    controls.watermark, controls.clock = watermark, clock
     controls.default = controls.numbered[port] = port  # the second: control=flow.control is the same as the default
 
 

@@ -21,10 +21,10 @@ What a cut writes follows `since`, the last checkpoint that is committed, whatev
  6. A bin that came in these intervals is written whole: what it was before, and where, this worker does not know. A
     key of a bin that left is not written: who owns the bin writes it whole.
  7. Timers are an append log, so those set in these intervals are written; those of whole bins from the store. What was
-    due before t has fired and is left out.
+    due before t has fired and is left out. Event timers likewise: rule 8 of `event_timers`.
 A checkpoint at the end of all is cut when nothing more can happen: no frontier is left, and nothing waits. All timers
-have fired then, those that were set for its epoch or later, too. What was written of these before is not to count: the
-bins that had any when the command came are written whole. One that came later is anyway.
+have fired then, also those for later epochs. What was written of these before is not to count: the bins that had any
+when the command came are written whole. One that came later is anyway.
 In a nested scope a checkpoint is at (t, 0), the first of all times with outer time t: see `flat_times`.
 What is then still to be written of the cut, and how it stays as of t: see `unwritten`.
 """
@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.restored import Heir, Restored
@@ -118,6 +119,7 @@ class Interval:
     came: set[int] = field(default_factory=set)  # bins
     left: bool = False  # whether a bin did
     timers: list[tuple[int, Timer]] = field(default_factory=list)  # (bin, timer) that were set and are not known fired
+    events: list[tuple[int, Timer]] = field(default_factory=list)  # likewise event timers, but for those not begun
 
 
 class Journal(Moments):
@@ -159,8 +161,8 @@ class Journal(Moments):
                 f"{self._committed} has been committed since"
             )
         if checkpoint.at_end:
-            self._at_end = time, checkpoint
-            self._firing = {bin for bin in self._store.bins if self._store.timers.of(bin)}
+            self._at_end, store = (time, checkpoint), self._store
+            self._firing = {bin for bin in store.bins if store.timers.of(bin) or store.events.of(bin)}
         else:
             self.registered.append((time, checkpoint))
         self.wake()
@@ -260,10 +262,19 @@ class Journal(Moments):
         """Note that a timer is set."""
         self._present.timers.append((bin, timer))
 
+    def set_event(self, bin: int, timer: Timer) -> None:
+        """Note that an event timer is set, or has begun to count."""
+        self._present.events.append((bin, timer))
+
     def fire(self, time: FlatTime) -> None:
         """Note that the timers of a time are about to fire."""
         if self._unwritten is not None:
             self._unwritten.save_timers(time)
+
+    def fire_events(self) -> None:
+        """Note that the event timers that are due are about to fire."""
+        if self._unwritten is not None:
+            self._unwritten.save_events()
 
     def leaving(self, bin: int) -> None:
         """Note that a bin is about to be taken out: the store calls this."""
@@ -316,6 +327,7 @@ class Journal(Moments):
         cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)), checkpoint.at_end)
         for each in changed:
             each.timers = [entry for entry in each.timers if entry[1][0] >= time and not checkpoint.at_end]
+            each.events = [entry for entry in each.events if store.events.waits(entry[1]) and not checkpoint.at_end]
         keys = [part for each in changed for part in (each.keys, each.young)]
         count = sum(map(len, keys))
         is_dense = any(each.dense for each in changed) or self.bases.are_better(count)
@@ -324,12 +336,15 @@ class Journal(Moments):
         else:
             came = set[int]().union(*(each.came for each in changed))
             whole = dict.fromkeys(bin for bin in cut.bins if bin in came)
-            is_idle = not (came or count or any(each.timers for each in changed))
+            is_idle = not (came or count or any(each.timers or each.events for each in changed))
             whole.update(self.bases.due(count, is_idle))
             whole.update(dict.fromkeys(bin for bin in cut.bins if bin in self._firing))
         set_since = [timer for each in changed for bin, timer in each.timers if bin in store.bins and bin not in whole]
         timers = [*set_since, *(timer for bin in whole for timer in store.timers.of(bin))]
-        some_left = any(each.left for each in changed)
-        self._unwritten = Unwritten(cut, store, keys, some_left, whole, timers, self._sink, self._now)
+        logged = chain(store.events.unbegun(), *(each.events for each in changed))
+        events_since = [timer for bin, timer in logged if bin in store.bins and bin not in whole]
+        events = [*events_since, *(timer for bin in whole for timer in store.events.of(bin))]
+        left = any(each.left for each in changed)
+        self._unwritten = Unwritten(cut, store, keys, left, whole, timers, events, self._sink, self._now)
         self.seconds += self._spent() - began
         self.wake()

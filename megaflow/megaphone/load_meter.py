@@ -108,7 +108,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class _Window:
+class _Stretch:
     """What was seen in ten seconds."""
 
     start: float  # seconds of the meter's clock
@@ -127,8 +127,8 @@ class LoadMeter:
         self.busy_seconds = 0.0  # spent on them
         self._seen = (0, 0.0)  # records and busy seconds at the last sample
         self._sample_at = 0.0  # busy seconds at which the next sample is due
-        self._window = _Window(now())
-        self._previous = _Window(self._window.start)
+        self._window = _Stretch(now())
+        self._previous = _Stretch(self._window.start)
 
     def note(self, batch: Sequence[tuple[Any, Any]], began: float) -> None:
         """Count a batch of (key, value) pairs that was applied from `began` until now, on the meter's clock."""
@@ -176,9 +176,9 @@ class LoadMeter:
         """Begin a new window if it is time."""
         end = self._window.start + WINDOW_SECONDS
         if now >= end + WINDOW_SECONDS:  # nothing was seen in a whole one
-            self._previous, self._window = _Window(now - WINDOW_SECONDS), _Window(now)
+            self._previous, self._window = _Stretch(now - WINDOW_SECONDS), _Stretch(now)
         elif now >= end:
-            self._previous, self._window = self._window, _Window(end)
+            self._previous, self._window = self._window, _Stretch(end)
 
 
 def bin_sizes(bins: Mapping[int, Collection[Any]], states: Mapping[Any, Any]) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Operator F: routes records to the owners of their bins, and takes bins out when they move.
 
     data    ── pipeline ──▶ [F] ── addressed ──▶ S's data       (one or two of these)
-    control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast)
+    control ── pipeline ──▶ [F] ── addressed ──▶ S's state      (control arrives broadcast; also markers)
                             [F] ── addressed ──▶ F's routing    (of workers that send bins or have joined)
     S's output ── silent ──▶ [F]                                (progress only)
 
@@ -29,7 +29,7 @@ In a nested scope bins move at outer times, and "before" is meant in the order o
 holds there, too; the control input is of the root's times, and t leads to (t, 0).
 
 On a worker that has joined since the dataflow began F knows no table until it is sent one:
-`bootstrap` says how, and why that is exact, too.
+`bootstrap` says how, and why that is exact, too. What markers are is said in `event_timers`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from megaflow.megaphone.bootstrap import RoutingState
 from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.chunks import Chunk
 from megaflow.megaphone.command_log import ControlInput
-from megaflow.megaphone.control_stream import founders_of
+from megaflow.megaphone.control_stream import Controls, founders_of
 from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.introduction import Numbering
@@ -98,7 +98,7 @@ def route(
     applied: Input[Any] = builder.new_input(None, Silent(), {})
     history: RoutingHistory | None = None
     if worker in founders or control is None:
-        history = RoutingHistory(initial_table(store.count, founders))
+        history = RoutingHistory(initial_table(store.count, founders, builder.graph.extension(Controls).kept))
     forwarders = [
         Forwarder(flat_input(data, scope), flat_output(output, scope), make_splitter(store, worker, name))
         for data, (output, _) in zip(inputs, data_outputs, strict=True)

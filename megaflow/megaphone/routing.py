@@ -5,10 +5,12 @@ bin wins. It is in force from exactly its time on: a record at s goes by the new
 """
 
 from bisect import bisect
-from collections import deque
-from collections.abc import Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heapify, heapreplace
 from itertools import chain, islice, pairwise
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from megaflow.errors import CommandRefused
@@ -67,7 +69,21 @@ class Lookup:
     as_json: bool  # the form in which it is shown
 
 
-Command: TypeAlias = Move | Map | Bootstrap | Checkpoint | Lookup
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """Fire event timers up to `micros` at the close of the command's time; nothing moves. It never falls."""
+
+    micros: int  # as in `event_unit`
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What the job's own clock says, for timers that are set `after` a while; nothing moves. It never falls."""
+
+    micros: int  # for which the job has run
+
+
+Command: TypeAlias = Move | Map | Bootstrap | Checkpoint | Lookup | Watermark | Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +94,28 @@ class Numbered:
     command: Command
 
 
-def initial_table(bins: int, founders: Iterable[WorkerId]) -> RoutingTable:
-    """Return the table before any command: bins dealt round to the founding workers, lowest id first.
+def initial_table(
+    bins: int, founders: Iterable[WorkerId], kept: Mapping[WorkerId, Iterable[int]] = MappingProxyType({})
+) -> RoutingTable:
+    """Return the table before any command. Founding workers that have kept bins, worker -> bins, have these.
 
-    >>> initial_table(4, {7, 3})
-    (3, 7, 3, 7)
+    Each other bin goes to who has the fewest by then, the lowest id of these; so they are dealt round if none was kept.
+    What two have kept is the lowest one's. Cost: logarithmic in the workers, a bin.
+
+    >>> initial_table(4, {7, 3}), initial_table(6, [0, 1], {0: [0, 3], 1: [1, 4]})
+    ((3, 7, 3, 7), (0, 1, 0, 0, 1, 1))
     """
-    workers = sorted(founders)
-    return tuple(workers[bin % len(workers)] for bin in range(bins))
+    owner: dict[int, WorkerId] = {}
+    for worker in sorted(kept):
+        owner = {bin: worker for bin in kept[worker] if bin < bins} | owner
+    counts = Counter(owner.values())
+    load = [(counts[worker], worker) for worker in founders]
+    heapify(load)
+    for bin in range(bins):
+        if bin not in owner:
+            count, owner[bin] = load[0]
+            heapreplace(load, (count + 1, owner[bin]))
+    return tuple(owner[bin] for bin in range(bins))
 
 
 def apply(table: RoutingTable, commands: Iterable[Command]) -> RoutingTable:
@@ -145,6 +175,9 @@ def validate(
                 raise CommandRefused(f"{command}: since={since!r} must be the number of an earlier checkpoint, or None")
         case Lookup():
             pass  # each of its bins is somebody's, or it has no answer
+        case Watermark(micros) | Clock(micros):
+            if type(micros) is not int:
+                raise CommandRefused(f"{command}: give it an int of microseconds, not {micros!r}")
         case _:
             raise CommandRefused(f"{command!r} is not a command; use Move, Map or Bootstrap")
 

@@ -77,9 +77,7 @@ class ByKey(Splitter):
 
     def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
         self._check_first(batch)
-        owners = self._owners
-        if owners.table is not table or len(owners) > _KNOWN_KEYS:
-            owners = self._owners = _Owners(table, self._store)
+        owners = self._owners_by(table)
         here = self._worker
         kept: list[Any] = []
         keep = kept.append
@@ -104,6 +102,11 @@ class ByKey(Splitter):
                     put_key(key)
                     put_value(value)
         return [(here, kept), *parts.items()]
+
+    def _owners_by(self, table: RoutingTable) -> _Owners:
+        if self._owners.table is not table or len(self._owners) > _KNOWN_KEYS:
+            self._owners = _Owners(table, self._store)
+        return self._owners
 
 
 class ByRecord(Splitter):

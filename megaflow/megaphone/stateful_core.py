@@ -11,24 +11,26 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from megaflow.durable.restored import Heir, Restored, Terms
-from megaflow.errors import ProgramError
+from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
-from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.bins import BinStore, stable_hash
 from megaflow.megaphone.chunks import Chunk, Installer, LedgerRow
-from megaflow.megaphone.control_stream import control_for, hears_default, numbering_of
+from megaflow.megaphone.control_stream import Controls, control_for, hears_default, numbering_of
 from megaflow.megaphone.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.megaphone.load_meter import LoadMeter
 from megaflow.megaphone.moments import Moments, Showing
 from megaflow.megaphone.router import Router, route
-from megaflow.megaphone.routing import RoutingTable
+from megaflow.megaphone.routing import Clock, RoutingTable, Watermark
 from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
+from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.folds import check_key
+from megaflow.timely.dataflow.given import function, shown
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed
 
@@ -45,7 +47,7 @@ class Core:
         store: BinStore,
         router: Router,
         data: Sequence[AnyInput[Any]],
-        state: AnyInput[Chunk],
+        state: AnyInput[Chunk | Watermark | Clock],
         output: AnyOutput[Any],
         context: Context,
         moments: Moments | None = None,
@@ -58,6 +60,7 @@ class Core:
         self.output = output
         self.meter = LoadMeter(store.bin_of_key, context.now)  # written by the policy
         self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
+        self.late = 0  # records that have come too late for all their windows; written by the policy
         self.moments = moments  # None: it keeps nothing
         self.journal = moments if isinstance(moments, Journal) else None  # None: it is not durable
         self.may_be_asked = False  # whether lookups come here; set when the operator is built
@@ -113,19 +116,38 @@ class Core:
         """Whether its part of a checkpoint that it knows of is still to be written: until then its worker stays."""
         return self.journal is not None and self.journal.is_busy
 
+    @property
+    def wants_clock(self) -> bool:
+        """Whether it has timers by the job's clock."""
+        return self.store.events.wants_clock
+
+    @property
+    def timers_dropped(self) -> int:
+        """How many timers a fold has set here as others fired, when all lines were read."""
+        return self.store.events.dropped
+
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
         rows = list(self._installer.ledger)
         self._installer.ledger.clear()
         return rows
 
-    def install(self) -> None:
-        """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole."""
+    def install(self) -> list[FlatTime]:
+        """Own what has arrived of bins, whatever its time: no record is applied to a bin before it is whole.
+
+        Return the times that a marker has come for: rules 2 and 5 of `event_timers`.
+        """
+        marked: list[FlatTime] = []
         for time, parcel in self.state.drain():
-            if self.moments is not None:
-                self.moments.before(time)
-            for chunk in parcel:
-                self._installer.install(time, chunk)
+            for each in parcel:
+                if not isinstance(each, Chunk):
+                    marked.append(time)
+                    continue
+                if self.moments is not None:
+                    self.moments.before(time)
+                if self._installer.install(time, each):
+                    marked.append(time)
+        return marked
 
     def keep(self, waiting: FlatTime | None) -> None:
         """Come to what S has nothing to do for before, and write a slice; `waiting`: the first time at which it has.
@@ -243,13 +265,12 @@ def build(
     numbering = numbering_of(scope, control)
     router, routed, states, close_loop = route(ports, commands, store, name, make_splitter, numbering, moments)
     own = [bin for bin, owner in enumerate(router.control.history.active) if owner == context.allocator.index]
+    controls = scope.graph.extension(Controls)
+    store.events.begin(controls.watermark, controls.clock)
     restored = Restored({}, {})
     if durability.restore is not None and terms is not None and own:
         restored = durability.restore(heir, frozenset(own))
-    if restored.kept is not None:
-        store.adopt(*restored.kept)
-    for bin in own:
-        store.install(bin, restored.states.pop(bin, {}), restored.timers.get(bin, ()))
+    _begin(store, own, restored)
     if isinstance(moments, Journal) and restored.bases:
         moments.bases.begin(restored.bases)
     if moments is not None:
@@ -257,7 +278,7 @@ def build(
     store.watcher = moments if isinstance(moments, Journal) else None
     builder = NodeBuilder(scope, name)
     data = [flat_input(builder.new_input(port, Addressed()), scope) for port in routed]
-    state: Input[Chunk] = builder.new_input(states, Addressed(Lane.STATE))
+    state: Input[Chunk | Watermark | Clock] = builder.new_input(states, Addressed(Lane.STATE))
     output, result = builder.new_output()
     core = Core(name, store, router, data, flat_input(state, scope), flat_output(output, scope), context, moments)
     core.nested = bool(scope.rounds)
@@ -283,3 +304,31 @@ def build(
     close_loop(result)
     scope.graph.show(core)
     return result
+
+
+def _begin(store: BinStore, own: Sequence[int], restored: Restored) -> None:
+    """Own the first bins, with what an earlier run has kept of them."""
+    if restored.kept is not None:
+        store.adopt(*restored.kept)
+    for bin in own:
+        timers, events = restored.timers.get(bin, ()), restored.events.get(bin, ())
+        store.install(bin, restored.states.pop(bin, {}), timers, filter(store.events.waits, events))
+
+
+def title_of(verb: str, fold: Callable[..., Any], name: str | None) -> str:
+    """Return what an operator is called. Raises BuildError unless its fold is a function."""
+    function(verb, fold, "fold")
+    return str(name or getattr(fold, "__name__", verb))
+
+
+def terms_of(
+    title: str, version: int, upgrade: Callable[..., Any] | None, rehash: Callable[[Any], int] | bool
+) -> Terms:
+    """Return on what terms an operator takes over the states that an earlier run has kept."""
+    if type(version) is not int or version < 1:
+        raise BuildError(f"{title} ({user_line()}): version must be an int from 1 on, not {shown(version)}")
+    if upgrade is not None:
+        function(title, upgrade, "upgrade")
+    if isinstance(rehash, bool):
+        return Terms(version, upgrade, stable_hash if rehash else None)
+    return Terms(version, upgrade, function(title, rehash, "rehash"))

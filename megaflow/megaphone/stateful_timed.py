@@ -2,11 +2,12 @@
 
 The fold is called once per key and time, when the time is closed: no data frontier is at most it, and neither is the
 state frontier. So all its records are here, and each bin that moved at that time or before, with its timers, is in. A
-time at which a key has a timer and no record counts as well.
+time at which a key has a timer and no record counts as well. It is called once more for a key whose event timers fire
+at that time: see `event_timers`.
 
 What S keeps
  1. Records of times that are not closed, by time. They do not move with bins: F has sent them to the owner of their
-    time, here, where their bin may still be under way to.
+    time, here, where their bin may still be under way to. A time may be without any: one for which a marker has come.
  2. Timers, in the store that it shares with F (`timers`). F takes those of a bin out with it.
  3. One capability of the output, at the least time of both; so there are few pointstamps, however many timers. (In a
     nested scope, one for each time: rule 5 of `flat_times`.) It is
@@ -31,6 +32,7 @@ from typing import Any, TypeVar
 
 from megaflow.megaphone.bin_trial import PAYLOAD
 from megaflow.megaphone.by_time import ByTime
+from megaflow.megaphone.event_unit import EventUnit, TimeUnit
 from megaflow.megaphone.flat_times import FlatTime, unflattened
 from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
@@ -56,17 +58,21 @@ _TIMES_PER_RUN = 64
 class TimedFolds:
     """S on one worker: what waits for its time to be closed."""
 
-    def __init__(self, core: Core, fold: Callable[..., Any]) -> None:
+    sets_timers = True  # else nobody has to tell it of watermarks
+
+    def __init__(self, core: Core, fold: Callable[..., Any], unit: TimeUnit = EventUnit.SECONDS) -> None:
         self._core = core
         self._fold = checked(core.name, fold)
         self._data = core.data
         self._state = core.state
         self._output = core.output
         self._timers = core.store.timers
+        self._events = core.store.events
+        self._events.is_heard = self.sets_timers and not core.nested
         assert core.moments is not None, "it keeps a state"
         self._moments = core.moments
         kind = NestedTimers if core.nested else Timers
-        self._handle = kind(core.name, self._set_timer if core.journal is None else self._set_timer_durably)
+        self._handle = kind(core.name, self, unit)
         self._apply = self._apply_now if core.journal is None else self._apply_durably
         self._stash: ByTime[list[list[list[Any]]]] = ByTime(self._nothing)  # input -> batches in arrival order
         self._held: Capability | None = None  # at the least time of stash and timers; None: both are empty
@@ -77,7 +83,8 @@ class TimedFolds:
 
     def run(self) -> None:
         """One invocation: install state, keep what has arrived, apply what is closed."""
-        self._core.install()
+        for time in self._core.install():
+            self._stash[time]  # is made: the time is to be closed, whatever comes at it
         for number, data in enumerate(self._data):
             for arrived_at, batch in data.drain():
                 self._stash[arrived_at][number].append(batch)
@@ -92,6 +99,7 @@ class TimedFolds:
             if self._moments.registered:
                 self._moments.before(time)
             self._apply(time)
+            self._close(time)
         self._hold(time)
 
     def waiting(self) -> FlatTime | None:
@@ -110,11 +118,18 @@ class TimedFolds:
         core = self._core
         began = core.meter.now()
         out = self._outputs(time, inputs)
-        records = list(chain.from_iterable(chain.from_iterable(inputs)))
+        records = self._records(inputs)
         core.meter.note(records, began)
         core.waiting -= len(records)
+        self._send(time, out)
+
+    def _send(self, time: FlatTime, out: list[Any]) -> None:
         for start in range(0, len(out), BATCH_RECORDS):
             self._output.ship(time, out[start : start + BATCH_RECORDS])
+
+    def _records(self, inputs: Sequence[Iterable[list[Any]]]) -> Sequence[tuple[Any, Any]]:
+        """All records of some batches, as the load counts them."""
+        return list(chain.from_iterable(chain.from_iterable(inputs)))
 
     def _hold(self, least: FlatTime | None) -> None:
         """Hold the output's capability at this time, and no other."""
@@ -133,23 +148,70 @@ class TimedFolds:
                 self._held = self._output.mint(least)
                 held.release()
 
-    def _set_timer(self, time: FlatTime, key: Any, payload: Any) -> None:
-        """Set a timer of a key: called through the handle that the fold has."""
-        self._core.try_travel(key, payload, PAYLOAD)
-        self._timers.add(time, self._core.store.bin_of_key(key), key, payload)
+    def _close(self, time: FlatTime) -> None:
+        """All of a time is applied: fire the event timers that are due. What that makes due has the time come again."""
+        events, core = self._events, self._core
+        begun = events.close(time)
+        if core.journal is not None:
+            for bin, timer in begun:
+                core.journal.set_event(bin, timer)
+        if not events.is_due():
+            return
+        if core.journal is not None:
+            core.journal.fire_events()
+        began = core.meter.now()
+        events.is_firing = True
+        out = self._call(time, [events.pop(), *({} for _ in self._data[1:])])
+        events.is_firing = False
+        core.meter.note((), began)
+        self._send(time, out)
+        if events.is_due():
+            self._stash[time]  # is made anew
 
-    def _set_timer_durably(self, time: FlatTime, key: Any, payload: Any) -> None:
-        self._set_timer(time, key, payload)
-        assert self._core.journal is not None
-        self._core.journal.set_timer(self._core.store.bin_of_key(key), (time, key, payload))
+    # Where the handle has timers go -------------------------------------------------------
+
+    @property
+    def watermark(self) -> int:
+        """As folds see it."""
+        return self._events.watermark
+
+    def set_timer(self, time: FlatTime, key: Any, payload: Any) -> None:
+        """Set a timer of a key for a later time."""
+        bin = self._bin_of(key, payload)
+        self._timers.add(time, bin, key, payload)
+        if self._core.journal is not None:
+            self._core.journal.set_timer(bin, (time, key, payload))
+
+    def set_event(self, micros: int, key: Any, payload: Any) -> None:
+        """Set one for a watermark."""
+        bin = self._bin_of(key, payload)
+        timer = self._events.set_event(micros, bin, key, payload)
+        if timer is not None and self._core.journal is not None:
+            self._core.journal.set_event(bin, timer)
+
+    def set_after(self, micros: int, key: Any, payload: Any) -> None:
+        """Set one for so long after now."""
+        bin = self._bin_of(key, payload)
+        timer = self._events.set_after(self._handle.time, micros, bin, key, payload)
+        if timer is not None and self._core.journal is not None:
+            self._core.journal.set_event(bin, timer)
+
+    def _bin_of(self, key: Any, payload: Any) -> int:
+        self._core.try_travel(key, payload, PAYLOAD)
+        return self._core.store.bin_of_key(key)
+
+    # Calling the fold ---------------------------------------------------------------------
 
     def _outputs(self, time: FlatTime, inputs: Sequence[Iterable[list[Any]]]) -> list[Any]:
-        """Apply the fold to the timers that are due and the batches of each input, by key; return its outputs.
+        """Apply the fold to the timers that are due and the batches of each input, by key; return its outputs."""
+        return self._call(time, self._group(time, inputs))
+
+    def _call(self, time: FlatTime, groups: Sequence[dict[Any, list[Any]]]) -> list[Any]:
+        """Apply the fold to what each input has for a key, payloads in the first; return its outputs.
 
         One of the two loops that touch every key or record; the other is in `_group`, which says the order.
         """
         fold, timers, states, come_or_go = self._fold, self._handle, self._core.store.states, self._core.come_or_go
-        groups = self._group(time, inputs)
         out: list[Any] = []
         timers.time = at = unflattened(time)
         try:
@@ -169,7 +231,7 @@ class TimedFolds:
                     check_outputs(self._core.name, outputs)
                 out.extend(outputs)
         except (TypeError, ValueError) as error:
-            given = "records" if len(inputs) == 1 else "left, right"
+            given = "records" if len(groups) == 1 else "left, right"
             self._core.explain(error, f"fold(key, time, {given}, state, timers)", [])
             raise
         timers.time = None
@@ -198,9 +260,9 @@ class NestedFolds(TimedFolds):
     One for the first would not do: see rule 5 of `flat_times`. Cost: each run looks at all those times.
     """
 
-    def __init__(self, core: Core, fold: Callable[..., Any]) -> None:
+    def __init__(self, core: Core, fold: Callable[..., Any], unit: TimeUnit = EventUnit.SECONDS) -> None:
         self._rights: dict[FlatTime, Capability] = {}  # at the times of stash and timers
-        super().__init__(core, fold)
+        super().__init__(core, fold, unit)
 
     def _hold(self, least: FlatTime | None) -> None:
         wanted = self._stash.keys() | self._timers.times()
@@ -210,6 +272,6 @@ class NestedFolds(TimedFolds):
             self._rights[time] = self._output.mint(time)
 
 
-def timed_folds(core: Core, fold: Callable[..., Any]) -> TimedFolds:
-    """Return the S of this kind for the scope of the operator."""
-    return (NestedFolds if core.nested else TimedFolds)(core, fold)
+def timed_folds(core: Core, fold: Callable[..., Any], unit: TimeUnit = EventUnit.SECONDS) -> TimedFolds:
+    """Return the S of this kind for the scope of the operator; `unit`: that of its stream's timestamps."""
+    return (NestedFolds if core.nested else TimedFolds)(core, fold, unit)

@@ -7,13 +7,17 @@ owns the bin at its time, whatever moves in between:
  2. A bin is taken out for t when everything before t is applied: no timer before t is left in it, and all later ones
     leave with it. Nothing of them stays, so a bin that comes home cannot fire what it fired elsewhere.
 Records wait elsewhere: F has sent them to the owner of their time already, so they never move with a bin.
+Timers for timestamps and by the job's clock, which the same handle sets, are kept apart: see `event_timers`.
 """
 
-from collections.abc import Callable, Iterable, KeysView
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Iterable, KeysView
+from datetime import timedelta
+from math import isfinite
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from megaflow.errors import ProgramError
 from megaflow.megaphone.by_time import ByTime
+from megaflow.megaphone.event_unit import GREATEST, NEVER, EventUnit, TimeUnit
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.timely.order import Product, Time, alike, coordinates, less_than
 
@@ -93,17 +97,50 @@ class TimerStore:
         self._times._check()
 
 
+class Alarm(Protocol):
+    """Where timers go: an operator, seen by the handle."""
+
+    @property
+    def watermark(self) -> int:
+        """The present one, in microseconds; NEVER: there is none."""
+
+    def set_timer(self, time: FlatTime, key: Any, payload: Any) -> None:
+        """Set a timer for a later time."""
+
+    def set_event(self, micros: int, key: Any, payload: Any) -> None:
+        """Set one for a watermark."""
+
+    def set_after(self, micros: int, key: Any, payload: Any) -> None:
+        """Set one for so long after now."""
+
+
 class Timers:
-    """The handle with which a fold sets timers for the key that it was called for, as long as the call lasts."""
+    """The handle with which a fold sets timers for the key that it was called for, as long as the call lasts.
 
-    __slots__ = ("_name", "_set", "key", "time")
+    Timers are not cancelled. A fold whose timer has lost its reason looks at its state when it is called, and does
+    nothing: for a session, say, the state has the time of the last record, and only the timer that was set for that
+    one, `timers.at_event(last + gap, last)`, ends it.
+    """
 
-    def __init__(self, name: str, set_timer: Callable[[FlatTime, Any, Any], None]) -> None:
-        """`set_timer(time, key, payload)`: where timers go."""
+    __slots__ = ("_alarm", "_name", "_unit", "key", "time")
+
+    def __init__(self, name: str, alarm: Alarm, unit: TimeUnit = EventUnit.SECONDS) -> None:
+        """`unit`: that of timestamps."""
         self.key: Any = None  # for which the fold is being called; written by the operator
         self.time: Any = None  # likewise, an int or, in a nested scope, a Product; None: it is not
         self._name = name
-        self._set = set_timer
+        self._alarm = alarm
+        self._unit = unit
+
+    @property
+    def watermark(self) -> Any:
+        """What timestamps have come to, in their unit: no record that is still to come should be before it.
+
+        None while there is none. When all lines are read it is the float `inf`, or the last datetime. It is the same
+        for all records of one time, and has risen when timers `at_event` or `after` fire.
+        """
+        micros = self._alarm.watermark
+        return None if micros <= NEVER else self._unit.value(micros)
 
     def at(self, time: Time, payload: Any) -> None:
         """Let `payload` come back to the fold, at a later time, for the present key.
@@ -123,11 +160,50 @@ class Timers:
                 f"an int later than the present one; use timers.at({present + 1}, …) or later, and do now "
                 "what is due now"
             )
-        self._set(time, self.key, payload)
+        self._alarm.set_timer(time, self.key, payload)
 
-    def _complain_of_end(self, time: object) -> NoReturn:
+    def at_event(self, timestamp: Any, payload: Any) -> None:
+        """Let `payload` come back to the fold, for the present key, once the watermark has reached `timestamp`.
+
+        That is in a call of its own, after the records of a time; payloads come by timestamp, then in the order in
+        which they were set. One that the watermark has reached already comes when the present time is over. What a fold
+        sets under the infinite watermark, when it is called for such a payload, is dropped.
+
+        `timestamp` is in the unit of the stream's timestamps, on a stream without them a number of seconds. Raises
+        ProgramError for what is no time.
+        """
+        self._check_called("at_event", timestamp)
+        try:
+            micros = self._unit.micros(timestamp)
+        except ValueError as error:
+            raise ProgramError(
+                f"{self._name}: timers.at_event({timestamp!r:.200}, …) for key {self.key!r:.200}: {error}"
+            ) from None
+        self._alarm.set_event(micros, self.key, payload)
+
+    def after(self, seconds: float | timedelta, payload: Any) -> None:
+        """Let `payload` come back to the fold, for the present key, when the job has run for so long from now on.
+
+        As `at_event`, by the job's own clock, which stands still while the job does: what is left of it counts when it
+        is resumed. A tenth of a second more or less is to be expected. When all lines are read it is due at once.
+        Raises ProgramError for what is no length of time.
+        """
+        self._check_called("after", seconds)
+        length = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+        if type(length) not in (int, float) or not isfinite(length) or not 0 <= length <= GREATEST // 1_000_000:
+            raise ProgramError(
+                f"{self._name}: timers.after({seconds!r:.200}, …) for key {self.key!r:.200}: give a number of "
+                "seconds or a timedelta, 0 or more"
+            )
+        self._alarm.set_after(round(length * 1_000_000), self.key, payload)
+
+    def _check_called(self, verb: str, given: object) -> None:
+        if self.time is None:
+            self._complain_of_end(given, verb)
+
+    def _complain_of_end(self, given: object, verb: str = "at") -> NoReturn:
         raise ProgramError(
-            f"{self._name}: timers.at({time!r}, …) was called after the fold had returned; "
+            f"{self._name}: timers.{verb}({given!r:.200}, …) was called after the fold had returned; "
             "set timers within the call, or in the generator of outputs that it returns"
         )
 
@@ -148,4 +224,11 @@ class NestedTimers(Timers):
                 "be like the present one, in no coordinate less and in one greater; use, say, "
                 f"timers.at({Product(present.outer, present.inner + 1)!r}, …)"
             )
-        self._set(coordinates(time), self.key, payload)
+        self._alarm.set_timer(coordinates(time), self.key, payload)
+
+    def _check_called(self, verb: str, given: object) -> None:
+        super()._check_called(verb, given)
+        raise ProgramError(
+            f"{self._name}: timers.{verb}({given!r:.200}, …) for key {self.key!r:.200}: in a nested scope there is no "
+            "watermark and no clock; use timers.at, or set the timer in an operator outside of the loop"
+        )

@@ -27,6 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, pack, pack_timers
 from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.event_timers import AFTER, LINES
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.timers import Timer
 
@@ -67,10 +68,14 @@ class Unwritten:
         some_left: bool,
         bins: Iterable[int],
         timers: list[Timer],
+        events: list[Timer],
         sink: CutSink,
         now: Callable[[], float],
     ) -> None:
-        """`changed`: keys; `some_left`: perhaps of bins that are not here. `bins` are written whole. Owns `timers`."""
+        """`changed`: keys; `some_left`: perhaps of bins that are not here. `bins` are written whole.
+
+        Owns `timers` and `events`, those for timestamps and by the clock.
+        """
         self.cut = cut
         self._operator = cut.operator
         self._store = store
@@ -82,6 +87,11 @@ class Unwritten:
         self._timers = timers
         self._timers.sort(key=lambda timer: timer[0])
         self._timers.reverse()  # the last is due first, and was set first of those due then
+        self._events: dict[int, list[Timer]] = {line: [] for line in LINES}  # -> timers; the last is due first
+        events.sort(key=lambda timer: timer[0])
+        while events:
+            timer = events.pop()
+            self._events[timer[0][0]].append(timer)
         self._sink = sink
         self._run = 1  # keys that the next run may have
         self._now = now
@@ -95,7 +105,7 @@ class Unwritten:
 
     def is_written(self) -> bool:
         """Tell whether nothing is left."""
-        return not (self._timers or self.is_exposed or self._kept)
+        return not (self._timers or any(self._events.values()) or self.is_exposed or self._kept)
 
     def write_slice(self, is_idle: bool) -> None:
         """Write for as long as the cut has had less than its share of the time; `is_idle`: one block at least.
@@ -113,7 +123,9 @@ class Unwritten:
     def write_some(self) -> None:
         """Write one block, if anything is left. Cost: about RUN_BYTES, or one key."""
         if self._timers:
-            self._write_timers()
+            self._write_timers(self._timers)
+        elif (events := next(filter(None, self._events.values()), None)) is not None:
+            self._write_timers(events, BlockKind.EVENTS)
         elif self._rest is not None:
             self._write_changed(self._rest)
         elif self._bins:
@@ -149,7 +161,14 @@ class Unwritten:
     def save_timers(self, time: FlatTime) -> None:
         """Write the timers that are due at this time or before, as they are about to fire."""
         while self._timers and self._timers[-1][0] <= time:
-            self._write_timers()
+            self._write_timers(self._timers)
+
+    def save_events(self) -> None:
+        """Write the event timers that are due, as they are about to fire; they may have begun to count just now."""
+        waits = self._store.events.waits
+        for line, events in self._events.items():
+            while events and (line == AFTER or not waits(events[-1])):
+                self._write_timers(events, BlockKind.EVENTS)
 
     def _of_changed(self, keys: Set[Any]) -> Set[Any]:
         """Those of the keys that were to be written as changed, and may be still."""
@@ -200,10 +219,10 @@ class Unwritten:
         else:
             del self._bins[bin]
 
-    def _write_timers(self) -> None:
+    def _write_timers(self, timers: list[Timer], kind: BlockKind = BlockKind.TIMERS) -> None:
         """Write those that are due first, in the order in which they were set."""
-        run = [self._timers.pop() for _ in range(min(self._run, len(self._timers)))]
-        self._send(pack_timers(self._operator, None, run))
+        run = [timers.pop() for _ in range(min(self._run, len(timers)))]
+        self._send(pack_timers(self._operator, None, run, kind))
 
     def _send(self, block: Block) -> None:
         if block.count:

@@ -1,4 +1,4 @@
-"""A batch DataFrame that feeds a job: one Spark job stages all of it, as batch 0. It is used as a StreamingQuery is."""
+"""Spark jobs one after another on a thread of their own, which are used as a StreamingQuery is."""
 
 import threading
 import uuid
@@ -9,20 +9,22 @@ POLL_SECONDS = 0.1  # how late it is noticed that a job which is to end was not 
 
 
 class BatchRun:
-    """The job, on a thread of its own."""
+    """The jobs of one function."""
 
-    def __init__(self, frame: Any, stage: Callable[[Any, int], None]) -> None:
-        """Start it: `stage(frame, 0)`."""
-        self._context = frame.sparkSession.sparkContext
+    def __init__(self, session: Any, title: str, run: Callable[[threading.Event], None]) -> None:
+        """Call `run(stopping)`; what it has Spark do is ended when that is set."""
+        self._context = session.sparkContext
+        self._title = title
         self._group = f"megaflow-{uuid.uuid4().hex}"
+        self._stopping = threading.Event()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, args=(frame, stage), name="megaflow-batch", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(run,), name="megaflow-batch", daemon=True)
         self._thread.start()
 
-    def _run(self, frame: Any, stage: Callable[[Any, int], None]) -> None:
+    def _run(self, run: Callable[[threading.Event], None]) -> None:
         try:
-            self._context.setJobGroup(self._group, "rows for a megaflow job", interruptOnCancel=True)
-            stage(frame, 0)
+            self._context.setJobGroup(self._group, self._title, interruptOnCancel=True)
+            run(self._stopping)
         except Exception as error:
             self._error = error
 
@@ -37,6 +39,7 @@ class BatchRun:
 
     def stop(self) -> None:
         """End it, and wait for that."""
+        self._stopping.set()
         while self._thread.is_alive():
             self._context.cancelJobGroup(self._group)
             self._thread.join(POLL_SECONDS)

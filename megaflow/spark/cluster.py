@@ -3,17 +3,15 @@
 import contextlib
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from megaflow.errors import ClusterError, UsageError
-from megaflow.spark.preflight import find_java
+from megaflow.spark.preflight import find_java, folder_of_a_session
 from megaflow.spark.shipping import ship
-from megaflow.spark.worker_settings import check_settings, slots_of, too_few
+from megaflow.spark.worker_settings import check_settings, parse_on, slots_of, too_few
 from megaflow.timely.communication.tcp import parse_address
 
 POLL_SECONDS: Final = 0.2
@@ -46,6 +44,9 @@ class Jobs(Protocol):
     def cancel(self, number: int) -> None:
         """End a job."""
 
+    def avoid(self, executor: str) -> None:
+        """Have no more tasks on an executor whose machine does not answer."""
+
     def why_lost(self, executor: str) -> str | None:
         """Say what of Spark's has ended that an executor depends on."""
 
@@ -59,19 +60,23 @@ def worker_jobs(
     `master` is "" for that, or else for one of this machine with as many slots as are needed. `feeds`: the session
     reads the lines, too. Raises UsageError, SourceError; blocks for some seconds.
     """
-    find_java()
+    from pyspark import SparkContext
+
+    if SparkContext._active_spark_context is None:
+        find_java()
+    elif conf:
+        raise UsageError(f"--conf {next(iter(conf))}: there is a Spark session already; set it where that begins")
     check_settings(conf)
     need = processes + feeds
     slots = slots_of(master)
     if slots is not None and slots < need:
         raise UsageError(f"--on spark:{master}: {too_few(slots, processes, feeds)}")
-    from pyspark import SparkContext
 
     from megaflow.spark.spark_session import spark_session
     from megaflow.spark.worker_jobs import WorkerJobs
 
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="megaflow-on-spark-")))
+        folder = stack.enter_context(folder_of_a_session())
         name, path = ship(folder, app, shipped)
         if not master and SparkContext._active_spark_context is None:
             master = f"local[{max(os.cpu_count() or 1, need)},{RETRIES}]"
@@ -82,7 +87,43 @@ def worker_jobs(
         session = stack.enter_context(spark_session(folder, master=master, more={**more, **conf}))
         jobs = WorkerJobs(session, name, path)
         check_settings(jobs.settings)
+        stack.callback(jobs.join)
         yield jobs
+
+
+def check_session(frames: Mapping[str, Any], on: Any = None) -> None:
+    """Raise UsageError unless these are DataFrames of one session, that of `on` if it is given, which can run jobs."""
+    if on is not None:
+        master_of(on)
+    for name, frame in frames.items():
+        if not hasattr(frame, "isStreaming"):
+            raise UsageError(f"the rows {name!r} must be a DataFrame, not {frame!r:.80} ({type(frame).__name__})")
+        from megaflow.spark.spark_session import check_frame
+
+        check_frame(frame, f"the rows {name!r}")
+        master_of(frame.sparkSession)
+
+
+def master_of(on: Any) -> str:
+    """Return the master that `on="spark[:MASTER]"` names, "" for that of a session that is there, or for a session.
+
+    Raises UsageError for what is neither, and for a session that no code can be run by.
+    """
+    if isinstance(on, str):
+        return parse_on(on)
+    if not hasattr(on, "readStream"):
+        raise UsageError(f"on must be 'spark', 'spark:MASTER' or a SparkSession, not {on!r:.80} ({type(on).__name__})")
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if not isinstance(on, SparkSession):
+        raise UsageError(
+            f"on must be a classic Spark session, not {type(on).__module__}.{type(on).__qualname__}: through Spark "
+            "Connect no worker processes can be run on the executors"
+        )
+    if on.sparkContext._jsc is None or SparkContext._active_spark_context is not on.sparkContext:
+        raise UsageError("the Spark session has been stopped: begin another one, and its frames")
+    return ""
 
 
 def check_master(master: str) -> None:
@@ -120,7 +161,12 @@ def reachable_driver(master: str) -> dict[str, str]:
 
 
 def await_slots(
-    jobs: Jobs, processes: int, feeds: bool, seconds: float, report: Callable[[str], None]
+    jobs: Jobs,
+    processes: int,
+    feeds: bool,
+    seconds: float,
+    report: Callable[[str], None],
+    pause: Callable[[float], None] = time.sleep,
 ) -> None:
     """Wait until Spark has as many slots as are needed; raises ClusterError, with both numbers, if it has not in time.
 
@@ -138,4 +184,4 @@ def await_slots(
         if waited - told >= TOLD_SECONDS:
             told = waited
             report(f"waiting for Spark's executors: they have {slots} of {need} slots")
-        time.sleep(POLL_SECONDS)
+        pause(POLL_SECONDS)

@@ -49,8 +49,8 @@ class FedQuery:
     kept: KeptQuery | None = None
 
     def __post_init__(self) -> None:
-        # The id under which the batches are committed.
-        self.id = uuid.uuid4().hex if self.kept is None else self.kept.name
+        # The id under which the batches are committed; the coordinator knows by it which input they feed.
+        self.id = "-".join([*filter(None, [self.input]), uuid.uuid4().hex]) if self.kept is None else self.kept.name
         frame = "the streaming DataFrame" if self.input is None else f"the DataFrame of rows {self.input!r}"
         self.name = str(self.source) if isinstance(self.source, SparkSpec) else frame
         self.packing: Packing = LinePacking()  # another one of rows, once their columns are known
@@ -86,9 +86,10 @@ class FedQuery:
 
         stage = functools.partial(self.stage_batch, coordinator, transfer)
         trigger = self.source.trigger_seconds if isinstance(self.source, SparkSpec) else TRIGGER_SECONDS
-        self._running = (
-            spark.start_query(frame, checkpoint, trigger, stage) if frame.isStreaming else BatchRun(frame, stage)
-        )
+        if frame.isStreaming:
+            self._running = spark.start_query(frame, checkpoint, trigger, stage)
+        else:  # one batch
+            self._running = BatchRun(frame.sparkSession, "rows for a megaflow job", lambda stopping: stage(frame, 0))
 
     @property
     def is_active(self) -> bool:
@@ -126,7 +127,11 @@ class FedQuery:
         return None if coordinator == self._connected_to else self._connect(*coordinator)
 
     def stage_batch(self, coordinator: Conversation, transfer: Transfer, frame: Any, batch: int) -> None:
-        """Have Spark stage a batch, and commit it. Called by Spark, one batch after another."""
+        """Have Spark stage a batch, and commit it. Called by Spark, one batch after another.
+
+        A batch that is not committed, as the job or one of its lives ends, never enters the stream. Where the query
+        goes on later Spark must not note it as done: so it fails. Else it just ends.
+        """
         try:
             with ThreadPoolExecutor(1, "megaflow-spark-sync") as aside:  # what Spark's tasks need not wait for
                 synced = None if self.kept is None else aside.submit(self.kept.sync)
@@ -142,7 +147,8 @@ class FedQuery:
             commit = messages.CommitBatch(self.id, job.run, batch, chosen)
             _ask(coordinator, messages.CommitRequest(commit, self._ordered))
         except Stopped:
-            return  # the query is being stopped; what was not committed never enters the stream
+            if self.kept is not None:
+                raise
         except Exception as error:
             self._batch_error = self._batch_error or error
             raise

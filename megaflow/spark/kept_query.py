@@ -11,7 +11,11 @@
 4. Java outlives a launcher that is killed, for a minute if the machine is busy. It inherits the lock on the file LOCK,
    which goes with the last process that has it, so one query at a time writes the record. LOCK says which process that
    is. Whoever finds it locked has the lock of the store, so nobody needs that Java any more: it is killed, if it has
-   LOCK open, and what that leaves is what any crash may leave. One that cannot be found is waited for.
+   LOCK open, and what that leaves is what any crash may leave. One that cannot be found is waited for. A launcher whose
+   store is taken over, so that it cannot commit any more, has the lock of its results open as well: it ends likewise.
+5. A Java that has not inherited LOCK (whose session was there before the job, or runs its processes, too) may live for
+   a moment beside the next one. It cannot write to the record: Spark is told of a link to that, made anew for each life
+   of a job, and the links of earlier ones are removed before it begins. By these nothing is found any more.
 """
 
 import contextlib
@@ -32,8 +36,12 @@ from megaflow.durable.query_record import sync_path
 from megaflow.errors import SourceError, StoreError
 
 POLL_SECONDS: Final = 0.1
+RESULTS: Final = "results"
+"""Beside it: the folder with what a query reads that comes after the job, see `megaflow.job.launcher.spark_results`."""
 LOCK_SECONDS: Final = 60.0
 """For Java to end by itself: Spark gives itself some ten seconds."""
+JAVA: Final = 0  # a place in the file LOCK
+LAUNCHER: Final = 1
 _PID_BYTES: Final = 20
 NOT_SYNCED: Final = ("commits", "state")
 """Which batches were answered, where a lost answer is given again; and what only a user's own query has."""
@@ -46,6 +54,7 @@ class KeptQuery:
     lines: Any  # a SparkSpec, or a streaming DataFrame
     name: str  # QUERY
     store: Path
+    way: Path = Path()  # the link to its record that Spark is told
     _synced: set[tuple[str, int]] = field(default_factory=set)  # path, time of its last change; of those there
 
     @property
@@ -80,46 +89,60 @@ class KeptQuery:
             sync_path(folder)
         return is_new
 
-    @contextlib.contextmanager
-    def held(self, stopping: Callable[[float], bool], report: Callable[[str], None]) -> Iterator[int]:
-        """Give, for the block, the descriptor of the lock, for a Java process to inherit.
-
-        Ends an earlier one, or waits until it has ended, and then `report` is told why. `stopping` waits for so many
-        seconds, and says whether not to go on.
-        """
-        lock = os.open(self.store / SPARK / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            for attempt in range(round(LOCK_SECONDS / POLL_SECONDS)):
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    os.ftruncate(lock, 0)
-                    break
-                except BlockingIOError:
-                    if not attempt and not end_holder(lock):
-                        report(f"waits, {LOCK_SECONDS:g} s at most, for Spark's Java process of an earlier run to end")
-                    if stopping(POLL_SECONDS):
-                        raise SourceError("the job was stopped before Spark had begun") from None
-            else:
-                raise SourceError(
-                    f"Spark's Java process of an earlier run still uses {self.record} after {LOCK_SECONDS:g} s; end "
-                    "it, and run the same command again"
-                )
-            yield lock
-        finally:
-            os.close(lock)
+    def held(
+        self, stopping: Callable[[float], bool], report: Callable[[str], None]
+    ) -> contextlib.AbstractContextManager[int]:
+        """Give, for the block, the descriptor of the record's lock: see `held_lock`."""
+        return held_lock(self.store / SPARK, stopping, report)
 
 
-def note_holder(lock: int, pid: int) -> None:
-    """Write down who has inherited a lock."""
-    os.pwrite(lock, f"{pid:{_PID_BYTES}}".encode(), 0)
+@contextlib.contextmanager
+def held_lock(
+    folder: Path,
+    stopping: Callable[[float], bool | None],
+    report: Callable[[str], None],
+    ending: Sequence[int] = (JAVA,),
+) -> Iterator[int]:
+    """Give, for the block, the descriptor of a folder's lock, for a Java process to inherit.
+
+    Ends an earlier one, or waits until it has ended, and then `report` is told why; `ending` says who of those that are
+    noted is ended. `stopping` waits for so many seconds, and says whether not to go on.
+    """
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        for attempt in range(round(LOCK_SECONDS / POLL_SECONDS)):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(lock, 0)
+                break
+            except BlockingIOError:
+                if not attempt and not sum(end_holder(lock, place) for place in ending):
+                    report(f"waits, {LOCK_SECONDS:g} s at most, for Spark's Java process of an earlier run to end")
+                if stopping(POLL_SECONDS):
+                    raise SourceError("the job was stopped before Spark had begun") from None
+        else:
+            raise SourceError(
+                f"Spark's Java process of an earlier run still uses {folder} after {LOCK_SECONDS:g} s; end it, and run "
+                "the same command again"
+            )
+        yield lock
+    finally:
+        os.close(lock)
 
 
-def end_holder(lock: int) -> bool:
-    """Kill the process that is noted in a lock's file, if that has it open; return whether it was."""
+def note_holder(lock: int, pid: int, place: int = JAVA) -> None:
+    """Write down who has a lock."""
+    os.pwrite(lock, f"{pid:{_PID_BYTES}}".encode(), place * _PID_BYTES)
+
+
+def end_holder(lock: int, place: int = JAVA) -> bool:
+    """Kill the process that is noted in a lock's file, if that is another one and has it open; return whether it was.
+    """
     if sys.platform != "linux":
         return False
     with contextlib.suppress(OSError, ValueError, OverflowError):  # it is gone, or another user's; or none is noted
-        pid = int(os.pread(lock, _PID_BYTES, 0))
+        if (pid := int(os.pread(lock, _PID_BYTES, place * _PID_BYTES).strip(b"\0"))) == os.getpid():
+            return False
         process = os.pidfd_open(pid)  # it stays that process's, whatever comes to have its number
         try:
             for file in os.scandir(f"/proc/{pid}/fd"):
@@ -164,9 +187,13 @@ def keep_query(store: str, named: Iterable[tuple[str, int]], lines: Any, rows: S
     try:
         for made in (folder, kept.record):
             made.mkdir(mode=0o700, exist_ok=True)
-        for name in os.listdir(folder):
-            if name not in (LOCK, query):
-                shutil.rmtree(folder / name)
+        for entry in list(os.scandir(folder)):
+            if entry.is_symlink():
+                os.unlink(entry.path)
+            elif entry.name not in (LOCK, RESULTS, query):
+                shutil.rmtree(entry.path, ignore_errors=True)  # an old Java may write there; the next life removes that
+        kept.way = folder / f"way-{uuid.uuid4().hex}"
+        kept.way.symlink_to(query)
         for synced in (folder, kept.store):
             sync_path(synced)
     except OSError as error:

@@ -1,23 +1,59 @@
-"""What can be known before Spark starts: no Java, an old one, no such folder; which files of this machine it reads."""
+"""Before Spark starts: no Java, an old one, no such folder; which files of this machine it reads; where it writes."""
 
+import contextlib
+import fcntl
 import glob
 import os
 import re
 import shutil
+import stat
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from megaflow.errors import SourceError
 from megaflow.spark.query_spec import FILE_FORMATS, SparkSpec
 
+FOLDER = "megaflow-spark-"
+LOCKED_SECONDS = 60.0  # a folder is locked that is older
 JAVA_VERSION_MIN = 17
 HIDDEN = (".", "_")  # how the names of files and folders begin that Spark leaves out
 REMEDY = (
     "install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
     "or point JAVA_HOME to it, or read files without Spark: --lines 'FOLDER/*.txt'"
 )
+
+
+@contextlib.contextmanager
+def folder_of_a_session() -> Iterator[Path]:
+    """Give a folder for what a session writes that nobody needs after it; it goes with the block.
+
+    It is locked meanwhile, by the kernel. Those of this user that nobody locks are of killed processes, and go now.
+    """
+    with tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True) as folder, locked(folder):
+        with contextlib.suppress(OSError):
+            own = os.stat(folder)
+            for entry in os.scandir(os.path.dirname(folder)):
+                other = entry.stat(follow_symlinks=False)
+                is_ours = entry.name.startswith(FOLDER) and other.st_uid == own.st_uid and stat.S_ISDIR(other.st_mode)
+                if is_ours and other.st_mtime < own.st_mtime - LOCKED_SECONDS:
+                    with contextlib.suppress(BlockingIOError), locked(entry.path):
+                        shutil.rmtree(entry.path, ignore_errors=True)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Have a folder locked during the block. Raises BlockingIOError if it is, OSError."""
+    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(file)
 
 
 def check_spark(spec: SparkSpec) -> None:

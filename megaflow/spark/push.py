@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from megaflow.control.messages import Refused, Staged, StageEnd, StageLines
+from megaflow.control.messages import Refused
+from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError, SourceError, UsageError
 from megaflow.timely.communication.client import Client
 

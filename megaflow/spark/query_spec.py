@@ -15,6 +15,7 @@ FILES_PER_BATCH = "64"  # bounds what is staged at once; Spark's own default is 
 TRIGGER_SECONDS = 0.2  # without a pause Spark lists an idle folder all the time: 45 % of a core, against 6 %
 EXAMPLE = "spark:text:FOLDER"
 UNORDERED = "unordered"  # the option of a program that needs no order
+ORDERED = "ordered-by=name"  # that of files which are begun in the order of their names; not of Spark's
 ROWS_EXAMPLE = "orders=spark:parquet:FOLDER"
 
 
@@ -89,9 +90,9 @@ def parse_spark_spec(text: str, flag: str = "--lines ") -> SparkSpec:
     text = f"{flag}{text}"
     if scheme != "spark" or not kind:
         raise _wrong(text, f"must be spark:FORMAT:PATH, such as {EXAMPLE}")
-    _check_format(text, kind, path)
+    check_format(text, kind, path)
     parts = query.split("&")
-    options = _options(text, "&".join(part for part in parts if part != UNORDERED))
+    options = read_options(text, "&".join(part for part in parts if part != UNORDERED))
     trigger_seconds = _trigger_seconds(text, options.pop("trigger", None))
     if kind in FILE_FORMATS and "maxBytesPerTrigger" not in options:
         options.setdefault("maxFilesPerTrigger", FILES_PER_BATCH)
@@ -113,19 +114,21 @@ def spark_spec_of(path: str) -> str | None:
     return f"spark:{path}"
 
 
-def _check_format(text: str, kind: str, path: str) -> None:
+def check_format(text: str, kind: str, path: str, others: tuple[str, ...] = OTHER_FORMATS) -> None:
+    """Raise UsageError for a format that is neither of files nor of these `others`, or has no path, or one too many."""
     if kind in FILE_FORMATS and not path:
-        raise _wrong(text, f"format '{kind}' reads files and needs their folder: spark:{kind}:FOLDER")
-    if kind in OTHER_FORMATS and path:
+        raise _wrong(text, f"format '{kind}' is of files and needs their folder: spark:{kind}:FOLDER")
+    if kind in others and path:
         raise _wrong(text, f"format '{kind}' has no path (found {path!r}), only options: spark:{kind}:?option=value")
-    if kind not in FILE_FORMATS + OTHER_FORMATS and "." not in kind:
-        near = difflib.get_close_matches(kind.lower(), FILE_FORMATS + OTHER_FORMATS, n=1)
-        known = ", ".join(FILE_FORMATS + OTHER_FORMATS)
+    if kind not in FILE_FORMATS + others and "." not in kind:
+        near = difflib.get_close_matches(kind.lower(), FILE_FORMATS + others, n=1)
+        known = ", ".join(FILE_FORMATS + others)
         hint = f"did you mean '{near[0]}'?" if near else f"it must be one of {known}, or the class of a plug-in"
         raise _wrong(text, f"Spark has no format '{kind}'; {hint}")
 
 
-def _options(text: str, query: str) -> dict[str, str]:
+def read_options(text: str, query: str) -> dict[str, str]:
+    """Return what stands behind the `?`. Raises UsageError."""
     try:
         pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:

@@ -7,16 +7,18 @@
 
 import importlib.util
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from megaflow.errors import UsageError
 
 DEPENDENCIES: Final = ("msgpack", "cloudpickle")
-LEFT_OUT: Final = ("__pycache__", "site-packages", "dist-packages", "node_modules")
+INSTALLED: Final = frozenset(("site-packages", "dist-packages"))  # folders of what is installed there
+LEFT_OUT: Final = ("__pycache__", "node_modules", *INSTALLED)
 BYTES_MAX: Final = 64 << 20  # of what is beside an app; more is hardly meant
 PACKAGE: Final = "__init__.py"
 
@@ -52,8 +54,22 @@ def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
     return archive.stem, str(archive)
 
 
+def serve(context: Any, archive: str, path: str) -> None:
+    """Have executors find the file, also those that come later: Spark reads it whenever one asks.
+
+    So it is copied to where it stays as long as the session lives, which may have other jobs then.
+    """
+    kept = Path(context._temp_dir, Path(path).name)
+    if not kept.exists():
+        shutil.copyfile(path, kept)
+        context.addArchive(f"{kept}#{archive}")
+
+
 def _beside(app: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the app's file, the modules beside it and the packages."""
+    """Yield the app's file, the modules beside it and the packages; of a package itself what it has."""
+    if app.is_dir():
+        yield from _files(f"app/{app.name}", app)
+        return
     yield f"app/{app.name}", app
     for path in app.parent.iterdir():
         if path.suffix == ".py" and path.is_file():

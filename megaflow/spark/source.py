@@ -23,19 +23,17 @@ what was committed; if the old one has left when it is asked, the launcher has b
 """
 
 import logging
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from megaflow.control.client.conversation import Conversation
 from megaflow.errors import SourceLost
 from megaflow.spark.fed_query import Contact, FedQuery
 from megaflow.spark.kept_query import KeptQuery
-from megaflow.spark.preflight import check_spark
+from megaflow.spark.preflight import check_spark, folder_of_a_session
 from megaflow.spark.push import choose_transfer
 from megaflow.spark.query_spec import RowFrames, SparkSpec
 
@@ -112,15 +110,14 @@ class SparkFeed:
 
         transfer, how = choose_transfer(what=self._what)
         self._report(how)
-        temporary = tempfile.TemporaryDirectory(prefix="megaflow-spark-", ignore_cleanup_errors=True)
-        folder = Path(stack.enter_context(temporary))
+        folder = stack.enter_context(folder_of_a_session())
         talks = [each.converse() for each in self.queries]
         for talk in talks:
             stack.callback(talk.close)
         held, checkpoints = list[int](), [str(folder / f"checkpoint-{each.id}") for each in self.queries]
         if self._kept is not None:
             held.append(stack.enter_context(self._kept.held(self._contact.stopping.wait, self._report)))
-            checkpoints = [self._kept.record.as_uri()]
+            checkpoints = [self._kept.way.as_uri()]
         session = None
         if specs:
             session = stack.enter_context(spark.spark_session(folder, held))

@@ -4,6 +4,8 @@
 2. The task's function travels by value (`in_task`), as executors may have no megaflow: it finds what was shipped with
    the job, puts that on the path, and only then unpickles what it is to do.
 3. A cancelled job returns at once, its slot takes some 4 s to be free, and nothing of the task runs any more.
+4. Who ends waits a moment for the jobs (`join`): Spark tells this process what became of a task, and logs that it
+   cannot if this has ended.
 """
 
 import contextlib
@@ -11,7 +13,9 @@ import functools
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -19,11 +23,19 @@ from pyspark import InheritableThread, SparkContext, cloudpickle
 from pyspark.sql import SparkSession
 
 from megaflow.spark.fed_query import root_cause
+from megaflow.spark.shipping import serve
 from megaflow.spark.spark_session import java_ended
 
 WORK: Final = "a worker process of megaflow"
 JAVA_ENDED: Final = "Spark's Java process has ended unexpectedly"
+AVOID_SECONDS: Final = 10.0  # for Spark to hear which executor is to be avoided
+JOIN_SECONDS: Final = 5.0  # for tasks to end whose processes have
 LOCAL: Final = "driver"  # the executor of a local master
+
+
+def running(threads: list[threading.Thread]) -> Iterator[threading.Thread]:
+    """Yield those that have not ended: a job may start processes as long as it lives."""
+    return (each for each in threads if each.is_alive())
 
 
 def in_task(archive: str, python: str, payload: bytes, _rows: Any) -> Any:
@@ -61,8 +73,10 @@ class WorkerJobs:
         self._session = session
         self._context: SparkContext = session.sparkContext
         self._archive = archive
-        self._ids = f"megaflow-{self._context.applicationId}"
-        self._context.addArchive(f"{path}#{archive}")
+        self._avoiding: list[threading.Thread] = []
+        self._threads: list[threading.Thread] = []
+        self._ids = f"megaflow-{uuid.uuid4().hex}"
+        serve(self._context, archive, path)
         cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
     @property
@@ -105,6 +119,8 @@ class WorkerJobs:
 
         def run() -> None:
             try:
+                for avoiding in self._avoiding:  # or the task might begin where nothing answers
+                    avoiding.join(AVOID_SECONDS)
                 self._context.setJobGroup(self._group(number), f"{WORK} ({number})", interruptOnCancel=True)
                 rows = self._context.parallelize([number], 1)
                 answers = self._context.runJob(rows, function)
@@ -114,15 +130,23 @@ class WorkerJobs:
 
         thread = InheritableThread(target=run, name=f"megaflow-task-{number}", daemon=True)
         thread.start()
+        self._threads = [*running(self._threads), thread]
+
+    def join(self) -> None:
+        """Wait until all jobs have ended, JOIN_SECONDS at most."""
+        deadline = time.monotonic() + JOIN_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def cancel(self, number: int) -> None:
         """End a job; does not wait for that."""
+        self._aside("megaflow-cancel", lambda: self._context.cancelJobGroup(self._group(number)))
 
-        def cancel() -> None:
-            with contextlib.suppress(Py4JError, OSError):  # Java is gone, and the task with it
-                self._context.cancelJobGroup(self._group(number))
-
-        threading.Thread(target=cancel, name="megaflow-cancel", daemon=True).start()
+    def avoid(self, executor: str) -> None:
+        """Have no more tasks on an executor whose machine does not answer, which Spark would notice in two minutes."""
+        if executor not in (LOCAL, "?"):
+            name, ask = "megaflow-avoid", lambda: self._context._jsc.sc().killAndReplaceExecutor(executor)
+            self._avoiding = [*running(self._avoiding), self._aside(name, ask)]
 
     def why_lost(self, executor: str) -> str | None:
         """Say what of Spark's has ended that an executor depends on; None if nothing has, as far as is known."""
@@ -136,6 +160,15 @@ class WorkerJobs:
         except (Py4JError, OSError, TypeError):
             return None
         return None if executor in alive else "its executor has ended"
+
+    def _aside(self, name: str, ask: Callable[[], object]) -> threading.Thread:
+        def run() -> None:
+            with contextlib.suppress(Py4JError, OSError):  # Java is gone, and the task with it
+                ask()
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
 
     def _group(self, number: int) -> str:
         return f"{self._ids}-{number}"

@@ -17,6 +17,7 @@ While it runs a monitor watches, and raises `Violation` if
 
 simulated_cluster    the workers, and the dice
 simulated_lines      what a dataflow reads, dealt out to the sources of a real job
+simulated_watermarks how far event time is
 network              the transport
 monitor              the account that every frontier is compared with
 simulated_disk       a disk that loses what was not synced, and fails where it is told to

@@ -30,13 +30,11 @@ from megaflow.control.messages import (
     RemoveWorker,
     Request,
     SourceEnded,
-    Staged,
-    StageEnd,
-    StageLines,
     StatusQuery,
     StopJob,
 )
 from megaflow.control.reports import JobStatus
+from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ClusterError, CommandRefused, ConfigMismatch, MegaflowError, PeerLost
 from megaflow.job.spec import Address
 from megaflow.testing.simulated_links import SimulatedClient

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 from megaflow.errors import MegaflowError
-from megaflow.job.launcher.launcher_input import IterableLines, JobInput
+from megaflow.job.launcher.launcher_input import JobInput, find_input
 from megaflow.job.spec import Address, ChildSpec, JobSpec, JoiningProcess, PickledFunction
 from megaflow.job.splits import plan_splits
 from megaflow.testing.monitor import Violation
@@ -56,11 +56,11 @@ class Actor:
 
 
 class SimulatedJob:
-    """One run of one job. `lines` come from exactly one of `files`, `paths`, `pushed` and `batches`.
+    """One run of one job. `lines` come from exactly one of `files`, `job_input`, `pushed` and `batches`.
 
     `files` is name -> lines, `pushed` what the launcher reads itself, `batches` those of a Spark query: lists of
-    partitions, `paths` those of files that are there. Each process has `workers` workers. `rate` is in lines per second
-    of the simulated clock. With a `storage` it is durable there.
+    partitions, `job_input` those of files that are there. Each process has `workers` workers. `rate` is in lines
+    per second of the simulated clock. With a `storage` it is durable there; with `shrink` nobody replaces a lost one.
     """
 
     def __init__(
@@ -75,7 +75,8 @@ class SimulatedJob:
         batches: Sequence[Sequence[Sequence[str]]] | None = None,
         rate: float | None = None,
         storage: JobStorage | None = None,
-        paths: Sequence[str] = (),
+        shrink: bool = False,
+        job_input: JobInput | None = None,
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
@@ -85,15 +86,14 @@ class SimulatedJob:
         self.actions = 0
         self.killed: list[SimulatedProcess] = []
         self.killed_members: list[SimulatedProcess] = []  # those that the launcher would miss
-        self._clock = 0.0
+        self._clock, self._ports = 0.0, 5000
         self._pace = self.random.choice(_PACES)
-        self._ports = 5000
         self._dataflow = dataflow
-        self._files, self._pushed, self._batches, self._paths = files, pushed, batches, paths
+        self._files, self._pushed, self._batches, self._job_input = files, pushed, batches, job_input
         self._spec = JobSpec(PickledFunction(b"", (), "dataflow"), processes, workers, rate=rate, name="job")
         self.storage = storage
         if storage is not None:
-            self._spec = replace(self._spec, state=STORE, checkpoint_every=storage.every_seconds)
+            self._spec = replace(self._spec, state=STORE, checkpoint_every=storage.every_seconds, shrink=shrink)
         self._actors: list[Actor] = []
         self._planned: list[tuple[int, Callable[[], None]]] = []  # (actions, what is done then)
         self._weights: dict[tuple[int, int], float] = {}  # life of a process -> how eager
@@ -144,7 +144,7 @@ class SimulatedJob:
         """Start a process as `megaflow run --join` does."""
         part = JoiningProcess(self.published, wishes=True)
         form = self.launch.form
-        self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", output=form))
+        self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", outputs=(("", form),)))
 
     # The run
 
@@ -166,10 +166,10 @@ class SimulatedJob:
         with tempfile.TemporaryDirectory(prefix="megaflow-simulated-") as folder:
             if self._batches is not None:
                 yield JobInput(spark=self._query)
-            elif self._paths:
-                yield JobInput(splits=tuple(plan_splits(self._paths)))
+            elif self._job_input is not None:
+                yield self._job_input
             elif self._pushed is not None:
-                yield JobInput(pushed=IterableLines(self._pushed))
+                yield find_input(self._pushed, 1, "replace")
             else:
                 paths = []
                 for name, lines in (self._files or {}).items():

@@ -49,7 +49,7 @@ class SimulatedReader(LineReader):
     """Gives the launcher's lines some at a time, and sometimes none yet."""
 
     def __init__(self, world: World, lines: Sequence[str], wake: Callable[[], None]) -> None:
-        self._left = list(lines)
+        self._left: list[str | bytes] = list(lines)
         self._due = 0.0  # seconds of the clock: when more have come
         self._world = world
         self._wake = wake
@@ -57,7 +57,7 @@ class SimulatedReader(LineReader):
     def start(self) -> None:
         """There is no thread."""
 
-    def take(self) -> tuple[list[str], int] | None:
+    def take(self) -> tuple[list[str | bytes], int] | None:
         """Return the next lines, and their bytes; no lines if there are none yet, None after the last one."""
         if not self._left:
             return None
@@ -241,7 +241,7 @@ class SimulatedLaunch:
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         """Start the processes that found the job."""
-        founders = [Founder(number, tuple(addresses)) for number in range(len(addresses))]
+        founders = [Founder(number, tuple(addresses), begun.kept) for number in range(len(addresses))]
         self.children.all += [self._start(begun, founder, address) for founder, address in zip(founders, addresses)]
         self._world.found(self._world.processes[-len(founders) :])
 
@@ -267,7 +267,7 @@ class SimulatedLaunch:
         world = self._world
 
         def reader(source: Any, wake: Callable[[], None]) -> LineReader:
-            return SimulatedReader(world, source.lines, wake)
+            return SimulatedReader(world, [*source], wake)
 
         def stop(secret: bytes, report: Callable[[str], None]) -> Stop:
             return ScriptedStop(world)
@@ -285,9 +285,11 @@ class SimulatedLaunch:
         spec = ChildSpec(
             self._spec, self._spec.name or "job", part, address, -1, b"secret",
             splits=begun.job_input.splits if isinstance(part, Founder) else (),
-            pushed=begun.job_input.pushed is not None,
+            pushed=tuple(begun.job_input.pushed),
+            ordered=begun.job_input.ordered,
             spark_queries=begun.job_input.spark_queries,
-            output=self.output.form,
+            lines=begun.job_input.lines,
+            outputs=self.output.forms,
             durable=begun.part,
             report_fd=-1,
         )  # fmt: skip

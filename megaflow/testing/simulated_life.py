@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from megaflow.job.worker.flow import App
 from megaflow.job.worker.worker_program import WorkerProgram
 from megaflow.program import Worker
 from megaflow.timely.communication.local import Inbox
+
+BESIDE_SECONDS = 0.1  # that a source takes to find partitions, at most
 
 
 class GivenApp(App):
@@ -67,3 +70,17 @@ class Life:
             return self.due
         wait = self.worker._scheduled.wait(None if self.due is None else max(0.0, self.due - now))
         return None if wait is None else now + wait
+
+
+def run_beside(
+    later: Callable[[Callable[[], None], float], None], task: Callable[[], Any], done: Callable[[], None]
+) -> Future[Any]:
+    """Run a function in a while, as a thread would; `done` is called afterwards."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        future.set_result(task())
+        done()
+
+    later(run, BESIDE_SECONDS)
+    return future

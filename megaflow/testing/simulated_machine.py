@@ -10,10 +10,11 @@ from random import Random
 from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch
-from megaflow.job.exit_report import ExitReport
+from megaflow.job.exit_report import ExitReport, KeptBins
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.wakeups import Signals, Wakeup
 from megaflow.job.spec import Address
+from megaflow.job.worker.memory import kept_bins
 from megaflow.testing.simulated_links import SimulatedClient
 from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.timely.communication.client import Client
@@ -116,6 +117,11 @@ class SimulatedPipe:
     def stays(self) -> bool:
         """Whether it waits for another part."""
         return self._process.heirs is not None
+
+    @property
+    def kept(self) -> KeptBins | None:
+        """The bins that it has, if it stays."""
+        return None if self._process.heirs is None else kept_bins(self._process.heirs)
 
     def wait(self, seconds: float) -> bool:
         """Tell whether it stays: waiting does not make it so."""

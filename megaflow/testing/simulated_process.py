@@ -13,19 +13,19 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from megaflow.control.launcher_messages import Failed
 from megaflow.durable.restored import Heir
 from megaflow.durable.store import FolderStore
-from megaflow.errors import ConfigMismatch, JoinDenied, PeerFailed, PeerLost
+from megaflow.errors import ConfigMismatch, JoinDenied, MegaflowError, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.worker_program import WorkerProgram
 from megaflow.megaphone.remains import Remains
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.testing.simulated_disk import SimulatedFolder
+from megaflow.testing.monitor import Violation
+from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from megaflow.testing.simulated_fabric import SimulatedFabric
-from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess
+from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess, run_beside
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
 from megaflow.testing.simulated_storage import JobStorage, check_remembered
 from megaflow.timely.communication.allocator import FailureReport
@@ -34,7 +34,6 @@ from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Ren
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import JOIN_ROLE
-from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.membership import Membership, founding
 from megaflow.timely.rescale.join_server import JoinDoor
 from megaflow.timely.rescale.messages import Admission, Denied
@@ -91,7 +90,7 @@ class SimulatedProcess:
         self.programs: dict[int, WorkerProgram] = {}  # worker -> its part of the job
         self.fabric: SimulatedFabric | None = None
         self.remembered = 0  # keys that it has had in memory from the life before
-        self.heirs: list[tuple[Heir, Remains]] | None = None  # what it has while it stays
+        self.heirs: list[list[tuple[Heir, Remains]]] | None = None  # what each worker has, while it stays
         self._world = world
         self._spec = spec
         self._before: SimulatedProcess | None = None  # what it was in the life before
@@ -104,7 +103,7 @@ class SimulatedProcess:
 
     def _made(self, before: ReportingProcess | None) -> ReportingProcess:
         child = ReportingProcess(self._spec, before=before)
-        child.shared = replace(child.shared, app=self._app)
+        child.shared = replace(child.shared, app=self._app, beside=partial(run_beside, self._world.later))
         if self._world.storage is not None and self.view is not None:
             child.shared = replace(child.shared, keep=self._world.storage.keep(self.view, self._world.later))
         return child
@@ -130,14 +129,13 @@ class SimulatedProcess:
         self._child = self._made(before._child)
 
     def _remember(self, before: SimulatedProcess) -> None:
-        view = self.view
-        assert before.heirs is not None and view is not None
-        self._child.remember(before.heirs, lambda folder: FolderStore(view))
-        assert self._child.shared.memory is not None
-        self.remembered = self._child.shared.memory.keys
-        assert self._world.storage is not None and self._spec.durable is not None
+        view, storage, part, memory = self.view, self._world.storage, self._spec.durable, self._child.shared.memory
+        assert view is not None and storage is not None and part is not None and memory is not None
+        heirs = [each for several in before.heirs or () for each in several]
+        self._child.remember(heirs, lambda folder: FolderStore(view))
+        self.remembered = memory.keys
         if self.remembered:
-            check_remembered(self._world.storage.store, self._spec.durable.commit, before.heirs)
+            check_remembered(storage.store, part.commit, heirs)
 
     def meet(self, others: Sequence[SimulatedProcess]) -> None:
         """Be one of those that the job starts with: connect to those that are before this one."""
@@ -165,7 +163,7 @@ class SimulatedProcess:
             if self._before is not None:
                 self._remember(self._before)
             self._run(own.ids, membership, processes, None)
-        except Exception as error:
+        except (MegaflowError, OSError, Crashed) as error:
             self._fail(self.lives[max(self.lives)] if self.lives else Life(iter(())), error)
 
     def _founders(self) -> list[PeerAddress]:
@@ -313,6 +311,8 @@ class SimulatedProcess:
 
     def _fail(self, life: Life, error: Exception) -> None:
         """Do what `Process._work`, `run_workers` and `main` do with an error."""
+        if isinstance(error, Violation):
+            raise error  # it is the simulation's own, and no end of a process
         if self.exit_code is not None:  # it was killed in the middle of a step
             return
         worker, launcher = life.worker, self._child.shared.launcher
@@ -320,7 +320,7 @@ class SimulatedProcess:
             self._child._tell_loss(worker, error)
         elif not isinstance(error, PeerLost | PeerFailed):
             if worker is not None and (launcher.is_here or not worker.rescaling.joining):
-                launcher.send(Failed(worker.index, format_user_traceback(error)))
+                launcher.send(self._child.failed(worker, error))
             self._child.report(ExitReport("failed", str(error)))
         if self.fabric is not None and worker is not None and not isinstance(error, PeerFailed):
             self.fabric.abort(FailureReport(worker.index, address_text(self.address), str(error)))

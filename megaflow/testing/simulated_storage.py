@@ -17,19 +17,17 @@ from typing import Any
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed, CutFailed, CutWritten
 from megaflow.durable.blocks import Block
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import FolderStore
-from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, OutputFile
+from megaflow.job.launcher.output_file import FileWriter, Mode, OutputFile
 from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper, ToCommit
-from megaflow.job.worker.cut_keeper import CutKeeper
+from megaflow.job.worker.cut_keeper import CutKeeper, Kept
 from megaflow.job.worker.kept_state import KeptState
 from megaflow.job.worker.memory import Memory
-from megaflow.job.worker.untaken_lines import LinesCut
 from megaflow.megaphone.remains import Remains
-from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.testing.monitor import Violation
 from megaflow.testing.simulated_disk import SimulatedDisk, SimulatedFolder
@@ -48,6 +46,7 @@ class JobStorage:
         self.output = SimulatedDisk(random, beside=self.store)
         self.output.forgets_names = False  # a file that is to keep its name could not be saved from that
         self.live: SteppedStore | None = None  # of the newest launcher
+        self.begun: Commit | None = None  # that the newest life of its job has begun with
         self.acknowledged: object = None  # what tells the newest commit that was; None: there is none
         self.tried: object = None  # the one that is being committed
 
@@ -87,9 +86,9 @@ class JobStorage:
         file = self.output.names.get(OUTPUT)
         return "" if file is None else file.content.decode()
 
-    def writer(self, view: SimulatedFolder, mode: Mode) -> JsonLinesWriter:
+    def writer(self, view: SimulatedFolder, mode: Mode) -> FileWriter:
         """Open the output."""
-        return JsonLinesWriter(OUTPUT, mode, lambda path, mode: SimulatedOutput(view, path))
+        return FileWriter(OUTPUT, mode, lambda path, mode: SimulatedOutput(view, path))
 
     def keep(self, view: SimulatedFolder, begin: Callable[[Callable[[], None], float], None]) -> Any:
         """Return what makes a worker's part of the store; `begin` has something done in a while."""
@@ -158,9 +157,9 @@ class SteppedStore(StoreKeeper):
         self.due: float | None = None  # seconds of the clock: when it goes on
         super().__init__(STORE, app, storage.kept, lambda path: folder)
 
-    def begin(self, output: str, length: int) -> Commit:
+    def begin(self, outputs: tuple[OutputLength, ...]) -> Commit:
         """Take the store over, which has what was promised."""
-        begun = super().begin(output, length)
+        begun = super().begin(outputs)
         self._check_promise()
         return begun
 
@@ -174,6 +173,7 @@ class SteppedStore(StoreKeeper):
             wanted = f"{storage.acknowledged} was acknowledged, {storage.tried} tried"
             raise Violation(f"the store has {found}, but {wanted}")
         storage.live, storage.acknowledged, storage.tried = self, found, None
+        storage.begun = self.latest
 
     def start(self, wake: Callable[[], None]) -> None:
         """Begin; there is no thread."""
@@ -290,9 +290,9 @@ class SteppedCuts(CutKeeper):
 
     begin: Callable[[Callable[[], None], float], None]
     clock = staticmethod(lambda: 0.0)
-    _pending: deque[tuple[Piece | LinesCut, Block | None]] | None = None
+    _pending: deque[tuple[Kept, Block | None]] | None = None
 
-    def write(self, cut: Piece | LinesCut, block: Block | None) -> None:
+    def write(self, cut: Kept, block: Block | None) -> None:
         """Take a block, or the end of a piece."""
         if self._pending is None:
             self._pending = deque()

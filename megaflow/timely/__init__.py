@@ -16,8 +16,7 @@ explain, log   why a time is not over; typed events; scheduled_calls: callbacks 
 A name below is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
 """
 
-from importlib import import_module
-from typing import Any
+from megaflow.front_door import offer
 
 _NAMES = {
     "megaflow.operator_builder": ("OperatorBuilder",),
@@ -43,17 +42,5 @@ _NAMES = {
     "megaflow.timely.push_pull": ("ChannelAllocator", "Pull", "Push", "initialize"),
     "megaflow.timely.runtime": ("Config",),
 }  # module -> what it offers
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = offer(globals(), _NAMES)

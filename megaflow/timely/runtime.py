@@ -266,7 +266,7 @@ def run_threads(live: Callable[[Allocator], R], allocators: Sequence[Allocator],
 
     The failure of one ends all, here and in other processes.
     """
-    runs = [_Run(allocator, address, live) for allocator in allocators]
+    runs = [_Execution(allocator, address, live) for allocator in allocators]
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
     interval = sys.getswitchinterval()
     if threads:
@@ -292,7 +292,7 @@ def run_threads(live: Callable[[Allocator], R], allocators: Sequence[Allocator],
 
 
 @dataclass(slots=True)
-class _Run(Generic[R]):
+class _Execution(Generic[R]):
     """One worker's life on its thread."""
 
     allocator: Allocator

@@ -9,7 +9,7 @@ RECORD = {
     "points": [
         {"keys": keys, "row": row, AGAIN: [keys / 1e6, 9.0, 0.0], STILL: [1.0]}
         for keys in (1000, 250_000)
-        for row, _ in ROWS
+        for row, *_ in ROWS
     ],
     "rate": 5000,
 }

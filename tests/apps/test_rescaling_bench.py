@@ -42,7 +42,7 @@ def test_all_experiments_run_count_exactly_and_can_be_drawn(tmp_path: Path) -> N
 def test_the_progress_state_does_not_grow_with_the_past(tmp_path: Path) -> None:
     record = figures(tmp_path, "progress", "--first", "500", "--epochs", "2000")["progress"]
     sizes = {point["epochs"]: point["pointstamps"] for point in record["points"]}
-    assert sizes[2000] <= sizes[500]
+    assert sizes[2000] <= sizes[500] + 3, "one an epoch would be 1,500; a busy machine has more under way at once"
 
 
 def test_two_processes_join_two_and_all_counts_are_exact(tmp_path: Path) -> None:

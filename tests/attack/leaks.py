@@ -28,7 +28,7 @@ from tests.cluster.processes import wait_until
 
 FAILS_EVERY = 5  # rounds in which a join fails
 WARM_ROUNDS = 3
-RATE = 5  # lines a second: few, as a worker remembers how late the lines of its last ten busy minutes were
+RATE = 5  # lines a second: few, as a worker remembers how late the lines of its last two busy minutes were
 CLIENTS = 100  # a round
 CLIENT_BYTES_MAX = 200  # that a client may leave: nothing, but the heap has crumbs
 JOIN_BYTES_MAX = 16_000  # that a process may leave that has joined and left: its moves in the ledger, and crumbs

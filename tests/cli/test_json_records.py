@@ -1,7 +1,11 @@
 """What `--json` prints, byte for byte: its keys, their order and its values are promised to scripts."""
 
-from megaflow.cli.json_records import to_json
-from megaflow.control.coordinator.questions import operator_statuses
+import json
+from dataclasses import replace
+
+from megaflow.cli.json_records import plain, to_json
+from megaflow.cli.text import explanation_text, status_text
+from megaflow.control.coordinator.job_status import operator_statuses
 from megaflow.control.messages import StatusAnswer
 from megaflow.control.reports import (
     BootstrapReport,
@@ -16,12 +20,14 @@ from megaflow.control.reports import (
     LedgerEntry,
     MoveReport,
     OperatorLoad,
+    PartitionLag,
     PendingMove,
     PlanStatus,
     RemovalReport,
     UsefulTime,
     WorkerStatus,
 )
+from megaflow.control.watermark_messages import HoldsBack, WatermarkStatus
 from megaflow.timely.order import Product
 
 FULL = (
@@ -74,6 +80,12 @@ NEW = WorkerStatus(1, "joined", 72, "h:2", 11, 21, 6.0, LatencyQuantiles(1.5, 2.
 ANSWERS = [StatusAnswer(0, BUSY, (LOAD,)), StatusAnswer(0, NEW)]
 
 
+def test_late_records_are_said_of_an_operator_that_has_some() -> None:
+    assert [plain(UsefulTime(20, 0.5, late)) for late in (0, 3)] == [
+        {"records": 20, "s": 0.5}, {"records": 20, "s": 0.5, "late": 3}
+    ]  # fmt: skip
+
+
 def test_a_status_with_all_that_it_may_have() -> None:
     status = JobStatus(
         "app", "running", 9, 8, (BUSY, NEW), operator_statuses(ANSWERS, {"count": 2, "sum": 2}, (0, 1)),
@@ -93,6 +105,7 @@ def test_a_status_without_tables_loads_or_workers_has_no_keys_for_what_was_not_a
     assert to_json(JobStatus("app", "ending", 9, None, (), operator_statuses([], {"count": 2}, None))) == EMPTY
     status = JobStatus("app", "running", 9, 8, (BUSY,), operator_statuses(ANSWERS[:1], {"count": 2}, None))
     assert to_json(status) == WITHOUT_TABLES
+    assert to_json(replace(NEW, inputs={"orders": 3})).endswith('"useful": {}, "inputs": {"orders": 3}}')
 
 
 def test_an_explanation_shows_nested_times_as_lists() -> None:
@@ -116,3 +129,48 @@ def test_accounts_of_commands() -> None:
     assert to_json(MoveReport(1, 2, 3, 4, 0.5, (9,))) == (
         '{"steps": 1, "bins": 2, "bytes": 3, "keys": 4, "seconds": 0.5, "epochs": [9]}'
     )
+
+
+def test_what_the_output_waits_for_is_in_a_status_that_knows_of_it() -> None:
+    waits = "results wait for Spark since epoch 7"
+    status = JobStatus("app", "running", 9, 7, (), (), output=waits)
+    assert json.loads(to_json(status))["output"] == waits and waits in status_text(status).splitlines()
+    assert "output" not in json.loads(to_json(replace(status, output=None)))
+
+
+def test_how_far_partitions_of_sources_are_behind_is_in_a_status_that_knows_of_some() -> None:
+    lags = (PartitionLag("pages", "'b'", "7", None), PartitionLag("pages", "'a'", "", 12))
+    status = JobStatus("app", "running", 9, 7, (replace(NEW, partitions=lags), BUSY), ())
+    new, busy = json.loads(to_json(status))["workers"]
+    assert "partitions" not in busy and new["partitions"] == [
+        {"input": "pages", "partition": "'b'", "position": "7", "lag": None},
+        {"input": "pages", "partition": "'a'", "position": "", "lag": 12},
+    ]
+    lines = [line.split() for line in status_text(status).splitlines()]
+    start = lines.index(["source", "partition", "worker", "read", "to", "behind"])
+    assert lines[start + 1 : start + 3] == [["pages", "'a'", "1", "the", "beginning", "12"], ["pages", "'b'", "1", "7"]]
+    many = replace(NEW, partitions=tuple(PartitionLag("pages", str(number), "7", number) for number in range(23)))
+    assert status_text(replace(status, workers=(many,))).count(" pages ") == 20
+    assert "and 3 partitions more: see --json" in status_text(replace(status, workers=(many,)))
+
+
+def test_event_time_is_in_a_status_and_an_explanation_of_a_job_that_takes_timestamps_only() -> None:
+    held = HoldsBack("clicks", "", "logs/b.json", None, 1, 1_767_225_600_000_000, True)
+    watermark = WatermarkStatus(1_767_225_590_000_000, False, 2.0, 31.5, held, ("logs/a.json",))
+    status = JobStatus("app", "running", 9, 8, (BUSY,), (), watermark=watermark)
+    text = (
+        "watermark: 2025-12-31T23:59:50Z, for 2 s, 32 s behind what was seen: clicks waits for logs/b.json, of which "
+        "nothing was seen yet, and which by the order of names has nothing before 2026-01-01T00:00:00Z "
+        "(worker 1 has it); "
+        "idle: logs/a.json"
+    )
+    assert text in status_text(status).splitlines()
+    found = json.loads(to_json(status))["watermark"]
+    assert (found["micros"], found["held_by"]["partition"], found["idle"]) == (
+        watermark.micros, "logs/b.json", ["logs/a.json"],
+    )  # fmt: skip
+    report = Explanation("app", 9, 8, True, watermark=watermark)
+    assert text in explanation_text(report).splitlines() and json.loads(to_json(report))["watermark"] == found
+    for each in (replace(status, watermark=None), replace(report, watermark=None)):
+        assert "watermark" not in json.loads(to_json(each))
+    assert "infinite" in status_text(replace(status, watermark=replace(watermark, is_infinite=True)))

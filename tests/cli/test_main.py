@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,8 +100,7 @@ def test_no_environment_variable_means_two_things() -> None:
     ("words", "said"),
     [
         (["rn"], "Did you mean 'run'"),
-        (["run"], "FILE[:FUNCTION]"),
-        (["run", "APP"], "--lines"),
+        (["run"], "FILE|MODULE[:FUNCTION]"),
         (["run", "APP", "--lins", "x"], "--lines"),
         (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'replace', 'strict'"),
         (["run", "APP:dataflov", "--lines", "APP"], "did you mean 'dataflow'"),
@@ -123,6 +123,13 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "-", "--state", "x"], "standard input and iterables cannot be read again"),
         (["run", "APP", "--lines", "APP", "--append"], "--append says what becomes of a file"),
         (["run", "APP", "--lines", "a", "--lines", "b c"], "--lines a and --lines b c: give one of them; a folder"),
+        (["run", "APP", "--lines", "x=APP", "--lines", "APP"], "--lines APP and --lines x=APP: give one of them"),
+        (["run", "APP", "--lines", "x=APP", "--lines", "x=b"], "the lines 'x' come twice; a folder or a quoted glob"),
+        (["run", "APP", "--lines", "x-y=1/2"], "'x-y' is no name for an input, as in --lines orders=PATH; a path with"),
+        (["run", "APP", "--lines", "x=-", "--lines", "y=-"], "'x' and 'y' are both standard input: it can be one of"),
+        (["run", "APP", "--lines", "x=spark:text:a", "--lines", "y=-"], "'x' come from Spark, whose inputs with names"),
+        (["run", "APP", "--lines", "x=", "--lines", "y=-"], "--lines x=: says no path; give x=PATH"),
+        (["run", "APP", "--lines", "x=-", "--rows", "y=spark:rate:"], "--lines and --rows do not go together"),
         (["run", "APP", "--lines", "APP", "--output", "none", "--output", "-"], "--output none and --output -: give"),
         (["run", "APP", "--lines", "-", "--rate", "5", "--rate", "6"], "--rate 5 and --rate 6: give one of them"),
         (["run", "APP", "--lines", "-", "--name", "a", "--name=b"], "--name a and --name b: give one of them"),
@@ -132,8 +139,9 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "APP"], "quote the glob: --lines 'FOLDER/*.txt'"),
         (["run", "--lines", "APP", "APP", "APP", "APP", "APP"], "nothing takes 'APP', 'APP' and 1 more: if the shell"),
         (["run", "APP", "--lines", "APP", "17", "--", "x"], "nothing takes '17': what the program is to get"),
+        (["run", "--lines", "APP", "LICENSE", "pkg.app"], "nothing takes 'pkg.app': if the shell made them of a glob"),
         (["graph", "APP", "17"], "as its arguments goes after --"),
-        (["run", "--", "APP", "--lines", "APP"], "FILE[:FUNCTION]"),
+        (["run", "--", "APP", "--lines", "APP"], "FILE|MODULE[:FUNCTION]"),
         (["run", "APP", "--lines", "APP", "--listen", "no such host"], "--listen"),
         (["run", "APP", "--lines", "spark:txt:x"], "did you mean 'text'"),
         (["run", "--profile", "APP", "--lines", "APP"], "is a file"),
@@ -217,6 +225,13 @@ def test_what_the_environment_says_wrong_is_said_before_anything_starts(
 ) -> None:
     result = megaflow("run", app, *words.replace("APP", app).split(), **environment)
     assert result.exit_code == 2 and said in result.stderr and "steer it with" not in result.stderr, result.stderr
+
+
+def test_the_variable_for_lines_is_one_path_or_several_with_names(app: str, tmp_path: Path) -> None:
+    (tmp_path / "a b").touch()
+    for words, missing in ((f"{tmp_path}/no such x=1", "no such x=1"), (f"x={tmp_path}/a b y={tmp_path}/no c", "no c")):
+        result = megaflow("run", app, MEGAFLOW_LINES=words)
+        assert result.exit_code == 1 and f"cannot read lines from '{tmp_path}/{missing}'" in result.stderr
 
 
 def test_lines_from_the_environment_may_have_spaces(app: str, tmp_path: Path) -> None:
@@ -430,7 +445,12 @@ def test_loads_are_asked_for_where_the_plan_goes_by_them_and_only_there(job: Fak
 
 def test_the_gap_is_waited_for_between_steps(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(steering.time, "sleep", pauses.append)
+
+    def sleep(seconds: float) -> None:
+        if threading.current_thread() is threading.main_thread():  # not one that another test has left
+            pauses.append(seconds)
+
+    monkeypatch.setattr(steering.time, "sleep", sleep)
     assert megaflow("control", "move-bins", "--map", os.devnull, "--gap", "2.5").exit_code == 1
     assert megaflow("control", "move-bins", "--bins", "0-3", "--to", "1", "--gap", "2.5").exit_code == 0
     assert pauses == [2.5] and len(job.moved) == 2
@@ -636,7 +656,10 @@ def test_the_status_shows_who_comes_and_goes() -> None:
     waiting = {"change": "remove-workers", "worker": 1, "done": 0, "steps": 3, "waiting": True}
     record = status([0, 0], (0, 1, 2), changes=[change, waiting])
     record["workers"][1]["state"], record["workers"][2]["state"] = "leaving", "joined"
+    for worker in record["workers"][:2]:
+        worker["inputs"] = {"payments": 3, "orders": 4}
     lines = status_text(status_of(record)).splitlines()
+    assert lines.index("input orders: 8 read") + 1 == lines.index("input payments: 6 read")
     assert "worker 1: is leaving" in lines and "worker 2: has joined and has no routing table yet" in lines
     assert "changing: add-workers (processes 2), 3 of 4 steps done" in lines
     assert "changing: remove-workers (worker 1), waiting" in lines

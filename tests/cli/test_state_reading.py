@@ -4,12 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from megaflow.cli.main import cli
+from megaflow.cli.state_reading import open_output
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import open_for_a_job
@@ -255,3 +257,24 @@ def test_rm_in_a_store_that_is_locked_by_no_job_says_who_has_it(named: Path) -> 
     done = state("rm", named, "nightly")
     assert done.exit_code == 1 and f"is in use by process {os.getpid()} on " in done.stderr
     folder.close_folder()
+
+
+def is_open(path: Path) -> bool:
+    """Tell whether this process has a file open that has this name or had it."""
+    opened = []
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            opened.append(os.readlink(each))
+    return any(name.startswith(str(path)) for name in opened)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_an_output_that_is_broken_off_is_removed_and_closed_and_the_reason_stays(tmp_path: Path, is_gone: bool) -> None:
+    path = tmp_path / "out.jsonl"
+    with pytest.raises(KeyboardInterrupt), open_output(str(path)) as write:
+        write("a line")
+        assert is_open(path)
+        if is_gone:
+            path.unlink()
+        raise KeyboardInterrupt
+    assert not path.exists() and not is_open(path)

@@ -1,8 +1,11 @@
 """Jobs with a store on real processes: whatever kills them, the same command ends with the output of one that lives."""
 
 import argparse
+import contextlib
+import gzip
 import json
 import os
+import re
 import signal
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -32,7 +35,7 @@ class Counted:
     def __init__(self, folder: Path, start: Callable[..., Run]) -> None:
         self.folder = folder
         self._start = start
-        self.store, self.out = folder / "store", folder / "out.jsonl"
+        self.store, self.out, self.text = folder / "store", folder / "out.jsonl", TEXT
 
     def run(
         self, *words: str, app: str = WORDCOUNT, rate: int | None = None, every: float = 0.1,
@@ -40,8 +43,9 @@ class Counted:
     ) -> Run:  # fmt: skip
         """Start the command; slow enough to be killed in the middle, if there is a `rate`."""
         return self._start(
-            app, "--lines", str(TEXT), "--output", f"jsonl:{output or self.out}", "--state", str(store or self.store),
-            "--checkpoint-every", str(every), *([] if rate is None else ["--rate", str(rate)]), *words,
+            app, "--lines", str(self.text), "--output", f"jsonl:{output or self.out}",
+            "--state", str(store or self.store), "--checkpoint-every", str(every),
+            *([] if rate is None else ["--rate", str(rate)]), *words,
         )  # fmt: skip
 
     def checkpoint(self) -> tuple[int, int]:
@@ -129,6 +133,19 @@ def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(
 
 
 @pytest.mark.slow
+def test_a_job_that_was_killed_within_a_compressed_file_goes_on_there(counted: Counted, tmp_path: Path) -> None:
+    counted.text = tmp_path / "text.gz"
+    counted.text.write_bytes(gzip.compress(TEXT.read_bytes()))
+    run = counted.run("--restarts", "0", rate=40)
+    counted.await_more()
+    os.kill(run.status()["workers"][0]["pid"], signal.SIGKILL)
+    end(run, 75)
+    said = end(counted.run(), 0)
+    assert re.search(r"MB of text in 1 compressed file were read, and are decompressed again only", said), said
+    counted.check()
+
+
+@pytest.mark.slow
 def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(counted: Counted) -> None:
     run = counted.run("--processes", "2", rate=40)
     counted.await_more()
@@ -142,6 +159,15 @@ def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(count
     assert "stopped at checkpoint" in end(run, 0)
     end(counted.run("--processes", "2"), 0)
     counted.check()
+
+
+def open_files(pid: int) -> list[str]:
+    """Return what a process has open."""
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed
+            found.append(os.readlink(path))
+    return found
 
 
 @pytest.mark.slow
@@ -163,8 +189,10 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
             assert "was killed by SIGKILL; all other workers have been stopped; restart 1 of 3: goes on from" in said
             after = run.status_when(lambda status: status["state"] == "running")
             assert [worker["address"] for worker in after["workers"]] == founders
-            stayed += len(pids & {worker["pid"] for worker in after["workers"]})
-            pids = {worker["pid"] for worker in after["workers"]}
+            found = {worker["pid"] for worker in after["workers"]}
+            stayed += len(pids & found)
+            assert {open_files(pid).count(str(counted.store)) for pid in found} == {1}, "of this life"
+            pids = found
         assert stayed, "a process that was not lost goes on, unless it was much too slow"
         left = other.end()
         assert left.code == 75 and "this process ends: what it had goes to the others" in left.errors, left.errors
@@ -174,6 +202,23 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
     assert run.control("stop").returncode == 0
     end(run, 0)
     end(counted.run("--processes", "2"), 0)
+    counted.check()
+
+
+@pytest.mark.slow
+def test_a_job_that_shrinks_divides_what_a_lost_process_had_among_the_others(counted: Counted) -> None:
+    run = counted.run("--processes", "3", "--shrink", rate=100)
+    before = run.status_when(lambda status: len(status["workers"]) == 3)["workers"]
+    assert run.control("move-bins", "--bins", "0", "--to", "1").returncode == 0
+    counted.await_more()
+    os.kill(before[0]["pid"], signal.SIGKILL)  # which coordinates
+    assert "; restart 1 of 3 with 2 processes: goes on from checkpoint" in await_restart(run, 1)
+    after = run.status_when(lambda status: status["state"] == "running")["workers"]
+    assert [worker["address"] for worker in after] == [worker["address"] for worker in before[1:]]
+    if [worker["pid"] for worker in after] == [worker["pid"] for worker in before[1:]]:  # unless one was much too slow
+        assert [worker["bins"] for worker in after] == [128, 128], "each has what it had, and of the others some"
+    counted.await_more()
+    end(run, 0)
     counted.check()
 
 

@@ -10,16 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.control.messages import (
-    CommitBatch,
-    CommitRequest,
-    Done,
-    Refused,
-    RemoveWorker,
-    Request,
-    StageEnd,
-    StatusQuery,
-)
+from megaflow.control.messages import CommitBatch, CommitRequest, Done, Refused, RemoveWorker, Request, StatusQuery
+from megaflow.control.staging_messages import StageEnd
 from megaflow.errors import PeerLost
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.handshake import NONCE_BYTES, greeting

@@ -520,7 +520,6 @@ def test_a_process_started_by_hand_that_builds_something_else_is_sent_away(
         (["--server", "1", "--lines", "-"], 2, "--server 1 names the worker that bootstraps a joining process"),
         (["--no-bootstrap", "--lines", "-"], 2, "--no-bootstrap is about the routing table of a joining process: it"),
         (["--allow-other-code", "--lines", "-"], 2, "--allow-other-code is about the code of a joining process: it"),
-        ([], 2, "Missing option '--lines'"),
     ],
 )
 def test_words_that_make_no_sense_are_refused(tmp_path: Path, words: list[str], code: int, complaint: str) -> None:

@@ -57,6 +57,24 @@ def test_the_first_command_of_the_readme_works_in_the_clone(start: Callable[...,
     assert code == 0 and dict(map(ast.literal_eval, output.splitlines())) == counts and len(counts) > 100, said
 
 
+def test_a_function_is_run_by_the_name_of_its_module(start: Callable[..., Run], tmp_path: Path) -> None:
+    package = tmp_path / "shop" / "rules"
+    package.mkdir(parents=True)
+    (tmp_path / "shop" / "kinds.py").write_text("class Order:\n    def __init__(self, n):\n        self.n = n\n")
+    (package / "app.py").write_text(
+        "from ..kinds import Order\n"
+        "def add(word, order, before):\n"
+        "    total = Order(order.n + (before.n if before else 0))\n"
+        "    return total, [(word, total.n)]\n"
+        "def dataflow(flow):\n"
+        "    return flow.lines().map(lambda word: (word, Order(1))).stateful_state_machine(add)\n"
+    )
+    (tmp_path / "in.txt").write_text("a\nb\na\n")
+    code, output, said = start("shop.rules.app", "--lines", "in.txt", "--processes", "2", cwd=tmp_path).end()
+    assert code == 0 and sorted(output.splitlines()) == ["('a', 1)", "('a', 2)", "('b', 1)"], said
+    assert said[0].startswith("megaflow: job 'app' on 2 workers"), said
+
+
 @pytest.mark.parametrize(
     "shape", [("2", "2"), *(pytest.param(shape, marks=pytest.mark.slow) for shape in ["11", "21", "12"])]
 )

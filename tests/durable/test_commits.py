@@ -155,6 +155,13 @@ def test_a_segment_is_needed_while_a_bin_was_not_written_whole_after_it(data: st
     assert [each.checkpoint for each in kept] == sorted(each.checkpoint for each in kept)
 
 
+def test_how_much_of_a_text_was_read_came_later() -> None:
+    rest = SplitRemainder(0, "a", 3, 10, "00")
+    commit = Commit(1, 1, 5, 1, splits=(rest, replace(rest, number=1, skip=77)))
+    assert commit.to_bytes().count(b"skip") == 1, "stores without compressed files can be read by what does not know it"
+    assert commit_from_bytes(commit_name(1), commit.to_bytes()) == commit
+
+
 def test_a_field_that_came_later_is_written_if_it_says_something_and_read_if_it_is_not_there() -> None:
     lines = UntakenLines(SegmentRef("i1-w0-000001.seg", 3, 0, 100, 7, 2), 5)
     commit = Commit(4, 3, 7, 1, spark=(("q", 2),), untaken=(lines,))
@@ -163,3 +170,14 @@ def test_a_field_that_came_later_is_written_if_it_says_something_and_read_if_it_
     before = replace(commit, untaken=()).to_bytes()
     assert b"untaken" in commit.to_bytes() and b"untaken" not in before
     assert commit_from_bytes(commit_name(4), before) == replace(commit, untaken=())
+    orders = SplitRemainder(0, "/a", 10, 20, "print", "orders")
+    named, bare = (replace(commit, splits=(each,)) for each in (orders, replace(orders, input="")))
+    assert all(commit_from_bytes(commit_name(4), each.to_bytes()) == each for each in (named, bare))
+    assert b"orders" in named.to_bytes() and b"input" not in bare.to_bytes(), "lines without a name are as before"
+
+
+def test_the_clock_of_a_job_came_later_and_the_watermark_was_always_there() -> None:
+    commit = Commit(4, 3, 7, 1, watermark=-5, clock=1_500_000)
+    assert commit_from_bytes(commit_name(4), commit.to_bytes()) == commit
+    before = replace(commit, clock=0).to_bytes()
+    assert b"clock" not in before and commit_from_bytes(commit_name(4), before) == replace(commit, clock=0)

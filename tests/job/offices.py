@@ -23,7 +23,7 @@ class Office:
         """`elsewhere` is where the coordinator is; None: here. It `leaves` when it is "asked" or has "accepted"."""
         self.asked: list[Any] = []  # bodies of requests
         self._leaves = leaves
-        self.door = ControlDoor(elsewhere, JobSettings("job", 1, None, "replace", "records"))
+        self.door = ControlDoor(elsewhere, JobSettings("job", 1, None, "replace", (("", "records"),)))
         if elsewhere is None:
             self.door.serve(self._serve)
         listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""FILE[:FUNCTION] is found without running the file."""
+"""FILE[:FUNCTION] and MODULE[:FUNCTION] are found without running anything."""
 
 from pathlib import Path
 
@@ -114,3 +114,53 @@ def test_what_cannot_be_judged_is_left_to_the_run(tmp_path: Path) -> None:
     for text in ("from x import *", "def ("):
         path.write_text(text)
         assert find_app(f"{path}:anything").function == "anything"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The module `pkg.deep.app` in the current directory; nobody runs its packages."""
+    folder = tmp_path / "pkg" / "deep"
+    folder.mkdir(parents=True)
+    (tmp_path / "pkg" / "__init__.py").write_text("raise SystemExit('nobody runs this')")
+    (folder / "app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_module_is_found_from_the_current_directory_and_its_packages_are_not_run(package: Path) -> None:
+    found = find_app("pkg.deep.app:other")
+    assert (found.path, found.function, found.module) == (str(package / "pkg/deep/app.py"), "other", "pkg.deep.app")
+    assert (found.root, found.folder, found.name) == (str(package), str(package), "pkg.deep.app:other")
+    assert find_app("pkg.deep.app").function == "dataflow" and find_app("pkg/deep/app.py").module == ""
+    (package / "pkg" / "__init__.py").write_text("def dataflow(flow): pass")
+    whole = find_app("pkg")
+    assert (whole.root, whole.shipped, whole.module) == (str(package), str(package / "pkg"), "pkg")
+
+
+def test_a_module_is_found_where_python_looks_and_an_installed_one_is_no_more_than_its_package(
+    package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installed = tmp_path / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (package / "pkg").rename(installed / "pkg")
+    monkeypatch.syspath_prepend(str(installed))
+    found = find_app("pkg.deep.app")
+    assert (found.root, found.folder) == (str(installed), str(installed / "pkg"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("pkg.deep.ap", r"there is no file 'pkg.deep.ap', and the package 'pkg.deep' has no module 'pkg.deep.ap'; "
+                        r"did you mean 'pkg.deep.app'\?$"),
+        ("pgk.deep.app:dataflow", r"where Python looks, has no module 'pgk'; did you mean 'pkg.deep.app'\?$"),
+        ("pkg.deep.app.dataflow", r"'pkg.deep.app' is a module, and no package: .*; did you mean pkg.deep.app:data"),
+        ("pkg.deep.app:dataflw", r"^pkg.deep.app has no function 'dataflw'; did you mean 'dataflow'\?"),
+        ("nowhere", "there is no file 'nowhere', and .* has no module 'nowhere'$"),
+        ("pkg/deep/app:dataflow", r"there is no file 'pkg/deep/app'; did you mean 'pkg/deep/app.py'\?"),
+        ("pkg.deep", "the module 'pkg.deep' has no Python source"),
+    ],
+)  # fmt: skip
+def test_a_wrong_module_gets_the_right_one_shown(package: Path, text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        find_app(text)

@@ -32,7 +32,7 @@ contents = st.lists(st.one_of(st.sampled_from(TRICKY), st.binary(max_size=3)), m
 
 
 def lines_by_the_standard_library(data: bytes) -> list[str]:
-    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", errors="replace", newline=None)
+    text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", errors="replace", newline=None)
     return [line.removesuffix("\n") for line in text]
 
 
@@ -100,11 +100,6 @@ def test_a_line_longer_than_any_block_is_read_whole(path: Path) -> None:
     assert read_splits(plan_splits([str(path)], 2), 10) == ["x" * 300_000, "y" * 200_000]
 
 
-def test_a_byte_order_mark_is_kept(path: Path) -> None:
-    path.write_bytes("\ufeffone\n".encode())
-    assert read_splits(plan_splits([str(path)], 1), 100) == ["\ufeffone"]
-
-
 @pytest.mark.parametrize("block_bytes", [4, 8, 100])
 def test_invalid_text_is_reported_with_its_file_and_its_first_byte(path: Path, block_bytes: int) -> None:
     path.write_bytes(b"abc\ndefg\nhi\xff\xfe\n")
@@ -147,9 +142,36 @@ def test_files_are_found_by_name_directory_and_glob(tmp_path: Path) -> None:
     assert names("a.txt") == ["a.txt"]
     assert names("*.txt") == ["a.txt", "b.txt", "odd[1].txt"]
     assert names("**/*.txt") == ["a.txt", "b.txt", "deep/d.txt", "odd[1].txt"]
+    assert names("**") == ["a.txt", "b.txt", "c.log", "deep/d.txt", "odd[1].txt"]
     assert names("odd[1].txt") == ["odd[1].txt"]
     assert names(".") == ["a.txt", "b.txt", "c.log", "odd[1].txt"]
     assert names("*") == ["a.txt", "b.txt", "c.log", "odd[1].txt"]
+
+
+def test_a_home_folder_stands_for_its_tilde_unless_that_is_a_name_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "a.txt").write_text("x\n")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    assert find_files("~/a.txt") == find_files("~/*.txt") == find_files("~") == [str(home / "a.txt")]
+    (tmp_path / "~").write_text("x\n")
+    assert find_files("~") == ["~"]
+
+
+def test_a_byte_order_mark_is_dropped_at_the_beginning_of_a_file_and_nowhere_else(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    mark = "\ufeff".encode()
+    for data in (mark, mark + b"\n", mark + b"a\n" + mark + b"b", mark + mark + b"a"):
+        path.write_bytes(data)
+        for border in range(1, len(data)):
+            splits = [Split(0, str(path), 0, border), Split(1, str(path), border, len(data))]
+            assert read_splits(splits, 1) == lines_by_the_standard_library(data)
+    path.write_bytes(mark + b"a\xff\n")
+    with pytest.raises(SourceError, match="at byte 4 "):
+        SplitReader(Split(0, str(path), 0, 6), "strict").read()
 
 
 def test_what_is_not_there_is_an_error_that_says_so(tmp_path: Path) -> None:

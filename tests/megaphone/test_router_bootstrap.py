@@ -19,7 +19,7 @@ from megaflow import Bootstrap, Map, Move
 from megaflow.errors import ProgramError, ProtocolError
 from megaflow.megaphone import chunks
 from megaflow.megaphone.control_stream import founders_of, set_default
-from megaflow.megaphone.routing import Command, Numbered, RoutingTable, apply, initial_table
+from megaflow.megaphone.routing import Command, Numbered, RoutingTable, Watermark, apply, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import SimulatedCluster
 from megaflow.timely.communication.channel import Lane
@@ -352,6 +352,32 @@ def test_a_bin_may_come_and_go_again_before_the_newcomer_knows_the_table() -> No
     owners = {time: {worker for worker, _, value in histories.applied if value == time} for time in range(9)}
     assert owners == {0: {0}, 1: {0}, 2: {0}, 3: {NEW}, 4: {NEW}, 5: {1}, 6: {1}, 7: {NEW}, 8: {NEW}}
     assert hands.moved() == [(1, 2, 0, 1), (3, 0, 0, NEW), (5, 0, NEW, 1), (7, 0, 1, NEW)]
+
+
+def test_event_timers_fire_at_a_newcomer_before_it_knows_the_table() -> None:
+    seen = []
+
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        def fold(key: Any, time: int, records: list[Any], state: Any, timers: Any) -> Any:
+            seen.append((worker.index, time, timers.watermark, records))
+            if records == ["set"]:
+                timers.at_event(1, "one")
+                timers.at_event(2, "two")
+            return 1, []
+
+        return records.stateful_unary(fold, control=commands, bins=BINS)
+
+    hands = Hands(build, 3)
+    hands.hold((1, NEW, Lane.STATE))
+    hands.records[0].send((KEY, "set"))
+    hands.command(1, Bootstrap(1, NEW))
+    hands.command(2, Watermark(1_000_000), Move(0, NEW))
+    hands.command(4, Watermark(2_000_000))
+    hands.advance_to(9)
+    hands.settle()
+    assert hands.ready() == [True, True, False]
+    assert seen == [(0, 0, None, ["set"]), (NEW, 2, 1, ["one"]), (NEW, 4, 2, ["two"])]
+    hands.finish()
 
 
 def test_a_bin_comes_in_many_parcels_before_the_newcomer_knows_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

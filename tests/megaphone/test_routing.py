@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import (
     Bootstrap,
+    Clock,
     Command,
     Map,
     Move,
     Numbered,
     Reconfiguration,
     RoutingHistory,
+    Watermark,
     apply,
     difference,
     initial_table,
@@ -29,6 +31,7 @@ MEMBERS = frozenset({2, 5, 11})
 
 workers = st.sampled_from(sorted(MEMBERS))
 tables = st.tuples(*[workers] * BINS)
+micros = st.integers(-(1 << 63), (1 << 63) - 1)
 commands = st.one_of(
     st.builds(Move, st.integers(0, BINS - 1), workers), st.builds(Map, tables), st.builds(Bootstrap, workers, workers)
 )
@@ -172,6 +175,8 @@ def test_only_members_may_be_named_and_who_is_on_its_way_is_told_what_to_wait_fo
         (Map((2, 2, 2, 7)), "no worker 7 .*; the workers are 2, 5, 11; one that joins may own bins once worker.peer"),
         (Move(0, True), "no worker True"),
         (Bootstrap(1, 2), "worker 1 is on its way in or out"),
+        (Watermark(1.5), r"Watermark\(micros=1.5\): give it an int of microseconds, not 1.5"),  # type: ignore[arg-type]
+        (Clock(True), "not True"),
         ("move", "'move' is not a command"),
         (None, "not a command"),
     ],
@@ -182,7 +187,7 @@ def test_what_no_table_can_hold_is_refused_with_the_reason(command: Any, words: 
         validate(command, BINS, MEMBERS, {1})
 
 
-@given(st.integers(0), commands)
+@given(st.integers(0), commands | st.builds(Watermark, micros) | st.builds(Clock, micros))
 def test_commands_travel(number: int, command: Command) -> None:
     numbered = Numbered(number, command)
     arrived = decode(encode(numbered))

@@ -117,7 +117,7 @@ class Alarms:
 
 def handle(key: Any = "a", time: int | None = 7) -> tuple[Timers, list[Timer]]:
     alarms = Alarms()
-    timers = Timers("mine", alarms.set_timer)
+    timers = Timers("mine", alarms)
     timers.key, timers.time = key, time
     return timers, alarms.set
 

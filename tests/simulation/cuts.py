@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -22,8 +22,11 @@ from megaflow import stable_hash
 from megaflow.durable.blocks import Block
 from megaflow.durable.restored import Restored, restore
 from megaflow.megaphone import bases, journal, stateful, unwritten
+from megaflow.megaphone.control_stream import Controls
+from megaflow.megaphone.event_timers import AFTER, CLOCK, EVENT, EventTimers
+from megaflow.megaphone.event_unit import INFINITE, NEVER, EventUnit
 from megaflow.megaphone.journal import Durability
-from megaflow.megaphone.routing import Checkpoint, Command
+from megaflow.megaphone.routing import Checkpoint, Clock, Command, Watermark
 from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.stream import Stream
@@ -35,8 +38,12 @@ from tests.simulation.membership import draw_changes, draw_hand_overs
 from tests.simulation.scenarios import BINS, LOG2_BINS, draw
 
 Record: TypeAlias = tuple[str, int]  # key, time
+Issued: TypeAlias = Sequence[tuple[int, Command]]  # (time, command)
 Snapshot: TypeAlias = dict[str, tuple[dict[Any, Any], list[Any]]]  # operator -> (key -> state, timers)
 
+
+SECOND = 1_000_000
+SPAN = 12  # of timestamps, in seconds
 
 # What the operators do; outputs are (key, count, time, …) --------------------------------------------------------
 
@@ -73,6 +80,46 @@ def timed(key: Any, time: int, values: list[Any], more: int, state: Any, timers:
     return (None if state["count"] % 5 == 0 else state), outputs
 
 
+def eventful(key: Any, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+    """Sets timers of all kinds: payloads are [kind, left, timestamp or time]."""
+    state = state or {"count": 0, "times": []}
+    due = [value for value in values if isinstance(value, list)]
+    assert due == values[: len(due)], f"payloads come first: {values}"
+    kinds = [value[0] for value in due]
+    assert kinds == sorted(kinds) and ("epoch" not in kinds or {*kinds} == {"epoch"}), f"in another order: {values}"
+    stamps = [value[2] for value in due if value[0] == "event"]
+    assert stamps == sorted(stamps), f"timestamps in another order: {values}"
+    now = timers.watermark
+    for value in values:
+        chance = stable_hash((key, time, tuple(value) if isinstance(value, list) else value)) >> 32
+        left = value[1] if isinstance(value, list) else chance % 4
+        if left <= 0:
+            continue
+        if chance % 7 == 0:
+            timers.at(time + 1 + chance % 5, ["epoch", left - 1, time])
+        if chance % 7 in (1, 2):
+            timers.after(chance % 4, ["later", left - 1, time])
+        if chance % 7 > 2:
+            stamp = chance % SPAN
+            timers.at_event(stamp, ["event", left - 1, stamp])
+    seen = sorted(map(tuple, due))
+    for value in due:
+        value[1] = -1  # who writes it now is late
+    state["count"] += len(values)
+    state["times"].append(time)
+    return (None if state["count"] % 5 == 0 else state), [(key, state["count"], time, tuple(seen), now)]
+
+
+def count_on(before: list[int], time: int) -> list[int]:
+    before[0] += 1
+    before[1] = max(before[1], time)
+    return before
+
+
+def put_together(one: list[int], other: list[int]) -> list[int]:
+    return [one[0] + other[0], max(one[1], other[1])]
+
+
 def is_left(record: Record) -> bool:
     return record[1] % 3 != 1
 
@@ -85,8 +132,11 @@ def build_operator(kind: str, records: Stream[Any], commands: Stream[Any], name:
     given: dict[str, Any] = {"control": commands, "bins": BINS, "name": name}
     if kind == "machine":
         return records.stateful_state_machine(machine, **given)
-    if kind == "unary":
-        return records.stateful_unary(unary, **given)
+    if kind in ("unary", "eventful"):
+        return records.stateful_unary(unary if kind == "unary" else eventful, **given)
+    if kind == "aggregate":
+        found = records.aggregate_by_key([0, -1], count_on, put_together, **given)
+        return found.map(lambda output: (output[0], *output[1]))
     return records.filter(is_left).stateful_binary(records.filter(is_right), binary, **given)
 
 
@@ -106,9 +156,56 @@ class PlainOperator:
     states: dict[Any, Any] = field(default_factory=dict)
     timers: dict[int, dict[Any, list[Any]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     key: Any = None
+    # event timers: those in the order of setting, [line, micros, key, payload]
+    waiting: list[list[Any]] = field(default_factory=list)
+    micros: int = NEVER  # the watermark
+    clock: int = NEVER
+    ticking: bool = False  # whether a clock came at the time that is being closed
+    firing: bool = False
 
     def at(self, time: int, payload: Any) -> None:
         self.timers[time][self.key].append(payload)
+
+    @property
+    def watermark(self) -> Any:
+        return None if self.micros == NEVER else EventUnit.SECONDS.value(self.micros)
+
+    def at_event(self, timestamp: int, payload: Any) -> None:
+        self._wait(EVENT, timestamp * SECOND, payload)
+
+    def after(self, seconds: int, payload: Any) -> None:
+        begun = self.ticking or self.clock == INFINITE
+        self._wait(CLOCK if begun else AFTER, seconds * SECOND + (self.clock if begun else 0), payload)
+
+    def _wait(self, line: int, micros: int, payload: Any) -> None:
+        if not (self.firing and self.micros == INFINITE):
+            self.waiting.append([line, min(micros, INFINITE), self.key, payload])
+
+    def close(self, time: int, commands: Iterable[Command]) -> list[Any]:
+        """All records of a time are applied."""
+        for command in commands:
+            if isinstance(command, Watermark):
+                self.micros = max(command.micros, self.micros)
+            if isinstance(command, Clock) or (isinstance(command, Watermark) and command.micros == INFINITE):
+                self.clock, self.ticking = max(command.micros, self.clock), True
+        if self.ticking:
+            for timer in self.waiting:
+                if timer[0] == AFTER:
+                    timer[:2] = CLOCK, min(timer[1] + self.clock, INFINITE)
+        outputs: list[Any] = []
+        while due := [
+            timer for timer in self.waiting if timer[1] <= {EVENT: self.micros, CLOCK: self.clock}.get(timer[0], -1)
+        ]:
+            self.waiting = [timer for timer in self.waiting if timer not in due]
+            self.firing = True
+            groups: dict[Any, list[Any]] = defaultdict(list)
+            for _, _, key, payload in sorted(due, key=lambda timer: timer[:2]):
+                groups[key].append(payload)
+            for self.key, payloads in groups.items():
+                self._keep(self.key, *eventful(self.key, time, payloads, self.states.get(self.key), self), outputs)
+            self.firing = False
+        self.ticking = False
+        return outputs
 
     def apply(self, time: int, records: list[Record]) -> list[Any]:
         outputs: list[Any] = []
@@ -116,15 +213,23 @@ class PlainOperator:
             for key, value in records:
                 self._keep(key, *machine(key, value, self.states.get(key)), outputs)
             return outputs
+        if self.kind == "aggregate":
+            for key, value in records:
+                self.states[key] = count_on([*self.states.get(key, [0, -1])], value)
+            return [(key, *self.states[key]) for key in dict.fromkeys(key for key, _ in records)]
         due = self.timers.pop(time, {})
-        parts = [records] if self.kind == "unary" else [[*filter(is_left, records)], [*filter(is_right, records)]]
+        parts = (
+            [records]
+            if self.kind in ("unary", "eventful")
+            else [[*filter(is_left, records)], [*filter(is_right, records)]]
+        )
         groups: list[dict[Any, list[Any]]] = [defaultdict(list) for _ in parts]
         for key, payloads in due.items():
             groups[0][key] += payloads
         for group, part in zip(groups, parts):
             for key, value in part:
                 group[key].append(value)
-        fold: Any = unary if self.kind == "unary" else binary
+        fold: Any = {"unary": unary, "eventful": eventful, "binary": binary}[self.kind]
         for key in dict.fromkeys(key for group in groups for key in group):
             self.key = key
             given = [group.get(key, []) for group in groups]
@@ -140,29 +245,38 @@ class PlainOperator:
 
     def snapshot(self) -> tuple[dict[Any, Any], list[Any]]:
         timers = [(at, key, each) for at, keys in self.timers.items() for key, due in keys.items() for each in due]
+        timers += [((line, micros), key, payload) for line, micros, key, payload in self.waiting]
         return copy.deepcopy((self.states, by_time(timers)))
 
 
 def by_time(timers: Iterable[Any]) -> list[Any]:
-    return sorted(timers, key=lambda timer: (timer[0], str(timer)))
+    return sorted(timers, key=lambda timer: (str(type(timer[0])), timer[0], str(timer)))
 
 
-def oracle(kinds: Sequence[str], records: Sequence[tuple[int, Any]], cuts: Sequence[int]) -> tuple[Any, Any]:
+def oracle(
+    kinds: Sequence[str], records: Sequence[tuple[int, Any]], cuts: Sequence[int], issued: Issued = ()
+) -> tuple[Any, Any]:
     """Return what the operators are before each time in `cuts`, and the (time, output) of the last one."""
+    told: dict[int, list[Command]] = defaultdict(list)
+    for time, command in issued:
+        if isinstance(command, Watermark | Clock):
+            told[time].append(command)
     operators = {f"{kind} {number}": PlainOperator(kind) for number, kind in enumerate(kinds)}
     coming: dict[int, list[Any]] = defaultdict(list)
     for time, record in records:
         coming[time].append(record)
     snapshots: dict[int, Snapshot] = {}
     outputs = []
-    while times := {*coming, *(time for each in operators.values() for time in each.timers)}:
+    while times := {*coming, *told, *(time for each in operators.values() for time in each.timers)}:
         time = min(times)
         for cut in cuts:
             if cut <= time and cut not in snapshots:
                 snapshots[cut] = {name: each.snapshot() for name, each in operators.items()}
-        flowing = coming.pop(time, [])
+        flowing, commands = coming.pop(time, []), told.pop(time, [])
         for number, operator in enumerate(operators.values()):
             flowing = operator.apply(time, [for_next(each) for each in flowing] if number else flowing)
+            if operator.kind == "eventful":
+                flowing += operator.close(time, commands)
         outputs += [(time, output) for output in flowing]
     for cut in cuts:
         snapshots.setdefault(cut, {name: each.snapshot() for name, each in operators.items()})
@@ -266,7 +380,7 @@ def small_slices(random: Random) -> Iterator[None]:
         journal.choose, journal.TRIAL_KEYS, bases.WHOLE_SHARE = choose, trial_keys, share  # type: ignore[misc]
 
 
-class Issued(list[tuple[int, Command]]):
+class IssuedHere(list[tuple[int, Command]]):
     """The commands that were issued; notes who is a member when a checkpoint is."""
 
     def __init__(self, cluster: SimulatedCluster, written: Written) -> None:
@@ -280,11 +394,14 @@ class Issued(list[tuple[int, Command]]):
 
 
 def go(
-    plan: Plan, written: Written, restored: Mapping[str, Restored] | None = None
+    plan: Plan,
+    written: Written,
+    restored: Mapping[str, Restored] | None = None,
+    begin: tuple[int, int] = (NEVER, NEVER),
 ) -> tuple[list[tuple[Any, Any]], list[tuple[int, Command]]]:
-    """Run a plan; return the outputs, and what was commanded."""
+    """Run a plan; return the outputs, and what was commanded. `begin`: watermark and clock."""
     cluster = SimulatedCluster(plan.seed, plan.workers)
-    cluster.issued = Issued(cluster, written)
+    cluster.issued = IssuedHere(cluster, written)
     for record, change in plan.changes:
         cluster.at(record, change)
 
@@ -292,6 +409,8 @@ def go(
         durability = records.port.scope.graph.extension(Durability)
         durability.sink = written.sink(worker.index)
         durability.restore = lambda heir, bins: (restored or {}).get(heir.name, Restored({}, {}))
+        controls = records.port.scope.graph.extension(Controls)
+        controls.watermark, controls.clock = begin
         flowing = records.exchange(lambda record: len(record[0]))
         for number, kind in enumerate(plan.kinds):
             flowing = build_operator(kind, flowing.map(for_next) if number else flowing, commands, f"{kind} {number}")
@@ -301,9 +420,9 @@ def go(
         return cluster.run(build, plan.feeds, plan.commands), cluster.issued
 
 
-def run(seed: int) -> None:
+def run(seed: int, planned: Callable[[int], Plan] = plan) -> None:
     """Run a seed, and a restart; raise AssertionError, naming the seed, where they are not what the oracle says."""
-    first, written = plan(seed), Written()
+    first, written = planned(seed), Written()
     outputs, issued = go(first, written)
     everything = sorted((entry for feed in first.feeds.values() for entry in feed), key=lambda entry: entry[0])
     title = f"seed {seed}"
@@ -316,11 +435,58 @@ def run(seed: int) -> None:
         if entry[0] >= time:
             second.feeds[random.randrange(second.workers)].append(entry)
     last = max([entry[0] for entry in everything], default=0)
-    second.commands = with_checkpoints(random, [], range(time + 1, max(time, last) + 3), number, 100)
+    times_left = range(time + 1, max(time, last) + 3)
+    before = [entry for entry in issued if entry[0] < time]
+    begin = told_by(before)
+    told = draw_told(random, times_left, begin) if "eventful" in first.kinds else []
+    second.commands = with_checkpoints(random, told, times_left, number, 100)
     title += f", restarted at {time} from {number} with {second.workers} workers"
     restored = {name: rebuilt(written, number, name, time) for name in names(first.kinds)}
-    outputs, issued = go(second, written, restored)
-    check(title, first.kinds, written, everything, outputs, issued, time)
+    outputs, issued = go(second, written, restored, begin)
+    check(title, first.kinds, written, everything, outputs, [*before, *issued], time)
+
+
+def plan_eventful(seed: int) -> Plan:
+    """The plan of a seed with watermarks and clocks: the first operator, or all, have event timers."""
+    planned = plan(seed)
+    random = Random(f"watermarks of {seed}")
+    planned.kinds = [
+        kind if number and random.random() < 0.5 else "eventful" for number, kind in enumerate(planned.kinds)
+    ]
+    last = max((entry[0] for feed in planned.feeds.values() for entry in feed), default=0)
+    told = draw_told(random, range(last + 4), (NEVER, NEVER))
+    mixed = [*planned.commands, *told] if random.random() < 0.5 else [*told, *planned.commands]
+    planned.commands = sorted(mixed, key=lambda entry: entry[0])
+    return planned
+
+
+def draw_told(random: Random, times: range, begin: tuple[int, int]) -> list[tuple[int, Any]]:
+    """Watermarks and clocks that do not fall, at some of these times; mostly an infinite watermark at last."""
+    watermark, clock = (max(each, -SECOND) for each in begin)
+    found: list[tuple[int, Any]] = []
+    for time in sorted(random.choices(times, k=random.randint(0, len(times)))):
+        if random.random() < 0.6:
+            watermark = max(watermark, min(watermark + random.randint(0, 4) * SECOND, INFINITE))
+            found.append((time, Watermark(watermark)))
+        else:
+            clock = max(clock, min(clock + random.randint(0, 3) * SECOND, INFINITE))
+            found.append((time, Clock(clock)))
+    if random.random() < 0.8:
+        found.append((max([times[-1] - random.randint(0, 2), *(time for time, _ in found)]), Watermark(INFINITE)))
+    return found
+
+
+def told_by(issued: Issued) -> tuple[int, int]:
+    """Watermark and clock after these commands."""
+    watermarks = [command.micros for _, command in issued if isinstance(command, Watermark)]
+    clocks = [command.micros for _, command in issued if isinstance(command, Clock)]
+    watermark, clock = max(watermarks, default=NEVER), max(clocks, default=NEVER)
+    return watermark, INFINITE if watermark == INFINITE else clock
+
+
+def run_eventful(seed: int) -> None:
+    """Run a seed with watermarks."""
+    run(seed, plan_eventful)
 
 
 def names(kinds: Sequence[str]) -> list[str]:
@@ -338,12 +504,12 @@ def check(
     written: Written,
     records: Sequence[tuple[int, Any]],
     outputs: Sequence[tuple[Any, Any]],
-    issued: Sequence[tuple[int, Command]],
+    issued: Issued,
     begin: int = 0,
 ) -> dict[int, int]:
     """Hold outputs from `begin` on, and all checkpoints that were issued, against the oracle; return number -> time."""
     times = {command.number: time for time, command in issued if isinstance(command, Checkpoint)}
-    snapshots, expected = oracle(kinds, records, sorted(times.values()))
+    snapshots, expected = oracle(kinds, records, sorted(times.values()), issued)
     assert Counter(outputs) == Counter(each for each in expected if each[0] >= begin), f"{title}: the outputs differ"
     for number, time in times.items():
         for name in names(kinds):
@@ -356,7 +522,14 @@ def check(
             assert workers >= {*written.members[number]}, f"{where} is of workers {workers}"
             found = rebuilt(written, number, name, time)
             states = {key: state for states in found.states.values() for key, state in states.items()}
-            timers = by_time(each for due in found.timers.values() for each in due)
+            told = told_by([entry for entry in issued if entry[0] < time])
+            waiting = EventTimers()
+            waiting.begin(*told)
+            timers = by_time(
+                each
+                for due in (*found.timers.values(), *(filter(waiting.waits, bin) for bin in found.events.values()))
+                for each in due
+            )
             assert (states, timers) == snapshots[time][name], (
                 f"{where} is\n{states}\n{timers}\nand should be\n{snapshots[time][name]}"
             )

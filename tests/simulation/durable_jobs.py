@@ -9,7 +9,8 @@ recovery included; the disk is full for a while, or fails. The last one is left 
 3. a job fails only if something has happened to it, and then says so: a message that may not come is no reason; the
    program's own fault is, at once;
 4. one that has ended or was stopped has put out what is committed, and no more;
-5. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more.
+5. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more;
+6. what a life puts out after it has begun with a checkpoint has that one's epoch or a later one.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -27,11 +28,13 @@ from typing import Any
 
 from megaflow.control.messages import CheckpointJob
 from megaflow.errors import PeerFailed, ProtocolError
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.splits import plan_splits
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
-from tests.simulation.jobs import BINS, PADDING, WORDS
+from tests.simulation.jobs import BINS, PADDING, WORDS, few_held
 
 SECONDS = 0.5  # that all lines take to come
 LIVES = 6
@@ -159,7 +162,13 @@ def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
 class Lives:
     """The lives of one job: what it reads, what it has written, and what it is to write in the end."""
 
-    def __init__(self, seed: int, folder: Path, count: tuple[int, int] = (20, 50)) -> None:
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        count: tuple[int, int] = (20, 50),
+        kind: Callable[..., SimulatedJob] = SimulatedJob,
+    ) -> None:
         self.random = Random(f"durable job {seed}")
         self.seen: Counter[str] = Counter()
         self.storage = JobStorage(self.random)
@@ -167,6 +176,7 @@ class Lives:
         self.actions = 0  # of the last life
         self._seed = seed
         self._folder = folder
+        self._kind = kind
         self._lives = 0
         self._words: Counter[str] = Counter()
         self._paths: list[str] = []
@@ -176,7 +186,7 @@ class Lives:
         """Have more to read, in new files. All was read, and timers have fired at the end, whose times were to come."""
         self._begun = self.storage.lines.count("\n")
         random, number = self.random, len(self._paths)
-        paths = [self._folder / f"part{each}" for each in range(number, number + random.randint(1, 3))]
+        paths = [self._folder / f"part{each}" for each in range(number, number + random.choice([1, 2, 3, 6]))]
         lines: dict[Path, list[str]] = {path: [] for path in paths}
         for _ in range(count):
             word = random.choice(WORDS)
@@ -190,13 +200,15 @@ class Lives:
         """Make the next one."""
         self._lives += 1
         seed = self._seed * 10 + self._lives
-        return SimulatedJob(seed, flow, storage=self.storage, paths=self._paths, **options)
+        given = JobInput(splits=tuple(plan_splits(self._paths)))
+        return self._kind(seed, flow, storage=self.storage, job_input=given, **options)
 
     def live(self, plan: Plan) -> SimulatedLaunch:
         """Let one follow a plan, to its end."""
         job, storage = self.job(poisoned if plan.poison else dataflow, **plan.options), self.storage
         prepare(plan, job, storage)
-        launch = job.run()
+        with few_held(self._seed):
+            launch = job.run()
         self.actions = job.actions
         storage.store.happenings.clear()
         storage.fill(None)
@@ -222,6 +234,7 @@ class Lives:
         self.seen["joined"] += any("joined" in report for report in launch.reports)
         self.seen["restarted"] += any("restart 1 of" in report for report in launch.reports)
         self.seen["remembered"] += any(process.remembered for process in job.processes)
+        self.seen["shrunk"] += any(" with " in report.partition("restart")[2] for report in launch.reports)
         self.seen["went on"] += any("goes on from" in report for report in launch.reports)
         return launch
 
@@ -234,13 +247,21 @@ class Lives:
             assert launch.outcome in outcomes, f"{launch.outcome}: {launch.error}"
             self.check_output(whole=True)
 
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What is put out."""
+        text = self.storage.lines
+        return [json.loads(line) for line in text.splitlines()[: None if text.endswith("\n") else -1]]
+
     def check_output(self, whole: bool = False) -> None:
         """What is put out is in order, and nothing of it is twice there."""
-        text = self.storage.lines
-        lines = [json.loads(line) for line in text.splitlines()[: None if text.endswith("\n") else -1]]
+        text, lines = self.storage.lines, self.lines
         times = [line["time"] for line in lines]
         times = times[self._begun :]
         assert not whole or times == sorted(times), f"epochs fall: {times}"
+        if (begun := self.storage.begun) is not None:
+            later = lines[text[: begun.outputs[0].length].count("\n") :]
+            assert all(line["time"] >= begun.time for line in later), f"something comes out before {begun.time} again"
         counts: Counter[tuple[str, str]] = Counter()
         for word, number, when in (line["record"] for line in lines):
             counts[word, when] += 1
@@ -255,11 +276,11 @@ class Lives:
             assert found == expected, f"missing are {expected - found}, too many {found - expected}"
 
 
-def run(seed: int) -> Counter[str]:
+def run(seed: int, kind: type[Lives] = Lives) -> Counter[str]:
     """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-durable-") as folder:
-            lives = Lives(seed, Path(folder))
+            lives = kind(seed, Path(folder))
             for _ in range(lives.random.randint(1, LIVES)):
                 if lives.live(draw(lives.random, lives.count)).outcome == "ended":
                     break

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from megaflow.control.coordinator import lines_to_read
 from megaflow.control.messages import GetState
 from megaflow.control.reports import StateReport
 from megaflow.errors import ClusterError
@@ -80,6 +82,16 @@ def draw(seed: int) -> Plan:
     return plan
 
 
+@contextmanager
+def few_held(seed: int) -> Iterator[None]:
+    """Have each reader given as few files as possible at a time, in most runs: with the most of them in the pool."""
+    before, lines_to_read.HELD_BYTES = lines_to_read.HELD_BYTES, Random(f"held {seed}").choice([0, 0, 10_000, 1 << 20])
+    try:
+        yield
+    finally:
+        lines_to_read.HELD_BYTES = before
+
+
 def draw_crash(seed: int) -> Plan:
     """The same, and somebody is killed."""
     plan, random = draw(seed), Random(f"crash {seed}")
@@ -89,7 +101,7 @@ def draw_crash(seed: int) -> Plan:
 
 def _lines(random: Random, count: int, words: Counter[str]) -> dict[str, Any]:
     kind = random.choice(["files", "files", "pushed", "batches"])
-    names = ["pushed"] if kind == "pushed" else [f"part{number}" for number in range(random.randint(1, 4))]
+    names = ["pushed"] if kind == "pushed" else [f"part{number}" for number in range(random.choice([1, 2, 3, 4, 8]))]
     lines: dict[str, list[str]] = {name: [] for name in names}
     for _ in range(count):
         name, word = random.choice(names), random.choice(WORDS)
@@ -130,7 +142,8 @@ def run(seed: int, drawn: Callable[[int], Plan] = draw) -> tuple[SimulatedJob, S
         job.client(*scripts, seconds=seconds)
     for action, what in plan.actions:
         job.at(action, getattr(job, what))
-    launch = job.run()
+    with few_held(seed):
+        launch = job.run()
     try:
         judge(plan, job, launch)
     except AssertionError as error:

@@ -2,19 +2,71 @@
 
 A seed is a sequence of lives as in `durable_jobs`, with the same promises; but nearly each loses a process, many two,
 one after the other, while clients move bins, and processes come and go. Whoever stays must begin with what a new
-process would read (see `CheckedState`).
+process would read (see `CheckedState`). A part of the jobs shrinks: then nobody takes the place of one that is lost.
+Whoever asks for a state meanwhile is answered, perhaps by the next life: nobody waits for ever.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from megaflow.control.messages import GetState
+from megaflow.testing.simulated_clients import Talk, Waits
+from megaflow.testing.simulated_job import SimulatedJob
+from megaflow.testing.simulated_launch import SimulatedLaunch
+from megaflow.testing.simulated_process import SimulatedProcess
 from tests.simulation.durable_jobs import SCRIPTS, SECONDS, Lives, Plan
+from tests.simulation.jobs import WORDS
 
 LIVES = 3
+
+
+class LosingJob(SimulatedJob):
+    """One that knows whose places are taken, and who waits for the answer to a question."""
+
+    def __init__(self, seen: Counter[str], *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.seen = seen
+        self.waiting: list[Talk] = []
+
+    def run(self) -> SimulatedLaunch:
+        """Run to the end, after which whoever still waits has come to the end of his connection."""
+        launch = super().run()
+        while self.wires.ready:
+            (_, lane), (link, _) = min(self.wires.ready.items(), key=lambda item: item[0])
+            link.deliver(lane)
+        silent = [talk for talk in self.waiting if talk.client is not None and not talk.is_ready]
+        assert not silent, f"{len(silent)} wait for an answer that will not come"
+        return launch
+
+    def found(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Have these found a job, once all have met; those that were lost are not among them if it shrinks."""
+        lost, killed = ({each.address for each in some} for some in (self.killed_members, self.killed))
+        self.killed_members.clear()
+        addresses = {process.address for process in processes}
+        assert not (self._spec.shrink and lost & addresses) or addresses <= killed, f"of {addresses} {lost} were lost"
+        super().found(processes)
+
+
+def ask(talk: Talk) -> Waits:
+    """Ask for the state of a word."""
+    job: Any = talk.world
+    word = job.random.choice([*WORDS, "none"])
+    job.waiting.append(talk)
+    asked = talk._id
+    try:
+        answer = yield from talk.ask(GetState("count", word, as_json=True))
+    finally:
+        job.waiting.remove(talk)
+    assert (answer.operator, answer.key) == ("count", word), answer
+    job.seen["answered"] += 1
+    job.seen["asked again"] += talk._id > asked + 1
 
 
 def draw(random: Random, count: int) -> Plan:
@@ -31,18 +83,22 @@ def draw(random: Random, count: int) -> Plan:
         plan.actions.append((first + random.randint(1, 1000), "kill_all"))
     if random.random() < 0.2:
         plan.failing = random.choice([1, first]), 0.02
+    plan.options["shrink"] = random.random() < 0.5
+    for _ in range(random.choice([0, 1, 2])):
+        plan.clients.append((random.random() * SECONDS / 2, [ask] * 20))
     return plan
 
 
 def run(seed: int) -> Counter[str]:
     """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
     try:
+        seen = Counter[str]()
         with tempfile.TemporaryDirectory(prefix="megaflow-lost-") as folder:
-            lives = Lives(seed, Path(folder), (20, 70))
+            lives = Lives(seed, Path(folder), (20, 70), partial(LosingJob, seen))
             for _ in range(lives.random.randint(1, LIVES)):
                 if lives.live(draw(lives.random, lives.count)).outcome == "ended":
                     break
             lives.end()
-            return lives.seen
+            return lives.seen + seen
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error

@@ -1,9 +1,9 @@
 """Random runs of a `dataflow(flow)` that reads partitions, held against what is promised of their order.
 
 Lines are numbered in their partition, and each key gets lines of several. (Some runs are of an engine program, where a
-partition is what one worker is fed.) However bins move and workers join and leave,
-with the partitions that they read, a key's values of one partition must be applied in its order, each once, and to the
-state that the values before left behind.
+partition is what one worker is fed; some are of two inputs, each with every other partition.) However bins move and
+workers join and leave, with the partitions that they read, a key's values of one partition must be applied in its
+order, each once, and to the state that the values before left behind.
 """
 
 from __future__ import annotations
@@ -70,6 +70,21 @@ def fold_closed(key: str, time: int, values: list[Any], count: int | None, timer
     return count, outputs
 
 
+def fold_both(
+    key: str, time: int, left: list[Any], right: list[Any], count: int | None, timers: Any
+) -> tuple[int, list[Applied]]:
+    """The same for those of two inputs."""
+    for values, rest in ((left, 0), (right, 1)):
+        assert all(partition % 2 == rest for partition, _ in values), f"{key!r} was given {left} and {right}"
+    return fold_closed(key, time, left + right, count, timers)
+
+
+def join(flow: Any) -> Any:
+    """Read two inputs."""
+    left, right = (flow.lines(name).map(parse) for name in ("left", "right"))
+    return left.stateful_binary(right, fold_both, bins=BINS)
+
+
 def parse(line: str) -> tuple[str, tuple[int, int]]:
     key, partition, number = line.split()
     return key, (int(partition), int(number))
@@ -101,6 +116,10 @@ def run(seed: int) -> SimulatedCluster:
                 feeds = {worker: at_times(random, lines) for worker, lines in enumerate(partitions)}
                 timed = cluster.run(lambda worker, records, commands: apply(records, commands), feeds)
                 outputs = [applied for _, applied in timed]
+            elif Random(f"inputs {seed}").random() < 0.25:
+                numbered = list(enumerate(partitions))
+                lines = {"left": dict(numbered[::2]), "right": dict(numbered[1::2])}
+                outputs = cluster.run(join, lines=lines)
             else:
                 outputs = cluster.run(lambda flow: apply(flow.lines(), flow.control), lines=partitions)
     finally:

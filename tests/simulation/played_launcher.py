@@ -138,7 +138,7 @@ class PlayedJob(SimulatedJob):
         if self._dice.random() < 0.1:
             self.failures += 1
             return CommitFailed(number, "the dice")
-        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
+        commit, left = draft.commit(self.incarnation.latest, (OutputLength("-", 0),), 0.0)
         splits = tuple(SplitRemainder(each.number, each.path, each.start, each.end, "") for each in left)
         self.commits.append(self.incarnation.commit(replace(commit, splits=splits)))
         return Committed(number)
@@ -151,7 +151,7 @@ class PlayedJob(SimulatedJob):
         draft.parts += [part for part in self.parts if isinstance(part, CutWritten)]
         draft.end()
         draft.length = 0
-        commit, left = draft.commit(self.incarnation.latest, OutputLength("-", 0), 0.0)
+        commit, left = draft.commit(self.incarnation.latest, (OutputLength("-", 0),), 0.0)
         assert not left
         self.commits.append(self.incarnation.commit(commit))
 

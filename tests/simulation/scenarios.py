@@ -160,7 +160,25 @@ def binary(records: Stream[Any], commands: Stream[Any], name: str, log: Log, wor
     return left.stateful_binary(right, fold, control=commands, bins=BINS, name=name)
 
 
-OPERATORS = {"machine": machine, "unary": unary, "binary": binary}
+def aggregate(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
+    """Running counts, one output a key and time, which is the latest of its records."""
+    pairs = records.map(lambda record: (record[0], record[1]))
+    found = pairs.aggregate_by_key((0, -1), counted, both_counted, control=commands, bins=BINS, name=name)
+    outputs = found.map(lambda output: (output[0], *output[1]))
+    return outputs.inspect(lambda output: log.note(name, output[0], output[2], worker))
+
+
+def counted(before: tuple[int, int], time: int) -> tuple[int, int]:
+    """Count one record more."""
+    return before[0] + 1, max(before[1], time)
+
+
+def both_counted(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Put two counts together."""
+    return one[0] + other[0], max(one[1], other[1])
+
+
+OPERATORS = {"machine": machine, "unary": unary, "binary": binary, "aggregate": aggregate}
 
 
 def set_timers(key: Any, time: int, records: list[Any], timers: Any) -> None:

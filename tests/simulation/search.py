@@ -11,11 +11,15 @@ from tests.simulation.planting import Fault, Planter
 def searches() -> dict[str, Callable[[int], object]]:
     """What to run with each seed. Imports megaflow, which is to have its fault by then."""
     from tests.simulation import (
+        aggregates,
         cuts,
         durable_jobs,
         durable_spark,
+        event_moves,
+        event_time,
         folders,
         graphs,
+        growing_sources,
         introductions,
         jobs,
         lookups,
@@ -26,7 +30,9 @@ def searches() -> dict[str, Callable[[int], object]]:
         object_graphs,
         partitions,
         scenarios,
+        sinks,
         stores,
+        two_inputs,
         two_launchers,
     )
 
@@ -44,15 +50,23 @@ def searches() -> dict[str, Callable[[int], object]]:
         "crashes": jobs.run_crash,
         "durable jobs": durable_jobs.run,
         "durable Spark": durable_spark.run,
+        "event moves": event_moves.run,
+        "event time": event_time.run,
         "lost processes": lost_processes.run,
         "objects": object_graphs.run,
+        "aggregates": aggregates.run,
+        "aggregates in jobs": aggregates.run_job,
         "cuts": cuts.run,
+        "event timers": cuts.run_eventful,
         "loop cuts": loop_cuts.run,
         "loops": loops.run,
         "components": loops.run_components,
+        "sinks": sinks.run,
+        "sources": growing_sources.run,
         "stores": stores.run,
         "folders": folders.run,
         "two launchers": two_launchers.run,
+        "two inputs": two_inputs.run,
     }
 
 

@@ -11,6 +11,10 @@ from tests.simulation.durable_jobs import run
 
 SEEDS = 300
 _SEEDS_PER_TEST = 50
+EVENTS = {  # in each of these tests; that a run finds nothing to do is rare
+    "acknowledged", "ended", "failed", "failed checkpoints", "failed on its disk", "joined", "killed", "remembered",
+    "restarted", "stopped", "went on",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -24,8 +28,7 @@ def test_so_it_is_in_many_more(first: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(first, first + _SEEDS_PER_TEST):
         seen += run(seed)
-    missing = {"ended", "stopped", "failed", "killed"} - set(seen)
-    assert not missing and all(seen.values()), f"the runs have become too tame: {seen}"
+    assert seen.keys() >= EVENTS, f"the runs have become too tame: {EVENTS - seen.keys()} in none, {seen}"
 
 
 def test_a_durable_seed_that_fails_fails_again() -> None:

@@ -13,6 +13,9 @@ from tests.simulation.test_planted_faults import check_found
 
 SEEDS = 40
 _SEEDS_PER_TEST = 20
+EVENTS = {  # in each of these tests
+    "committed", "crashed", "ended", "failed", "half taken", "joined", "replayed", "stopped", "went on with a half",
+}  # fmt: skip
 
 FAULTS = {
     "a batch is answered before it is durable": Fault("Commits._is_durable", "self._durable is None", "True"),
@@ -29,12 +32,15 @@ FAULTS = {
         "OpenLines.rest", "self._text[self._position:]", "self._text"
     ),
     "what is left is nobody's after a restart": Fault(
-        "WorkerProgram._read", "self._queue.staging.restore(self._kept.restaged())", "pass"
+        "WorkerProgram._reading", "self._queue.staging.restore(self._kept.restaged())", "pass"
     ),
     "a batch that is replayed after its commit enters again": Fault(
         "KeptState.durable",
-        "Durable(operators, every, *at, code, commit.spark, untaken, whole)",
-        "Durable(operators, every, *at, code, whole=whole)",
+        """Durable(
+            operators, every, commit.checkpoint, commit.time, commit.next_worker, code, commit.spark, untaken, whole,
+            table, commit.portions, commit.finished, watermark=commit.watermark, clock=commit.clock,
+        )""",
+        "Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, code, whole=whole, table=table)",
     ),
     "the next coordinator does not know what is durable": Fault(
         "Commits.resume", "None if state.durable is None else dict(state.durable)", "None"
@@ -53,7 +59,7 @@ def test_lines_are_neither_lost_nor_doubled_and_a_batch_is_answered_when_it_is_d
     seen: Counter[str] = Counter()
     for seed in range(first, first + _SEEDS_PER_TEST):
         seen += run(seed)
-    assert len(seen) >= 9 and all(seen.values()), f"the runs have become too tame: {seen}"
+    assert seen.keys() >= EVENTS, f"the runs have become too tame: {EVENTS - seen.keys()} in none, {seen}"
 
 
 @pytest.mark.slow

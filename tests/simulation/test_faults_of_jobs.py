@@ -10,24 +10,29 @@ from tests.simulation.test_planted_faults import check_found, one_quick
 
 FAULTS = {
     "what a leaver returns is given to nobody": Fault(
-        "Controller._learn", "splits and not self.ended", "splits and self.ended"
+        "LinesToRead.learn", "held.clear()\nself._pool.put(splits)", "held.clear()"
     ),
-    "the next coordinator thinks that all splits are read": Fault(
-        "Controller._hand_over", "self._lines.unread", "()"
+    "what is taken back is given on before it has come": Fault(
+        "LinesToRead.go_on",
+        "self._revoked |= revoked",
+        "self._revoked |= revoked\nself._pool.put(self._held[each].pop(n) for each in revoked for n in revoked[each])",
     ),
+    "what is taken back is given to nobody": Fault(
+        "LinesToRead.learn",
+        "self._pool.put(splits)\nif source in self._owed:\n    self._owed.discard(source)\n    self._cut += splits",
+        "pass",
+    ),
+    "the next coordinator thinks that the pool is empty": Fault("LinesToRead.state", "self._pool.splits", "()"),
     "the next coordinator counts epochs from the one before last": Fault(
         "Controller._hand_over", "self.epoch", "self.epoch - 1"
     ),
-    "the coordinator resigns while a batch is being staged": Fault("Commits.at_rest", "self._staging", "()"),
     "the end does not wait for a change of the membership": Fault(
         "Controller._end_or_wait", "self._changes.under_way", "False"
     ),
     "a hand-over does not wait for who has asked for a state": Fault(
         "Controller._is_at_rest", "self._lookups.under_way", "False"
     ),
-    "a batch enters before the one before it is taken in": Fault(
-        "Commits.is_next", "query != commit.query", "True"
-    ),
+    "a batch enters before the one before it is taken in": Fault("Commits.is_next", "query != commit.query", "True"),
     "a batch is taken in when one worker has its part": Fault(
         "Commits.taken", "workers.discard(worker)", "workers.clear()"
     ),
@@ -57,6 +62,9 @@ FAULTS_OF_CRASHES = {
     "the launcher does not say that the job has failed": Fault("Loop._judge", "raise error", "pass"),
 }
 FAULTS_OF_CHECKPOINTS = {
+    "splits that nobody holds are lost": Fault("LinesToRead.begin_cut", "list(self._pool.splits)", "[]"),
+    "splits that are on their way back are lost": Fault("LinesToRead.learn", "self._cut += splits", "pass"),
+    "splits that are taken back later count twice": Fault("LinesToRead.learn", "source in self._owed", "True"),
     "a source says that it has read what it looked up ahead": Fault(
         "LineQueue.remainders", "len(self._next) if self._from_split else 0", "0"
     ),
@@ -82,12 +90,12 @@ FAULTS_OF_CHECKPOINTS = {
     ),
 }
 FAULTS_OF_LAUNCHERS = {
-    "a commit comes before the output is synced": Fault("JsonLinesWriter.sync", "self._file.sync()", "None"),
-    "a commit comes before the output's name is": Fault("JsonLinesWriter.sync", "self._file.sync_name()", "None"),
+    "a commit comes before the output is synced": Fault("FileWriter.sync", "self._file.sync()", "None"),
+    "a commit comes before the output's name is": Fault("FileWriter.sync", "self._file.sync_name()", "None"),
     "a commit says that the output is as long as it is when it is written": Fault(
         "Checkpointing._commit_if_complete",
-        "0 if self._output.is_in_memory else draft.length",
-        "self._output._writer._file.size()",
+        "self._output.lengths(draft.length)",
+        "self._output.lengths(self._output._writer._file.size())",
     ),
     "the output's mark is an epoch late": Fault(
         "Checkpointing.take", "float('inf') if at_end else epoch", "float('inf') if at_end else epoch + 1"
@@ -114,11 +122,25 @@ FAULTS_OF_LAUNCHERS = {
     ),
 }
 
-FAULTS_OF_MEMORY = {  # what is remembered although it was touched is found by `test_remains`
+FAULTS_OF_MEMORY = {
+    "a key that was touched is remembered": Fault("Remains.roll_back", "(each.keys for each in since)", "[]"),
+    "what was touched before a cut that was abandoned is remembered": Fault(
+        "Remains.roll_back", "each.number > checkpoint", "False"
+    ),
+    "what nobody has noted is remembered": Fault("Remains.roll_back", "self.bins = {}", "pass"),
     "a key that was touched is not read again": Fault("Memory.roll_back", "recovery.recall(heir, touched)", "{}"),
-    "timers are not read again": Fault("Memory.restore", "recovery.timers(heir, here)", "{}"),
+    "timers are not read again": Fault("Memory.restore", "recovery.timers(heir, here)", "Restored({}, {})"),
     "a bin that nobody remembers is not read": Fault(
         "Memory.restore", "recovery.restore(heir, frozenset(bins) - here)", "Restored({}, {})"
+    ),
+    "lost bins go to nobody": Fault("ChildSpec.kept", "enumerate(self.part.kept)", "enumerate(self.part.kept, 1)"),
+    "lost bins have two owners": Fault(
+        "ChildSpec.kept",
+        "isinstance(self.part, Founder)",
+        "isinstance(self.part, Founder) and self.part.process == 0",
+    ),
+    "a job that is to shrink starts one in the place of a lost one": Fault(
+        "Children.begin_anew", "not self._is_lost(child)", "True"
     ),
 }
 

@@ -24,4 +24,6 @@ def test_so_it_is_after_many_more_losses(first: int) -> None:
     seen: Counter[str] = Counter()
     for seed in range(first, first + _SEEDS_PER_TEST):
         seen += run(seed)
-    assert seen["remembered"] > _SEEDS_PER_TEST / 4 and seen["joined"], f"the runs have become too tame: {seen}"
+    tame = f"the runs have become too tame: {seen}"
+    assert seen["remembered"] > _SEEDS_PER_TEST / 4 and seen["joined"] and seen["shrunk"], tame
+    assert seen["answered"] > _SEEDS_PER_TEST and seen["asked again"], tame

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from megaflow import Map, Move
+from megaflow import Map, Move, tumbling
 from megaflow.errors import BuildError, UsageError
 from megaflow.testing import HandOver, Join, Leave, SimulatedCluster
 from tests.simulation import partitions
@@ -120,6 +120,7 @@ def test_no_line_is_no_output() -> None:
 def test_what_is_no_dataflow_is_refused_as_a_job_refuses_it() -> None:
     for wrong, message in [
         (lambda flow: None, "must return its output, a Stream; it returned None"),
+        (lambda flow: flow.lines().event_time(float).window(tumbling(60)), "becomes of the windows: .count()"),
         (lambda flow: flow.scope.empty(), "never called flow.lines()"),
     ]:
         with pytest.raises(BuildError, match=re.escape(message)):

@@ -127,7 +127,9 @@ FAULTS = {
             ),
         ),
     ),
-    "timers do not travel": Fault("_runs", "[(taken.pairs, False), (taken.timers, True)]", "[(taken.pairs, False)]"),
+    "timers do not travel": Fault(
+        "_runs", "(taken.pairs, taken.timers, taken.events)", "(taken.pairs, [], taken.events)"
+    ),
     "S applies a time before it is closed": Fault(
         "TimedFolds.run",
         "any(frontier.less_equal(time) for frontier in frontiers)",
@@ -156,7 +158,7 @@ FAULTS = {
         "TimedFolds._hold", "self._held = self._output.mint(least)\nheld.release()", "pass"
     ),
     "payloads come after the records": Fault(
-        "TimedFolds._outputs",
+        "TimedFolds._call",
         "[group.get(key) or [] for group in groups]",
         "[(group.get(key) or [])[::-1] for group in groups]",
     ),
@@ -218,12 +220,24 @@ FAULTS_OF_CHANGES = {
 }
 
 FAULTS_OF_PARTITIONS = {
-    "a leaver reads on what it gives back": Fault("LineQueue.give_back", "self._close_splits()", "pass"),
+    "what is handed back is read on": Fault(
+        "LineQueue.give_back",
+        "self._splits = deque(each for each in self._splits if each.split.number not in given)",
+        "pass",
+    ),
+    "of what is handed back the batch that comes next is read": Fault(
+        "LineQueue.give_back", "self._next, self._from_split = [], False", "pass"
+    ),
     "who reads on stamps with the epoch that the leaver stamped with": Fault(
         "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
     ),
     "a leaver keeps the batch that comes next, and drops it": Fault(
         "LineQueue.remainders", "each.rest(0 if index else untaken)", "each.rest(0)"
+    ),
+    "lines of a split go to the input that was read before": Fault(
+        "LineQueue._next_of_lines",
+        'self.input, self.partition = self._splits[0].split.input, ("split", self._splits[0].split.number)',
+        'self.partition = ("split", self._splits[0].split.number)',
     ),
     "records go by the table that is active when they arrive": Fault(
         "Forwarder._send", "history.at(time)", "history.active"
@@ -387,6 +401,18 @@ FAULTS_OF_FOLDERS = {
     ),
 }
 
+FAULTS_OF_INPUTS = {
+    "a job that goes on forgets whose lines are left": Fault(
+        "resumed_input", "Split(each.number, each.path, each.start, each.end, each.input, each.skip)",
+        "Split(each.number, each.path, each.start, each.end, '', each.skip)",
+    ),
+    "a checkpoint forgets whose lines are left": Fault(
+        "LineQueue.remainders", "each.rest(0 if index else untaken)",
+        "__import__('dataclasses').replace(rest, input='left') "
+        "if (rest := each.rest(0 if index else untaken)) else None",
+    ),
+}  # fmt: skip
+
 ALL_FAULTS = (
     FAULTS
     | FAULTS_OF_GRAPHS
@@ -398,6 +424,7 @@ ALL_FAULTS = (
     | FAULTS_OF_LOOPS
     | FAULTS_OF_STORES
     | FAULTS_OF_FOLDERS
+    | FAULTS_OF_INPUTS
     | FAULTS_OF_OBJECTS
 )
 
@@ -464,6 +491,12 @@ def test_a_planted_fault_is_found_within_200_runs_with_partitions(name: str) -> 
 @pytest.mark.parametrize("name", one_quick(FAULTS_OF_OBJECTS))
 def test_a_planted_fault_is_found_within_200_values(name: str) -> None:
     check_found(FAULTS_OF_OBJECTS[name], "objects")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS_OF_INPUTS)
+def test_a_planted_fault_is_found_within_50_jobs_of_two_inputs(name: str) -> None:
+    check_found(FAULTS_OF_INPUTS[name], "two inputs", 50)
 
 
 def check_found(fault: Fault, kind: str, seeds: int = SEEDS) -> None:

@@ -9,10 +9,13 @@ import sys
 import threading
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
+from megaflow.control.client.conversation import Stopped
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
 from megaflow.spark import fed_query
@@ -42,7 +45,22 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
     again = keep_query(str(tmp_path), ((kept.name, 3),), "lines")
     assert (again.name, again.record) == (kept.name, kept.record) and (again.record / "offsets" / "3").exists()
     new = keep_query(str(tmp_path), (), "lines")
-    assert new.name != kept.name and os.listdir(tmp_path / SPARK) == [new.name]
+    assert new.name != kept.name and sorted(os.listdir(tmp_path / SPARK)) == [new.name, new.way.name]
+
+
+def test_what_java_of_an_earlier_life_still_writes_is_not_in_the_record(tmp_path: Path) -> None:
+    old = record(tmp_path, 3, 3)
+    begun = old.way / "offsets" / ".4.tmp"
+    begun.write_text("begun")
+    new = keep_query(str(tmp_path), ((old.name, 3),), "lines")
+    assert old.record == new.record and (new.way / "offsets" / "3").exists()
+    with pytest.raises(FileNotFoundError):
+        begun.rename(old.way / "offsets" / "4")
+    (old.way / "offsets").mkdir(parents=True)  # Spark makes what is not there
+    (old.way / "offsets" / "4").touch()
+    assert sorted(os.listdir(new.record / "offsets")) == [".4.tmp", "0", "1", "2", "3"]
+    keep_query(str(tmp_path), ((old.name, 3),), "lines")
+    assert not old.way.exists()
 
 
 @pytest.mark.parametrize(
@@ -178,3 +196,12 @@ def test_a_batch_is_staged_while_its_record_is_synced_and_committed_after_that(
     with pytest.raises(StoreError, match="no space") if fails else nullcontext():
         query.stage_batch(coordinator, "rows", "frame", 0)
     assert steps == ["IngestPorts", "staged", "synced", *([] if fails else ["CommitRequest"])]
+
+
+def test_a_batch_that_was_not_committed_as_the_job_ended_is_not_done_for_a_query_that_goes_on(tmp_path: Path) -> None:
+    for kept in None, KeptQuery("lines", "q", tmp_path):
+        coordinator = SimpleNamespace(ask=Mock(side_effect=Stopped), address="host:7")
+        query = fed_query.FedQuery("lines", fed_query.Contact(("host", 7), b""), kept=kept)
+        (tmp_path / SPARK / "q").mkdir(parents=True, exist_ok=True)
+        with nullcontext() if kept is None else pytest.raises(Stopped):
+            query.stage_batch(cast(Any, coordinator), "rows", "frame", 0)

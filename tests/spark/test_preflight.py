@@ -1,11 +1,13 @@
 """The Java for Spark is found where Spark's scripts look, or its absence is one clear line."""
 
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from megaflow.errors import SourceError
-from megaflow.spark.preflight import find_java, java_version
+from megaflow.spark.preflight import find_java, folder_of_a_session, java_version
 
 
 def fake_java(folder: Path, banner: str) -> Path:
@@ -22,6 +24,22 @@ def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
     path = f"{tmp_path / 'path'}:/bin:/usr/bin"
     assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": path}) == str(at_home)
     assert find_java({"PATH": path}) == str(on_path)
+
+
+def test_what_a_killed_process_has_written_goes_and_what_others_have_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, new, other = (tmp_path / f"{name}-abc" for name in ("megaflow-spark-left", "megaflow-spark-new", "other"))
+    for folder in (left, new, other):
+        folder.mkdir()
+    (left / "spark.log").touch()
+    with folder_of_a_session() as own:
+        for folder in (left, other, own):
+            os.utime(folder, (0, 0))
+        with folder_of_a_session() as second:
+            assert sorted(tmp_path.iterdir()) == sorted([own, second, new, other])
+    assert sorted(tmp_path.iterdir()) == sorted([new, other])
 
 
 def test_no_java_is_one_line_with_the_remedy(tmp_path: Path) -> None:

@@ -15,11 +15,10 @@ import pytest
 
 import megaflow
 from megaflow.errors import SourceError, StoreError, UsageError
-from megaflow.job.worker.row_inputs import RowInputs, RowShape
+from megaflow.job.worker.named_inputs import NamedInputs, RowShape
 from megaflow.spark.fed_query import Contact, FedQuery
-from megaflow.spark.push import VARIABLE
 from megaflow.spark.query_spec import RowFrames, SparkSpec, parse_row_specs
-from tests.spark.test_spark_source import Feed, Job, job, wait_until
+from tests.spark.test_spark_source import Feed, Job, job, wait_until, want
 
 __all__ = ["job"]  # a fixture
 
@@ -39,12 +38,7 @@ SCHEMA = (
 
 @pytest.fixture(params=["rows", "arrow"])
 def transfer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "rows":
-        monkeypatch.setenv(VARIABLE, "rows")
-    else:
-        pytest.importorskip("pandas")
-        pytest.importorskip("pyarrow")
-        monkeypatch.delenv(VARIABLE, raising=False)
+    want(request.param, monkeypatch)
 
 
 def orders(flow: Any) -> Any:
@@ -185,7 +179,7 @@ def test_what_spark_cannot_read_is_one_line(
 
 @pytest.mark.slow
 def test_streams_without_an_end_are_read_until_the_job_stops(spark: Any, job: Job) -> None:
-    inputs = RowInputs(("numbers", "words"))
+    inputs = NamedInputs(("numbers", "words"))
     for name in ("numbers", "words"):
         inputs.read(name, RowShape())
     for staging in job.stagings.values():

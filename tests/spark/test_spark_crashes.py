@@ -100,8 +100,8 @@ class Fed:
         assert run.process.poll() is None, run.end()
         time.sleep(self.random.random() * 0.3)
 
-    def await_all(self, run: Run, before: int = 0) -> None:
-        """Wait until there is an output for each word that has arrived, but for so many."""
+    def finish(self, run: Run, before: int = 0) -> None:
+        """Stop the job once there is an output for each word that has arrived, but for so many."""
         words = sum(self.wanted.values()) - before
 
         def written() -> bool:
@@ -109,6 +109,9 @@ class Fed:
                 return sum(1 for _ in lines) >= words
 
         wait_until(lambda: written() or run.process.poll() is not None, WAIT_SECONDS)
+        run.process.send_signal(signal.SIGINT)
+        code, _, said = run.end()
+        assert code == 128 + signal.SIGINT and "stopped at checkpoint" in said[-1], said
 
     def check(self, before: Mapping[str, int] = {}) -> None:
         """Compare with a plain count: each word has counted up to that, one by one, from where it was before."""
@@ -173,10 +176,30 @@ def test_whatever_is_killed_each_line_that_arrives_counts_once(tmp_path: Path, k
                     run.end()
                     run = fed.run()
             fed.await_more(run)
-        fed.await_all(run)
-        run.process.send_signal(signal.SIGINT)
-        code, _, said = run.end()
-        assert code == 128 + signal.SIGINT and "stopped at checkpoint" in said[-1], said
+        fed.finish(run)
+    finally:
+        run.process.finish()
+    fed.check()
+
+
+def test_a_folder_is_read_while_bins_move_and_a_process_joins_and_nothing_is_read_twice_after_a_stop(
+    tmp_path: Path,
+) -> None:
+    fed = Fed(tmp_path, Random(f"folder {os.environ.get('MEGAFLOW_SEED', 1)}"))
+    run = fed.run()
+    try:
+        with fed.arriving():
+            fed.await_more(run)
+            for steer in (["move-bins", "--drain", "0"], ["add-workers", "1", "--balance"]):
+                done = run.control(*steer)
+                assert done.returncode == 0, done.stderr
+                fed.await_more(run)
+            run.process.send_signal(signal.SIGINT)
+            code, _, said = run.end()
+            assert code == 128 + signal.SIGINT and "stopped at checkpoint" in said[-1], said
+            run = fed.run()
+            fed.await_more(run)
+        fed.finish(run)
     finally:
         run.process.finish()
     fed.check()
@@ -192,10 +215,7 @@ def test_a_job_of_its_own_reads_on_where_the_checkpoint_was_that_has_a_name(tmp_
             named = run.control("checkpoint", "--name", "nightly")
             assert named.returncode == 0, named.stderr
             fed.await_more(run)
-        fed.await_all(run)
-        run.process.send_signal(signal.SIGINT)
-        code, _, said = run.end()
-        assert code == 128 + signal.SIGINT, said
+        fed.finish(run)
     finally:
         run.process.finish()
     fed.check()
@@ -207,10 +227,7 @@ def test_a_job_of_its_own_reads_on_where_the_checkpoint_was_that_has_a_name(tmp_
     try:
         with fed.arriving():
             fed.await_more(run)
-        fed.await_all(run, sum(before.values()))
-        run.process.send_signal(signal.SIGINT)
-        code, _, said = run.end()
-        assert code == 128 + signal.SIGINT, said
+        fed.finish(run, sum(before.values()))
     finally:
         run.process.finish()
     fed.check(before)

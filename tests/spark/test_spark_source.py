@@ -20,17 +20,8 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.messages import (
-    CommitRequest,
-    Done,
-    IngestPorts,
-    Moved,
-    Refused,
-    Request,
-    SourceEnded,
-    StageEnd,
-    StageLines,
-)
+from megaflow.control.messages import CommitRequest, Done, IngestPorts, Moved, Refused, Request, SourceEnded
+from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
 from megaflow.job.worker.staging import Staging
 from megaflow.spark.push import VARIABLE, Transfer, choose_transfer
@@ -203,14 +194,19 @@ class Feed(SparkFeed):
 @pytest.fixture(params=[pytest.param("rows", marks=pytest.mark.slow), "arrow"])
 def transfer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transfer:
     """How lines leave Spark in the test."""
-    if request.param == "rows":
+    return want(request.param, monkeypatch)
+
+
+def want(transfer: Transfer, monkeypatch: pytest.MonkeyPatch) -> Transfer:
+    """Have lines leave Spark so."""
+    if transfer == "rows":
         monkeypatch.setenv(VARIABLE, "rows")
     else:
         pytest.importorskip("pandas")
         pytest.importorskip("pyarrow")
         monkeypatch.delenv(VARIABLE, raising=False)
-    assert choose_transfer()[0] == request.param
-    return request.param  # type: ignore[no-any-return]
+    assert choose_transfer()[0] == transfer
+    return transfer
 
 
 def write(folder: Path, name: str, lines: list[str]) -> list[str]:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from megaflow.durable.local_folder import open_to_look
 from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError
 from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+from tests.other_pythons import NEWEST, OLDEST, candidates, runs
 from tests.spark.test_spark_crashes import children_of, command_of, victims
 
 pytestmark = [
@@ -96,6 +99,27 @@ def checkpoint(store: Path) -> int:
         return read_commits(FolderStore(folder))[0].checkpoint
     finally:
         folder.close_folder()
+
+
+def test_executors_with_another_python_are_one_line_with_the_remedy(tmp_path: Path) -> None:
+    versions = [f"3.{minor}" for minor in range(OLDEST, NEWEST + 1) if minor != sys.version_info.minor]
+    found = [python for version in versions for python in candidates(version) if runs(python, version)]
+    if not found:
+        pytest.skip("no other version of Python is installed here")
+    (tmp_path / "lines.txt").write_text("to be or not to be")
+    run = Run(
+        tmp_path, WORDCOUNT, "--lines", str(tmp_path / "lines.txt"), "--on", "spark:local[1]",
+        "--conf", f"spark.pyspark.python={found[0]}",
+    )  # fmt: skip
+    try:
+        code, output, said = run.end()
+    finally:
+        run.process.finish()
+    assert (code, output) == (1, "") and re.fullmatch(
+        r"megaflow: process 0 could not be started: executors run another Python than the launcher, [\d.]+: set "
+        "PYSPARK_PYTHON to a Python of the same version that all of them have", said[-1]
+    ), said  # fmt: skip
+    assert all("waiting for" in line for line in said[:-1]), said
 
 
 @pytest.mark.usefixtures("environment")

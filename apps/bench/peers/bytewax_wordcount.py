@@ -3,9 +3,9 @@
     python apps/bench/peers/bytewax_wordcount.py FILE words|numbers PROCESSES THREADS [state=DIR]
 
 Each worker reads its share of the lines, in batches. With a folder, and one process, its state is kept there, with a
-snapshot each second. Timed is from the first batch read to the last count that has come out, over all workers, without
-the processes' start.
-Prints one line of JSON: {"records": …, "seconds": …, "peak_mb": …}.
+snapshot each second, and it goes on from what is there. Timed is from the first batch read to the last count that has
+come out, over all workers, without the processes' start.
+It prints a line of JSON: {"records": …, "seconds": …, "peak_mb": …}, with a folder also "first", that count's time.
 """
 
 import json
@@ -31,7 +31,8 @@ BATCH_LINES = 500
 KIBIBYTES_PER_MEBIBYTE = 1024
 
 began: list[float] = []  # when each worker of this process read its first batch, seconds
-ended: list[float] = []  # when something came out, the last for each worker
+first: list[float] = []  # when something came out, the first for each worker
+ended: list[float] = []  # the last
 counted: list[int] = []
 
 
@@ -78,8 +79,10 @@ class Tally(StatelessSinkPartition):  # type: ignore[misc]
 
     def write_batch(self, items: list[Any]) -> None:
         """Count them."""
-        self._records += len(items)
         self._last = time.time()
+        if not self._records:
+            first.append(self._last)
+        self._records += len(items)
 
     def close(self) -> None:
         """Tell."""
@@ -127,13 +130,14 @@ def run(
     """Be one process."""
     more: dict[str, Any] = {}
     if folder is not None:
-        init_db_dir(Path(folder), threads)
+        if not any(Path(folder).iterdir()):
+            init_db_dir(Path(folder), threads)
         more = {"recovery_config": RecoveryConfig(folder), "epoch_interval": timedelta(seconds=1)}
     cluster_main(dataflow(path, kind), addresses, process, worker_count_per_proc=threads, **more)
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
     peak = sum(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / KIBIBYTES_PER_MEBIBYTE
-    return {"began": min(began), "ended": max(ended), "records": sum(counted), "peak_mb": peak}
+    return {"began": min(began), "first": min(first), "ended": max(ended), "records": sum(counted), "peak_mb": peak}
 
 
 def free_addresses(count: int) -> list[str]:

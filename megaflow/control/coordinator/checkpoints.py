@@ -9,9 +9,11 @@ A state machine of values, a part of the controller.
    any output of t or later can be complete: the word comes by the way on which this process closes its epochs.
 2. It waits for all members at its begin. Whoever joins later owned nothing and read nothing before t: bins and splits
    are given by commands, which are later ones.
-3. What is left of a split at t is told by the source that holds it then, or it is read. No split is in nobody's hands:
-   none is begun from `Withdraw` until what it makes a source return is assigned again; and a source that has closed,
-   which says nothing any more, holds none.
+3. What is left of a split at t is told by the source that holds it then, by the commands before t, or it is in the pool
+   when t is issued, or comes back by a revocation that was issued before and had not come back: a source obeys that
+   first, so it hands back before it says where it is, and what comes back after t was issued is given on after t. One
+   that was revoked after t was issued is in its source's report. None is begun from `Withdraw` until the source has
+   closed; then what it had is in the pool, or given on; it says nothing any more, and holds none.
 4. A leave waits for the checkpoint under way before it closes sources, and none is begun until the process is gone:
    each worker that is waited for is there and reads the control stream until it has reported. (If one left
    nevertheless, its report would be lost, and the checkpoint is abandoned.)
@@ -23,36 +25,42 @@ A state machine of values, a part of the controller.
    last one; after a failure, `every` seconds after that. Each time that one had nothing new the wait is doubled, to
    IDLE_SECONDS_MAX at most: what has changed meanwhile is not lost by that, only done again after a crash.
    A batch of Spark's that is wholly taken in and waits to be durable comes before that, but not before a failure's.
-8. At a stop there is a last one, after which the launcher ends the workers: nothing that was read later counts. At the
+8. What sinks have prepared is in it, from all members; and from workers that have joined since its begin, to whom
+   records of before t may come from others: they are told of it. What sinks of a worker that leaves have prepared since
+   the last one is in the next one, or in that of the end.
+9. At a stop there is a last one, after which the launcher ends the workers: nothing that was read later counts. At the
    end of all lines there is one of another kind, for which nobody reports here: see `checkpoint_messages`.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from dataclasses import replace
+from typing import Final
 
 from megaflow.control.checkpoint_messages import (
     CheckpointAbandoned,
     CheckpointBegun,
-    CheckpointReady,
     CommitFailed,
     Committed,
     CutFailed,
     CutWritten,
-    DurableOperator,
     PositionsAt,
+    TokensAt,
+    TokensLeft,
+    UnderWayAtJoin,
 )
+from megaflow.control.coordinator.checkpoint_under_way import Report, UnderWay, name_of
 from megaflow.control.coordinator.epoch_clock import CommandStream
 from megaflow.control.coordinator.events import Asked, Instruction, Mail, Reply
-from megaflow.control.coordinator.job_state import CheckpointState
+from megaflow.control.coordinator.job_state import CheckpointState, Durable
+from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.messages import Accepted, CheckpointJob, CommitBatch, Refused, Split
+from megaflow.control.coordinator.watermarks import Watermarks
+from megaflow.control.messages import Accepted, Refused, Split
 from megaflow.control.reports import CheckpointStatus
 from megaflow.control.wording import workers_text
-from megaflow.durable.commits import Fingerprint, UntakenLines, check_checkpoint_name
-from megaflow.durable.segments import SegmentRef
+from megaflow.durable.commits import Portion, SinkToken, check_checkpoint_name
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.routing import Checkpoint, RoutingTable
 
@@ -60,50 +68,8 @@ PACE: Final = 20
 """A worker spends a twentieth of its time on checkpoints at most."""
 IDLE_SECONDS_MAX: Final = 60.0
 ASKED_MAX: Final = 100  # requests that wait for the next one
-
-
-Report: TypeAlias = CutWritten | CutFailed | PositionsAt
-
-
-@dataclass(frozen=True, slots=True)
-class Durable:
-    """How a job is durable, and what it begins with."""
-
-    operators: tuple[DurableOperator, ...]  # those that keep state
-    every_seconds: float  # from a commit to the next checkpoint, at least
-    committed: int | None = None  # the checkpoint that it goes on from; None: it begins anew
-    epoch: int = 0  # of that one; control begins after it
-    next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
-    code: Fingerprint | None = None  # what this process runs
-    spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that is in
-    untaken: CommitBatch | None = None  # what is left of these, where it is by now; to be issued first
-    whole: bool = False  # whether the first checkpoint is to follow none though it goes on from one
-
-
-@dataclass(slots=True)
-class UnderWay:
-    """A checkpoint that has begun."""
-
-    number: int
-    epoch: int
-    begun: float  # seconds
-    last: bool
-    asked: list[Asked]
-    cuts: set[int]  # workers that have not written
-    positions: set[int]  # workers whose sources have not said where they are
-    segments: list[SegmentRef] = field(default_factory=list)
-    whole: dict[str, list[int]] = field(default_factory=dict)  # operator -> bins that were written whole
-    splits: list[Split] = field(default_factory=list)
-    untaken: list[UntakenLines] = field(default_factory=list)
-    spark: tuple[tuple[str, int], ...] = ()  # query, newest batch that is in
-    seconds: float = 0.0  # that the slowest worker spent
-    ready: bool = False  # the launcher has it
-
-
-def name_of(asked: Asked) -> str | None:
-    """Return the name that a checkpoint is to have for which a client has asked."""
-    body = asked.request.body
-    return body.name if isinstance(body, CheckpointJob) else None
+REPORTS: Final = (CutWritten, CutFailed, PositionsAt, TokensAt, TokensLeft)
+"""What workers say of checkpoints, the last of them of none that is under way."""
 
 
 class Checkpoints:
@@ -116,6 +82,8 @@ class Checkpoints:
         stream: CommandStream,
         durable: Durable | None,
         commits: Commits,
+        lines: LinesToRead,
+        watermarks: Watermarks,
     ) -> None:
         """`durable`: None if there are no checkpoints. `commits`: of Spark's batches, which wait to be durable."""
         self.stopped = False  # the last one is committed
@@ -124,6 +92,8 @@ class Checkpoints:
         self._stream = stream
         self._durable = durable
         self._commits = commits
+        self._lines = lines
+        self._watermarks = watermarks
         committed = durable.committed if durable is not None else None
         self._since = committed if durable is not None and not durable.whole else None
         self._number = (committed or 0) + 1  # of the next one
@@ -131,11 +101,13 @@ class Checkpoints:
         self._asked: list[Asked] = []  # for the next one
         self._under_way: UnderWay | None = None
         self._wait = durable.every_seconds if durable is not None else 0.0  # from a commit to the next one
-        self._splits: list[Split] | None = None  # that were left at the last one; None: there was none
+        self._left: list[Split | Portion] | None = None  # at the last one; None: there was none
         self._due: float | None = None  # seconds; None: nobody has said yet what time it is
         self._kept = CheckpointStatus(committed, durable.epoch if durable is not None else 0)
         self._committed_at: float | None = None  # seconds; None: as above
         self._failing_since: float | None = None  # seconds
+        self._tokens: list[SinkToken] = []  # of workers that have left, and that no committed one has
+        self._in_last: tuple[SinkToken, ...] = ()  # that the last one has, of all workers
 
     @property
     def under_way(self) -> bool:
@@ -198,13 +170,9 @@ class Checkpoints:
             is_due = now >= self._due or self._asked or (presses and self._failing_since is None)
             if may_begin and is_due:
                 self._begin(last, table, out, now)
-        elif not (one.ready or one.cuts or one.positions) and (frontier is None or frontier >= one.epoch):
-            one.ready = True
-            whole = tuple((name, tuple(sorted(one.whole[name]))) for name in sorted(one.whole))
-            segments = tuple(sorted(one.segments, key=lambda each: each.name))
-            splits = tuple(sorted(one.splits, key=lambda each: each.number))
-            untaken = tuple(sorted(one.untaken, key=lambda each: each.segment.worker))  # each source's are in order
-            out.append(CheckpointReady(one.number, segments, whole, splits, untaken))
+        elif one.is_reported and not one.ready and (frontier is None or frontier >= one.epoch):
+            one.portions += self._lines.partitions.cut
+            out.append(one.conclude(self._lines.cut, min(self._roster.members.ids)))
 
     def _begin(self, last: bool, table: RoutingTable, out: list[Instruction], now: float) -> None:
         asked, self._asked = self._asked, []
@@ -214,8 +182,12 @@ class Checkpoints:
         names = tuple(sorted({name for name in map(name_of, asked) if name is not None}))
         spark = self._commits.newest
         command = self._next(table, out, last=last, names=names)
+        self._lines.begin_cut()
         epoch = self._stream.issue([command], out, now)
-        self._under_way = UnderWay(command.number, epoch, now, last, asked, cuts, positions, spark=spark)
+        sinks = set(self._roster.members.ids if self._durable.sinks else ())
+        self._under_way = UnderWay(
+            command.number, epoch, now, last, asked, cuts, positions, sinks, list(self._tokens), spark=spark
+        )
         out += [Reply(each.client, Accepted(each.request.id, epoch)) for each in asked]
 
     def at_end(self, table: RoutingTable, out: list[Instruction]) -> list[Checkpoint]:
@@ -238,36 +210,41 @@ class Checkpoints:
         operators, code, newest = self._durable.operators, self._durable.code, self._commits.newest
         out.append(
             CheckpointBegun(
-                number, epoch, since, operators, table, self._next_worker, last, at_end, code, newest, names
+                number, epoch, since, operators, table, self._next_worker, last, at_end, code, newest, names,
+                self._lines.partitions.known, self._durable.sinks, tuple(self._tokens if at_end else ()),
+                self._watermarks.micros, self._watermarks.told,
             )
         )
         return Checkpoint(number, since, at_end)
 
     # What workers and the launcher say
 
-    def learn(self, source: int, report: Report, out: list[Instruction], now: float) -> None:
+    def learn(self, source: int, report: Report | TokensLeft, out: list[Instruction], now: float) -> None:
         """Take in a worker's report; one of a checkpoint that is not under way is ignored."""
         one = self._under_way
+        if isinstance(report, TokensLeft):
+            self._tokens += [token for token in report.tokens if token not in self._in_last]
+            return
         if one is None or one.number != report.checkpoint or one.ready:
             return
-        match report:
-            case CutWritten(_, segments, whole, seconds) if source in one.cuts:
-                one.cuts.discard(source)
-                one.segments += segments
-                for operator, bins in whole:
-                    one.whole.setdefault(operator, []).extend(bins)
-                one.seconds = max(one.seconds, seconds)
-            case PositionsAt(_, splits, untaken) if source in one.positions:
-                one.positions.discard(source)
-                one.splits += splits
-                one.untaken += untaken
-            case CutFailed(_, reason) if source in one.cuts | one.positions:
-                self._abandon(f"worker {source}: {reason}", out, now)
+        if (reason := one.learn(source, report)) is not None:
+            self._abandon(reason, out, now)
+
+    def joined(self, ids: Iterable[int], out: list[Instruction]) -> None:
+        """Note that workers have joined: their sinks may get what the one under way is to have, and wait for a word."""
+        if self._durable is None or not self._durable.sinks:
+            return
+        one = self._under_way if self._under_way is not None and not self._under_way.ready else None
+        word = UnderWayAtJoin(0, None, None) if one is None else UnderWayAtJoin(one.epoch, one.number, self._since)
+        for worker in ids:
+            out.append(Mail(worker, word))
+            if one is not None:
+                one.sinks.add(worker)
 
     def left(self, ids: Iterable[int], out: list[Instruction], now: float) -> None:
         """Note that workers have left."""
         one = self._under_way
-        if one is not None and (gone := sorted((one.cuts | one.positions).intersection(ids))):
+        if one is not None and (gone := one.missing(ids)):
             self._abandon(f"{workers_text(gone)} left before it was written", out, now)
 
     def _abandon(self, reason: str, out: list[Instruction], now: float) -> None:
@@ -293,7 +270,10 @@ class Checkpoints:
         size = sum(segment.length for segment in files)
         self._kept = CheckpointStatus(one.number, one.epoch, 0.0, size, now - one.begun)
         self._committed_at, self._failing_since = now, None
-        out += [Mail(worker, Committed(answer.checkpoint)) for worker in self._roster.members.ids]
+        self._tokens, self._in_last = [token for token in self._tokens if token not in one.tokens_left], one.tokens
+        first = min(self._roster.members.ids)
+        for worker in self._roster.members.ids:
+            out.append(Mail(worker, Committed(answer.checkpoint, (), one.adopted if worker == first else ())))
         for asked in one.asked:
             why = dict(answer.refused).get(name_of(asked) or "")
             out.append(done(asked, self._kept) if why is None else Reply(asked.client, Refused(asked.request.id, why)))
@@ -301,9 +281,11 @@ class Checkpoints:
     def _wait_after(self, one: UnderWay) -> float:
         """Return how long the next one waits for after this: longer and longer while there is nothing new."""
         assert self._durable is not None
-        every, splits = self._durable.every_seconds, sorted(one.splits, key=lambda each: each.number)
-        is_new = bool(one.segments or one.untaken) or splits != self._splits
-        self._splits = splits
+        every = self._durable.every_seconds
+        left: list[Split | Portion] = [*one.splits, *one.portions]
+        left.sort(key=lambda each: each.number)
+        is_new = bool(one.segments or one.untaken or one.tokens) or left != self._left
+        self._left = left
         return every if is_new else max(every, min(2 * self._wait, IDLE_SECONDS_MAX))
 
     def _fail(self, reason: str, out: list[Instruction], now: float) -> None:
@@ -330,13 +312,15 @@ class Checkpoints:
         assert not self.under_way
         status = self.status(now)
         assert status is not None or self._durable is None
-        return None if status is None else CheckpointState(self._number, self._since, self._next_worker, status)
+        if status is None:
+            return None
+        return CheckpointState(self._number, self._since, self._next_worker, status, tuple(self._tokens))
 
     def resume(self, state: CheckpointState | None) -> None:
         """Go on from there."""
         if state is not None:
             self._number, self._since, self._next_worker = state.next, state.since, state.next_worker
-            self._kept = state.status
+            self._kept, self._tokens = state.status, list(state.tokens)
 
     def _check(self) -> None:
         one = self._under_way
@@ -344,4 +328,4 @@ class Checkpoints:
         assert self._since is None or self._since < self._number
         if one is not None:
             assert one.number < self._number and one.epoch < self._stream.epoch
-            assert not (one.ready and (one.cuts or one.positions))
+            one._check()

@@ -13,37 +13,38 @@ about it, in order; whoever calls it (the agent) holds the sockets, the clock an
 5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
 6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
    something is held back; `Resign` is a controller's last word, and what it has held back is asked of the next one.
-7. The end comes when all splits are read, pushed lines and Spark queries are over, every commit is taken in and no
-   command is pending; or when somebody asks for it. It waits for a change of the membership that has begun, and
-   gives whoever has joined a routing table first: what waits there for one would be held for ever. It does not wait
-   for processes that have not joined: their joins are called off, see `joins`.
+7. The end comes when all lines are read and worked off (`last_lines`) and no command is pending; or when somebody asks
+   for it. It waits for a change of the membership that has begun, and gives whoever has joined a routing table first:
+   what waits there would be held for ever. Joins of processes that have not joined are called off, see `joins`.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from megaflow.control import messages
-from megaflow.control.checkpoint_messages import CommitFailed, Committed, CutFailed, CutWritten, PositionsAt
+from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.coordinator import events
-from megaflow.control.coordinator.checkpoints import Checkpoints, Durable
+from megaflow.control.coordinator.checkpoints import REPORTS, Checkpoints
 from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
-from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, JobState
+from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, Durable, JobState
+from megaflow.control.coordinator.job_status import JobStanding
 from megaflow.control.coordinator.joins import JOIN_SECONDS, Joins, StageOf
-from megaflow.control.coordinator.lines_to_read import LinesToRead, spread
+from megaflow.control.coordinator.last_lines import LastLines
+from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.lookups import Lookups, Places, places_of
 from megaflow.control.coordinator.membership_requests import MembershipRequests
-from megaflow.control.coordinator.questions import Question, Questions, operator_statuses
+from megaflow.control.coordinator.questions import Question, Questions
 from megaflow.control.coordinator.reconfigurations import Pending, Reconfigurations
 from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.trials import Trials
+from megaflow.control.coordinator.watermarks import NO_EVENT_TIME, EventTime, Watermarks
 from megaflow.control.launcher_messages import Started, StartFailed, StartWaits
 from megaflow.control.messages import CommitBatch
-from megaflow.control.reports import JobStatus, PendingMove
+from megaflow.control.reading_messages import PortionsRevoked, SplitRead, SplitsReturned, SplitsRevoked
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import initial_table
 from megaflow.timely.membership import Membership
@@ -55,12 +56,12 @@ About: TypeAlias = Pending | Asked  # what members are asked about: the account 
 class Controller:
     """The coordinator's mind. One writer: the thread of the coordinating worker.
 
-    `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be
-    assigned, `pushed` whether the launcher sends lines, `queries` how many Spark queries feed the job,
-    `ports` where executors may stage, `processes` the workers of each process (without: each is one), `pins` why
-    workers may never leave, `stage_of` how far the engine is with a join, `places_of` where the keys are that clients
-    ask for, `durable` whether there are checkpoints.
-    `state` is what another controller has left; all that it tells is not given otherwise.
+    `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be assigned, `pushed`
+    whether the launcher sends lines, `rated` whether there is a rate, `sources` what the program reads by `flow.read`,
+    `queries` how many Spark queries feed the job, `ports` where executors may stage, `processes` the workers of each
+    process (without: each is one), `pins` why workers may never leave, `stage_of` how far the engine is with a join,
+    `places_of` where the keys are that clients ask for, `durable` whether there are checkpoints, `event_time` which
+    operators take timestamps, of what. `state` is what another controller has left.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Controller:
         splits: Sequence[messages.Split] = (),
         *,
         pushed: bool = False,
+        rated: bool = False,
         queries: int = 0,
         ports: Sequence[tuple[int, str, int]] = (),  # (worker, host, port)
         processes: Iterable[Iterable[int]] = (),
@@ -80,28 +82,35 @@ class Controller:
         places_of: Callable[[messages.GetState], Places] = lambda asked: places_of((), asked),
         state: JobState | None = None,
         durable: Durable | None = None,
+        sources: Sequence[str] = (),
+        event_time: EventTime = NO_EVENT_TIME,
     ) -> None:
         self.handed_over = False  # to another controller: this one is told nothing any more
         self.ended = False  # whether that is closed
         self._state = "starting"  # then running; then ending or stopping
         self._frontier: int | None = 0
         self._job = job
-        self._stream = CommandStream()
-        self._roster = Roster(members, processes, ports)
+        stream = self._stream = CommandStream()
+        roster = self._roster = Roster(members, processes, ports)
         self._operators = dict(operators)
         bins = next(iter(self._operators.values()), 0)
-        self._moves = Reconfigurations(initial_table(bins, members.ids) if bins else (), len(operators))
-        self._trials = Trials(job, self._roster, self._moves, self._stream.issue)
-        self._commits = Commits(queries, None if durable is None else durable.spark)
+        first = () if durable is None else durable.table
+        self._moves = Reconfigurations(first or (initial_table(bins, members.ids) if bins else ()), len(operators))
+        self._trials = Trials(job, roster, self._moves, stream.issue)
+        commits = self._commits = Commits(queries, None if durable is None else durable.spark)
         self._restored = None if durable is None else durable.untaken
-        self._lines = LinesToRead(splits, pushed)
-        self._checkpoints = Checkpoints(job, self._roster, self._stream, durable, self._commits)
-        self._lookups = Lookups(self._stream, places_of)
-        self.joins = Joins(self._roster, join_timeout_seconds, stage_of)
+        lines = self._lines = LinesToRead(roster, stream, splits, pushed, rated, sources, durable, event_time.ordered)
+        self.watermarks = Watermarks(event_time, stream, lines, commits, roster, durable)
+        self._checkpoints = Checkpoints(job, roster, stream, durable, commits, lines, self.watermarks)
+        self._lookups = Lookups(stream, places_of)
+        self.last_lines = LastLines(stream)
+        self.joins = Joins(roster, join_timeout_seconds, stage_of)
         self._changes = MembershipRequests(
-            self._roster, self.joins, self._moves, self._commits, self._lines, self._stream.issue, pins,
-            self._checkpoints,
-        )  # fmt: skip
+            roster, self.joins, self._moves, commits, lines, stream.issue, pins, self._checkpoints
+        )
+        self._standing = JobStanding(
+            job, self._operators, roster, self._moves, self._changes, self.joins, self._checkpoints, self.watermarks
+        )
         self._held: deque[Asked] = deque()  # until the coordinator's part has changed hands
         self._questions: Questions[About] = Questions()
         self._stops: list[Asked] = []
@@ -109,6 +118,7 @@ class Controller:
             self._resume(state)
         elif durable is not None and durable.committed is not None:
             self._stream.begin(durable.epoch + 1)
+            self._frontier = self._stream.epoch
 
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Take in one event at `now`, seconds of a monotonic clock; return what to do, in order."""
@@ -121,14 +131,12 @@ class Controller:
                 self._answer(event, out, now)
             case events.Mailed(source, body):
                 self._learn(source, body, out, now)
-            case events.Ticked(frontier):
-                self._tick(frontier, out, now)
+            case events.Ticked():
+                self._tick(event, out, now)
             case events.Gone():
-                self._commits.gone(event.client)
-                self._moves.plans.gone(event.client)
-                self._trials.gone(event.client)
-                self._checkpoints.gone(event.client)
-                self._lookups.gone(event.client)
+                waiting = self._commits.gone, self._moves.plans.gone, self._trials.gone, self._checkpoints.gone
+                for forget in (*waiting, self._lookups.gone):
+                    forget(event.client)
             case JoinDue(ids, address):
                 self.joins.due(ids, address, self._too_late(), out, now)
             case LeaveDue(ids):
@@ -144,6 +152,8 @@ class Controller:
                     self._answer(asked, out, now, tried=True)
             case events.ChangeRefused():
                 self._changes.declined(event, out, now)
+            case events.Discovered() if self._too_late() is None:
+                self._lines.partitions.found(event, out, now)
             case Started() | StartFailed() | StartWaits():
                 self._changes.launched(event, out, now)
             case Committed() | CommitFailed():
@@ -152,11 +162,16 @@ class Controller:
         while self._held and not self._changes.handing_over:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
-        self._go_on_with_checkpoints(out, now)
+        if self._state == "running" and not self._changes.may_hand_over:
+            self._lines.go_on(out, now)
+        stopping = self._state == "stopping"
+        may_begin = self._state == "running" or (stopping and not (self.ended or self._changes.under_way))
+        may_begin = may_begin and not self._changes.keeps_checkpoints_out
+        self._checkpoints.go_on(may_begin, stopping, self._frontier, self._moves.table, out, now)
         self._lookups.go_on(self._state == "running" and not self._changes.handing_over, out, now)
         if self._changes.may_hand_over and self._is_at_rest():
             self._hand_over(out, now)
-        elif not self.ended and self._is_over():
+        elif not self.ended and self._is_over(out, now):
             self._end_or_wait(out, now)
         return out
 
@@ -174,11 +189,11 @@ class Controller:
     def _start(self, out: list[Instruction], now: float) -> None:
         self._state = "running"
         self._stream.pace.busy(messages.Busy(), now)
-        if commands := self._lines.assign(self._roster.readers):
-            self._stream.issue(commands, out, now)
+        self.watermarks.begin(out, now)
+        self._lines.go_on(out, now)
         if self._restored is not None:
             self._commits.add(self._restored, self._stream.issue([self._restored], out, now))
-        if self._is_over():  # before a request can begin a change: it would wait for sources that perhaps are not there
+        if self._is_over(out, now):  # before a request can begin a change, for which sources may not be there
             self._end_or_wait(out, now)
 
     # What clients ask
@@ -237,15 +252,13 @@ class Controller:
     # What workers report
 
     def _learn(self, source: int, body: Any, out: list[Instruction], now: float) -> None:
+        if self.watermarks.learn(source, body, now):
+            return
         match body:
             case messages.Busy():
                 self._stream.pace.busy(body, now)
-            case messages.SplitRead(number):
-                self._lines.read(number)
-            case messages.PushedEnded():
-                self._lines.pushed_ended(body)
-                if self._lines.pushed and not self.ended:
-                    self._stream.issue([messages.ReadPushed(self._roster.pushed_to)], out, now)
+            case SplitRead() | SplitsRevoked() | SplitsReturned() | PortionsRevoked() | messages.PushedEnded():
+                self._lines.learn(source, body, self.ended, out, now)
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 for asked in () if self._too_late() else self._commits.take_queue():
@@ -265,12 +278,8 @@ class Controller:
                 self._changes.routed(worker, seconds, out, now)
             case messages.TableWish(server):
                 self.joins.wished(source, server)
-            case CutWritten() | CutFailed() | PositionsAt():
+            case _ if isinstance(body, REPORTS):
                 self._checkpoints.learn(source, body, out, now)
-            case messages.SplitsReturned(splits, share):
-                self._roster.closed(source)
-                if splits and not self.ended:
-                    self._stream.issue([messages.AssignSplits(spread(splits, self._roster.readers), share)], out, now)
             case _:
                 raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
 
@@ -279,23 +288,15 @@ class Controller:
         if isinstance(about, Pending):
             out += self._moves.finish(about)
             return
-        table = self._moves.table
-        answers = [question.answers[id] for id in self._roster.members.ids if id in question.answers]
-        status = JobStatus(
-            self._job, self._state, self.epoch, self._frontier,
-            workers=tuple(replace(each.status, state=self._roster.state_of(each.status.id)) for each in answers),
-            operators=operator_statuses(answers, self._operators, table if about.request.body.bins else None),
-            pending=tuple(PendingMove(each.epoch, each.bins) for each in self._moves),
-            plan=self._moves.plans.status(table), changes=self._changes.statuses(), ledger=tuple(self._moves.ledger),
-            joining=self.joins.statuses(now), silent=tuple(sorted(question.silent)),
-            checkpoint=self._checkpoints.status(now),
-        )  # fmt: skip
+        query: messages.StatusQuery = about.request.body
+        status = self._standing.status(question, query, self._state, self.epoch, self._frontier, now)
         out.append(done(about, status))
 
     # What time brings
 
-    def _tick(self, frontier: int | None, out: list[Instruction], now: float) -> None:
-        self._frontier = frontier
+    def _tick(self, event: events.Ticked, out: list[Instruction], now: float) -> None:
+        frontier = self._frontier = event.frontier
+        self.last_lines.works = event.works
         for pending in self._moves.passed(frontier, now):
             if frontier is not None and pending.missing and self._questions.has_room:
                 out += self._questions.ask(pending, self._roster.members.ids, messages.StatusQuery(), now)
@@ -304,26 +305,18 @@ class Controller:
         for question in self._questions.overdue(now):
             self._conclude(question, out, now)
         if self.ended and (frontier is None or self._checkpoints.stopped):
-            out += [done(asked, None) for asked in self._stops]
-            self._stops.clear()
+            out += [done(self._stops.pop(0), None) for _ in list(self._stops)]
         self._moves.expire(self._trials.asked, now)
         if not self.ended:
             self._changes.tick(out, now)
         if not self.ended and now >= self._tick_due(now):
-            self._stream.advance(out, now)
+            self.watermarks.end_epoch(self._state == "running" and not self._changes.handing_over, out, now)
 
     def _tick_due(self, now: float) -> float:
         urgent = bool(self._moves) or self._changes.under_way or not self._commits.all_taken
-        urgent = urgent or self._lookups.under_way
+        urgent = urgent or self._lookups.under_way or self.last_lines.under_way
         lags = self._frontier is not None and self.epoch - self._frontier > LAG_EPOCHS
-        return self._stream.pace.due(urgent, lags, now)
-
-    def _go_on_with_checkpoints(self, out: list[Instruction], now: float) -> None:
-        """Begin the next checkpoint if it is due and may be, or go on with the one under way."""
-        stopping = self._state == "stopping"
-        may_begin = self._state == "running" or (stopping and not (self.ended or self._changes.under_way))
-        may_begin = may_begin and not self._changes.keeps_checkpoints_out
-        self._checkpoints.go_on(may_begin, stopping, self._frontier, self._moves.table, out, now)
+        return min(self._stream.pace.due(urgent, lags, now), self.watermarks.clock_due)
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued
@@ -333,32 +326,31 @@ class Controller:
     def _hand_over(self, out: list[Instruction], now: float) -> None:
         asked: Iterable[Asked] = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
-            self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.unread,
-            self._lines.pushed, self._roster.state(), self._commits.state(), tuple(self._moves.ledger),
-            self.joins.starts, self._moves.plans.kept, self._checkpoints.state(now),
+            self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.state(),
+            self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self.joins.starts,
+            self._moves.plans.kept, self._checkpoints.state(now), self.watermarks.state(now),
         )  # fmt: skip
-        asked = (*asked, *self._trials.asked, *self._checkpoints.asked, *self._commits.asked)
-        pending = (*self._changes.asked, *asked, *self._lookups.asked, *self._held)
-        out.append(events.Resign(self._roster.successor, state, pending))
+        asked = (*asked, *self._trials.asked, *self._checkpoints.asked, *self._commits.asked, *self._lookups.asked)
+        out.append(events.Resign(self._roster.successor, state, (*self._changes.asked, *asked, *self._held)))
         self._held.clear()
         self.handed_over = True
 
     def _resume(self, state: JobState) -> None:
-        """Go on where another controller has stopped."""
         self._state = "running"
         self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
         self._moves.table, self._moves.plans.kept, self.joins.starts = state.table, state.plan, state.starts
-        self._lines.resume(state.unread, state.pushed)
+        self._lines.resume(state.lines)
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
         self._moves.ledger.extend(state.ledger)
         self._checkpoints.resume(state.checkpoints)
+        self.watermarks.resume(state.watermarks)
 
-    # The end
-
-    def _is_over(self) -> bool:
-        """Whether nothing more comes, or is to come."""
-        return self._state == "stopping" or (self._lines.over and self._commits.over and not self._moves)
+    def _is_over(self, out: list[Instruction], now: float) -> bool:
+        """Whether nothing more comes, or is to come, and what came is worked off."""
+        are_read = self._lines.over and self._commits.over
+        over = self.last_lines.are_worked_off(are_read, self._frontier, out, now) and not self._moves
+        return over or self._state in ("ending", "stopping")
 
     def _end_or_wait(self, out: list[Instruction], now: float) -> None:
         """Begin nothing more; give up who has not joined; the end comes when no change is under way."""
@@ -381,18 +373,18 @@ class Controller:
         if not self._checkpoints.stopped:  # else the launcher ends the workers
             tables = roster.bootstrap(roster.members.coordinator, roster.unbootstrapped) if self._moves.table else ()
             last = self._checkpoints.at_end(self._moves.table, out)
-            self._stream.issue([*tables, messages.EndOfLines(), *last], out, now)
+            infinite = self.watermarks.at_end() if self._state == "ending" else []
+            self._stream.issue([*tables, *infinite, messages.EndOfLines(), *last], out, now)
             out.append(events.CloseControl())
         self.ended = True
-        self._trials.cancel(self._too_late() or "", out)
-        self._checkpoints.cancel(self._too_late() or "", out)
-        self._lookups.cancel(self._too_late() or "", out)
+        for cancel in (self._trials.cancel, self._checkpoints.cancel, self._lookups.cancel):
+            cancel(self._too_late() or "", out)
         self._release_commits(out)
 
     def _check(self) -> None:
-        self._roster._check()
-        self._changes._check()
-        self._lookups._check()
+        for check in (self._roster._check, self._changes._check, self._lines._check, self._lookups._check):
+            check()
         assert not self.ended or self._state in ("ending", "stopping"), self._state
         assert not self._held or self._changes.handing_over, "requests are held back only for a hand-over"
+        self.last_lines._check()
         assert self._stream.issued <= self.epoch

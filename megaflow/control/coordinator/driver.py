@@ -18,17 +18,9 @@ from megaflow.control.coordinator.membership_requests import BY_COMMAND
 from megaflow.control.coordinator.questions import ANSWER_SECONDS
 from megaflow.control.coordinator.staged_checks import StagedChecks
 from megaflow.control.launcher_messages import Draining, EndProcess, StartFailed, StartProcesses
-from megaflow.control.messages import (
-    CommitBatch,
-    CommitRequest,
-    Done,
-    ExplainQuery,
-    Refused,
-    Request,
-    StagedAnswer,
-    StopJob,
-)
+from megaflow.control.messages import CommitBatch, CommitRequest, Done, ExplainQuery, Refused, Request, StopJob
 from megaflow.control.reports import Explanation, HeldBy
+from megaflow.control.staging_messages import StagedAnswer
 from megaflow.errors import CommandRefused
 from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle
@@ -94,7 +86,7 @@ class ControllerDriver:
         worker.rescaling.subscribe(self._notice)
         worker.rescaling.coordination.supervise(self)
 
-    def put(self, event: Asked | events.Gone | LauncherWord) -> None:
+    def put(self, event: Asked | events.Gone | events.Discovered | LauncherWord) -> None:
         """Have an event handled in the next turn, at once."""
         match event:
             case Asked(_, Request(_, ExplainQuery())):
@@ -121,8 +113,16 @@ class ControllerDriver:
         if self._controller.handed_over:
             return 0.0
         if self._controller.ended or self._controller.seconds_to_tick(now) <= 0:
-            self._do(self._controller.handle(events.Ticked(open_epoch), now))
+            works = self._controller.last_lines.under_way and self._are_on_their_way()
+            self._do(self._controller.handle(events.Ticked(open_epoch, works), now))
         return self._controller.seconds_to_tick(now)
+
+    def _are_on_their_way(self) -> bool:
+        """Tell whether records are queued somewhere, as far as is known here, or wait in an operator of this worker."""
+        graphs = [graph for graph, _ in self._output.places()]
+        stamps = ((graph, *stamp) for graph in graphs for stamp in graph.progress.tracker.pointstamps())
+        queued = any(count > 0 and place not in graph.listeners for graph, place, _, count in stamps)
+        return queued or any(view.waiting for view in self._worker.stateful)
 
     def _check_staged(self, asked: Asked, commit: CommitBatch) -> None:
         """Have the controller hear of a commit when the workers that it names hold its lines; else refuse it."""
@@ -171,8 +171,9 @@ class ControllerDriver:
             silent = () if question is None else tuple(sorted(question.silent))
             joining = self._controller.joins.statuses(now)
             report = Explanation(
-                self._job, each.epoch, each.frontier, question is None, tuple(held_by), silent, joining
-            )
+                self._job, each.epoch, each.frontier, question is None, tuple(held_by), silent, joining,
+                watermark=self._controller.watermarks.status(now),
+            )  # fmt: skip
             answer(each.asked.client, Done(each.asked.request.id, report))
         self._explaining = waiting
 

@@ -10,6 +10,7 @@ from megaflow.control.checkpoint_messages import (
     CheckpointReady,
     CommitFailed,
     Committed,
+    UnderWayAtJoin,
 )
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import EndProcess, Started, StartFailed, StartWaits
@@ -54,6 +55,17 @@ class Ticked:
     """Time has passed; the output probe stands at `frontier`, None when it is done."""
 
     frontier: int | None
+    works: bool = False  # records are on their way between operators; known when all lines are read
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """A source of the program was asked for partitions."""
+
+    input: str  # its name
+    partitions: tuple[bytes, ...]  # encoded; perhaps known ones, too
+    over: bool  # no more will ever come
+    bounds: tuple[int | None, ...] = ()  # of each: microseconds of event time before which it has nothing; perhaps none
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +111,7 @@ class Mail:
     """Send this to a worker (perhaps this one)."""
 
     target: int
-    body: StatusAsk | TrialAsk | Committed
+    body: StatusAsk | TrialAsk | Committed | UnderWayAtJoin
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +168,9 @@ class Resign:
     pending: tuple[Asked, ...]
 
 
-Event: TypeAlias = Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | Joined | Left | ChangeRefused | LauncherWord
+Event: TypeAlias = (
+    Asked | Gone | Mailed | Ticked | JoinDue | LeaveDue | Joined | Left | ChangeRefused | LauncherWord | Discovered
+)
 Instruction: TypeAlias = (
     Inject | Advance | CloseControl | Reply | Mail | StartWorkers | ForLauncher | AskLeave | Rule | GiveUp | CallOff
     | Resign

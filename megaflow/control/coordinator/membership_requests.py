@@ -197,6 +197,7 @@ class MembershipRequests:
     def joined(self, event: Joined, out: list[Instruction], now: float) -> None:
         """Note that a process has joined; if it was to be added, it needs its routing tables."""
         self._wish(self.joins.joined(event, out, now))
+        self._checkpoints.joined(event.ids, out)
 
     def _wish(self, tables: list[TableRequest]) -> None:
         if self._moves.table:
@@ -299,7 +300,7 @@ class MembershipRequests:
         ids = self._roster.check_leave(worker)
         if reasons := self._pins(ids):
             raise CommandRefused("; ".join(reasons))
-        self._lines.check_leave(ids, self._roster, self._commits.over)
+        self._lines.check_leave(ids, self._commits.over)
         return ids
 
     def _check(self) -> None:

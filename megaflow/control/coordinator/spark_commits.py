@@ -97,6 +97,25 @@ class Commits:
         return tuple(sorted(self._newest.items()))
 
     @property
+    def ended(self) -> frozenset[str]:
+        """The queries that have said that they are over."""
+        return frozenset(self._ended)
+
+    def taken_up_to(self, query: str) -> int:
+        """Return the newest batch such that it, and all before it that were issued, are taken in; -1: none."""
+        untaken = (batch for name, batch in self._untaken if name == query)
+        return min(untaken, default=self._newest.get(query, -1) + 1) - 1
+
+    def newest_of(self, query: str) -> int:
+        """Return the newest batch of a query that is issued, or was before this job began; -1: none."""
+        return self._newest.get(query, -1)
+
+    def has_batches(self, query: str) -> bool:
+        """Tell whether a batch of a query is to be taken in, issued or not."""
+        queued = (_name(asked)[0] for asked in self._queue)
+        return query in queued or any(name == query for name, _ in self._untaken)
+
+    @property
     def wait_for_a_checkpoint(self) -> bool:
         """Whether a batch is to be durable that is wholly taken in."""
         untaken = self._untaken

@@ -13,7 +13,8 @@ from itertools import count
 
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.spark_commits import WAITING_MAX
-from megaflow.control.messages import CommitBatch, StagedAnswer, StagedAsk
+from megaflow.control.messages import CommitBatch
+from megaflow.control.staging_messages import StagedAnswer, StagedAsk
 from megaflow.errors import CommandRefused
 
 

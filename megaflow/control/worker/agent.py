@@ -6,25 +6,25 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass
-from typing import Any
+from dataclasses import astuple, dataclass, field
+from typing import Any, Protocol
 
 from megaflow.control import reports
-from megaflow.control.checkpoint_messages import Committed
+from megaflow.control.checkpoint_messages import Committed, UnderWayAtJoin
 from megaflow.control.coordinator.driver import TOPIC
 from megaflow.control.launcher_messages import Coordinates
 from megaflow.control.messages import (
     BinsInstalled,
     CommitBatch,
     RoutingReady,
-    StagedAnswer,
-    StagedAsk,
     StatesShown,
     StatusAnswer,
     StatusAsk,
     TrialAnswer,
     TrialAsk,
 )
+from megaflow.control.staging_messages import StagedAnswer, StagedAsk
+from megaflow.control.watermark_messages import ClockWanted
 from megaflow.control.worker.latency import Lateness, RateMeter
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.megaphone.bin_trial import trial
@@ -38,6 +38,16 @@ TRIAL_SECONDS = 0.004  # of a slice; with the piece that is begun in it less tha
 KEY_LENGTH_MAX = 60  # characters that are shown
 
 
+class Sinks(Protocol):
+    """What the worker's program writes to by itself."""
+
+    def hear(self, word: Committed | UnderWayAtJoin) -> None:
+        """Do what follows from a word of the coordinator's."""
+
+    def statuses(self) -> tuple[reports.SinkStatus, ...]:
+        """Say how far they are."""
+
+
 @dataclass(eq=False, repr=False)
 class Agent:
     """What a worker says of itself, and its way to the coordinator."""
@@ -49,10 +59,17 @@ class Agent:
     _waiting: Callable[[float], int | None] = lambda now: 0  # lines that are due now and not read; None: unknown
     _staging_lacks: Callable[[CommitBatch], str | None] = lambda commit: None  # which of its lines are not here
     _moved: Callable[[Coordinates], None] = lambda word: None  # called when another coordinator says that it serves
+    _inputs: Mapping[str, int] = field(default_factory=dict)  # those that have names: how many lines were read of it
+    _partitions: Callable[[], tuple[reports.PartitionLag, ...]] = tuple  # of sources, that are open here
+    _skipped: Mapping[str, int] = field(default_factory=dict)  # input -> lines that were left out
+    _tell_once: Callable[[str, str], None] = lambda about, text: None  # has the user told of something
 
     def __post_init__(self) -> None:
+        self.sinks: Sinks | None = None  # once the dataflow is built
         self._report = self._worker.rescaling.report  # tells the coordinator
+        self._wants_clock = False  # as was reported last
         self._began = self._worker.now()
+        self._late: set[str] = set()  # operators with late records
         self._rate = RateMeter()
         self._ready: Callable[[], None] | None = None  # told when this worker, which has joined, knows its tables
         self._trials: deque[Iterator[None]] = deque()  # of bins that are to move; the first is under way
@@ -66,11 +83,15 @@ class Agent:
         """Do the books between two steps; `open_epoch` is the first that may still have output, None if none has."""
         self._report_installed()
         self._report_shown()
+        self._tell_of_late()
         if self._trials:
             self._try_on()
         self._lateness.settle(open_epoch, now)
         self._rate.observe(now, self._records())
         views = self._worker.stateful
+        if self._wants_clock is not (wanted := any(view.wants_clock for view in views)):
+            self._wants_clock = wanted
+            self._report(ClockWanted(wanted))
         ready = self._ready
         if ready is not None and all(view.ready for view in views):
             self._ready = None
@@ -93,6 +114,10 @@ class Agent:
                 for view in self._worker.stateful:
                     if view.journal is not None:
                         view.journal.committed(number)
+                if self.sinks is not None:
+                    self.sinks.hear(body)
+            case UnderWayAtJoin() if self.sinks is not None:
+                self.sinks.hear(body)
             case _:
                 raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}")
 
@@ -136,6 +161,18 @@ class Agent:
             if view.moments is not None and view.moments.answers:
                 self._report(StatesShown(tuple(map(astuple, view.moments.take_answers()))))
 
+    def _tell_of_late(self) -> None:
+        """Have the user told, once, that an operator has records that are late."""
+        for view in self._worker.stateful:
+            if view.late and view.name not in self._late:
+                self._late.add(view.name)
+                self._tell_once(
+                    f"late records of {view.name!r}",
+                    f"records come too late for their windows of {view.name!r}, which leaves them out: control status "
+                    "counts them, .late() is the stream of them, and a greater out_of_order or allowed_lateness waits "
+                    "for them",
+                )
+
     def _records(self) -> int:
         return sum(view.records for view in self._worker.stateful)
 
@@ -161,7 +198,11 @@ class Agent:
             now=now,
             busy_seconds=now - self._began - self._worker.parked_seconds,
             timers=sum(view.store.timers.count() for view in views) if loads else None,
-            useful={view.name: reports.UsefulTime(view.records, view.meter.busy_seconds) for view in views},
+            inputs=dict(self._inputs),
+            partitions=self._partitions(),
+            skipped=dict(self._skipped),
+            useful={view.name: reports.UsefulTime(view.records, view.meter.busy_seconds, view.late) for view in views},
+            sinks=() if self.sinks is None else self.sinks.statuses(),
         )
         return StatusAnswer(id, status, tuple(_measured(view) for view in (views if loads else ())))
 

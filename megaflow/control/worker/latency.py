@@ -13,7 +13,7 @@ from megaflow.control.launcher_messages import LatencyWindow
 
 BUCKET_RATIO = 1.04  # a quantile is at most 4 % too high
 WINDOW_SECONDS = 0.1  # about the shortest migration worth telling from its surroundings
-WINDOWS_MAX = 6000  # ten busy minutes
+WINDOWS_MAX = 1200  # two busy minutes: about half a megabyte
 RECENT_WINDOWS = 100  # what a status shows: ten busy seconds
 RATE_PERIOD_SECONDS = 0.25
 RATE_PERIODS = 4  # a rate is the average over about one second
@@ -75,7 +75,7 @@ def merged(windows: Iterable[LatencyWindow]) -> Histogram:
 
 
 class LatencyLog:
-    """One worker's latencies, in windows by the wall clock; the newest ten busy minutes are kept."""
+    """One worker's latencies, in windows by the wall clock; the newest two busy minutes are kept."""
 
     def __init__(self) -> None:
         self._windows: deque[LatencyWindow] = deque(maxlen=WINDOWS_MAX)

@@ -11,10 +11,11 @@ from threading import Lock
 from typing import Any, Protocol
 
 from megaflow.control import messages
-from megaflow.control.checkpoint_messages import CommitFailed, Committed
+from megaflow.control.checkpoint_messages import CommitFailed, Committed, CommittedAtEnd
 from megaflow.control.coordinator.events import Asked, Gone, LauncherWord
 from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed, StartWaits
 from megaflow.control.shapes import conforms
+from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.megaphone.routing import Map, Move
 from megaflow.timely.communication.role_handlers import Connection
@@ -25,8 +26,8 @@ OUTPUT_BYTES_MAX = 8 << 20  # kept for a launcher that is slow; beyond that outp
 class LinesTaker(Protocol):
     """Takes the launcher's lines."""
 
-    def push(self, lines: list[str]) -> None:
-        """Take some lines."""
+    def push(self, lines: list[str] | list[bytes], input: str) -> None:
+        """Take some lines, or encoded items."""
 
     def end_pushed(self, elsewhere: bool) -> None:
         """Learn that there are no more, or that the others go elsewhere."""
@@ -35,10 +36,10 @@ class LinesTaker(Protocol):
 class Stager(Protocol):
     """Keeps the lines of task attempts for one worker."""
 
-    def stage(self, message: messages.StageLines, sender: Hashable) -> None:
+    def stage(self, message: StageLines, sender: Hashable) -> None:
         """Keep some lines."""
 
-    def end(self, message: messages.StageEnd, sender: Hashable) -> messages.Staged | messages.Refused:
+    def end(self, message: StageEnd, sender: Hashable) -> Staged | messages.Refused:
         """Close an attempt and return the answer."""
 
     def lost(self, sender: Hashable) -> None:
@@ -50,6 +51,7 @@ class LauncherDoor:
 
     def __init__(self) -> None:
         self.gone = False  # it was here and has left
+        self.last: CommittedAtEnd | None = None  # the last checkpoint is committed
         self._connection: Connection | None = None
         self._is_held = False  # the launcher wants no outputs for a while
         self._taker: LinesTaker | None = None  # from `serve` to the end of the lines that come here
@@ -104,16 +106,18 @@ class LauncherDoor:
         self._wake()
 
     def received(self, connection: Connection, value: Any) -> None:
-        """Take lines, and what was started or committed. Raises ProtocolError for anything else."""
+        """Take lines, and what was started or is committed. Raises ProtocolError for anything else."""
         match value:
             case LinesEnded(bool()):
                 self._early.append(value)
                 self._hand_on()
-            case Lines(list(lines)) if all(type(line) is str for line in lines):
+            case Lines(list(lines), str()) if {*map(type, lines)} <= {str} or {*map(type, lines)} <= {bytes}:
                 self._early.append(value)
                 self._hand_on()
             case HoldOutput(bool(hold)):
                 self._is_held = hold
+            case CommittedAtEnd() if conforms(value, CommittedAtEnd):
+                self.last = value
             case Started() | StartFailed() | StartWaits() | Committed() | CommitFailed() if self._launched is not None:
                 if not conforms(value, type(value)):
                     raise ProtocolError(f"the launcher sent a {type(value).__name__} with a value of a wrong type")
@@ -130,7 +134,7 @@ class LauncherDoor:
         while self._taker is not None and self._early:
             message = self._early.popleft()
             if isinstance(message, Lines):
-                self._taker.push(message.lines)
+                self._taker.push(message.lines, message.input)
             else:
                 self._taker.end_pushed(message.elsewhere)
                 self._taker = None  # what comes from elsewhere later waits for the word that it is its turn
@@ -285,12 +289,12 @@ class IngestDoor:
 
     def received(self, connection: Connection, value: Any) -> None:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
-        if not conforms(value, messages.StageLines | messages.StageEnd):
+        if not conforms(value, StageLines | StageEnd):
             raise ProtocolError(f"an executor sent an object of type {type(value).__name__} that it may not send")
         stager = self._stagers.get(value.worker)
         if stager is None:
             raise ProtocolError(f"an executor sent lines for worker {value.worker}, which is not in this process")
-        if isinstance(value, messages.StageLines):
+        if isinstance(value, StageLines):
             stager.stage(value, connection)
         else:
             connection.send(stager.end(value, connection))

@@ -1,4 +1,5 @@
-"""Where the agents of processes elsewhere connect to the launcher: a port, and the thread that serves it.
+"""Where those connect to the launcher that serve a job elsewhere: a port, and the thread that serves it. They are the
+agents of processes, and at another such port the readers of its results.
 
 The thread alone touches connections. What other threads want done with one they hand to it (`call`).
 Who connects must prove that it knows the job's secret, as at the port of a worker; then it is an agent or is refused.
@@ -27,11 +28,13 @@ log = logging.getLogger("megaflow.launcher")
 class AgentDoor:
     """The thread, from `start` to `close`. `handler` is told of connections, on the thread."""
 
-    def __init__(self, host: str, secret: bytes, handler: RoleHandler) -> None:
-        """`host` is the address to listen on, "" for all; raises OSError."""
+    def __init__(self, host: str, secret: bytes, handler: RoleHandler, role: str = AGENT_ROLE) -> None:
+        """`host` is the address to listen on, "" for all, `role` what those say that they are who come; raises OSError.
+        """
         listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.port: int = listener.getsockname()[1]
         self._handler = handler
+        self._role = role
         self._poller = Poller()
         self._calls: deque[Callable[[], object]] = deque()  # any thread appends, ours pops
         self._is_closing = False
@@ -66,8 +69,8 @@ class AgentDoor:
             self._poller.close()
 
     def _admit(self, link: Link, role: str, hello: dict[str, Any]) -> None:
-        if role != AGENT_ROLE:
-            raise ConfigMismatch(f"this is a launcher's port for agents; it does not serve the role {role!r:.50}")
+        if role != self._role:
+            raise ConfigMismatch(f"this launcher's port is for {self._role!r}; it does not serve the role {role!r:.50}")
         connection = Connection(self._poller, link, self._handler, log.info)
         self._handler.connected(connection, hello)
         link.owner = connection

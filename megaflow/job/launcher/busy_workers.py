@@ -58,16 +58,25 @@ def _state(pid: int) -> str | None:
 
 
 class BusyWords:
-    """Tells the user of workers that are busy for long: once each time, and not often."""
+    """Tells the user of workers that are busy for long, and of what the output waits for: once each, and not often."""
 
-    def __init__(self, children: Children, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, children: Children, report: Callable[[str], None], waits_text: Callable[[], str] = lambda: ""
+    ) -> None:
+        """`waits_text` says what the output waits for; "" for nothing."""
         self._children = children
         self._report = report
+        self._waits_text = waits_text
+        self._is_waiting = False  # the user was told
         self._told: dict[tuple[int, tuple[int, ...]], float] = {}  # (pid, workers) -> for how many seconds when told
         self._next = 0.0  # seconds of time.monotonic()
 
     def look(self) -> None:
         """Tell of the first that was not told of, if it is time."""
+        waits = self._waits_text()
+        if waits and not self._is_waiting:
+            self._report(waits)
+        self._is_waiting = bool(waits)
         now = time.monotonic()
         known = {(each.pid, each.workers): each for each in who_is_busy(self._children).busy}
         self._told = {

@@ -7,16 +7,18 @@
 3. After the last one of a stop, which keeps all that was taken in, the workers are ended: what they still have is read
    again by the next run, so the output is cut back to what is committed.
 4. At the end of all lines the workers that have ended bring their parts. The job has succeeded when that is committed.
-5. After a hand-over the next coordinator's words come by another connection, perhaps before the last one's that it had
+5. What sinks have prepared workers commit once the checkpoint is. A stop waits for those that have something to commit.
+   At the end all workers of a job with sinks stay when they have told their parts, until the launcher says that it is,
+   as nobody coordinates any more; what workers that have left had prepared goes to one of them.
+6. After a hand-over the next coordinator's words come by another connection, perhaps before the last one's that it had
    begun a checkpoint and abandoned it: these are ignored. One that was ready is over before the hand-over begins, since
    the last one waited for this to answer.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, TypeAlias
 
 from megaflow.control import checkpoint_messages as messages
-from megaflow.durable.commits import OutputLength
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher.commit_draft import CommitDraft
 from megaflow.job.launcher.epoch_merge import Leaving, Mark
@@ -25,6 +27,8 @@ from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.store_keeper import StoreKeeper
 
 UNDURABLE_MAX: Final = 600.0  # seconds
+
+Part: TypeAlias = messages.CutWritten | messages.CutFailed | messages.TokensAt
 
 
 class Checkpointing:
@@ -38,19 +42,28 @@ class Checkpointing:
         tell: Callable[[messages.Committed | messages.CommitFailed], None],
         report: Callable[[str], None],
         machine: Machine,
+        tell_all: Callable[[messages.CommittedAtEnd], None] = lambda word: None,
     ) -> None:
-        """`mark` says what leaves by a mark in the outputs, `tell` tells the coordinator, `report` the user."""
+        """`mark` says what leaves by a mark in the outputs, `tell` tells the coordinator, `report` the user.
+
+        `tell_all` tells all processes.
+        """
         self._keeper = keeper
         self._output = output
         self._mark = mark
         self._tell = tell
+        self._tell_all = tell_all
         self._report = report
         self._machine = machine
         self._draft: CommitDraft | None = None  # None: there is none, or it is being committed
         self._committing: CommitDraft | None = None
         self._failing_since: float | None = None  # seconds of the clock
         self._reason = ""  # why the last one that failed has
-        self._parts: list[messages.CutWritten | messages.CutFailed] = []  # of workers that have ended
+        self._parts: list[Part] = []  # of workers that have ended
+        self._at_end: set[int] = set()  # workers that have ended, but for what their sinks are to commit
+        self._is_ending = False  # what these are is being committed
+        self._committers: set[int] = set()  # workers that have something to commit of the last checkpoint of a stop
+        self._stopping_at: int | None = None  # that, once it is committed
         self._has_ended = False  # the checkpoint of the end is committed
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
         self._length = 0  # of the output, in that
@@ -89,8 +102,7 @@ class Checkpointing:
                 self._begun = checkpoint
                 self._draft = CommitDraft(message)
                 mark = Mark(checkpoint, float("inf") if at_end else epoch)
-                is_silent = self._output.form == "nothing"  # then no worker says which epochs are closed
-                self._output.put([mark] if is_silent else self._mark(mark))
+                self._output.put([mark] if self._output.is_silent else self._mark(mark))
             case messages.CheckpointReady(checkpoint):
                 self._draft_of(checkpoint).ready = message
                 self._commit_if_complete()
@@ -104,13 +116,31 @@ class Checkpointing:
                 return False
         return True
 
-    def ended(self, part: messages.CutWritten | messages.CutFailed | None) -> None:
-        """Take in the part of a worker that has ended; None: it has none.
+    def ended(self, cut: Part | None, sinks: Part | None = None, worker: int = 0) -> bool:
+        """Take in the parts of a worker that has ended; None: it has none. Return whether it waits for a word.
 
-        It may come before the word that this checkpoint has begun, which another process sends.
+        They may come before the word that this checkpoint has begun, which another process sends.
         """
-        if part is not None:
-            self._parts.append(part)
+        self._parts += [part for part in (cut, sinks) if part is not None]
+        if sinks is not None:
+            self._at_end.add(worker)
+        return sinks is not None
+
+    def end_if_all_have(self, running: Iterable[Collection[int]]) -> None:
+        """Commit the end if only such workers are left as wait for that; these run, of each process."""
+        if self._at_end and all(self._at_end.issuperset(workers) for workers in running):
+            self.end()
+
+    def sinks_committed(self, word: messages.SinksCommitted) -> bool:
+        """Note that a worker has committed what it was to; return whether it has waited for the end."""
+        if self._stopping_at == word.checkpoint:
+            self._committers.discard(word.worker)
+            self._stop_if_committed()
+        return word.worker in self._at_end
+
+    def _stop_if_committed(self) -> None:
+        if not self._committers:
+            self.stopped_at = self._stopping_at
 
     def end(self) -> None:
         """Note that all workers have ended, and well; or were ended after the last checkpoint of a stop.
@@ -120,7 +150,7 @@ class Checkpointing:
         draft = self._draft
         if self.stopped_at is not None:
             self._output.cut_back(self._length)  # not before: until they were ended they have put out more
-        if self._keeper is None or self.stopped_at is not None:
+        if self._keeper is None or self.stopped_at is not None or self._is_ending:
             return
         if draft is None or not draft.begun.at_end:
             raise StoreError("the job has ended without a last checkpoint")
@@ -128,7 +158,8 @@ class Checkpointing:
             if isinstance(part, messages.CutFailed):
                 raise StoreError(part.reason)
             if part.checkpoint == draft.begun.checkpoint:
-                draft.parts.append(part)
+                draft.add(part)
+        self._is_ending = True
         draft.end()
         self._commit_if_complete()
 
@@ -155,9 +186,16 @@ class Checkpointing:
                     raise StoreError(result.reason)
             else:
                 self._failing_since = None
+                self._output.committed(draft.length)
                 self._has_ended = draft.begun.at_end
                 if draft.begun.last:
-                    self.stopped_at, self._length = result.checkpoint, draft.length
+                    assert draft.ready is not None, "it is committed"
+                    self._stopping_at, self._length = result.checkpoint, draft.length
+                    self._committers = set(draft.ready.committers)
+                    self._stop_if_committed()
+                if draft.begun.at_end and draft.begun.sinks:
+                    first = min(self._at_end)
+                    self._tell_all(messages.CommittedAtEnd(result.checkpoint, first, draft.begun.tokens))
 
     def _draft_of(self, checkpoint: int) -> CommitDraft:
         if self._draft is None or self._draft.begun.checkpoint != checkpoint:
@@ -170,8 +208,7 @@ class Checkpointing:
             return
         self._draft, self._committing = None, draft
         assert draft.length is not None, "it is complete"
-        output = OutputLength(self._output.name, 0 if self._output.is_in_memory else draft.length)
-        commit, left = draft.commit(keeper.latest, output, self._machine.wall())
+        commit, left = draft.commit(keeper.latest, self._output.lengths(draft.length), self._machine.wall())
         keeper.commit(commit, left, draft.length, draft.begun.names)
 
     def _fail(self, checkpoint: int, reason: str) -> None:

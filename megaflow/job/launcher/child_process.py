@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import IO, Protocol
 
 from megaflow.errors import ClusterError, PeerLost
-from megaflow.job.exit_report import ExitReport, ReportPipe
+from megaflow.job.exit_report import ExitReport, KeptBins, ReportPipe
 from megaflow.job.sign_of_life import SignFile
 from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
@@ -126,6 +126,11 @@ class Child:
     def stays(self) -> bool:
         """Whether it has lost others, and waits to be given another part, as far as it is known."""
         return self.pipe is not None and self.pipe.stays and self.exit_code is None
+
+    @property
+    def kept(self) -> KeptBins | None:
+        """The bins that it has, if it stays."""
+        return None if self.pipe is None else self.pipe.kept
 
     def release(self) -> None:
         """Wait for its end and close its files."""

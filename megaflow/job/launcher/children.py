@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from megaflow.errors import ClusterError, MegaflowError
-from megaflow.job.exit_report import ExitReport
+from megaflow.job.exit_report import ExitReport, KeptBins
 from megaflow.job.launcher.child_process import EXIT_SECONDS, Child
 from megaflow.job.launcher.place import ProcessPlace, Seat, SeatHere
 from megaflow.job.spec import Address, ChildSpec, Founder
@@ -40,6 +40,7 @@ class Children:
         self._place = place
         self._is_durable = is_durable
         self._staying: dict[Address, Child] = {}  # those that wait for a part in the next life
+        self._blamed: Child | None = None  # for the loss that ended the life
 
     def __enter__(self) -> Self:
         return self
@@ -51,6 +52,11 @@ class Children:
     def members(self) -> list[Child]:
         """Those that are part of the job, or were."""
         return [child for child in self.all if child.is_member]
+
+    @property
+    def own(self) -> list[Child]:
+        """Those of them that the launcher has started, and that have not left."""
+        return [child for child in self.members if child.process is not None and not child.has_left]
 
     def at(self, address: Address) -> Child | None:
         """Return the newest child that listens at this address."""
@@ -99,20 +105,32 @@ class Children:
         for child in left:
             self._let_go(child)
 
-    def begin_anew(self, keeping: bool) -> list[Address]:
+    def begin_anew(self, keeping: bool, shrinking: bool = False) -> list[Address]:
         """End all, and forget them; return where those listened that the launcher had started and the job still had.
 
         The address of the one that coordinated the job comes first. With `keeping`, members that stay are not ended.
+        With `shrinking`, those that are lost do not count, unless all are.
         """
-        stay = [child for child in self.members if child.process is not None and not child.has_left]
-        addresses = sorted((child.address for child in stay), key=lambda address: address != self.coordinator)
-        self._staying = {child.address: child for child in stay if keeping and child.stays}
+        had = self.own
+        going_on = [child for child in had if not self._is_lost(child)] if shrinking else had
+        addresses = sorted((child.address for child in going_on or had), key=lambda each: each != self.coordinator)
+        self._staying = {child.address: child for child in going_on if keeping and child.stays}
         self.kill(child for child in self.all if self._staying.get(child.address) is not child)
         for child in self.all:
             if child.address not in addresses:
                 self._let_go(child)
-        self.all = []
+        self.all, self._blamed = [], None
         return addresses
+
+    def kept(self, addresses: Sequence[Address], workers: int) -> KeptBins:
+        """Return which bins those that stay have, of a life whose processes, of so many workers, listen there."""
+        staying = map(self._staying.get, addresses)
+        return tuple(bins for child in staying for bins in (child and child.kept) or ((),) * workers)
+
+    def _is_lost(self, child: Child) -> bool:
+        """Tell whether a member was lost: it was killed, or is blamed, and not for what a new process may do."""
+        is_to_be_new = child.report is not None and child.report.kind == "anew"
+        return (child.exit_code or 0) < 0 or (child is self._blamed and not is_to_be_new)
 
     def take_staying(self, address: Address) -> Child | None:
         """Return the process that listens there and has stayed, once; None: a new one is to be started."""
@@ -171,6 +189,8 @@ class Children:
         return unreached
 
     def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
+        """Note who is blamed, and return the error that says so."""
+        self._blamed = child
         bins = remedy = ""
         if lost is not None and set(lost.workers) & set(child.workers) and not self._is_durable:
             bins = f", and with it the state of {lost.bins}" if lost.bins else "; it owned no bins"

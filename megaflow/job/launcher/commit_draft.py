@@ -8,7 +8,7 @@ known and the output before its epoch is durable: by `CheckpointReady`, or, at t
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten
+from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
 from megaflow.errors import ProtocolError
@@ -20,20 +20,32 @@ class CommitDraft:
 
     begun: CheckpointBegun
     ready: CheckpointReady | None = None
-    length: int | None = None  # of the output, durable up to here
+    length: int | None = None  # of the outputs together, durable up to here
     parts: list[CutWritten] = field(default_factory=list)  # of workers that have ended
+    prepared: list[TokensAt] = field(default_factory=list)  # by their sinks
 
     @property
     def is_complete(self) -> bool:
         """Whether it can be committed."""
         return self.ready is not None and self.length is not None
 
+    def add(self, part: CutWritten | TokensAt) -> None:
+        """Note a part of a worker that has ended."""
+        if isinstance(part, TokensAt):
+            self.prepared.append(part)
+        else:
+            self.parts.append(part)
+
     def end(self) -> None:
         """Note that the parts of all workers are there, and that nothing is left to be read."""
         segments = tuple(segment for part in self.parts for segment in part.segments)
-        self.ready = CheckpointReady(self.begun.checkpoint, segments, merged(part.whole for part in self.parts), ())
+        tokens = (*self.begun.tokens, *(token for each in self.prepared for token in each.tokens))
+        whole = merged(part.whole for part in self.parts)
+        self.ready = CheckpointReady(self.begun.checkpoint, segments, whole, (), tokens=tokens)
 
-    def commit(self, latest: Commit, output: OutputLength, written_at: float) -> tuple[Commit, tuple[Split, ...]]:
+    def commit(
+        self, latest: Commit, outputs: tuple[OutputLength, ...], written_at: float
+    ) -> tuple[Commit, tuple[Split, ...]]:
         """Return the commit, but for its splits, and what is left of these. `latest` is the newest commit.
 
         Raises ProtocolError if it does not follow that one.
@@ -53,14 +65,20 @@ class CommitDraft:
             written = whole.get(each.name, frozenset())
             now = (begun.checkpoint if bin in written else base for bin, base in enumerate(bases))
             operators.append(OperatorCut(each.name, "", tuple(now), each.version))
-        gone = {each.name for each in latest.operators}.union(latest.dropped) - {each.name for each in begun.operators}
+        names = {*begun.sinks, *(each.name for each in begun.operators)}
+        before_names = {*(each.name for each in latest.operators), *(each.sink for each in latest.tokens)}
+        gone = before_names.union(latest.dropped) - names
         segments = (*(latest.segments if begun.since is not None else ()), *ready.segments)
+        left = {portion.number for portion in ready.portions}
+        finished = tuple(portion for portion in begun.known if portion.number not in left)
         commit = Commit(
             number=latest.number, checkpoint=begun.checkpoint, time=begun.epoch, incarnation=latest.incarnation,
             app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
-            segments=needed(operators, segments), outputs=(output,),
+            segments=needed(operators, segments), outputs=outputs,
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
             table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
+            portions=ready.portions, finished=finished, tokens=ready.tokens,
+            watermark=begun.watermark, clock=begun.clock,
         )  # fmt: skip
         return commit, ready.splits
 

@@ -8,20 +8,24 @@
 3. Files that are new, and what others have grown by, are read, too. A file is still read in order: what it has grown by
    belongs to its last split, or, if that is read, is one of its own. Its last line, once read, must not grow.
 4. A file that is read to its end may be gone.
+5. A file is known by its path and the input that it is of: it may be of two. One that has another input than it had is
+   refused, as it would be read again from its start.
 """
 
 import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.durable.commits import SplitRemainder
 from megaflow.errors import StoreError
+from megaflow.job.compression import is_compressed
 
 SAMPLES: Final = 8  # of a file, evenly over what is read of it
 SAMPLE_BYTES: Final = 4096
+File: TypeAlias = tuple[str, str]  # input and path
 AGAIN: Final = "put back the file that was read, or begin with another --state folder"
 
 
@@ -52,15 +56,18 @@ class KeptInput:
         Cost: linear in the splits that are left, and a few reads for each that has moved.
         """
         rest = {split.number: split for split in left}
-        done: dict[str, Split] = {}  # path -> the last split of the file, if that is read
+        done: dict[File, Split] = {}  # the last split of the file, if that is read
         for split in self._splits.values():
-            if split.number not in rest and (split.path not in done or split.end > done[split.path].end):
-                done[split.path] = replace(split, start=split.end)
+            file = split.input, split.path
+            if split.number not in rest and (file not in done or split.end > done[file].end):
+                done[file] = replace(split, start=split.end)
         said = sorted([*rest.values(), *done.values()], key=lambda split: split.number)
         prints = {(split.path, split.start) for split in said}
         self._prints = {each: self._prints.get(each) or fingerprint(*each) for each in prints}
         return tuple(
-            SplitRemainder(each.number, each.path, each.start, each.end, self._prints[each.path, each.start])
+            SplitRemainder(
+                each.number, each.path, each.start, each.end, self._prints[each.path, each.start], each.input, each.skip
+            )
             for each in said
         )
 
@@ -81,21 +88,24 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split]) -> Kep
     Raises StoreError for files that are not what was read, or that are not to be read any more though they were not
     read to their end.
     """
-    fresh: dict[str, list[Split]] = {}
+    fresh: dict[File, list[Split]] = {}
     for split in found:
-        fresh.setdefault(split.path, []).append(split)
-    kept: dict[str, list[Split]] = {}
+        fresh.setdefault((split.input, split.path), []).append(split)
+    kept: dict[File, list[Split]] = {}
     for each in said:
-        size = fresh[each.path][-1].end if each.path in fresh else None
+        file = each.input, each.path
+        size = fresh[file][-1].end if file in fresh else None
+        if size is None:
+            check_same_input(each, fresh)
         if size is not None or each.start < each.end:
             check_unchanged(each, size)
-        kept.setdefault(each.path, []).append(Split(each.number, each.path, each.start, each.end))
+        kept.setdefault(file, []).append(Split(each.number, each.path, each.start, each.end, each.input, each.skip))
     number = max((split.number for splits in kept.values() for split in splits), default=-1) + 1
     result = [split for splits in kept.values() for split in splits]
-    for path, splits in fresh.items():
-        more = splits if path not in kept else []
-        if path in kept:
-            last, size = max(kept[path], key=lambda split: split.end), splits[-1].end
+    for file, splits in fresh.items():
+        more = splits if file not in kept else []
+        if file in kept:
+            last, size = max(kept[file], key=lambda split: split.end), splits[-1].end
             if size > last.end and last.start < last.end:
                 result[result.index(last)] = replace(last, end=size)
             elif size > last.end:
@@ -105,6 +115,24 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split]) -> Kep
             result.append(replace(split, number=number))
             number += 1
     return KeptInput(result)
+
+
+def check_same_input(said: SplitRemainder, fresh: Iterable[File]) -> None:
+    """Raise StoreError if a file that is not read as the input that it was is read as another one."""
+    if (other := next((name for name, path in fresh if path == said.path), None)) is not None:
+        raise StoreError(
+            f"{said.path!r} was read as {input_text(said.input)}, and is now {input_text(other)}: name it as before, "
+            "or begin with another --state folder"
+        )
+
+
+def input_text(name: str) -> str:
+    """Return an input as a sentence has it.
+
+    >>> input_text("orders"), input_text("")
+    ("the lines 'orders'", 'lines without a name')
+    """
+    return f"the lines {name!r}" if name else "lines without a name"
 
 
 def check_unchanged(said: SplitRemainder, size: int | None) -> None:
@@ -126,7 +154,12 @@ def check_unchanged(said: SplitRemainder, size: int | None) -> None:
 
 
 def check_ends_line(read: Split) -> None:
-    """Raise StoreError unless a split, which is read, ends where a line ends."""
+    """Raise StoreError unless a split, which is read, ends where a line ends, in a file that is not compressed."""
+    if is_compressed(read.path):
+        raise StoreError(
+            f"{read.path!r} has grown since it was read to its end, up to byte {read.end}, and what is compressed is "
+            "read as a whole: put what is new into a file of its own"
+        )
     with open(read.path, "rb") as file:
         file.seek(read.end - 1)
         if file.read(1) not in (b"\n", b"\r"):

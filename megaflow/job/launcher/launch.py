@@ -10,19 +10,22 @@ import resource
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
+from megaflow.job.compression import is_compressed
+from megaflow.job.followed_files import matching
 from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launcher_input import JobInput, find_input
+from megaflow.job.launcher.launcher_input import JobInput, find_input, split_option
 from megaflow.job.launcher.on_spark import OnSpark
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.place import Here
@@ -35,6 +38,7 @@ from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import AppFile, JobSpec, gc_threshold
 from megaflow.job.splits import ENCODING_ERRORS
+from megaflow.spark.query_spec import UNORDERED
 from megaflow.timely.communication.secret import given_secret
 
 C = TypeVar("C", Supervision, OutputQueue, StoreKeeper)
@@ -50,58 +54,58 @@ def launch(
     open_output: Callable[[], Writer],
     *,
     rows: Any = None,
+    items: Any = None,
     resume_output: Callable[[], Writer] | None = None,
     report: Callable[[str], None] = lambda text: None,
     started: Callable[[Job], None] = lambda job: None,
-    signals: bool = False,
+    signals: bool | Signals = False,
 ) -> RunSummary:
     """Run a job to its end; return what it came to.
 
-    `lines` is a specification as for `--lines`, an iterable of str or a streaming DataFrame; or None, and `rows` a dict
-    of names, each with a DataFrame or a specification as for `--rows`. Outputs go to what `open_output` returns
+    `lines`, `rows` and `items` are as `find_input` takes them. Outputs go to what `open_output` returns
     (`resume_output`, where a store says what the output has already); it is called once everything else is checked, and
     closed here. `report` gets what a user should be told while the job runs, `started` the job once others can steer
     it. With `signals`, the first Ctrl-C, SIGTERM or SIGHUP drains and stops the job; the second raises
-    KeyboardInterrupt. With `spec.state`, raises StateKept if the job is lost, and can go on.
+    KeyboardInterrupt. Another thread ends the start by the Signals that it gave. With `spec.state`, raises StateKept.
     """
     check_spec(spec)
     began = time.monotonic()
-    job_input = find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows)
+    job_input = input_of(spec, lines, rows, items, report)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         stack.enter_context(profile_folder(spec.profile, report))  # left when no child lives any more
         secret = given_secret() or secrets.token_hex(32)
-        place = stack.enter_context(open_place(spec, job_input, secret.encode(), report))
+        place = stack.enter_context(open_place(spec, job_input, secret.encode(), report, received))
         children = stack.enter_context(Children(place, spec.state is not None))
         keeper = None
         if spec.state is not None:
             keeper = stack.enter_context(closing(open_store(spec, job_input), received))
             open_output = open_output if keeper.is_new else resume_output or open_output
         with received.interruptible():
-            output, begun = begin_writing(open_output(), keeper, spec, job_input, report)
+            output, begun = begin_writing(writer := open_output(), keeper, spec, job_input, report)
             stack.enter_context(closing(output, received))
+        served = writer.served(secret.encode(), output.fail, report)
         if begun.is_over:
-            report("all lines were read before, and there are no new ones: nothing is to be done")
+            with received.interruptible(), served:
+                report("all lines were read before, and there are no new ones: nothing is to be done")
+                await_read(output, received)
             return RunSummary(seconds=time.monotonic() - began)
-        starter = ProcessStarter(spec, secret.encode(), place, children, received, output.form)
+        starter = ProcessStarter(spec, secret.encode(), place, children, received, output.forms)
         with received.interruptible():
             addresses = starter.find_seats(begun)
+            stack.enter_context(served)
         job = stack.enter_context(published(spec, *addresses[0], secret, replaced_pid(keeper)))
         starter.name = job.name
         early_end = EarlyEnd(job.secret.encode(), children)
-        handlers: dict[type, Callable[[Any], object]] = {
-            WhoIsBusy: lambda request: who_is_busy(children),
-            EndNow: early_end.end_now,
-        }
-        handlers |= {} if keeper is None else {DropName: keeper.drop_name}
         lives = Supervision(spec, children, starter, begun, output, received, report, job, early_end, keeper=keeper)
-        stack.enter_context(DoorKeeper(job, handlers, BusyWords(children, report).look))
+        stack.enter_context(door_keeper(job, children, early_end, keeper, writer, report))
         lives.begin(addresses)
         started(job)
         stack.enter_context(closing(lives, received))
         try:
             with received.interruptible():
                 summary = lives.run()
+                await_read(output, received)
         except BaseException as error:
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
@@ -116,13 +120,72 @@ def launch(
     return summary
 
 
+def await_read(output: OutputQueue, received: Signals) -> None:
+    """Wait until all that was put out is read; nobody is there to steer any more."""
+    received.is_through = True
+    output.await_read(received.pause)
+
+
+def find_followed(lines: Any) -> JobInput:
+    """Return what files are that grow, and more of them that come: a specification, or a dict of such by name.
+
+    Nothing needs to be there yet. Raises UsageError for what is no file.
+    """
+    named = lines if isinstance(lines, Mapping) else {"": lines}
+    found = {}
+    for name, each in named.items():
+        if name and (not isinstance(name, str) or not name.isidentifier()):
+            raise UsageError(f"lines: {name!r:.80} must be a name, as in flow.lines('orders')")
+        spec = os.fspath(each) if isinstance(each, str | os.PathLike) else ""
+        if not spec or spec == "-" or spec.startswith("spark:"):
+            raise UsageError(f"--follow: lines must name a file, folder or glob, whose files grow, not {each!r:.80}")
+        path, option = split_option(spec)
+        if option:
+            why = "reads each file in order" if option == UNORDERED else "reads files as they come"
+            raise UsageError(f"--follow {why}: leave ?{option} out of --lines {spec}")
+        if is_compressed(path):
+            raise UsageError(f"--follow: {path!r} is compressed, and does not grow; leave --follow out, or that file")
+        found[name] = os.path.abspath(path if os.path.exists(path) else os.path.expanduser(path))
+    return JobInput(lines=tuple(sorted(filter(None, found))), followed=tuple(sorted(found.items())))
+
+
+def input_of(spec: JobSpec, lines: Any, rows: Any, items: Any, report: Callable[[str], None]) -> JobInput:
+    """Return what a job reads; `report` is told which files that it is to follow are not there yet. Raises UsageError.
+
+    `lines`, `rows` and `items` are as `find_input` takes them.
+    """
+    if not spec.follow:
+        return find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows, items)
+    if rows is not None or items is not None or spec.on is not None:
+        raise UsageError("--follow is about lines from files of this machine: not with rows, items or --on")
+    job_input = find_followed(lines)
+    for _, pattern in job_input.followed:
+        if not matching(pattern):
+            report(f"there is no file {pattern!r} to follow yet")
+    return job_input
+
+
+def door_keeper(
+    job: Job, children: Children, early_end: EarlyEnd, keeper: StoreKeeper | None, writer: Writer,
+    report: Callable[[str], None],
+) -> DoorKeeper:  # fmt: skip
+    """Return who answers at the side door."""
+    handlers: dict[type, Callable[[Any], object]] = {
+        WhoIsBusy: lambda request: replace(who_is_busy(children), output=writer.waits_text()),
+        EndNow: early_end.end_now,
+    }
+    handlers |= {} if keeper is None else {DropName: keeper.drop_name}
+    return DoorKeeper(job, handlers, BusyWords(children, report, writer.waits_text).look)
+
+
 def open_place(
-    spec: JobSpec, job_input: JobInput, secret: bytes, report: Callable[[str], None]
+    spec: JobSpec, job_input: JobInput, secret: bytes, report: Callable[[str], None], received: Signals
 ) -> AbstractContextManager[Here | OnSpark]:
     """Return where the processes are to run. Raises UsageError."""
     if spec.on is None:
         return Here(spec.listen, spec.processes, spec.state is not None)
-    return OnSpark(spec, secret, job_input.spark is not None, [split.path for split in job_input.splits], report)
+    files = [split.path for split in job_input.splits]
+    return OnSpark(spec, secret, job_input.spark is not None or spec.results, files, report, received.pause)
 
 
 def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
@@ -163,8 +226,14 @@ def check_spec(spec: JobSpec) -> None:
         raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
     if not 0 < spec.checkpoint_every < float("inf"):
         raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}")
+    if not 0 < spec.idle_timeout < float("inf"):
+        raise UsageError(f"--idle-timeout must be a number of seconds above 0, not {spec.idle_timeout:g}")
     if spec.restarts < 0:
         raise UsageError(f"--restarts must be at least 0, not {spec.restarts}")
+    if spec.shrink and spec.state is None:
+        raise UsageError("--shrink is about what --state keeps: give --state DIR, too")
+    if spec.shrink and not spec.restarts:
+        raise UsageError("--shrink is about a loss after which the job goes on, and with --restarts 0 it does not")
     if spec.checkpoints_kept < 1:
         raise UsageError(f"--checkpoints-kept must be at least 1, not {spec.checkpoints_kept}")
     if spec.name is not None:

@@ -4,22 +4,28 @@ The launcher reads its standard input or an iterable (see `megaflow.job.launcher
 
 A path may be followed by `?` and an option. `?` is a character of globs and of file names, too, so what exists is taken
 literally, and a last `?` begins an option only if the name of one follows.
+
+A job has either lines without a name, or inputs of lines by name: what is said of one holds for each of several.
 """
 
+import contextlib
 import difflib
 import os
 import select
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
 from megaflow.control.messages import Split
+from megaflow.control.packed_rows import names_text
 from megaflow.errors import SourceError, UsageError
+from megaflow.job.launcher.pulled_source import PulledItems, PulledLines, is_pulled
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
 from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import (
+    ORDERED,
     UNORDERED,
     RowFrames,
     SparkSpec,
@@ -31,6 +37,8 @@ from megaflow.spark.row_packing import check_columns
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0
+ONLY_ITEMS = "items"  # what those are called that are given without a name
+BARE = "a path with = in its first part is written ./NAME=…"
 
 
 class TextSplitter:
@@ -107,36 +115,23 @@ class FileLines:
         return self._splitter.end()
 
 
-@dataclass(frozen=True, slots=True)
-class IterableLines:
-    """An iterable of str, pulled only as far as needed."""
-
-    lines: Iterable[Any]
-
-
-def without_end(line: Any) -> str:
-    """Return a line of an iterable without its end. Raises UsageError for what is no str.
-
-    >>> without_end("a\\r\\n")
-    'a'
-    """
-    if not isinstance(line, str):
-        raise UsageError(f"lines must be an iterable of str, but one is {line!r:.80} ({type(line).__name__})")
-    return line.removesuffix("\n").removesuffix("\r")
-
-
-PushedLines: TypeAlias = FileLines | IterableLines
-"""Lines that the launcher reads and sends to the coordinator's process."""
+PushedLines: TypeAlias = FileLines | PulledLines | PulledItems
+"""Lines or items that the launcher reads and sends to the coordinator's process."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """Where a job's lines come from: exactly one of the three is given."""
+    """Where a job's lines come from: one of the three is given, or, if they have names, several may be."""
 
     splits: tuple[Split, ...] = ()
-    pushed: PushedLines | None = None
+    pushed: Mapping[str, PushedLines] = field(default_factory=dict)  # by the name of the input; "": it has none
     spark: SparkSpec | RowFrames | Any | None = None  # or a streaming DataFrame, of lines
     rows: tuple[str, ...] = ()  # the names of the inputs of rows
+    lines: tuple[str, ...] = ()  # and of those of lines and items; none: there are only lines, without a name
+    items: tuple[str, ...] = ()  # those of these that are of items
+    followed: tuple[tuple[str, str], ...] = ()  # input of lines, "" without a name -> absolute pattern of its files
+    ordered: tuple[str, ...] = ()  # inputs of lines, "" without a name, whose files are begun in the order of names
+    is_given: bool = True  # whether there is an input at all: a program may read sources only
 
     @property
     def spark_queries(self) -> int:
@@ -166,44 +161,150 @@ def find_rows(rows: Any) -> JobInput:
     return JobInput(spark=given, rows=given.names)
 
 
-def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None) -> JobInput:
+def find_items(items: Any, lines: JobInput) -> JobInput:
+    """Return what items stand for, beside these lines: a dict of names, or only some. Raises UsageError."""
+    given = items if isinstance(items, Mapping) else {ONLY_ITEMS: items}
+    if not given:
+        raise UsageError("items is an empty dict: give an input for each name that the dataflow reads")
+    if lines.spark is not None or (not lines.lines and (lines.splits or lines.pushed)):
+        raise UsageError(
+            'lines and items go together if the lines have names, too, as in lines={"orders": …}; and not with Spark\'s'
+        )
+    for name, each in given.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UsageError(f"items: {name!r:.80} must be a name, as in flow.items('clicks')")
+        if name in lines.lines:
+            raise UsageError(f"lines and items both have the name {name!r}: give one of them another one")
+        if isinstance(each, str | bytes | Mapping) or not is_pulled(each):
+            raise UsageError(
+                f"items must be an iterable, an async iterable or a queue, or a dict of such by name, "
+                f"not {each!r:.80} ({type(each).__name__})"
+            )
+    return replace(
+        lines,
+        pushed={**lines.pushed, **{name: PulledItems(each) for name, each in given.items()}},
+        lines=tuple(sorted((*lines.lines, *given))),
+        items=tuple(sorted(given)),
+    )
+
+
+def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None, items: Any = None) -> JobInput:
     """Return what a specification, an iterable of str or a streaming DataFrame stands for; or `rows`: see `find_rows`.
 
     A specification is `-` (standard input), `spark:FORMAT:PATH`, or a file, directory or glob, each file of which is
-    read by one worker, in order; with `?unordered` behind it by several. Raises UsageError for what is neither and
+    read by one worker, in order; with `?unordered` behind it by several; with `?ordered-by=name` they are begun in the
+    order of their names, and each has nothing that is earlier than the first record of one before. A dict has one of
+    these for each name. None is for a program that reads sources only. Raises UsageError for what is neither and
     SourceError for missing files.
     """
     if rows is not None and lines is not None:
         raise UsageError("lines and rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
+    if rows is not None and items is not None:
+        raise UsageError("rows and items do not go together: make the items a DataFrame, or have Spark's rows written")
+    if items is not None:
+        return find_items(items, JobInput() if lines is None else find_input(lines, workers, encoding_errors))
     if rows is not None:
         return find_rows(rows)
+    if lines is None:
+        return JobInput(is_given=False)
+    if isinstance(lines, Mapping):
+        return find_named(lines, workers, encoding_errors)
     if isinstance(lines, str) and lines.startswith("spark:"):
         return JobInput(spark=parse_spark_spec(lines))
     if isinstance(lines, str | os.PathLike):
-        path, unordered = split_option(os.fspath(lines))
+        path, option = split_option(os.fspath(lines))
         if path == "-" and isinstance(lines, str):
-            return JobInput(pushed=FileLines(STDIN, "standard input", encoding_errors))
-        return JobInput(splits=tuple(plan_splits(_find_files(path), workers if unordered else None)))
+            return JobInput(pushed={"": FileLines(STDIN, "standard input", encoding_errors)})
+        splits = tuple(plan_splits(_find_files(path), workers if option == UNORDERED else None))
+        return JobInput(splits=splits, ordered=("",) if option == ORDERED else ())
     if hasattr(lines, "isStreaming"):
         return JobInput(spark=lines)
-    if isinstance(lines, Iterable) and not isinstance(lines, bytes):
-        return JobInput(pushed=IterableLines(lines))
+    if is_pulled(lines) and not isinstance(lines, bytes):
+        return JobInput(pushed={"": PulledLines(lines)})
     raise UsageError(
-        f"lines must be a specification such as 'books/*.txt', an iterable of str "
-        f"or a streaming DataFrame, not {lines!r:.80} ({type(lines).__name__})"
+        f"lines must be a specification such as 'books/*.txt', an iterable of str, "
+        f"a streaming DataFrame, or a dict of such by name, not {lines!r:.80} ({type(lines).__name__})"
     )
 
 
-def split_option(spec: str) -> tuple[str, bool]:
-    """Return the path, and whether its option says that order does not matter.
+def find_named(lines: Mapping[Any, Any], workers: int, encoding_errors: str) -> JobInput:
+    """Return what inputs of lines stand for, by name. Raises what `find_input` does, and UsageError for wrong names."""
+    if not lines:
+        raise UsageError("lines is an empty dict: give an input for each name that the dataflow reads")
+    found: dict[str, JobInput] = {}
+    for name, each in lines.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise UsageError(f"lines: {name!r:.80} must be a name, as in flow.lines('orders')")
+        if isinstance(each, Mapping):
+            raise UsageError(f"the lines {name!r} must be a specification or an iterable of str, not a dict")
+        try:
+            found[name] = find_input(each, workers, encoding_errors)
+        except SourceError as error:
+            hint = f" ({name!r} names an input: {BARE})" if isinstance(each, str) else ""
+            raise SourceError(f"the lines {name!r}: {error}{hint}") from None
+    if from_spark := [name for name, one in found.items() if one.spark is not None]:
+        raise UsageError(
+            f"the lines {names_text(from_spark)} come from Spark, whose inputs with names are rows: give them by "
+            f"--rows {from_spark[0]}=spark:…, without other lines, and read them by flow.rows({from_spark[0]!r})"
+        )
+    piped = [name for name, one in found.items() if isinstance(one.pushed.get(""), FileLines)]
+    if len(piped) > 1:
+        raise UsageError(f"the lines {names_text(piped)} are both standard input: it can be one of them")
+    splits = (replace(split, input=name) for name, one in found.items() for split in one.splits)
+    return JobInput(
+        tuple(replace(split, number=number) for number, split in enumerate(splits)),
+        {name: each for name, one in found.items() for each in one.pushed.values()},
+        lines=tuple(sorted(found)),
+        ordered=tuple(name for name, one in found.items() if one.ordered),
+    )
 
-    >>> split_option("books/*.txt?unordered"), split_option("books/?.txt")
-    (('books/*.txt', True), ('books/?.txt', False))
+
+def parse_line_specs(given: Sequence[str]) -> str | dict[str, str]:
+    """Return what `--lines` says: one specification, or several by name, each NAME=SPEC. Raises UsageError.
+
+    >>> parse_line_specs(["books/a=b.txt"]), parse_line_specs(["./date=2026/x"]), parse_line_specs(["spark:text:a=b"])
+    ('books/a=b.txt', './date=2026/x', 'spark:text:a=b')
+    >>> parse_line_specs(["orders=o/*.csv?ordered-by=name", "payments=-"]), parse_line_specs(["a?ordered-by=name"])
+    ({'orders': 'o/*.csv?ordered-by=name', 'payments': '-'}, 'a?ordered-by=name')
+    """
+    named: dict[str, str] = {}
+    bare: list[str] = []
+    for text in given:
+        name, mark, rest = text.partition("=")
+        if not mark or "/" in name or "?" in name or text.startswith("spark:"):
+            bare.append(text)
+            continue
+        if not name.isidentifier():
+            raise UsageError(f"--lines {text}: {name!r} is no name for an input, as in --lines orders=PATH; {BARE}")
+        if name in named:
+            raise UsageError(
+                f"--lines {name}={named[name]} and --lines {text}: the lines {name!r} come twice; a folder or a quoted "
+                f"glob stands for several files: --lines {name}='FOLDER/*'"
+            )
+        if not rest:
+            raise UsageError(f"--lines {text}: says no path; give {name}=PATH")
+        named[name] = rest
+    if not named and len(bare) == 1:
+        return bare[0]
+    if bare:
+        first, *others = [*bare, *(f"{name}={spec}" for name, spec in named.items())]
+        raise UsageError(
+            f"--lines {first} and --lines {others[0]}: give one of them; a folder or a quoted glob stands for several "
+            "files, and several inputs have names: --lines orders=PATH --lines payments=PATH"
+        )
+    return named
+
+
+def split_option(spec: str) -> tuple[str, str]:
+    """Return the path, and the option behind it: that order does not matter, or in which files are begun; or "".
+
+    >>> split_option("books/*.txt?unordered"), split_option("logs/*?ordered-by=name"), split_option("books/?.txt")
+    (('books/*.txt', 'unordered'), ('logs/*', 'ordered-by=name'), ('books/?.txt', ''))
     """
     path, mark, option = spec.rpartition("?")
-    if mark and option == UNORDERED and not os.path.exists(spec):
-        return path, True
-    return spec, False
+    if mark and option in (UNORDERED, ORDERED) and not os.path.exists(spec):
+        return path, option
+    return spec, ""
 
 
 def _find_files(path: str) -> list[str]:
@@ -212,17 +313,17 @@ def _find_files(path: str) -> list[str]:
         return find_files(path)
     except SourceError as error:
         body, mark, option = path.rpartition("?")
-        if mark and difflib.get_close_matches(option.lower(), [UNORDERED]):
-            raise SourceError(f"{error}; did you mean {f'{body}?{UNORDERED}'!r}?") from None
-        if meant := spark_spec_of(path):
-            raise SourceError(f"{error}; did you mean {meant!r}?") from None
+        if mark and (meant := difflib.get_close_matches(option.lower(), [UNORDERED, ORDERED], n=1)):
+            raise SourceError(f"{error}; did you mean {f'{body}?{meant[0]}'!r}?") from None
+        if spec := spark_spec_of(path):
+            raise SourceError(f"{error}; did you mean {spec!r}?") from None
         raise
 
 
-def files_read(lines: str | Collection[SparkSpec]) -> Iterator[str | int]:
+def files_read(lines: str | Collection[str | SparkSpec]) -> Iterator[str | int]:
     """Yield the files of this machine that specifications stand for, by name; standard input by its number."""
     if not isinstance(lines, str):
-        yield from chain.from_iterable(map(local_files, lines))
+        yield from chain.from_iterable(files_read(e) if isinstance(e, str) else local_files(e) for e in lines)
         return
     path, _ = split_option(lines)
     if path == "-":
@@ -230,4 +331,5 @@ def files_read(lines: str | Collection[SparkSpec]) -> Iterator[str | int]:
     elif lines.startswith("spark:"):
         yield from local_files(parse_spark_spec(lines))
     else:
-        yield from _find_files(path)
+        with contextlib.suppress(SourceError):  # there is none yet
+            yield from _find_files(path)

@@ -1,23 +1,29 @@
-"""The launcher's own lines on their way to the coordinator's process, no further ahead than a window of bytes.
+"""The launcher's own lines on their way to the coordinator's process, no further ahead than a window.
 
-The window holds what was sent and what the worker's source has not taken in yet (`LinesTaken`). Lines are taken from
-their reader only while the window is open, and so it reads no further. When another process coordinates, the lines
+The window holds what was sent and what the worker's source has not taken in yet (`LinesTaken`): so many bytes, and so
+many lines as were taken in half a second, lately. A reader may be as many lines ahead of that: so what has been pulled
+is worked off within a second or so when the job is to stop, however slow its dataflow is. Lines are taken from their
+reader only while the window is open, and so it reads no further. When another process coordinates, the lines
 that follow go there; they are read there when those before have been taken in (rule 6 of
 `megaflow.job.worker.source_operator`), so one window is enough.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from megaflow.control.launcher_messages import Lines, LinesEnded
 from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.line_reader import LineReader
+from megaflow.job.launcher.line_reader import FAREWELL_SECONDS, FIRST_LINES, LineReader
 
 WINDOW_BYTES = 2 * 1024 * 1024  # of text; some milliseconds of work, so that the source never waits for the launcher
+AHEAD_SECONDS = 0.5  # of the pace at which lines are taken
+LEAST_LINES = 64  # a fraction of a batch of the source
+QUICK_SECONDS = 0.02  # until the window is doubled at the most, if all of it was taken
+CALM_SECONDS = 0.5  # until it is what the pace says: batches may be taken some time apart
 
 
 class SendWindow:
-    """How much text was sent and not yet taken in.
+    """How much was sent and not yet taken in.
 
     >>> window = SendWindow(limit_bytes=10)
     >>> window.sent(1, 9); window.sent(2, 5); window.is_open
@@ -28,28 +34,41 @@ class SendWindow:
 
     def __init__(self, limit_bytes: int = WINDOW_BYTES) -> None:
         self._limit_bytes = limit_bytes
+        self.limit = FIRST_LINES
+        self.lines = 0  # that were sent and not taken in
         self._sent: deque[tuple[int, int]] = deque()  # (lines, bytes) of each message not wholly taken in
         self._ahead_bytes = 0
         self._taken = 0  # lines of the first message
+        self._recent = 0  # lines that were taken in since the next
+        self._since: float | None = None  # seconds of the clock
 
     @property
     def is_open(self) -> bool:
         """Whether more may be sent."""
-        return self._ahead_bytes < self._limit_bytes
+        return self._ahead_bytes < self._limit_bytes and self.lines < self.limit
 
-    @property
-    def lines(self) -> int:
-        """How many lines were sent and not taken in."""
-        return sum(lines for lines, _ in self._sent) - self._taken
+    def look(self, now: float) -> None:
+        """Follow the pace at which lines are taken in."""
+        if self._since is None:
+            self._since = now
+        seconds = now - self._since
+        is_quick = seconds >= QUICK_SECONDS and self._recent >= self.limit
+        if is_quick or seconds >= CALM_SECONDS:
+            limit = max(LEAST_LINES, int(self._recent / seconds * AHEAD_SECONDS))
+            self.limit = min(limit, 2 * self.limit) if is_quick else limit
+            self._since, self._recent = now, 0
 
     def sent(self, lines: int, size: int) -> None:
         """Note so many lines, and bytes, that were sent in one message."""
         self._sent.append((lines, size))
+        self.lines += lines
         self._ahead_bytes += size
 
     def taken(self, lines: int) -> None:
         """Note that so many more lines were taken in."""
         self._taken += lines
+        self._recent += lines
+        self.lines -= lines
         while self._sent and self._taken >= self._sent[0][0]:
             count, size = self._sent.popleft()
             self._taken -= count
@@ -57,44 +76,67 @@ class SendWindow:
 
 
 class LinePusher:
-    """Sends the lines that a LineReader reads. One writer: the launcher's loop."""
+    """Sends the lines that LineReaders read, in turn. One writer: the launcher's loop."""
 
-    def __init__(self, reader: LineReader | None, worker: Child, send: Callable[[Child, object], None]) -> None:
-        """`worker` is the process that takes the lines at first; None for `reader` if the launcher reads none.
+    def __init__(
+        self, readers: Mapping[str, LineReader], worker: Child, send: Callable[[Child, object], None]
+    ) -> None:
+        """`worker` is the process that takes the lines at first; `readers` are known by the names of their inputs.
 
         `send` sends a process a message, without blocking; nothing happens if the process is gone.
         """
-        self._reader = reader
+        self._readers = deque(readers.items())  # that have not ended; the last one was asked last
+        self._end_due: float | None = None  # seconds of the clock: who has not ended is left; None: all read
         self._worker = worker
         self._send = send
         self.window = SendWindow()  # what was taken in is noted here by the launcher's loop
 
-    def push(self) -> bool:
+    @property
+    def is_drained(self) -> bool:
+        """Whether all was sent, and taken in."""
+        return not self._readers and not self.window.lines
+
+    def push(self, now: float) -> bool:
         """Send the next lines, or that there are no more; return whether there may be others to send at once.
 
         Raises what the source of the lines has raised.
         """
-        if self._reader is None or not self.window.is_open:
-            return False
-        taken = self._reader.take()
-        if taken is None:
-            self.stop()
-            self._send(self._worker, LinesEnded())
-            return False
-        lines, size = taken
-        if lines:
-            self._send(self._worker, Lines(lines))
-            self.window.sent(len(lines), size)
-        return bool(lines)
+        self.window.look(now)
+        for _ in range(len(self._readers) if self.window.is_open else 0):
+            self._readers.rotate(-1)
+            name, reader = self._readers[-1]
+            reader.ahead = self.window.limit
+            taken = reader.take()
+            if taken is None or (not taken[0] and self._end_due is not None and now >= self._end_due):
+                reader.stop()
+                self._readers.pop()
+                if not self._readers:
+                    self._send(self._worker, LinesEnded())
+            elif taken[0]:
+                lines, size = taken
+                self._send(self._worker, Lines(lines, name))  # type: ignore[arg-type]  # of one type
+                self.window.sent(len(lines), size)
+                return True
+        return False
+
+    def end(self, now: float) -> None:
+        """Have the readers read no more, and send what they have; one that blocks is left behind after a moment."""
+        if self._end_due is None:
+            self._end_due = now + FAREWELL_SECONDS
+            for _, reader in self._readers:
+                reader.end()
+
+    def wait_seconds(self, now: float) -> float | None:
+        """Return in how many seconds `push` is to be called; None: not before something has come."""
+        return max(0.0, self._end_due - now) if self._readers and self._end_due is not None else None
 
     def move(self, worker: Child) -> None:
         """Send what follows to another process, and tell so to the one before."""
-        if self._reader is not None and worker is not self._worker:
+        if self._readers and worker is not self._worker:
             self._send(self._worker, LinesEnded(elsewhere=True))
             self._worker = worker
 
     def stop(self) -> None:
         """Send no more lines."""
-        if self._reader is not None:
-            self._reader.stop()
-            self._reader = None
+        while self._readers:
+            self._readers.pop()[1].stop()

@@ -2,27 +2,32 @@
 
 1. Only this thread touches the source: it asks an iterable for its iterator, advances it, and reads standard input. It
    runs in a copy of the context (`contextvars`) of the thread that made the job.
-2. It is AHEAD_BYTES ahead at most; then it waits until lines were taken. It wakes the loop only if that waits for
-   lines, with as few as there are: so lines of a slow source go at once, and those of a fast one many at a time.
+2. It is AHEAD_BYTES ahead at most, and of what the program gives `ahead` items; then it waits until some were taken. It
+   wakes the loop only if that waits for lines, with as few as there are: so lines of a slow source go at once, and
+   those of a fast one many at a time.
 3. The lines are a list to which the thread appends and from whose start the loop takes. `_put` and `_ended` are written
    by the thread, `_taken` by the loop; `_is_awaited` is set by the loop before it looks for the end and for lines, in
    this order, and read by the thread after it has appended some or ended, so one of the two sees what the other has
    done.
 4. What the source raises ends it, and is raised by `take` when the lines before it are taken, with its traceback.
 5. `stop` ends the thread between two lines, or while it waits for standard input. It is a daemon: in an iterable that
-   blocks it stays behind, and nobody waits for it.
+   blocks it stays behind, and nobody waits for it. `end` does so, too, but what has been read is taken still: an item
+   that was being pulled is appended before the thread ends.
+6. Items of any type are encoded as they are pulled (`PulledItems`): what the program does to an object later is not
+   seen. From here on they are bytes among lines.
 """
 
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
-from megaflow.job.launcher.launcher_input import BLOCK_BYTES, FileLines, PushedLines, without_end
+from megaflow.job.launcher.launcher_input import BLOCK_BYTES, FileLines, PushedLines
+from megaflow.job.launcher.pulled_source import PulledItems, PulledLines
 from megaflow.job.launcher.wakeups import Wakeup
 
 AHEAD_BYTES = BLOCK_BYTES  # of text, which becomes one message
+FIRST_LINES = 128  # that are sent, and read ahead, as long as it is not known how fast they are taken
 FAREWELL_SECONDS = 0.2  # for the line that it is at
 
 
@@ -33,13 +38,15 @@ class LineReader:
         """`wake` is called, by the thread, when lines have come that were waited for."""
         self._source = source
         self._wake = wake
-        self._lines: list[str] = []
+        self.ahead = FIRST_LINES  # items; written by the loop
+        self._lines: list[str | bytes] = []
         self._put = self._taken = 0  # bytes, ever; a line's end counts one
         self._ended = False
         self._error: BaseException | None = None
         self._is_awaited = False
         self._stopped = Wakeup()
         self._is_stopped = False
+        self._is_ending = False
         self._space = threading.Condition()
         run = contextvars.copy_context().run
         self._thread = threading.Thread(target=run, args=(self._run,), name="megaflow-lines", daemon=True)
@@ -48,7 +55,7 @@ class LineReader:
         """Begin to read."""
         self._thread.start()
 
-    def take(self) -> tuple[list[str], int] | None:
+    def take(self) -> tuple[list[str | bytes], int] | None:
         """Return the lines that have come, and their bytes; no lines if there are none yet, None after the last one.
 
         If there are none yet, this thread is to be woken when there are. Raises what the source has raised.
@@ -70,13 +77,20 @@ class LineReader:
             raise self._error
         return None
 
-    def stop(self) -> None:
-        """Read no more; nobody is woken any more."""
-        self._is_stopped = self._is_awaited = True
+    def end(self) -> None:
+        """Read no more; what was read can be taken, and the end comes behind it."""
+        self._is_ending = True
+        if not isinstance(self._source, FileLines):
+            self._source.end()
         with self._space:
             self._space.notify()
         with contextlib.suppress(OSError):  # closed
             self._stopped.wake()
+
+    def stop(self) -> None:
+        """Read no more; nobody is woken any more."""
+        self._is_stopped = self._is_awaited = True
+        self.end()
 
     def close(self) -> None:
         """Stop, and wait a moment for the line that is being read."""
@@ -91,7 +105,7 @@ class LineReader:
             if isinstance(self._source, FileLines):
                 self._read(self._source)
             else:
-                self._pull(self._source.lines)
+                self._pull(self._source)
         except BaseException as error:
             self._error = error
         self._ended = True
@@ -103,13 +117,13 @@ class LineReader:
             self._lines += lines
             self._put += sum(map(len, lines)) + len(lines)
 
-    def _pull(self, source: Iterable[Any]) -> None:
-        lines = self._lines
-        for line in source:
-            text = without_end(line)
-            lines.append(text)
-            self._put += len(text) + 1
-            if self._is_awaited or self._put - self._taken >= AHEAD_BYTES:
+    def _pull(self, source: PulledLines | PulledItems) -> None:
+        lines, form = self._lines, source.form
+        for item in source:
+            line = form(item)
+            lines.append(line)
+            self._put += len(line) + 1
+            if self._is_awaited or self._is_ending or self._is_ahead(len(lines)):
                 if not self._hand_over():
                     return
 
@@ -119,7 +133,10 @@ class LineReader:
             self._is_awaited = False
             with contextlib.suppress(OSError):  # the loop has ended
                 self._wake()
-        if self._put - self._taken >= AHEAD_BYTES:
+        if self._is_ahead(len(self._lines)):
             with self._space:
-                self._space.wait_for(lambda: self._is_stopped or self._put - self._taken < AHEAD_BYTES)
-        return not self._is_stopped
+                self._space.wait_for(lambda: self._is_ending or not self._is_ahead(len(self._lines)))
+        return not self._is_ending
+
+    def _is_ahead(self, lines: int) -> bool:
+        return self._put - self._taken >= AHEAD_BYTES or lines >= self.ahead

@@ -28,6 +28,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 from megaflow.control import launcher_messages as messages
+from megaflow.control.checkpoint_messages import SinksCommitted
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreUnfit
 from megaflow.job.job_file import Job, republish
 from megaflow.job.launcher.checkpointing import Checkpointing
@@ -65,6 +66,7 @@ class Loop:
     early_end: EarlyEnd
     machine: Machine = field(default_factory=Machine)
     keeper: StoreKeeper | None = None  # None: nothing is durable
+    warned: set[str] = field(default_factory=set)  # what the user was told once
 
     def __post_init__(self, start: Start, job_input: JobInput) -> None:
         job, report, machine = self.job, self.report, self.machine
@@ -77,15 +79,18 @@ class Loop:
         self._drain_timeout: float | None = None  # seconds
         self.selector = machine.selector()  # for whoever drives `life`, to wait
         self._news = machine.wakeup()  # of threads
-        self._reader = None if job_input.pushed is None else machine.reader(job_input.pushed, self._news.wake)
-        self._pusher = LinePusher(self._reader, self.children.all[0], self._send)
+        self._readers = {name: machine.reader(each, self._news.wake) for name, each in job_input.pushed.items()}
+        self._pusher = LinePusher(self._readers, self.children.all[0], self._send)
+        self._awaits_input = bool(self._readers) and not (job_input.splits or job_input.spark)  # by `end_input`
         self._is_holding = False  # the workers are to send no outputs
         hands = self.selector, self._answer, self._await, self._lose
         self._newcomers = Newcomers(self.children, start, *hands, machine)
         self._secret = job.secret.encode()
         self._stop = machine.stop(self._secret, report)
         self.early_end.wake = self._news.wake
-        self._checkpoints = Checkpointing(self.keeper, self.output, self._merge.mark, self._tell, report, machine)
+        self._checkpoints = Checkpointing(
+            self.keeper, self.output, self._merge.mark, self._tell, report, machine, self._tell_all
+        )
         self._feed: SparkFeed | None = None
         if job_input.spark is not None:
             self._feed = machine.feed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
@@ -95,8 +100,8 @@ class Loop:
         if self._feed is not None:
             self._feed.stop()
             self._feed.join(SPARK_FAREWELL_SECONDS)
-        if self._reader is not None:
-            self._reader.close()
+        for reader in self._readers.values():
+            reader.close()
         self._stop.close()
         self._newcomers.close()
         self.selector.close()
@@ -137,17 +142,20 @@ class Loop:
 
     def _turn(self) -> float | None:
         """Do what there is to do; return how long to wait for more: below 0 once a job that fails had time to end."""
-        has_more = self._pusher.push()
+        now = self.machine.now()
+        has_more = self._pusher.push(now)
+        if not self._awaits_input or self._pusher.is_drained:
+            self.signals.input_ended.set()
         if self.output.is_full is not self._is_holding:
             self._hold(self.output.is_full)
-        now = self.machine.now()
         if self._failing_since is not None:
             grace = self._failing_since + GRACE_SECONDS - now
             return min(0.0, grace) if has_more else grace
         lives = any(child.running for child in self.children.all)
         left = self._pusher.window.lines, self.output.records
         self.early_end.turn(now, (self.job.host, self.job.port) if lives else None, left)
-        return 0.0 if has_more else self.early_end.wait_seconds(now)
+        waits = [each.wait_seconds(now) for each in (self.early_end, self._pusher)]
+        return 0.0 if has_more else min((wait for wait in waits if wait is not None), default=None)
 
     def _connect(self) -> None:
         """Connect to all children, and start the Spark feed; the job fails if a child does not answer."""
@@ -163,8 +171,8 @@ class Loop:
         self.selector.register(self._news, selectors.EVENT_READ, self._on_news)
         self.output.start(self._news.wake)
         self._checkpoints.start(self._news.wake)
-        if self._reader is not None:
-            self._reader.start()
+        for reader in self._readers.values():
+            reader.start()
         if self._feed is not None:
             self._feed.start()
 
@@ -216,8 +224,7 @@ class Loop:
     def _hold(self, hold: bool) -> None:
         """Have all workers hold their outputs, or go on."""
         self._is_holding = hold
-        for child in self.children.members:
-            self._send(child, messages.HoldOutput(hold))
+        self._tell_all(messages.HoldOutput(hold))
 
     def _take(self, child: Child, message: Any) -> None:
         """Act on a message of a child."""
@@ -228,11 +235,19 @@ class Loop:
                 self.output.put(self._merge.close(message))
             case messages.LinesTaken(count):
                 self._pusher.window.taken(count)
-            case messages.Ended(worker, cut=cut):
-                self._checkpoints.ended(cut)
-                child.running.discard(worker)
+            case messages.Ended(worker, cut=cut, sinks=sinks):
+                if not self._checkpoints.ended(cut, sinks, worker):
+                    child.running.discard(worker)
                 self.summary.add(message)
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that
+                self._checkpoints.end_if_all_have(child.running for child in self.children.members)
+            case SinksCommitted(worker):
+                if self._checkpoints.sinks_committed(message):
+                    child.running.discard(worker)
+            case messages.ToldOnce(_, about, text):
+                if about not in self.warned:
+                    self.warned.add(about)
+                    self.report(text)
             case messages.Draining():
                 self.early_end.drain(self.machine.now(), self._drain_timeout)
             case messages.Failed(_, text, unfit):
@@ -271,6 +286,10 @@ class Loop:
         coordinator = self.children.at((self.job.host, self.job.port))
         if coordinator is not None:
             self._send(coordinator, message)
+
+    def _tell_all(self, message: object) -> None:
+        for child in self.children.members:
+            self._send(child, message)
 
     def _move(self, address: Address) -> None:
         """Note where the coordinator is from now on, and publish it."""
@@ -315,6 +334,9 @@ class Loop:
     def _on_signal(self) -> None:
         self.signals.clear()
         self.early_end.drain(self.machine.now(), self._drain_timeout)
+        if self.signals.ends_input and not self.signals.received:
+            self._pusher.end(self.machine.now())
+            return
         self._pusher.stop()
         if self._feed is not None:
             self._feed.stop()

@@ -4,7 +4,8 @@
    be; slots are counted before the first process is submitted.
 2. A seat is a process whose agent has said hello. Those that found a life are begun when all are seated and can reach
    each other; until then nothing depends on them, and what is wrong with one is wrong with the start.
-3. One that is to join is begun when it is seated, however long that takes: it waits for a slot, and says so.
+3. One that is to join is begun when it is seated, however long that takes: it waits for a slot, and says so; and when
+   all that were begun before can reach it.
 4. A number is given once, over all lives. So what is left of an earlier life can take no seat of a later one.
 5. What was started is told by its number and attempt; a process is the launcher's until it has ended or was given up
    (see `remote_process`), so closing is bounded.
@@ -16,6 +17,7 @@ import os
 import pickle
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.place import Seat
 from megaflow.job.launcher.remote_process import KILLED, RemoteProcess
 from megaflow.job.process_agent import run_task
+from megaflow.job.profile.report import WITNESS
 from megaflow.job.reachable import interfaces
 from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec
 from megaflow.spark.cluster import Jobs, await_slots, worker_jobs
@@ -36,21 +39,30 @@ from megaflow.timely.communication.role_handlers import Connection
 
 PROBE_SECONDS = 15.0  # for agents to say whom they can reach
 TOLD_SECONDS = 10.0
-WITNESS = ".seen-by-executors"
 
 
 class OnSpark:
     """The executors of a Spark cluster; a context manager that leaves no process and no session of its own."""
 
     def __init__(
-        self, spec: JobSpec, secret: bytes, feeds: bool, files: Sequence[str], report: Callable[[str], None]
+        self,
+        spec: JobSpec,
+        secret: bytes,
+        feeds: bool,
+        files: Sequence[str],
+        report: Callable[[str], None],
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`feeds`: Spark gives the lines, too; `files`: what the workers read them from; `report` tells the user."""
+        """`feeds`: Spark gives the lines, too; `files`: what the workers read them from; `report` tells the user.
+
+        `pause` sleeps while slots are waited for, and raises what ends that.
+        """
         self._spec = spec
         self._secret = secret
         self._feeds = feeds
         self._files = files
         self._report = report
+        self._pause = pause
         self._stack = contextlib.ExitStack()
         self._jobs: Jobs | None = None
         self._door: AgentDoor | None = None
@@ -82,9 +94,17 @@ class OnSpark:
         founds = isinstance(draft.part, Founder)
         deadline = time.monotonic() + self._spec.start_timeout_seconds
         if founds and not self._processes:
-            await_slots(jobs, count, self._feeds, self._spec.start_timeout_seconds, self._report)
-        started = [self._submit(jobs, door, draft, wake) for _ in range(count)]
-        return SpreadSeats(started, jobs, draft, deadline if founds else None, self._report)
+            await_slots(jobs, count, self._feeds, self._spec.start_timeout_seconds, self._report, self._pause)
+
+        def tell() -> None:
+            with contextlib.suppress(OSError):  # the life has ended that wanted to know
+                wake()
+
+        started = [self._submit(jobs, door, draft, tell) for _ in range(count)]
+        return SpreadSeats(started, jobs, draft, deadline if founds else None, self._report, self._begun, tell)
+
+    def _begun(self) -> list[RemoteProcess]:
+        return [each for each in self._processes.values() if each.child is not None and each.returncode is None]
 
     def let_go(self, address: Address) -> None:
         """Nothing is kept of one that has left."""
@@ -115,7 +135,7 @@ class OnSpark:
     def _open(self) -> tuple[Jobs, AgentDoor]:
         if self._jobs is None or self._door is None:
             spec = self._spec
-            app = spec.app.path if isinstance(spec.app, AppFile) else None
+            app = spec.app.shipped if isinstance(spec.app, AppFile) else spec.app.file or None
             self._witnesses = self._write_witnesses()
             assert spec.on is not None, "the job is to be on Spark"
             self._jobs = self._stack.enter_context(
@@ -129,11 +149,18 @@ class OnSpark:
         return self._jobs, self._door
 
     def _write_witnesses(self) -> tuple[tuple[str, bytes | int], ...]:
-        """Return what executors must see as it is here: the input's files, and one that is written into the store."""
+        """Return what executors must see as it is here: the input's files, and one in each folder that they write to.
+
+        Who has the store has all of these in it: what a launcher has left there that was killed is removed.
+        """
         found: list[tuple[str, bytes | int]] = [(path, os.path.getsize(path)) for path in sorted(set(self._files))]
-        if self._spec.state is not None:
+        spec = self._spec
+        folders = [folder for folder in (spec.state, None if spec.profile is None else spec.profile.folder) if folder]
+        for folder in folders:
+            for left in Path(folder).glob(f"{WITNESS}*"):
+                left.unlink(missing_ok=True)
             word = os.urandom(16).hex().encode()
-            with tempfile.NamedTemporaryFile(prefix=WITNESS, dir=self._spec.state, delete=False) as file:
+            with tempfile.NamedTemporaryFile(prefix=WITNESS, dir=folder, delete=False) as file:
                 file.write(word)
             self._stack.callback(Path(file.name).unlink, missing_ok=True)
             found.append((file.name, word))
@@ -141,7 +168,8 @@ class OnSpark:
 
     def _submit(self, jobs: Jobs, door: AgentDoor, draft: ChildSpec, wake: Callable[[], None]) -> RemoteProcess:
         number = len(self._processes)
-        process = RemoteProcess(number, door, wake, functools.partial(jobs.cancel, number), jobs.why_lost)
+        cancel = functools.partial(jobs.cancel, number)
+        process = RemoteProcess(number, door, wake, cancel, jobs.why_lost, jobs.avoid)
         self._processes[number] = process
         task = AgentTask(number, self._launchers, self._secret, draft, environment(), self._witnesses)
 
@@ -169,6 +197,9 @@ class SpreadSeats:
     draft: ChildSpec
     deadline: float | None  # of those that found a life; they are found together
     report: Callable[[str], None]
+    members: Callable[[], list[RemoteProcess]]  # those that were begun, and live
+    wake: Callable[[], None]
+    _asked: dict[RemoteProcess, tuple[float, list[RemoteProcess]]] = field(init=False, default_factory=dict)
     _probed: float | None = field(init=False, default=None)  # when all were asked whom they can reach
     _told: float = field(init=False, default=0.0)
 
@@ -180,24 +211,53 @@ class SpreadSeats:
                 reason = process.how_lost() or "it was ended"
                 raise ClusterError(f"process {process.number} could not be started: {reason}")
         if self.deadline is None:
-            ready = [process for process in self.waiting if process.hello is not None]
-            self.waiting = [process for process in self.waiting if process not in ready]
-            return [SpreadSeat(process, process.hello.hosts[0], self.draft) for process in ready if process.hello]
+            hosts = {process: host for process in self.waiting if (host := self._host_for_all(process)) is not None}
+            self.waiting = [process for process in self.waiting if process not in hosts]
+            return [SpreadSeat(process, host, self.draft) for process, host in hosts.items()]
         return self._found_together(self.deadline)
 
     def waits_for(self) -> str:
         """Say how many are queued, and what would free a slot for them."""
         slots = self.jobs.slots()
+        queued = sum(process.hello is None for process in self.waiting)
+        if not queued:
+            return "others try whether they can reach it"
         more = "Spark starts executors as it can" if self.jobs.is_elastic else (
             "remove-workers, the end of another job on these executors or more executors free one"
         )  # fmt: skip
         known = "" if slots is None else f" of {slots}"
-        return f"{len(self.waiting)} queued: no free slot{known}; {more}"
+        return f"{queued} queued: no free slot{known}; {more}"
 
     def close(self) -> None:
         """End them all."""
         for process in self.waiting:
             process.kill()
+
+    def _host_for_all(self, process: RemoteProcess) -> str | None:
+        """Return under which host members reach one that joins; None as long as that is not known.
+
+        Raises ClusterError if there is none.
+        """
+        if (hello := process.hello) is None:
+            return None
+        places = tuple((host, hello.probe_port) for host in hello.hosts)
+        if process not in self._asked:
+            self._asked[process] = time.monotonic(), self.members()
+            for member in self.members():
+                member.probe((places,), self.wake)
+            timer = threading.Timer(PROBE_SECONDS, self.wake)
+            timer.daemon = True
+            timer.start()
+        since, asked = self._asked[process]
+        asked = [member for member in asked if member.returncode is None]
+        reached = [member.reached or frozenset() for member in asked]
+        if any(all(place in each for each in reached) for place in places) or time.monotonic() > since + PROBE_SECONDS:
+            try:
+                return choose_host(process.place, places, list(zip([member.place for member in asked], reached)))
+            except ClusterError:
+                self.close()
+                raise
+        return None
 
     def _found_together(self, deadline: float) -> list[Seat]:
         hellos = [process.hello for process in self.waiting if process.hello is not None]
@@ -266,16 +326,17 @@ def choose_hosts(
     >>> choose_hosts([one, two], [frozenset(two), frozenset(one[1:])], ["executor 0", "executor 1"])
     ['192.168.0.1', '10.0.0.2']
     """
-    chosen = []
-    for index, own in enumerate(places):
-        others = [number for number in range(len(places)) if number != index]
-        good = [place for place in own if all(place in reached[number] for number in others)]
-        if not good:
-            blind = next((number for number in others if not reached[number].intersection(own)), others[0])
-            tried = ", ".join(host for host, _ in own)
-            raise ClusterError(
-                f"{names[blind]} cannot reach the process on {names[index]} (tried {tried}): let executors connect to "
-                "each other on all ports"
-            )
-        chosen.append(good[0][0])
-    return chosen
+    seen = list(zip(names, reached))
+    return [choose_host(names[index], own, seen[:index] + seen[index + 1 :]) for index, own in enumerate(places)]
+
+
+def choose_host(name: str, own: Sequence[Address], seen: Sequence[tuple[str, frozenset[Address]]]) -> str:
+    """Return under which of its own hosts one is reached by all others, of which is said what each has reached."""
+    for place in own:
+        if all(place in reached for _, reached in seen):
+            return place[0]
+    blind = next((other for other, reached in seen if not reached.intersection(own)), seen[0][0])
+    tried = ", ".join(host for host, _ in own)
+    raise ClusterError(
+        f"{blind} cannot reach the process on {name} (tried {tried}): let executors connect to each other on all ports"
+    )

@@ -1,4 +1,4 @@
-"""What `--output` names, as a writer; and which files it leaves alone.
+"""A file that `--output` names, as a writer; and which files it leaves alone.
 
 1. A regular file that is not empty is refused unless the user has said what is to become of it: `--overwrite` or
    `--append`. Devices and pipes are written to.
@@ -23,16 +23,14 @@ import contextlib
 import fcntl
 import os
 import stat
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, TextIO, TypeAlias
 
 from megaflow.errors import OutputError, StoreError, UsageError
-from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
-from megaflow.job.launcher.launcher_input import STDIN, files_read
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.launcher_input import STDIN
 from megaflow.job.launcher.output_copy import OutputCopy
 from megaflow.job.spec import Form
-from megaflow.spark.query_spec import SparkSpec
 
 STDOUT = 1
 STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
@@ -134,35 +132,40 @@ class OutputFile:
                 os.unlink(os.path.realpath(self.path))
 
 
-class JsonLinesWriter(TextWriter):
+class FileWriter(TextWriter):
     """`--output jsonl:PATH`: one object a line, with the record's epoch as its time."""
 
     form: Form = "jsonl"
+    kind = "jsonl"
 
     def __init__(
-        self, path: str, mode: Mode = "new", open_file: Callable[[str, Mode], OutputFile] = OutputFile
+        self, path: str, mode: Mode = "new", open_file: Callable[[str, Mode], OutputFile] = OutputFile, output: str = ""
     ) -> None:
-        """Open the file, which does not change by that. Raises UsageError if it cannot be opened."""
-        self._path = path
+        """Open the file, which does not change by that. Raises UsageError if it cannot be opened.
+
+        `output` is the name of the output, if it has one.
+        """
+        self.path = path
+        self._spec = f"{f'{output}=' if output else ''}{self.kind}:{path}"  # for errors
         self._mode = mode
         self._begun = False
         try:
             self._file = open_file(path, mode)
         except OSError as error:
-            raise refusal(path, f"cannot write there: {error.strerror}") from error
+            raise refusal(self._spec, f"cannot write there: {error.strerror}") from error
         super().__init__(self._file.stream, path)
         self._made = self._file.is_new  # by this, and still empty
         self._is_named = False  # in its folder, whatever happens
         self._copy: OutputCopy | None = None  # until it has taken the file's name
-        self.name = f"jsonl:{os.path.abspath(path)}"
+        self.name = f"{self.kind}:{os.path.abspath(path)}"
         self.is_kept = self._file.is_regular
 
     def check(self, read: Iterable[str | int]) -> None:
         """Raise UsageError if the file is among those that the job reads, or has something that is to stay."""
-        check_is_no_input(self._file.number, read, f"jsonl:{self._path}")
+        check_is_no_input(self._file.number, read, self._spec)
         if self.is_kept and self._mode == "new" and self._file.size():
             raise refusal(
-                self._path, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
+                self._spec, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
             )
 
     def hold(self, take_over: bool = False) -> int:
@@ -175,12 +178,12 @@ class JsonLinesWriter(TextWriter):
             return 0
         try:
             if take_over and self._mode == "resume":
-                self._copy = OutputCopy(self._path)
+                self._copy = OutputCopy(self.path)
             else:
                 self._file.hold()
         except OSError as error:
             raise StoreError(
-                f"--output jsonl:{self._path} cannot be locked, another job may be writing to it ({error.strerror}): "
+                f"--output {self._spec} cannot be locked, another job may be writing to it ({error.strerror}): "
                 "wait until that has ended, or name another file"
             ) from error
         return self._file.size() if self._mode in ("append", "resume") else 0
@@ -206,7 +209,7 @@ class JsonLinesWriter(TextWriter):
             found = self._file.size()
             if found < length:
                 raise StoreError(
-                    f"--output jsonl:{self._path} has {found} bytes, and {length} when its last checkpoint was taken: "
+                    f"--output {self._spec} has {found} bytes, and {length} when its last checkpoint was taken: "
                     "put back the file that this job wrote, or begin with another --state folder"
                 )
             if self._copy is not None:
@@ -262,42 +265,6 @@ def check_is_no_input(file: int, read: Iterable[str | int], output: str) -> None
                 raise UsageError(f"--output {output}: the job would read it as its input ({name}); name another file")
 
 
-def open_writer(output: str, lines: str | Collection[SparkSpec] = "-", mode: Mode = "new") -> Writer:
-    """Return the writer for what `--output` says, of a job that reads `lines`.
-
-    Raises UsageError for wrong words, for files that cannot be written to and for those that must not.
-    """
-    kind, _, path = output.partition(":")
-    if kind == "jsonl" and path:
-        writer = JsonLinesWriter(path, mode)
-        try:
-            writer.check(files_read(lines))
-        except BaseException:
-            writer.close()
-            raise
-        return writer
-    if output not in ("-", "none"):
-        hint = f"; did you mean jsonl:{output}?" if output.endswith((".jsonl", ".json")) else ""
-        raise UsageError(f"--output {output}: must be - (standard output), jsonl:PATH or none{hint}")
-    if mode in ("overwrite", "append"):
-        raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")
-    if output == "none":
-        return NothingWriter()
-    if sys.stdout is None:
-        raise UsageError("--output -: standard output is closed; give --output jsonl:PATH or none, or leave it open")
-    check_is_no_input(STDOUT, files_read(lines), output)
-    return TextWriter(own_stream(sys.stdout))
-
-
-def own_stream(stream: TextIO) -> TextIO:
-    """Return another stream to the same file, if it is one: Python, at its end, waits for what hangs in this one."""
-    try:
-        file = stream.fileno()
-    except OSError:
-        return stream
-    return open(file, "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)
-
-
-def refusal(path: str, why: str) -> UsageError:
-    """Return the error for a file."""
-    return UsageError(f"--output jsonl:{path}: {why}")
+def refusal(spec: str, why: str) -> UsageError:
+    """Return the error for what --output says."""
+    return UsageError(f"--output {spec}: {why}")

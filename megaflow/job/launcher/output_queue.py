@@ -5,10 +5,10 @@
    change.
 3. From FULL_BYTES on the queue `is_full`, until half of that is left. The loop has the workers hold their outputs
    meanwhile (`HoldOutput`): they keep them in the dataflow (see `megaflow.job.worker.output`). What is under way is
-   still taken: OUTPUT_BYTES_MAX more of each process at most. All other messages come as ever. Records that are to stay
-   in memory anyway, those of `megaflow.run`, are not counted.
+   still taken: OUTPUT_BYTES_MAX more of each process at most. All other messages come as ever. What a writer has and
+   its reader has not taken counts, too. Records that are to stay in memory anyway, those of `megaflow.run`, do not.
 4. It flushes whenever it has written all, and after `finish` also if there was nothing to write.
-5. What the writer raises ends the thread, and is raised by `check` or `close`, once.
+5. What the writer raises ends the thread, and is raised by `check` or `close`, once; so is what makes it `fail`.
 6. `close` waits for the thread as long as that makes progress: SLICE records within STUCK_SECONDS. A thread that makes
    none is left behind; it is a daemon, and the writers use no stream that the interpreter flushes at its end.
 7. At a `Mark` it has all before it made durable, and tells how long the output is there (`synced`). `cut_back` takes
@@ -45,16 +45,18 @@ class OutputQueue:
         self, writer: Writer, report: Callable[[str], None] = lambda text: None, full_bytes: int = FULL_BYTES
     ) -> None:
         """The writer belongs to this from now on; `report` tells the user."""
-        self.form = writer.form
-        self.name = writer.name
-        self.is_in_memory = writer.is_in_memory
+        self.forms = writer.forms
+        self.lengths = writer.lengths
         self.is_full = False
         self._writer = writer
+        self._writers = {name: part for (name, _), part in zip(writer.forms, writer.parts, strict=True)}
+        for part in writer.parts:
+            part.freed = self._find_room
         self._report = report
         self._full_bytes = full_bytes
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Condition()
-        self._epochs: deque[tuple[int, list[Any], int] | Mark | CutBack] = deque()  # epoch, records, bytes
+        self._epochs: deque[tuple[int, list[Any], str, int] | Mark | CutBack] = deque()  # epoch, records, output, bytes
         self._synced: list[tuple[Mark, int]] = []  # with the output's length; not fetched yet
         self._bytes = 0  # of these and of the one that is being written
         self.records = 0  # that are not written yet, of these and of that one
@@ -62,6 +64,7 @@ class OutputQueue:
         self._cuts = 0  # times that it was cut back
         self._is_finishing = self._is_finished = self._is_closing = self._is_dropped = False
         self._error: BaseException | None = None
+        self._raised: BaseException | None = None  # the last one that was
         self._thread = threading.Thread(target=self._run, name="megaflow-output", daemon=True)
 
     def start(self, wake: Callable[[], None]) -> None:
@@ -84,19 +87,43 @@ class OutputQueue:
                 if isinstance(each, Mark):
                     self._epochs.append(each)
                     continue
-                epoch, records = each
-                size = 0 if self.form == "records" else sum(map(len, records))
-                self._epochs.append((epoch, records, size))
+                epoch, records, output = each
+                size = self._writers[output].bytes_of(records)
+                self._epochs.append((epoch, records, output, size))
                 self._bytes += size
                 self.records += len(records)
-            self.is_full = self.is_full or self._bytes >= self._full_bytes
+            self.is_full = self.is_full or self._kept_bytes() >= self._full_bytes
             self._lock.notify()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the workers send nothing of any output."""
+        return all(form == "nothing" for _, form in self.forms)
+
+    def committed(self, length: int) -> None:
+        """Tell the writer that a commit is durable that has the output up to this length."""
+        self._writer.committed(length)
+
+    def await_read(self, pause: Callable[[float], None]) -> None:
+        """Wait until what reads the output has all: nothing is put any more. Raises what has made that fail."""
+        try:
+            self._writer.await_read(pause)
+        except BaseException as error:
+            self._raised = error
+            raise
+
+    def fail(self, error: BaseException) -> None:
+        """Have `check` raise this: the output cannot be read. Any thread."""
+        with self._lock:
+            self._error = self._error or error
+        self._tell()
 
     def check(self) -> None:
         """Raise what the writer has raised, once."""
         with self._lock:
             error, self._error = self._error, None
-        if error is not None:
+        if error is not None and error is not self._raised:
+            self._raised = error
             raise error
 
     @property
@@ -183,19 +210,27 @@ class OutputQueue:
             self._tell()
         return taken is not None or not self._is_closing
 
-    def _write(self, epoch: int, records: list[Any], size: int) -> None:
+    def _write(self, epoch: int, records: list[Any], output: str, size: int) -> None:
         for at in range(0, len(records), SLICE):
             if self._is_dropped:
                 return
-            self._writer.write(epoch, records[at : at + SLICE])
+            self._writer.write_to(output, epoch, records[at : at + SLICE])
             self._slices += 1
         with self._lock:
             self._bytes = max(0, self._bytes - size)  # 0: it was cut back meanwhile
             self.records = max(0, self.records - len(records))
-            has_room = self.is_full and self._bytes < self._full_bytes / 2
-            self.is_full = self.is_full and not has_room
         if not self._epochs:
             self._writer.flush()
+        self._find_room()
+
+    def _kept_bytes(self) -> int:
+        return self._bytes + sum(part.unread_bytes for part in self._writers.values())
+
+    def _find_room(self) -> None:
+        """Have the workers send their outputs again if enough of them are written, and read; any thread."""
+        with self._lock:
+            has_room = self.is_full and self._kept_bytes() < self._full_bytes / 2
+            self.is_full = self.is_full and not has_room
         if has_room:
             self._tell()
 

@@ -5,7 +5,6 @@ nothing waits; else who drives a life looks again and again (`settled`), and tho
 """
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -32,7 +31,7 @@ class ProcessStarter:
     place: ProcessPlace
     children: Children
     received: Signals
-    form: Form  # of the outputs
+    forms: tuple[tuple[str, Form], ...]  # of the outputs, by name
     name: str = ""  # of the job, once it is published
     _search: Search | None = field(init=False, default=None)  # for those that found the next life
     _wanted: int = field(init=False, default=0)
@@ -45,7 +44,7 @@ class ProcessStarter:
         """
         self.seek(begun, [NOWHERE] * self.spec.processes)
         while (addresses := self.settled()) is None:
-            time.sleep(LOOK_SECONDS)
+            self.received.pause(LOOK_SECONDS)
         return addresses
 
     def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
@@ -63,7 +62,7 @@ class ProcessStarter:
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         """Start the processes that found the job, each to listen at one of these addresses."""
-        parts = [Founder(process, tuple(addresses)) for process in range(len(addresses))]
+        parts = [Founder(process, tuple(addresses), begun.kept) for process in range(len(addresses))]
         seats, self._seats = self._seats, []
         self.children.start(seats, [self._draft(begun, part) for part in parts])
 
@@ -84,10 +83,15 @@ class ProcessStarter:
         return ChildSpec(
             self.spec, self.name, part, NOWHERE, -1, self.secret,
             splits=job_input.splits if isinstance(part, Founder) else (),
-            pushed=job_input.pushed is not None,
+            pushed=tuple(job_input.pushed),
+            ordered=job_input.ordered,
             spark_queries=job_input.spark_queries,
             rows=job_input.rows,
-            output=self.form,
+            lines=job_input.lines,
+            has_input=job_input.is_given,
+            items=job_input.items,
+            followed=job_input.followed,
+            outputs=self.forms,
             durable=begun.part,
         )  # fmt: skip
 

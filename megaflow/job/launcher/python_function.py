@@ -1,84 +1,198 @@
-"""A job whose dataflow is a Python function, from a notebook, a script or a test: `megaflow.run`."""
+"""A job whose dataflow is a Python function, from a notebook, a script or a test: `megaflow.run`, `megaflow.start`."""
 
 import contextlib
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import cloudpickle
 
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT
-from megaflow.errors import MegaflowError, PeerFailed, UsageError
-from megaflow.job.launcher.epoch_merge import ListWriter
-from megaflow.job.launcher.launch import launch
+from megaflow.errors import Interrupted, MegaflowError, PeerFailed, UsageError
+from megaflow.job.launcher.epoch_merge import ListWriter, Writer
+from megaflow.job.launcher.output_file import Mode
+from megaflow.job.launcher.output_specs import open_outputs
+from megaflow.job.launcher.program_output import ProgramWriter
+from megaflow.job.launcher.pulled_source import bound
+from megaflow.job.launcher.started_job import JobHandle
 from megaflow.job.profile.report import profile_spec
-from megaflow.job.spec import JobSpec, PickledFunction
+from megaflow.job.spec import JobSpec, PickledFunction, WithTypes
+from megaflow.spark.cluster import master_of
+from megaflow.spark.shipping import INSTALLED
+from megaflow.spark.worker_settings import parse_conf
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def run(
+def begin(
+    records: ListWriter | ProgramWriter,
     dataflow: Callable[[Any], Any],
     *,
-    lines: Any = None,
+    lines: Any = None, follow: bool = False,
     rows: Mapping[str, Any] | None = None,
-    processes: int = 1,
-    workers: int = 1,
+    items: Any = None,
+    output: str | None = None,
+    outputs: Mapping[str, str | list[Any]] | None = None,
+    overwrite: bool = False, append: bool = False,
+    processes: int = 1, workers: int = 1,
     args: Sequence[str] = (),
     rate: float | None = None,
-    name: str | None = None,
-    listen: str = "127.0.0.1",
+    name: str | None = None, listen: str = "127.0.0.1",
     encoding_errors: str = "replace",
-    debug: bool = False,
-    profile: str | os.PathLike[str] | None = None,
-    profile_calls: bool = False,
-    oversubscribe: bool = False,
-    drain_timeout: float | None = None,
+    debug: bool = False, profile: str | os.PathLike[str] | None = None, profile_calls: bool = False,
+    oversubscribe: bool = False, drain_timeout: float | None = None, idle_timeout: float = 5.0,
     state: str | os.PathLike[str] | None = None,
-    checkpoint_every: float = 1.0,
-    checkpoints_kept: int = CHECKPOINTS_KEPT,
-    restarts: int = 3,
-    rename_state: Mapping[str, str] | None = None,
-    drop_state: Sequence[str] = (),
+    checkpoint_every: float = 1.0, checkpoints_kept: int = CHECKPOINTS_KEPT,
+    restarts: int = 3, shrink: bool = False,
+    rename_state: Mapping[str, str] | None = None, drop_state: Sequence[str] = (),
     take_over: bool = False,
-) -> list[Any]:
+    on: Any = None, conf: Mapping[str, str] | None = None, start_timeout: float = 120.0,
+    ship: Sequence[str | os.PathLike[str]] = (),
+) -> JobHandle:  # fmt: skip
+    """Start the job that `run` describes; `records` gets the stream that the dataflow returns, but for `output`."""
+    if on is None and (conf or ship):
+        raise UsageError(f"{'conf' if conf else 'ship'} is about processes that Spark runs: give on='spark', too")
+    mode = mode_of(overwrite, append)
+    places = {"": records if output is None else output, **(outputs or {})}
+    with naming_arguments():
+        spec = JobSpec(
+            pickle_app(dataflow, with_types=items is not None), processes, workers, tuple(args), rate, name, listen,
+            encoding_errors, debug, drain_timeout=drain_timeout, oversubscribe=oversubscribe, idle_timeout=idle_timeout,
+            profile=profile_spec(profile, profile_calls),
+            state=None if state is None else os.path.abspath(state), checkpoint_every=checkpoint_every,
+            checkpoints_kept=checkpoints_kept, restarts=restarts, shrink=shrink, take_over=take_over,
+            renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
+            on=None if on is None else master_of(on), start_timeout_seconds=start_timeout, follow=follow,
+            shipped=tuple(map(str, ship)), conf=parse_conf([f"{key}={value}" for key, value in (conf or {}).items()]),
+        )  # fmt: skip
+        opened = partial(open_places, places, paths_of(lines))
+        return JobHandle(
+            spec, partial(opened, mode), lines, rows, partial(opened, "resume"), items,
+            output=records if output is None and isinstance(records, ProgramWriter) else None,
+        )  # fmt: skip
+
+
+def takes_arguments(
+    of: Callable[Concatenate[Any, P], JobHandle],
+) -> Callable[[Callable[Concatenate[Callable[[Any], Any], ...], R]], Callable[P, R]]:
+    """Say that a function takes the arguments of another one, but for the first."""
+    signature = inspect.signature(of)
+    parameters = [*signature.parameters.values()][1:]
+
+    def typed(function: Callable[..., R]) -> Callable[P, R]:
+        answer = inspect.signature(function).return_annotation
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=parameters, return_annotation=answer
+        )
+        return function
+
+    return typed
+
+
+@takes_arguments(begin)
+def run(dataflow: Callable[[Any], Any], **arguments: Any) -> list[Any]:
     """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
 
     `lines` is a specification as for `--lines`, an iterable of str or a Spark streaming DataFrame. One worker reads a
-    file, or the iterable, in order; several read a file given as `"PATH?unordered"`. An iterable is pulled as it is
-    needed, by a thread of its own in a copy of the caller's context: what belongs to one thread, as a connection of
-    `sqlite3` does, is to be opened in the iterable, not before. If the job ends before the iterable does, it is left
-    as it is: in its `next()`, if that blocks.
+    file, or the iterable, in order; several read a file given as `"PATH?unordered"`, and files given as
+    `"GLOB?ordered-by=name"` are begun in that order, which event time goes by. `items` is an iterable of values
+    of any type that can be a record, which the dataflow reads by `flow.items()`. One that reads sources alone, by
+    `flow.read`, needs none of these.
+    An iterable is pulled as it is needed, by a thread of its own in a copy of the caller's context: what belongs to one
+    thread, as a connection of `sqlite3` does, is to be opened in the iterable, not before. An async iterable is pulled
+    in an event loop of that thread. It may also be a queue (`queue.Queue`, or that of `multiprocessing`), which ends by
+    its `shutdown()`, of Python 3.13; `iter(queue.get, END)` ends by a value. If the job ends before the iterable does,
+    it is left as it is: in its `next()`, if that blocks.
+    A dict has one of these, but for Spark's, for each name: the inputs that the dataflow reads by `flow.lines(name)`,
+    and by `flow.items(name)`.
     In their place, `rows` is a dict of the inputs that the dataflow reads by `flow.rows(name)`: each a Spark DataFrame,
     streaming or not, or a specification as for `--rows`. A streaming one feeds the job until that is stopped.
-    `listen` is HOST or HOST:PORT, `oversubscribe` lifts the bound on processes, and `drain_timeout` is in seconds, as
-    their options do.
-    `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if
-    the dataflow raises, and UsageError for wrong arguments.
+    With `follow` the files of `lines` grow, and new ones come, as with `--follow`: the job ends when it is stopped.
+    `outputs` says where the streams go that the dataflow gives out by `flow.output(name, stream)`, by name: each a
+    specification as for `--output`, such as "jsonl:late.jsonl", or a list, to which the records are added. `output` is
+    such a specification for the stream that the dataflow returns; then the list that is returned is empty. A file that
+    is not empty is refused without `overwrite` or `append`.
+    `listen` is HOST or HOST:PORT, `oversubscribe` lifts the bound on processes, and `drain_timeout` is in seconds.
+    A file or partition that has had nothing new for `idle_timeout` seconds holds event time back no longer.
+    `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if the dataflow
+    raises, and UsageError for wrong arguments.
     `state` is a folder in which the job's state is kept, by a checkpoint every `checkpoint_every` seconds at most: the
     same call goes on from there. The records returned are those of this call, up to its end. After a process is lost
     the call goes on from the last checkpoint by itself, `restarts` times without one between, and ten times as often
     within ten minutes, and then raises StateKept; StoreError if the folder is not this job's or its lines are not what
-    they were.
+    they were. With `shrink` no new process takes the place of a lost one: the others divide what it had.
     `rename_state`, old name -> new name, and `drop_state` say what becomes of states in that folder whose operators
     have another name by now, or are gone. With `take_over` the folder is taken from a launcher that does not answer.
+    With `on`, "spark", "spark:MASTER" or a Spark session, the processes run on Spark's executors, as with `--on`;
+    the function's file, what is beside it and what `ship` names are sent there. `conf` is for a session of its own.
+    Ctrl-C stops the job: what was read, and pulled, is worked off, and then `Interrupted` is raised, a
+    KeyboardInterrupt that has the records until then as its `records`. A second one ends the job at once.
     """
-    spec = JobSpec(
-        pickle_app(dataflow), processes, workers, tuple(args), rate, name, listen, encoding_errors, debug,
-        profile=profile_spec(profile, profile_calls), oversubscribe=oversubscribe, drain_timeout=drain_timeout,
-        state=None if state is None else os.path.abspath(state), checkpoint_every=checkpoint_every,
-        checkpoints_kept=checkpoints_kept, restarts=restarts,
-        renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
-        take_over=take_over,
-    )  # fmt: skip
-    if lines is None and rows is None:
-        raise UsageError("megaflow.run needs lines=… or rows=…: what the dataflow reads")
     writer = ListWriter()
     with naming_arguments():
-        launch(spec, lines, lambda: writer, rows=rows)
+        job = begin(writer, dataflow, **arguments)
+        try:
+            job.wait()
+        except KeyboardInterrupt:
+            job.stop_or_end()
+            raise Interrupted(writer.records) from None
     return writer.records
+
+
+@takes_arguments(begin)
+def start(dataflow: Callable[[Any], Any], **arguments: Any) -> JobHandle:
+    """Start `dataflow(flow)` on worker processes, and return the job while it runs. The arguments are those of `run`.
+
+        with megaflow.start(dataflow, items=clicks(), processes=2) as job:
+            for record in job.outputs():             # as they come
+                ...
+
+    Blocks until the processes are started, half a second or so; raises what is refused. The job has `outputs()`,
+    `status()`, `control` (`control.move_bins(…)` and the other commands of `megaflow control`), `stop()` and `wait()`;
+    `help(megaflow.JobHandle)` tells of them. An input may also be an `asyncio.Queue`, if this is called in a coroutine
+    of the loop that feeds it; `async for record in job.outputs()` lets that loop go on.
+    The block ends by a stop of the job, if that has not ended: what was read, and pulled, is worked off. An error ends
+    it at once, Ctrl-C by a stop. What the dataflow raises is raised by `outputs` and `wait`: uncaught, its traceback is
+    the last word. A job that is still there when the program ends is ended by force. With `output="none"` the records
+    are dropped; a job whose outputs nobody reads waits for that.
+    """
+    records = ProgramWriter(durable=arguments.get("state") is not None)
+    with naming_arguments():
+        given = {name: bound(each) if name in ("lines", "items") else each for name, each in arguments.items()}
+        return begin(records, dataflow, **given)
+
+
+def mode_of(overwrite: bool, append: bool) -> Mode:
+    """Return what becomes of files that are not empty. Raises UsageError if both are said."""
+    if overwrite and append:
+        raise UsageError("overwrite and append: give one of them, or leave both out for a new file")
+    return "overwrite" if overwrite else "append" if append else "new"
+
+
+def paths_of(lines: Any) -> list[str]:
+    """Return the specifications of files among what `lines=` may be."""
+    given = lines.values() if isinstance(lines, Mapping) else [lines]
+    return [os.fspath(each) for each in given if isinstance(each, str | os.PathLike)]
+
+
+def open_places(places: Mapping[str, str | list[Any] | Writer], read: Collection[str], mode: Mode) -> Writer:
+    """Return what writes outputs by name, each to a list or to what a specification names. Raises UsageError."""
+    for name, place in places.items():
+        if not isinstance(place, str | list | Writer):
+            raise UsageError(f"outputs: {name!r} goes to a list, or to such as 'jsonl:PATH', not {place!r:.80}")
+        if isinstance(place, str) and place.startswith("spark:"):
+            raise UsageError(f"output {place:.80}: megaflow.spark.run gives a job's output to Spark")
+        if name and not name.isidentifier():
+            raise UsageError(f"outputs: {name!r:.80} must be a name, as in flow.output('late', stream)")
+    writers = {name: ListWriter(place) if isinstance(place, list) else place for name, place in places.items()}
+    return open_outputs(writers, read, mode)
 
 
 @contextlib.contextmanager
@@ -124,22 +238,49 @@ def check_function(function: object) -> None:
     raise UsageError(f"the dataflow must be a function of one argument, the flow, as in dataflow(flow), not {what}")
 
 
-def pickle_app(function: Callable[..., Any]) -> PickledFunction:
+def pickle_app(function: Callable[..., Any], with_types: bool = False) -> PickledFunction:
     """Return a function as it travels to the worker processes.
 
     A function that they can import is pickled by its name, any other (from a notebook, a script, a test) with all that
-    it refers to.
+    it refers to; and `with_types`, the classes that its module has, so that workers know those of the items.
     """
     check_function(function)
     name = getattr(function, "__qualname__", type(function).__qualname__)
     module = sys.modules.get(getattr(function, "__module__", None) or "")
+    file = "" if module is None else source_of(module)
+    types = own_types(module) if with_types and module is not None else {}
     if module is None or module.__name__ == "__main__" or can_import(module):  # cloudpickle sees to __main__
-        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path), name)
+        return PickledFunction(pickled(function, types), tuple(sys.path), name, file)
     cloudpickle.register_pickle_by_value(module)
     try:
-        return PickledFunction(cloudpickle.dumps(function), tuple(sys.path), name)
+        return PickledFunction(pickled(function, types), tuple(sys.path), name, file)
     finally:
         cloudpickle.unregister_pickle_by_value(module)
+
+
+def pickled(function: Callable[..., Any], types: Mapping[str, type]) -> bytes:
+    """Return a function with classes, or alone if these cannot be pickled."""
+    if types:
+        with contextlib.suppress(Exception):  # whatever their authors have them raise
+            return bytes(cloudpickle.dumps(WithTypes(function, types)))
+    return bytes(cloudpickle.dumps(function))
+
+
+def own_types(module: ModuleType) -> dict[str, type]:
+    """Return the classes that a module has which are the program's own, by their names there."""
+    homes = {name: sys.modules.get(each.__module__) for name, each in vars(module).items() if isinstance(each, type)}
+    own = (name for name, home in homes.items() if home is module or (home is not None and source_of(home)))
+    return {name: vars(module)[name] for name in own}
+
+
+def source_of(module: ModuleType) -> str:
+    """Return a module's file, or the folder of the package that has it; "" for one that is installed, or has none."""
+    package = sys.modules.get(module.__name__.partition(".")[0], module)
+    folders = getattr(package, "__path__", None)
+    found: str | None = next(iter(folders), None) if folders else getattr(module, "__file__", None)
+    if found is None or package.__name__ in sys.stdlib_module_names or not INSTALLED.isdisjoint(Path(found).parts):
+        return ""
+    return os.path.abspath(found)
 
 
 def can_import(module: ModuleType) -> bool:

@@ -8,7 +8,8 @@
    returned earlier, Spark could take that for the success of the task, and kill the live one.
 2. It is ended in this order: `kill` has the agent end it; after CANCEL_SECONDS the system that runs the agent is asked
    to end that; after LOST_SECONDS nobody waits any longer, and who did not end is named. What it may still do is fenced
-   like all that a lost process may do: its peers and the store take nothing of it.
+   like all that a lost process may do: its peers and the store take nothing of it. On an executor whose machine does
+   not answer nothing more is begun: the system itself would notice that after minutes.
 3. Its exit report and signs of life arrive in a pipe and a file of the launcher's own, times in its own clock, so that
    who watches processes sees no difference. What it prints goes to the launcher's standard error, named.
 
@@ -16,6 +17,7 @@ Any thread may ask. What changes is changed under one lock, and by the door's th
 """
 
 import contextlib
+import errno
 import os
 import subprocess
 import threading
@@ -53,6 +55,8 @@ NOTICED_SECONDS: Final = 3.0  # for the system to notice that an executor has en
 NOTICED_POLL_SECONDS: Final = 0.1
 LINE_BYTES_MAX: Final = 16 * 1024  # of what is printed without an end of line, until it is shown
 KILLED: Final = -9
+SILENCE: Final = frozenset(map(os.strerror, (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)))
+"""What the kernel says of a connection to a machine that does not answer."""
 
 
 class RemoteProcess:
@@ -67,16 +71,18 @@ class RemoteProcess:
         changed: Callable[[], None],
         cancel: Callable[[], None],
         why_lost: Callable[[str], str | None] = lambda executor: None,
+        avoid: Callable[[str], None] = lambda executor: None,
     ) -> None:
         """`changed` is called when it is seated or has ended; `cancel` has the system end its agent; any thread.
 
-        `why_lost` says what of the system's has ended that an executor depends on, None if nothing is known to have.
+        `why_lost` says what of the system's has ended that an executor depends on, None if nothing is known to have;
+        `avoid` has the system begin nothing more on an executor.
         """
         self.number = number
         self.pid = 0  # until it is born
         self.returncode: int | None = None
         self.hello: AgentHello | None = None  # of the agent that it is granted to
-        self.reached: frozenset[Address] | None = None  # what that agent can connect to; None: not known
+        self.reached: frozenset[Address] | None = None  # where that agent has connected to; None: not known
         self.trouble: str | None = None  # why it cannot begin, or how it was lost
         self.pipe = ReportPipe()
         self.sign = SignFile(time.monotonic())
@@ -85,6 +91,8 @@ class RemoteProcess:
         self._changed = changed
         self._cancel = cancel
         self._why_lost = why_lost
+        self._avoid = avoid
+        self._probed = changed
         self._is_lost = False  # its agent has gone without a word
         self._lock = threading.Condition()
         self._connection: Connection | None = None
@@ -105,8 +113,9 @@ class RemoteProcess:
 
     # Asked by any thread
 
-    def probe(self, targets: tuple[tuple[Address, ...], ...]) -> None:
-        """Ask the agent which of these addresses it can connect to."""
+    def probe(self, targets: tuple[tuple[Address, ...], ...], told: Callable[[], None] | None = None) -> None:
+        """Ask the agent which of these addresses it can connect to; `told` is called when it has said so."""
+        self._probed = told or self._changed
         self._send(Probe(targets))
 
     def begin(self, name: str, host: str, process: int | None, addresses: tuple[Address, ...]) -> Child:
@@ -118,8 +127,14 @@ class RemoteProcess:
         return self.child
 
     def how_lost(self) -> str | None:
-        """Say how it was lost, None if it was not; blocks for a moment, until the system knows what has ended."""
+        """Say how it was lost, None if it was not; blocks for a moment, until the system knows what has ended.
+
+        Is asked of one that has ended, or whose peers have lost it.
+        """
         deadline = time.monotonic() + NOTICED_SECONDS
+        with self._lock:
+            if not self._lock.wait_for(lambda: self.returncode is not None, NOTICED_SECONDS):
+                return f"does not answer{self.log}"
         while self._is_lost and self.trouble is None and self.hello is not None:
             reason = self._why_lost(self.hello.executor)
             if reason is None and time.monotonic() < deadline:
@@ -193,8 +208,8 @@ class RemoteProcess:
             case Unfit(reason):
                 self.end(1, f"{self.place}: {reason}")
             case Probed(reached):
-                self.reached = frozenset(reached)
-                self._changed()
+                self.reached = frozenset(reached) | (self.reached or frozenset())
+                self._probed()
             case Born(pid):
                 self.pid = pid
                 self.sign.begin(time.monotonic())
@@ -210,7 +225,7 @@ class RemoteProcess:
         if connection is self._connection:
             self._connection = None
             self._is_lost = True
-            self.end(KILLED, None)
+            self.end(KILLED, self._silence() if connection.trouble in SILENCE else None)
         elif connection in self._others:
             self._others.remove(connection)
 
@@ -231,7 +246,16 @@ class RemoteProcess:
 
         self._door.call(send)
 
+    def _silence(self) -> str:
+        """Note that the machine does not answer; return the words for that."""
+        self._cancel()
+        if self.hello is not None:
+            self._avoid(self.hello.executor)
+        return f"was lost: its machine does not answer{self.log}"
+
     def _give_up(self) -> None:
+        if self.hello is not None:
+            self._avoid(self.hello.executor)
         seconds = f"{LOST_SECONDS:g} s"
         self.end(KILLED, f"did not end within {seconds}: {self.place or 'Spark'} does not answer{self.log}")
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from megaflow.control.messages import Split
 from megaflow.control.packed_rows import names_text
 from megaflow.control.wording import quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit, Fingerprint
@@ -31,6 +32,7 @@ from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
+from megaflow.job.exit_report import KeptBins
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
@@ -43,7 +45,8 @@ from megaflow.spark.query_spec import NOT_READ_AGAIN, RowFrames, SparkSpec
 
 MEGABYTE: Final = 1e6
 REHEARSAL: Final = tuple(BOOT.format("rehearsal") if "import" in word else word for word in COMMAND)
-OTHER_LINES: Final = "name them by --lines again, or begin with another --state folder"
+OTHER_STORE: Final = "begin with another --state folder"
+OTHER_LINES: Final = f"name them by --lines again, or {OTHER_STORE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,12 @@ class Resumption:
     part: DurablePart | None = None  # for the worker processes; None: nothing is durable
     is_over: bool = False  # all lines were read, and there are no new ones
     code: Fingerprint | None = None  # of the program's files; None: not known
+    kept: KeptBins = ()  # of all workers, by their ids
 
 
 def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
     """Open the store of a job. Raises UsageError for a source that cannot be read again, StoreError."""
-    if job_input.pushed is not None:
+    if job_input.pushed:
         raise UsageError(
             "--state: standard input and iterables cannot be read again after a crash; write the lines to a file and "
             "name that by --lines"
@@ -140,7 +144,7 @@ def check_given_names(spec: JobSpec) -> None:
 def app_name(spec: JobSpec) -> str:
     """Return whose a store is: FILE:FUNCTION without the folder, or a function's name."""
     app = spec.app
-    return f"{os.path.basename(app.path)}:{app.function}" if isinstance(app, AppFile) else app.name
+    return app.name
 
 
 def rehearse_in_a_process(task: Rehearsal) -> None:
@@ -154,6 +158,16 @@ def rehearse_in_a_process(task: Rehearsal) -> None:
     if (answer := json.loads(done.stdout)) is not None:
         is_refused, text = answer
         raise StoreError(text) if is_refused else PeerFailed(text)
+
+
+def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
+    """Raise StoreError if a job reads another kind of input than the commit of the store `whose` says."""
+    if job_input.spark is None and found.spark:
+        raise StoreError(f"{whose} goes with Spark's lines: {OTHER_LINES}")
+    if job_input.spark is not None and found.splits:
+        raise StoreError(f"{whose} goes with lines from files: {OTHER_LINES}")
+    if job_input.followed and found.splits:
+        raise StoreError(f"{whose} goes with files that are not followed: leave --follow out, or {OTHER_STORE}")
 
 
 def resume(
@@ -176,18 +190,17 @@ def resume(
             "them, or leave these flags out"
         )
     length = writer.hold(spec.take_over)
-    keeper.check_output(writer.name, length)
-    whose = f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title
-    if job_input.spark is None and found is not None and found.spark:
-        raise StoreError(f"{whose} goes with Spark's lines: {OTHER_LINES}")
-    if job_input.spark is not None and found is not None and found.splits:
-        raise StoreError(f"{whose} goes with lines from files: {OTHER_LINES}")
+    keeper.check_outputs(writer.lengths(length))
+    if found is not None:
+        check_kind(found, job_input, f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title)
     if found is not None and not is_restored(keeper.path, found):
         check_record(keeper.path, found.spark, job_input.rows)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
-    is_over = found is not None and found.ended and not job_input.splits and job_input.spark is None
+    is_over = found is not None and found.ended and not (job_input.splits or job_input.spark or job_input.followed)
+    is_over = is_over and found is not None and not found.finished  # a source may find more partitions
+    is_over = is_over and found is not None and not found.tokens  # which are perhaps not committed
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
@@ -195,13 +208,16 @@ def resume(
     if found is not None and found.checkpoint and not is_idle and not is_same:
         has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
-        rehearse(Rehearsal(spec, replace(part, folder=folder, commit=found.number), has_lines, job_input.rows))
-    if not writer.is_kept:
+        part_there = replace(part, folder=folder, commit=found.number)
+        outputs = tuple(name for name, _ in writer.forms if name)
+        rehearse(Rehearsal(spec, part_there, has_lines, job_input.rows, job_input.lines, outputs))
+    fleeting = [each.name for each in writer.parts if not each.is_kept]
+    for name in fleeting:
         report(
-            f"the output goes to {writer.name}, which cannot be cut back: after a crash, records that came after the "
+            f"the output goes to {name}, which cannot be cut back: after a crash, records that came after the "
             "last checkpoint come again"
         )
-    begun = keeper.begin(writer.name, length)
+    begun = keeper.begin(writer.lengths(length))
     if job_input.spark is not None:
         job_input = replace(job_input, spark=keep_query(keeper.path, begun.spark, job_input.spark, job_input.rows))
     part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
@@ -210,22 +226,25 @@ def resume(
     elif found is not None:
         if spec.origin is not None:
             report(f"{keeper.path} has a store, and the job goes on with that: --from-checkpoint counts for a new one")
-        committed = begun.outputs[0].length if begun.outputs else 0
+        committed = writer.length_of(begun.outputs)
         writer.cut_back(committed)
-        again = max(0, length - committed) if writer.is_kept else 0
-        text = resumption_text(begun, found.written_at, again, time.time())
+        again = max(0, length - committed) if not fleeting else 0
+        text = resumption_text(begun, found.written_at, again, time.time(), writer.unit)
+        text += skipped_text(keeper.input.to_read)
         report(f"{text}; with other code: {other}" if other else text)
     if keeper.taken_from is not None:
-        tail = "" if writer.is_kept else f"; until then it may write to {writer.name}, too"
+        tail = f"; until then it may write to {' and '.join(fleeting)}, too" if fleeting else ""
         report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
     return Resumption(job_input, part, is_over, code=code)
 
 
-def go_on(before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec) -> Resumption:
+def go_on(
+    before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec, kept: KeptBins = ()
+) -> Resumption:
     """Return what a job goes on with whose processes are lost: it had begun with `before`, from checkpoint `since`.
 
-    The keeper has begun anew. Raises StoreError if the input's files are not what was read, ClusterError if the program
-    is not what was run.
+    `kept` are bins that processes have in memory. The keeper has begun anew. Raises StoreError if the input's files
+    are not what was read, ClusterError if the program is not what was run.
     """
     latest, part = keeper.latest, before.part
     assert part is not None, "it is durable"
@@ -246,16 +265,28 @@ def go_on(before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec) ->
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number),
         code=code,
+        kept=kept,
     )
 
 
-def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float) -> str:
+def skipped_text(splits: Iterable[Split]) -> str:
+    """Say how much of compressed files is decompressed again.
+
+    >>> skipped_text([Split(0, "a.gz", 0, 100_000, skip=2_000_000), Split(1, "b", 5, 10)])
+    '; 2.0 MB of text in 1 compressed file were read, and are decompressed again only to get past them'
+    """
+    skips = [split.skip for split in splits if split.skip]
+    tail = f"; {sum(skips) / MEGABYTE:.1f} MB of text in {quantity(len(skips), 'compressed file')} were read, and are "
+    return f"{tail}decompressed again only to get past them" if skips else ""
+
+
+def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float, unit: str = "byte") -> str:
     """Say where a job goes on.
 
     >>> print(resumption_text(Commit(7, 3, 41, 2, written_at=1000.0), 1000.0, 12, 1004.2))
     goes on from checkpoint 3, 4 s old: all before epoch 41, 0 keys in 0.0 MB; 12 bytes of the output are written again
     """
-    tail = f"; {quantity(cut_back, 'byte')} of the output {'is' if cut_back == 1 else 'are'} written again"
+    tail = f"; {quantity(cut_back, unit)} of the output {'is' if cut_back == 1 else 'are'} written again"
     tail = tail if cut_back else ""
     if begun.checkpoint == 0:
         return f"the store has no checkpoint yet: begins with the first line{tail}"

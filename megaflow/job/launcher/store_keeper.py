@@ -16,7 +16,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
@@ -33,6 +33,7 @@ from megaflow.durable.query_record import keep_record, restore_record
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
+from megaflow.job.launcher.several_outputs import compare_outputs
 
 DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended
@@ -46,7 +47,7 @@ class ToCommit:
 
     commit: Commit  # but for its splits
     left: tuple[Split, ...]  # of these
-    length: int  # of the output
+    length: int  # of the outputs together
     names: tuple[str, ...]  # that it is to have
 
 
@@ -85,7 +86,7 @@ class StoreKeeper:
         self._wanted = threading.Condition()
         self._tasks: deque[Task | None] = deque()  # None: begin anew
         self._results: list[Committed | CommitFailed | BaseException] = []
-        self._lengths: dict[int, int] = {}  # checkpoint -> of the output, of the newest commit and what may follow it
+        self._lengths: dict[int, int] = {}  # checkpoint -> of the outputs, of the newest commit and what may follow it
         self._begun: Commit | None = None  # anew
         self._doubtful: Commit | None = None  # to be tried again
         self._doubtful_since = 0.0  # seconds of the clock
@@ -127,33 +128,23 @@ class StoreKeeper:
 
     @property
     def length(self) -> int:
-        """How long the output is in that: bytes of a file, records in memory."""
+        """How long the outputs are in that, together: bytes of files, records in memory."""
         return self._lengths[self.latest.checkpoint]
 
-    def check_output(self, name: str, length: int) -> None:
-        """Raise StoreError unless an output, so long now, is the one that the store names, or is not its origin's."""
+    def check_outputs(self, given: Sequence[OutputLength]) -> None:
+        """Raise StoreError unless outputs, so long now, are those that the store names, or are not its origin's."""
         if self.origin is not None:
-            self.origin.check_output(name)
-            return
-        for said in self.found.outputs if self.found is not None else ():
-            if said.output != name:
-                raise StoreError(
-                    f"the store {self.path} goes with --output {said.output}, not {name}: what that has is not in the "
-                    "other one; name it again, or begin with another --state folder"
-                )
-            if length < said.length:
-                raise StoreError(
-                    f"--output {name} {f'has {length} bytes' if length else 'is gone or empty'}, and had {said.length} "
-                    "bytes at the last checkpoint: put back what this job wrote, or begin with another --state folder"
-                )
+            for each in given:
+                self.origin.check_output(each.output)
+        elif self.found is not None:
+            compare_outputs(self.path, self.found.outputs, given)
 
-    def begin(self, output: str, length: int) -> Commit:
-        """Take the store over, for a job with this output, which has this length if the store is new.
+    def begin(self, outputs: tuple[OutputLength, ...]) -> Commit:
+        """Take the store over, for a job with these outputs, which have these lengths if the store is new.
 
         Returns the newest commit, of a new incarnation. Raises StoreError.
         """
         try:
-            outputs = (OutputLength(output, length),)
             if self.origin is not None:
                 self._found = [self.origin.copy_into(self._store, outputs, uuid4().hex)]
                 self.origin.close()
@@ -162,7 +153,7 @@ class StoreKeeper:
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
         begun = self._incarnation.latest
-        self._lengths = {begun.checkpoint: begun.outputs[0].length if begun.outputs else 0}
+        self._lengths = {begun.checkpoint: sum(each.length for each in begun.outputs)}
         return begun
 
     def start(self, wake: Callable[[], None]) -> None:
@@ -346,5 +337,5 @@ class StoreKeeper:
     def _fail(self, commit: Commit, reason: str) -> CommitFailed:
         """Give a checkpoint up, and with it the segments that were written for it."""
         assert self._incarnation is not None, "it has not begun"
-        self._incarnation.give_up(each.name for each in commit.files if each.checkpoint == commit.checkpoint)
+        self._incarnation.give_up(commit.own_files)
         return CommitFailed(commit.checkpoint, reason)

@@ -18,6 +18,8 @@ side door, signals, store and output are the job's, through all lives.
 4. As many processes go on, or are started, as the launcher had at that moment, on its own machine at the same
    addresses (see `place`); the first of them is where the job was coordinated, if that is one of these. Whoever asks
    there meanwhile is served then. The job's file says that the job recovers, until the launcher is connected to all.
+   If the job is to shrink, those that are lost do not count, unless all are: as many as before are started then. That
+   is a restart as any other. Who was not lost and does not stay is replaced: too slow, or the second loss in a row.
 5. Ctrl-C in between is final: what is to be kept is kept already.
 6. As the loop, it yields where it waits (`lives`), so that a simulation can put all else that happens in between.
 """
@@ -29,6 +31,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
+from megaflow.control.wording import quantity
 from megaflow.errors import (
     ClusterError,
     MegaflowError,
@@ -108,6 +111,7 @@ class Supervision:
     selector: selectors.BaseSelector = field(init=False)  # for whoever drives `lives`, to wait
 
     def __post_init__(self, job: Job) -> None:
+        self._warned: set[str] = set()  # what the user was told once
         self._job = job  # as it was when the present life began
         self._losses = 0  # without a committed checkpoint between
         self._lost_at: deque[float] = deque()  # seconds of the clock, of the last OFTEN_SECONDS
@@ -121,7 +125,7 @@ class Supervision:
             start = partial(self.starter.start, self.begun)
             self.loop = Loop(
                 self.children, start, self.begun.job_input, self.output, self.signals, self.report, self._job,
-                self.early_end, self.machine, self.keeper,
+                self.early_end, self.machine, self.keeper, self._warned,
             )  # fmt: skip
             self.selector = self.loop.selector
 
@@ -134,6 +138,7 @@ class Supervision:
         for seconds in self.lives():
             self.selector.select(seconds)
         self.loop.summary.since = (self._since or None) if self._job.life > 1 else None
+        self.signals.can_drain = False  # nothing is left to be drained: the next signal is final
         return self.loop.summary
 
     def lives(self) -> Iterator[float | None]:
@@ -162,7 +167,9 @@ class Supervision:
             self.signals.can_drain = self.early_end.is_served = False
             is_first = self._losses == 0 or keeper.latest.checkpoint > self._since
             keeping = is_first and not self.begun.job_input.spark_queries
-            addresses = self.children.begin_anew(keeping)
+            had = len(self.children.own)
+            addresses = self.children.begin_anew(keeping, self.spec.shrink)
+            kept = self.children.kept(addresses, self.spec.workers)
         self.loop.close()
         if not addresses:
             raise loss
@@ -178,11 +185,13 @@ class Supervision:
             self._count(loss, commit.checkpoint)
             self.output.cut_back(keeper.length)
             try:
-                self.begun = go_on(self.begun, keeper, self._since, self.spec)
+                self.begun = go_on(self.begun, keeper, self._since, self.spec, kept)
             except MegaflowError as error:
                 raise type(error)(f"{loss}; {error}") from loss
             self._since = commit.checkpoint
             restart = f"restart {self._losses} of {self.spec.restarts}"
+            if len(addresses) < had:
+                restart += f" with {quantity(len(addresses), 'process')}"
             job = self.loop.job
             self._job = self._published(
                 replace(job, host=addresses[0][0], port=addresses[0][1], life=job.life + 1, recovering=restart)

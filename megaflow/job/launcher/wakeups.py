@@ -12,6 +12,7 @@ import contextlib
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -49,6 +50,9 @@ class Signals(Wakeup):
         super().__init__()
         self.received: list[int] = []  # written by the handler
         self.can_drain = False  # until then the first signal is final, too
+        self.ends_input = False  # see `end_input`
+        self.input_ended = threading.Event()  # what the launcher reads itself has ended and is worked off; or is left
+        self.is_through = False  # the processes have ended well, so nobody is there to steer any more
         self._is_due = False  # a final signal has come and has not raised yet
         self._may_raise = False
 
@@ -65,6 +69,22 @@ class Signals(Wakeup):
         else:
             self._is_due = True
             self._interrupt()
+
+    def end(self) -> None:
+        """Have the launcher end the job while it starts it; any thread. Raises not here: see `pause`."""
+        self._is_due = True
+
+    def end_input(self) -> None:
+        """Have the launcher pull no more of the program's iterables; any thread. `input_ended` is set then."""
+        self.ends_input = True
+        with contextlib.suppress(OSError):  # the job has ended
+            self.wake()
+
+    def pause(self, seconds: float) -> None:
+        """Sleep while something is waited for. Raises KeyboardInterrupt if that is to end."""
+        self._interrupt()
+        time.sleep(seconds)
+        self._interrupt()
 
     @contextlib.contextmanager
     def interruptible(self, anew: bool = False) -> Iterator[None]:
@@ -94,12 +114,15 @@ class Signals(Wakeup):
 
 
 @contextlib.contextmanager
-def watched_signals(wanted: bool) -> Iterator[Signals]:
-    """Give Signals that are filled in the block if `wanted`; only in the main thread, which alone may set handlers."""
-    signals = Signals()
+def watched_signals(wanted: bool | Signals) -> Iterator[Signals]:
+    """Give Signals that are filled in the block if `wanted`; only in the main thread, which alone may set handlers.
+
+    Those that another thread has made are given as they are. They are closed with the block.
+    """
+    signals = wanted if isinstance(wanted, Signals) else Signals()
     before = {}
     try:
-        if wanted and threading.current_thread() is threading.main_thread():
+        if wanted is True and threading.current_thread() is threading.main_thread():
             ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
             before = {number: signal.signal(number, signals.handle) for number in WATCHED if number not in ignored}
         yield signals

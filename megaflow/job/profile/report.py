@@ -22,7 +22,8 @@ from megaflow.errors import UsageError
 from megaflow.job.profile.ledger import ENGINE, Call, Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec
 
-OURS = re.compile(r"worker-\d+\.(json|new|pstats)|operators\.(json|txt)|calls\.txt")
+WITNESS = ".seen-by-executors"  # a file by which it is seen whether executors write to the same folder, begins so
+OURS = re.compile(rf"worker-\d+\.(json|new|pstats)|operators\.(json|txt)|calls\.txt|{re.escape(WITNESS)}.*")
 TABLE, RECORDS, CALLS = "operators.txt", "operators.json", "calls.txt"
 TOP = 3  # operators that the end of a run names
 FUNCTIONS_SHOWN = 10  # of each operator

@@ -8,10 +8,16 @@ rehearsal           whether the program can go on with its states; dry_build: it
 flow                the user's function, and what it is given; source_record: which source it was loaded from
 fingerprint         whether all processes run the same code
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
+pushed_lines        what the launcher pushes
+event_reports       how far event time is, by partition, and which partitions are idle
+reading_pace        how far a source may read ahead
 staged_attempt      what one attempt of a task has sent
-staged_units        what is staged: lines in a text, or packed rows; row_inputs: whose these are, and as what
+staged_units        what is staged: lines in a text, or packed rows; named_inputs: whose these are, and as what
+open_portions, file_watch    partitions of sources, and what wakes them; discovery: which there are
+parsed_lines        lines as JSON or CSV; line_place: where they come from, for errors
 untaken_lines       those of Spark's that a checkpoint finds there
 kept_state          durable state: what operators begin with, and where their cuts go
 cut_packer, cut_keeper    the blocks of cuts as segments; the thread that writes them
-output              output records on their way to the launcher; json_lines: as JSON
+worker_sinks        what the program writes to by itself; open_sink, open_outbox: one of them
+output              output records on their way to the launcher; json_lines, csv_rows: as JSON, as CSV
 """

@@ -33,6 +33,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any
 
@@ -52,7 +53,7 @@ from megaflow.job.worker.cut_keeper import WRITER
 from megaflow.job.worker.flow import App
 from megaflow.job.worker.kept_state import open_folder
 from megaflow.job.worker.lifeline import LIFELINE, die_with_parent, end_with, read_spec
-from megaflow.job.worker.memory import Memory
+from megaflow.job.worker.memory import Memory, kept_bins
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import WATCHDOG, Watchdog
 from megaflow.job.worker.worker_program import Shared, WorkerProgram
@@ -68,6 +69,9 @@ FAREWELL_SECONDS = 2.0  # for the launcher to take the message of a failure
 FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
 
 _log = logging.getLogger("megaflow.child")
+
+
+CANNOT = ExitReport("anew", "this process cannot go on in the job's next life; a new one can")
 
 
 class CannotStay(Exception):
@@ -104,7 +108,8 @@ class Process:
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
         settings = JobSettings(
-            spec.name, job.workers, job.rate, job.encoding_errors, spec.output, spec.durable, spec.rows
+            spec.name, job.workers, job.rate, job.encoding_errors, spec.outputs, spec.durable, spec.rows,
+            spec.lines, spec.followed,
         )
         control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec
@@ -198,9 +203,11 @@ class Process:
         was_built = len(self.programs) == len(self.shared.stagings) > 0
         return is_usual and goes_on and was_built and not (spec.spark_queries or spec.pushed)
 
-    def end(self) -> list[tuple[Heir, Remains]]:
-        """Write no more, as all workers have ended; return what is in memory of the operators. Blocks."""
-        heirs = [each for program in self.programs.values() for each in program.end()]
+    def end(self) -> list[list[tuple[Heir, Remains]]]:
+        """Write no more, as all workers have ended; return what each has in memory of its operators. Blocks."""
+        heirs = [self.programs[worker].end() for worker in sorted(self.programs)]
+        for program in self.programs.values():
+            program.close()
         self.programs.clear()
         return heirs
 
@@ -216,11 +223,11 @@ class Process:
         if part.commit is None:
             return
         try:
-            store = open_store(part.folder)
-            commit = read_commit(store, part.commit)
-            if difference(self.shared.app.fingerprint(self.spec.job.args), commit.code) is not None:
-                raise CannotStay
-            memory.roll_back(store, commit, heirs)
+            with contextlib.closing(open_store(part.folder)) as store:
+                commit = read_commit(store, part.commit)
+                if difference(self.shared.app.fingerprint(self.spec.job.args), commit.code) is not None:
+                    raise CannotStay
+                memory.roll_back(store, commit, heirs)
         except (OSError, MegaflowError) as error:
             _log.debug("nothing is remembered: %s", error)  # what is wrong with the store will be said where it is read
 
@@ -231,9 +238,7 @@ class Process:
             return  # it does not know this worker, whose failure does not concern the job
         deadline = time.monotonic() + FAREWELL_SECONDS
         try:
-            unfit = isinstance(error, StoreError)
-            text = str(error) if unfit else format_user_traceback(error, self.spec.job.debug)
-            launcher.send(Failed(worker.index, text, unfit))
+            launcher.send(self.failed(worker, error))
             worker.allocator.park(0)  # raises if the connections are closed already
             while not launcher.is_drained and time.monotonic() < deadline:
                 worker.allocator.park(FAREWELL_POLL_SECONDS)
@@ -241,6 +246,11 @@ class Process:
         except ClusterError as other:
             _log.debug("while reporting a failure: %s", other)
             self.told = isinstance(other, PeerFailed)  # then the other one is shown: one is enough
+
+    def failed(self, worker: Worker, error: BaseException) -> Failed:
+        """Return what the launcher is to be told of it."""
+        unfit = isinstance(error, StoreError)
+        return Failed(worker.index, str(error) if unfit else format_user_traceback(error, self.spec.job.debug), unfit)
 
     def _tell_loss(self, worker: Worker, error: PeerLost) -> None:
         """Report which workers are lost, and which bins with them."""
@@ -299,6 +309,7 @@ def main() -> int:
         try:
             process = stay(process, parts, listener)
         except CannotStay:
+            process.report(CANNOT)
             return 1
     return code
 
@@ -308,11 +319,11 @@ def stay(process: Process, parts: "SimpleQueue[ChildSpec]", listener: int) -> Pr
     report_fd, sign_fd = process.spec.report_fd, process.spec.sign_fd
     assert report_fd is not None, "it may stay"
     heirs = process.end()
-    say_stays(report_fd)
+    say_stays(report_fd, kept_bins(heirs))
     gc.unfreeze()  # what was built goes
     spec = replace(parts.get(), listener_fd=os.dup(listener), report_fd=report_fd, sign_fd=sign_fd)
     following = Process(spec, before=process)
-    following.remember(heirs)
+    following.remember(chain.from_iterable(heirs))
     return following
 
 
@@ -324,8 +335,11 @@ def live(process: Process) -> int | None:
         _log.debug("%s", error)  # the process at fault reports it
         others = {thread.name for thread in threading.enumerate()} - {LIFELINE, WATCHDOG, WRITER}
         return None if process.may_stay and len(others) == 1 else 1  # else the program has begun what it may not again
-    except (PeerFailed, CannotStay) as error:
+    except PeerFailed as error:
         _log.debug("%s", error)
+        return 1
+    except CannotStay:
+        process.report(CANNOT)
         return 1
     except BaseException as error:
         text = "".join(traceback.format_exception_only(error)).strip()

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from queue import Empty, Full, Queue
-from typing import Final
+from typing import Final, TypeAlias
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, PositionsAt
 from megaflow.durable.blocks import Block
-from megaflow.job.worker.cut_packer import CutPacker
+from megaflow.job.worker.cut_packer import CutPacker, OutboxCut, OutboxWritten
 from megaflow.job.worker.untaken_lines import LinesCut
 from megaflow.megaphone.unwritten import Piece
 
@@ -30,6 +30,10 @@ WRITER: Final = "checkpoints"  # the thread
 BLOCKS_MAX: Final = 1024
 """That wait to be packed: of about 64 KiB each."""
 CHECK_SECONDS: Final = 0.1  # until whoever waits for the thread looks whether it is still there
+
+
+Kept: TypeAlias = Piece | LinesCut | OutboxCut
+Outcome: TypeAlias = CutWritten | CutFailed | PositionsAt | OutboxWritten
 
 
 class CutKeeper:
@@ -42,27 +46,27 @@ class CutKeeper:
         self._packer = packer  # the thread's
         self._encoding_seconds = encoding_seconds
         self._wake = wake
-        self._blocks: Queue[tuple[Piece | LinesCut, Block | None] | None] = Queue(BLOCKS_MAX)  # None: nothing follows
-        self._reports: deque[CutWritten | CutFailed | PositionsAt] = deque()  # put by the thread
+        self._blocks: Queue[tuple[Kept, Block | None] | None] = Queue(BLOCKS_MAX)  # None: nothing follows
+        self._reports: deque[Outcome] = deque()  # put by the thread
         self._final: CutWritten | CutFailed | None = None  # set by the thread
         self._spent = 0.0  # seconds of a processor, by the thread until its last report
         self._fault: Exception | None = None  # set by the thread, which ends with it
         self._thread: threading.Thread | None = None  # from the first block on
 
-    def write(self, cut: Piece | LinesCut, block: Block | None) -> None:
-        """Take a block, or the end of a piece, or Spark's lines; blocks while too many wait.
+    def write(self, cut: Kept, block: Block | None) -> None:
+        """Take a block, or the end of a piece, or Spark's lines, or an outbox; blocks while too many wait.
 
-        The sink of the worker's operators, and of its source.
+        The sink of the worker's operators, of its source, and of its outboxes.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=WRITER, daemon=True)
             self._thread.start()
         self._put((cut, block))
 
-    def take_reports(self) -> list[CutWritten | CutFailed | PositionsAt]:
+    def take_reports(self) -> list[Outcome]:
         """Return, once, what has come of checkpoints since the last call. Raises what ended the thread."""
         self._raise_fault()
-        found: list[CutWritten | CutFailed | PositionsAt] = []
+        found: list[Outcome] = []
         while self._reports:
             report = self._reports.popleft()
             if isinstance(report, CutWritten):
@@ -87,7 +91,7 @@ class CutKeeper:
             self._blocks.put(None)
             self._thread.join()
 
-    def _put(self, item: tuple[Piece | LinesCut, Block | None] | None) -> None:
+    def _put(self, item: tuple[Kept, Block | None] | None) -> None:
         while True:
             self._raise_fault()
             with contextlib.suppress(Full):
@@ -106,10 +110,11 @@ class CutKeeper:
             self._fault = error
             self._wake()
 
-    def _pack(self, cut: Piece | LinesCut, block: Block | None) -> None:
+    def _pack(self, cut: Kept, block: Block | None) -> None:
         """Do the thread's work with what one `write` has brought."""
-        if isinstance(cut, LinesCut):
-            self._reports.append(self._packer.write(cut))
+        if isinstance(cut, LinesCut | OutboxCut):
+            packer = self._packer
+            self._reports.append(packer.write(cut) if isinstance(cut, LinesCut) else packer.write_outbox(cut))
             self._wake()
             return
         report = self._packer.take(cut, block)

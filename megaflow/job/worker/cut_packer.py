@@ -8,7 +8,8 @@
    what it was to write. The next checkpoint's deltas have it all.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -20,6 +21,25 @@ from megaflow.job.worker.untaken_lines import LinesCut, write_lines
 from megaflow.megaphone.unwritten import Piece
 
 _NOTHING: Final = 0  # the number of no checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxCut:
+    """What a sink's outbox has for a checkpoint, to be written."""
+
+    sink: str
+    number: int
+    time: int  # the checkpoint's epoch
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxWritten:
+    """What has become of that."""
+
+    cut: OutboxCut
+    segments: tuple[SegmentRef, ...]
+    failure: str | None = None
 
 
 class CutPacker:
@@ -76,7 +96,22 @@ class CutPacker:
             return CutFailed(cut.number, f"Spark's lines could not be written: {error.strerror or error}")
         finally:
             cut.copy.close()
-        return PositionsAt(cut.number, cut.splits, untaken)
+        return PositionsAt(cut.number, cut.splits, untaken, cut.portions)
+
+    def write_outbox(self, cut: OutboxCut) -> OutboxWritten:
+        """Write the records of an outbox."""
+        refs: list[SegmentRef] = []
+        try:
+            for blocks in _parted(cut.blocks, self._segment_bytes):
+                segment = SegmentWriter(CutHeader(cut.number, cut.time, None, self._worker))
+                for block in blocks:
+                    segment.add(block)
+                ref, parts = segment.finish(next(self._names))
+                self._store.put(ref.name, parts)
+                refs.append(ref)
+        except OSError as error:
+            return OutboxWritten(cut, (), error.strerror or str(error))
+        return OutboxWritten(cut, tuple(refs))
 
     def _finish(self) -> CutWritten | CutFailed:
         self._put()
@@ -96,3 +131,16 @@ class CutPacker:
             self._segments.append(ref)
         except OSError as error:
             self._failure = f"{ref.name} could not be written: {error.strerror or error}"
+
+
+def _parted(blocks: Sequence[Block], size: int) -> list[list[Block]]:
+    """Return the blocks in order, as lists of some bytes more than `size` at most."""
+    parts: list[list[Block]] = [[]]
+    length = 0
+    for block in blocks:
+        if length >= size:
+            parts.append([])
+            length = 0
+        parts[-1].append(block)
+        length += len(block.keys) + len(block.states)
+    return parts

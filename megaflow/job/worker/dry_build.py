@@ -5,11 +5,15 @@ The program's function is given a flow whose lines never come.
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
+from megaflow.connect.write_operator import Writing
 from megaflow.job.worker.flow import Flow
 from megaflow.job.worker.kept_state import ENGINE
-from megaflow.job.worker.row_inputs import RowInputs
+from megaflow.job.worker.named_inputs import NamedInputs
+from megaflow.job.worker.output import NamedOutputs
+from megaflow.job.worker.worker_sinks import WorkerSinks
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
@@ -46,18 +50,28 @@ def draughtsman(args: Sequence[Any]) -> Draughtsman:
 
 
 def build_dry(
-    worker: Worker, function: Callable[[Any], Any], args: Sequence[Any], rows: Sequence[str] | None = None
+    worker: Worker,
+    function: Callable[[Any], Any],
+    args: Sequence[Any],
+    rows: Sequence[str] | None = None,
+    lines: Sequence[str] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> None:
-    """Call a flow program's function with a flow whose lines, or rows, never come; `rows`: as in RowInputs."""
+    """Call a flow program's function with a flow whose lines, or rows, never come.
+
+    Names are as in NamedInputs and NamedOutputs.
+    """
     control: InputHandle[Any] = InputHandle()
     with worker.dataflow(function.__name__) as scope:
         scope.ref.graph.where = ENGINE
         numbered = broadcast(scope.input_from(control).port, Lane.MAIL)
         set_default(numbered)
+        scope.ref.graph.extension(Writing).host = WorkerSinks(worker, "", numbered)
         scope.ref.graph.where = None
         numbers: Stream[Numbered] = Stream(numbered)
-        inputs = RowInputs(rows)
-        function(Flow(worker, scope, numbers, args, lambda: scope.source("Lines", never, stateless=True), inputs))
+        inputs = NamedInputs(rows, lines)
+        read = partial(scope.source, "Lines", never, stateless=True)
+        function(Flow(worker, scope, numbers, args, read, inputs, NamedOutputs(outputs), lambda name, source: read()))
 
 
 def never(capability: Capability, info: object) -> Callable[[object], None]:

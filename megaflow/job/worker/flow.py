@@ -7,19 +7,30 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from types import ModuleType
+from typing import Any, Final, TypeVar
 
-from megaflow.control.packed_rows import names_text
+from megaflow.connect.source_protocol import Source
 from megaflow.durable.commits import Fingerprint
 from megaflow.errors import BuildError, UsageError
-from megaflow.job.spec import AppFile, PickledFunction
-from megaflow.job.worker.row_inputs import RowInputs, select_input, shape_of
+from megaflow.job.followed_files import Parse
+from megaflow.job.spec import AppFile, PickledFunction, WithTypes
+from megaflow.job.worker.line_place import FollowedPlace
+from megaflow.job.worker.named_inputs import NamedInputs, select_input, shape_of
+from megaflow.job.worker.output import NamedOutputs
+from megaflow.job.worker.parsed_lines import CsvParser, LineParser, OnError
 from megaflow.job.worker.source_record import SourceRecord
+from megaflow.megaphone.event_clock import carries
 from megaflow.megaphone.routing import Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.stream import Stream
+from megaflow.stream import Stream, WindowedStream
 from megaflow.timely.communication.codec import user_types
+
+T = TypeVar("T")
+
+
+ONLY_FOLLOWED: Final = "lines"  # the name, as a source, of files that are followed, if they are the only lines
 
 
 class Flow:
@@ -42,37 +53,81 @@ class Flow:
         control: Stream[Numbered],
         args: Sequence[str],
         read: Callable[[], Stream[Any]],
-        inputs: RowInputs | None = None,
+        inputs: NamedInputs | None = None,
+        outputs: NamedOutputs | None = None,
+        read_source: Callable[[str, Source[Any]], Stream[Any]] | None = None,
     ) -> None:
-        """`read` builds the source of lines or rows; it is called at most once. `inputs`: of rows."""
+        """`read` builds the source of lines or rows; it is called at most once. The names are those of the job's.
+
+        `read_source` builds that of a `Source`; it is called once for each name.
+        """
         self.worker = worker
         self.scope = scope
         self.control = control
         self.args: list[Any] = list(args)
         self._read = read
-        self._inputs = RowInputs() if inputs is None else inputs
-        self._lines: Stream[str] | None = None
-        self._source: Stream[Any] | None = None  # of rows; of batches of them, with their input's name, if are several
-        self._rows: dict[str, Stream[Any]] = {}
+        self._inputs = NamedInputs() if inputs is None else inputs
+        self._outputs = NamedOutputs() if outputs is None else outputs
+        self._read_source = read_source
+        self._source: Stream[Any] | None = None  # of one input; of batches, each with its input's name, if are several
+        self._streams: dict[str, Stream[Any]] = {}  # input -> its lines or rows; "": the only one, without a name
 
-    def lines(self) -> Stream[str]:
+    def lines(self, name: str | None = None) -> Stream[str]:
         """Return the lines of the job, without their ends. Called twice: the same stream.
 
-        The lines of a file are on one worker at a time, in order, unless it is read `?unordered`.
+        A job may have several inputs of lines, each by a name: `--lines orders=PATH --lines payments=PATH`, or
+        `megaflow.run(dataflow, lines={"orders": …, "payments": …})`, are `flow.lines("orders")` and
+        `flow.lines("payments")`. The lines of a file are on one worker at a time, in order, unless it is read
+        `?unordered`; those of different files, and so of different inputs, come in any order. Raises BuildError for a
+        name that the job was not given, or without one if its inputs have names.
         """
-        if self._inputs.names:
-            raise BuildError(
-                f"the dataflow reads lines, and the job was given the rows {names_text(self._inputs.names)}: read them "
-                f"by flow.rows({self._inputs.names[0]!r}), or give lines"
-            )
-        if self._lines is None:
-            self._lines = self._read()
-        return self._lines
+        self._inputs.read_as_lines(name)
+        if (key := name or "") in self._inputs.parsed:
+            raise BuildError("the input is read as lines and parsed: read it once, and parse the lines by map, or not")
+        return self._stream(key)
 
-    def rows(self, name: str, *, as_: type | str = tuple, timestamps: str = "micros") -> Stream[Any]:
+    def json_lines(self, name: str | None = None, *, on_error: OnError = "raise") -> Stream[Any]:
+        """Return what the lines of the job, or of an input, are in JSON: dicts, if they are objects.
+
+        Blank lines are left out. A line that is not JSON ends the job with an error that has its file and number, or is
+        left out and counted by `on_error="skip"`: the first one is told, and `control status` and the job's end say how
+        many there were. Order and names are as in `lines`; an input is read once,
+        as lines or parsed. Costs what `json.loads` does.
+        """
+        return self._parsed(name, LineParser(name or "", on_error, self._inputs.skipped))
+
+    def csv(
+        self, name: str | None = None, *, header: bool | Sequence[str] = True, as_: type | str = dict,
+        delimiter: str = ",", quotechar: str = '"', on_error: OnError = "raise",
+    ) -> Stream[Any]:  # fmt: skip
+        """Return the rows that the lines of the job, or of an input, are in CSV; their values are str.
+
+        `header`: True, the first line of each file names its columns; or the names, of files that do not, or False.
+        `as_`: each row is a dict, or a tuple, or a NamedTuple of the program's, whose fields are the columns, in any
+        order. Blank lines are left out. A row must stand in one line: a field in quotes with a line end in it, and a
+        row with more or fewer fields than columns, end the job with an error that has file and line, or are left out
+        and counted, by `on_error="skip"`. Order and names are as in `lines`; an input is read once, as lines or parsed.
+        """
+        parser = CsvParser(name or "", on_error, header, as_, delimiter, quotechar, self._inputs.skipped)
+        return self._parsed(name, parser)
+
+    def _parsed(self, name: str | None, parser: LineParser) -> Stream[Any]:
+        self._inputs.read_as_lines(name)
+        if (key := name or "") in self._streams:
+            what = f"input {name!r}" if name else "input"
+            raise BuildError(f"the {what} is read twice, as lines or parsed: read it once, and use the stream twice")
+        self._inputs.parsed.add(key)
+        if key in self._inputs.followed:
+            return self._follow(key, lambda file, lines, start: parser((key, lines, FollowedPlace.of(file, start))))
+        if self._source is None:
+            self._source = self._read()
+        return self._carrying(key, self._source.flat_map(parser))
+
+    def rows(self, name: str | None = None, *, as_: type | str = tuple, timestamps: str = "micros") -> Stream[Any]:
         """Return the rows of the DataFrame that the job was given under this name. Called twice: the same stream.
 
-        They are bound outside, by `--rows NAME=spark:FORMAT:PATH` or `megaflow.run(dataflow, rows={"NAME": frame})`.
+        Without a name, of the only one that it was given. They are bound outside, by `--rows NAME=spark:FORMAT:PATH`,
+        `megaflow.run(dataflow, rows={"NAME": frame})` or `megaflow.spark.run({"NAME": frame}, dataflow)`.
         `as_`: each row is a tuple of its columns, or a dict (`as_=dict`), or a NamedTuple of the program's, whose
         fields are the columns, in any order (`as_=Order`). Values are ints, floats, bools, strs, bytes, Decimals; an
         array is a list, a map a dict, a nested row a tuple; null is None. A timestamp is an int of microseconds since
@@ -80,30 +135,91 @@ class Flow:
         (a timestamp without a time zone a naive one) and a date, which takes far longer. The rows of a partition of
         a batch are on one worker, in order. Raises BuildError for a name that the job was not given.
         """
+        name = self._inputs.only() if name is None else name
         self._inputs.read(name, shape_of(name, as_, timestamps))
-        if name not in self._rows:
+        return self._stream(name)
+
+    def items(self, name: str | None = None) -> Stream[Any]:
+        """Return the items that the program gives the job: `megaflow.start(dataflow, items=…)`, or `megaflow.run`.
+
+        They are values of any type that can be a record. Without a name, of the only input of items; a job may have
+        several, `items={"clicks": …, "prices": …}`, and inputs of lines beside them. The items of an input come in
+        order, on one worker at a time; those of different inputs in any order. Called twice: the same stream. Raises
+        BuildError for a name that the job was not given.
+        """
+        return self._stream(self._inputs.read_items(name))
+
+    def read(self, source: Source[T], name: str) -> Stream[T]:
+        """Return the records of a `megaflow.connect.Source`: those of each partition in their order.
+
+        The `name` is that of the source in checkpoints, errors and `megaflow control status`; no other input of the job
+        has it. The records of one partition are on one worker at a time; what is done with those of one key is done in
+        the order of the partition, also where the partition or the key moves. Each worker makes its own source, by
+        calling the dataflow function. With `--state`, its positions are in every checkpoint, and a resume opens each
+        partition there. Raises BuildError for a name that is taken, and for what is no source.
+        """
+        self._inputs.read_source(source, name)
+        if self._read_source is None:
+            raise BuildError(f"flow.read(…, {name!r}): a SimulatedCluster reads lines; sources are read in a job")
+        stream = self._read_source(name, source)
+        carries(stream.port, name)
+        return stream
+
+    def _follow(self, name: str, parse: Parse | None = None) -> Stream[Any]:
+        """Return the lines of files that are followed, or what is parsed of them."""
+        assert self._read_source is not None, "what is followed is known where it is read"
+        source_name = name or ONLY_FOLLOWED
+        self._inputs.sources.add(source_name)
+        self._streams[name] = self._read_source(source_name, self._inputs.followed[name](parse))
+        carries(self._streams[name].port, source_name)
+        return self._streams[name]
+
+    def _stream(self, name: str) -> Stream[Any]:
+        if name not in self._streams and name in self._inputs.followed:
+            return self._follow(name)
+        if name not in self._streams:
             if self._source is None:
                 self._source = self._read()
             several = self._inputs.are_several
-            self._rows[name] = self._source.flat_map(select_input(name)) if several else self._source
-        return self._rows[name]
+            return self._carrying(name, self._source.flat_map(select_input(name)) if several else self._source)
+        return self._streams[name]
 
-    def check_read(self, has_lines: bool) -> None:
-        """Raise BuildError unless all is read that the job was given; `has_lines`: lines, or rows."""
+    def _carrying(self, name: str, stream: Stream[Any]) -> Stream[Any]:
+        """Return the lines or rows of an input, by which name they are known from now on."""
+        carries(stream.port, name)
+        self._streams[name] = stream
+        return stream
+
+    def output(self, name: str, stream: Stream[Any]) -> None:
+        """Give a stream out by a name, beside the stream that the function returns.
+
+        Where it goes is said outside: `--output late=jsonl:late.jsonl`, or `megaflow.run(…, outputs={"late": …})`, for
+        `flow.output("late", stream)`. The records of each output come in the order of their epochs; those of two
+        outputs go their ways apart, and with `state` each is exact after a crash. Raises BuildError for a name that the
+        job was not given, or that is given out twice, and for a stream inside a loop or scope.
+        """
+        if not isinstance(stream, Stream):
+            raise BuildError(f"flow.output({name!r}, …) needs a Stream, not {stream!r:.80}")
+        self._outputs.write(name, stream.port)
+
+    def check_all(self, has_lines: bool) -> None:
+        """Raise BuildError unless all is read, and written, that the job was given; `has_lines`: lines, or rows."""
+        self._outputs.check_written()
         self._inputs.check_read()
-        if has_lines and self._lines is None and self._source is None:
+        if has_lines and self._source is None:
             raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
 
 
 def build_flow(function: Callable[[Any], Any], flow: Flow, has_lines: bool) -> Stream[Any]:
-    """Call the user's function; return its output. Raises BuildError unless that is a Stream, and all lines are read.
+    """Call the user's function; return its output. Raises BuildError unless that is a Stream, and names agree.
 
     `has_lines`: there are some to read.
     """
     stream = function(flow)
     if not isinstance(stream, Stream):
-        raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}")
-    flow.check_read(has_lines)
+        hint = "; say what becomes of the windows: .count(), .collect() and others" * isinstance(stream, WindowedStream)
+        raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}{hint}")
+    flow.check_all(has_lines)
     return stream
 
 
@@ -114,7 +230,7 @@ class App:
         self._app = app
         self._lock = Lock()
         self._function: Callable[[Any], Any] | None = None
-        self._record = SourceRecord(os.path.dirname(app.path)) if isinstance(app, AppFile) else None
+        self._record = SourceRecord(app.folder) if isinstance(app, AppFile) else None
 
     def function(self) -> Callable[[Any], Any]:
         """Return it. Raises what its module raises when it is run, UsageError if there is no such function."""
@@ -127,8 +243,7 @@ class App:
         """Return what this process runs by now, with these arguments; None of a pickled function."""
         if isinstance(self._app, PickledFunction) or self._record is None:
             return None
-        name = f"{os.path.basename(self._app.path)}:{self._app.function}"
-        return Fingerprint(name, tuple(map(str, args)), dict(self._record.digests))
+        return Fingerprint(self._app.name, tuple(map(str, args)), dict(self._record.digests))
 
 
 def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> Callable[[Any], Any]:
@@ -139,28 +254,39 @@ def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> 
     is loaded already. `record` notes which source of the module and its neighbours is loaded, from then on.
     """
     if isinstance(app, PickledFunction):
-        sys.path[:] = app.path
-        made: Callable[[Any], Any] = pickle.loads(app.data)  # which names cloudpickle where it needs it
-        user_types.add_names(made)
+        sys.path[:] = [*app.path, *(sys.path if app.elsewhere else ())]
+        made: Callable[[Any], Any] | WithTypes = pickle.loads(app.data)  # which names cloudpickle where it needs it
+        types = made.types if isinstance(made, WithTypes) else {}
+        made = made.function if isinstance(made, WithTypes) else made
+        user_types.add_names(made, types)
         return made
     path = Path(app.path)
-    sys.path.insert(0, str(path.parent))
-    user_types.add_folder(str(path.parent))
-    name = module_name(path.stem)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{app.path!r} is not a Python file: its name must end in .py")
+    sys.path.insert(0, app.root)
+    user_types.add_folder(app.folder)
     if record is not None:
         record.install()
-        record.note_loads(spec)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # also for the decoder, which looks there for the types of records
-    spec.loader.exec_module(module)
+    module = importlib.import_module(app.module) if app.module else load_file(path, record)
+    if app.module and not os.path.samefile(module.__file__ or "/", path):
+        raise UsageError(f"{app.module!r} is the name of another module, {module.__file__}: name the file, {path}")
     function = getattr(module, app.function, None)
     if not callable(function):
         raise UsageError(f"{app.path} has no function {app.function!r} that takes the flow")
     found: Callable[[Any], Any] = function
     return found
+
+
+def load_file(path: Path, record: SourceRecord | None) -> ModuleType:
+    """Run a file as a module of its name."""
+    name = module_name(path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{str(path)!r} is not a Python file: its name must end in .py")
+    if record is not None:
+        record.note_loads(spec)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # also for the decoder, which looks there for the types of records
+    spec.loader.exec_module(module)
+    return module
 
 
 def module_name(stem: str) -> str:

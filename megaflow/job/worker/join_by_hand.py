@@ -9,20 +9,17 @@ other way round.
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import get_args
 
 from megaflow.control.messages import Done, JobSettings, Moved, Request, SettingsQuery
 from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError, StateKept
 from megaflow.job.profile.report import check_profile, profile_folder
-from megaflow.job.spec import Address, ChildSpec, Form, JobSpec, JoiningProcess, address_of, listening
+from megaflow.job.spec import FORMS, Address, ChildSpec, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.child import Process
 from megaflow.job.worker.departure import Departure, handled
 from megaflow.program import Worker
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.dataflow.error_notes import format_user_traceback
-
-FORMS: tuple[Form, ...] = get_args(Form)
 
 
 def join_job(
@@ -43,9 +40,9 @@ def join_job(
         settings = ask_settings(part.contact, secret, spec.connect_timeout_seconds)
     except (OSError, PeerLost) as error:
         raise JobNotFound(f"no job answers at {place}: {error}") from error
-    form = next((form for form in FORMS if form == settings.output), None)
-    if form is None:
-        raise ConfigMismatch(f"the job at {place} wants its output as {settings.output!r}: is it of another version?")
+    for _, form in settings.outputs:
+        if form.partition(":")[0] not in FORMS:
+            raise ConfigMismatch(f"the job at {place} wants its output as {form!r}: is it of another version?")
     if settings.durable is not None and not os.path.isdir(settings.durable.folder):
         raise ConfigMismatch(
             f"the job at {place} keeps its state in {settings.durable.folder}, which is not a folder here: start "
@@ -72,8 +69,8 @@ def join_job(
     with listening(spec.listen, 1) as [listener]:
         address = address_of(listener)
         child = ChildSpec(
-            spec, name, part, address, listener.detach(), secret, output=form, durable=settings.durable,
-            rows=settings.rows,
+            spec, name, part, address, listener.detach(), secret, outputs=settings.outputs, durable=settings.durable,
+            rows=settings.rows, lines=settings.lines, followed=settings.followed,
         )  # fmt: skip
     process = Process(child, joined)
     departure = Departure(address, secret, lambda: bool(process.shared.stagings), report)

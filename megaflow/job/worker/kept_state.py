@@ -9,22 +9,24 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
-from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator, PositionsAt
-from megaflow.control.coordinator.checkpoints import Durable
-from megaflow.control.messages import StageEnd, StageLines
-from megaflow.durable.commits import Commit, Fingerprint
+from megaflow.connect.write_operator import Writing
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator
+from megaflow.control.coordinator.job_state import Durable
+from megaflow.control.staging_messages import StageEnd, StageLines
+from megaflow.durable.commits import Commit, Fingerprint, SinkToken
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
 from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored, misplaced
 from megaflow.durable.store import FolderStore, Store
-from megaflow.errors import BuildError
-from megaflow.job.worker.cut_keeper import CutKeeper
-from megaflow.job.worker.cut_packer import CutPacker
+from megaflow.errors import BuildError, StoreError
+from megaflow.job.worker.cut_keeper import CutKeeper, Outcome
+from megaflow.job.worker.cut_packer import CutPacker, OutboxCut
 from megaflow.job.worker.memory import Memory
 from megaflow.job.worker.untaken_lines import LinesCut, restaged, untaken_batch
 from megaflow.megaphone.bins import BinStore
+from megaflow.megaphone.event_unit import NEVER
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.megaphone.remains import Remains
 from megaflow.program import Worker
@@ -57,6 +59,7 @@ class KeptState:
         self._commit: Commit | None = None  # once it is read
         self._recovery: Recovery | None = None  # once a bin is wanted
         self._durability = Durability()  # of the dataflow, once it is built
+        self._sinks: tuple[str, ...] = ()  # likewise, the names of what it writes to
         packer = CutPacker(self._store, part.incarnation, worker.index, self._operators)
         self._keeper = keeper(packer, self._encoding_seconds, worker.allocator.wake)
 
@@ -71,6 +74,34 @@ class KeptState:
         for node in graph.nodes:
             if (objection := objection_to(node)) is not None:
                 raise BuildError(f"{node.title}, {node.where}: {objection}, or leave --state out")
+        host = graph.extension(Writing).host
+        self._sinks = () if host is None else host.names
+
+    def _check_sinks(self) -> None:
+        """Raise StoreError unless the program writes, by their names, to all sinks that are to commit something."""
+        number, tokens = self.tokens()
+        for name in sorted({token.sink for token in tokens}.difference(self._sinks)):
+            raise StoreError(
+                f"sink {name!r} has rows of checkpoint {number} to deliver, and the program writes to no sink of this "
+                f"name (it writes to {', '.join(map(repr, self._sinks)) or 'none'}): give it its name again, until "
+                f"another checkpoint is committed; or give up what is not delivered yet, by --drop-state {name}"
+            )
+
+    def tokens(self) -> tuple[int, tuple[SinkToken, ...]]:
+        """Return the checkpoint that the job goes on from, and what sinks had prepared by then. Raises StoreError."""
+        if self._part.commit is None:
+            return 0, ()
+        commit = self._read()
+        return commit.checkpoint, tuple(token for token in commit.tokens if token.sink not in self._part.dropped)
+
+    @property
+    def store(self) -> Store:
+        """Where outboxes are."""
+        return self._store
+
+    def keep_outbox(self, cut: OutboxCut) -> None:
+        """Write the records of an outbox; what comes of it is among the reports."""
+        self._keeper.write(cut, None)
 
     def keep_lines(self, cut: LinesCut) -> None:
         """Write Spark's lines that the source has not taken in; what comes of it is a report."""
@@ -84,8 +115,8 @@ class KeptState:
         if self._part.commit is not None:
             yield from restaged(self._read(), self._store, self._worker.index, self._worker.membership.ids)
 
-    def take_reports(self) -> list[CutWritten | CutFailed | PositionsAt]:
-        """Return, once, what has come of checkpoints: for the coordinator."""
+    def take_reports(self) -> list[Outcome]:
+        """Return, once, what has come of checkpoints: for the coordinator, and of outboxes."""
         return self._keeper.take_reports()
 
     def finish(self) -> CutWritten | CutFailed | None:
@@ -98,6 +129,17 @@ class KeptState:
         heirs = self._durability.heirs
         return [(heirs[name], Remains.of(store, journal)) for name, store, journal in self._stores()]
 
+    def close(self) -> None:
+        """Let go of the store."""
+        self._store.close()
+
+    def event_time(self) -> tuple[int, int]:
+        """Return the watermark and the clock, in microseconds, that all before the commit has seen; or NEVER."""
+        commit = None if self._part.commit is None else self._read()
+        if commit is None or commit.checkpoint == 0:
+            return NEVER, NEVER
+        return NEVER if commit.watermark is None else commit.watermark, commit.clock
+
     def durable(self, begins: bool, code: Fingerprint | None = None) -> Durable:
         """Return what a coordinator must know, which runs `code`; `begins`: it is the first one of this incarnation.
 
@@ -106,18 +148,22 @@ class KeptState:
         heirs = self._durability.heirs.values()
         operators = tuple(DurableOperator(heir.name, heir.bins, heir.terms.version) for heir in heirs)
         every = self._part.checkpoint_every
+        table = next((view.table() for view in self._worker.stateful if begins), ())
         if not begins or self._part.commit is None:
-            return Durable(operators, every, code=code)
+            return Durable(operators, every, code=code, table=table)
         commit = self._read()
         if commit.checkpoint == 0:
-            return Durable(operators, every, next_worker=commit.next_worker, code=code)
+            return Durable(operators, every, next_worker=commit.next_worker, code=code, table=table)
         untaken = untaken_batch(commit, self._worker.membership.ids)
         whole = self._is_to_be_whole(commit)
-        at = commit.checkpoint, commit.time, commit.next_worker
-        return Durable(operators, every, *at, code, commit.spark, untaken, whole)
+        return Durable(
+            operators, every, commit.checkpoint, commit.time, commit.next_worker, code,
+            commit.spark, untaken, whole, table, commit.portions, commit.finished,
+            watermark=commit.watermark, clock=commit.clock,
+        )  # fmt: skip
 
     def rehearse(self) -> None:
-        """Raise StoreError if the operators that are built cannot go on with what the commit has.
+        """Raise StoreError if the operators that are built, and the sinks, cannot go on with what the commit has.
 
         What is found later only: a hash that changes no bin's first key, and an `upgrade` that fails. Cost: reads a
         block of each bin.
@@ -128,6 +174,7 @@ class KeptState:
                 raise misplaced(heir.name, *wrong)
 
     def _is_to_be_whole(self, commit: Commit) -> bool:
+        self._check_sinks()
         heirs = self._durability.heirs.values()
         found = inherited(commit, heirs, self._part.renamed, self._part.dropped)
         return len(found) < len(commit.operators) or any(map(self._recover().changes, heirs))

@@ -7,8 +7,10 @@ on from a checkpoint, whoever has which part of it:
  1. What is remembered equals what the store has. It is first rolled back to the checkpoint (see
     `megaflow.megaphone.remains`), which needs the store for what was touched since; what it does not have of the bins
     that fall to its workers is read, timers always. If the store cannot be read for that, nothing is remembered.
- 2. Bins are dealt anew, and what is remembered goes by bin: of bins that fall to others it is dropped, so nobody has to
-    know who had what. Those of lost processes are read by whoever gets them: a replacement, first of all.
+ 2. As it stays it says which bins it has, and the launcher makes the first table of the next life of that: each is with
+    who has it, all others go to those with the fewest. So those of lost processes are read by their replacements, which
+    have none; or, if there are to be none, by all others. What is remembered goes by bin, and is right whatever falls
+    to whom: of bins that fall to others, as two processes had a part of them while they moved, it is dropped.
  3. Nothing of the life before goes on. A process stays only when its connections are closed, its workers have ended and
     nothing of it is being written to the store: only then does it say so. Whoever does not say so in time is killed.
     What it has written bears an incarnation that is over.
@@ -23,7 +25,7 @@ on from a checkpoint, whoever has which part of it:
     with pushed ones ends, too.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -31,7 +33,14 @@ from megaflow.durable.commits import Commit
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import Store
+from megaflow.job.exit_report import KeptBins
 from megaflow.megaphone.remains import Remains
+
+
+def kept_bins(heirs: Sequence[Sequence[tuple[Heir, Remains]]]) -> KeptBins:
+    """Return the bins that a process has, each of whose workers has left so much of its operators."""
+    bins = (set[int]().union(*(remains.bins for _, remains in several)) for several in heirs)
+    return tuple(tuple(sorted(each)) for each in bins)
 
 
 @dataclass(eq=False)
@@ -83,6 +92,7 @@ class Memory:
                     found.states[bin] = {key: each.states.pop(key) for key in each.bins.pop(bin)}
         here = found.states.keys() | (kept.bins.keys() if kept is not None else set())
         read = recovery.restore(heir, frozenset(bins) - here)
-        timers = recovery.timers(heir, here) if here else {}
+        again = recovery.timers(heir, here) if here else Restored({}, {})
         whole = None if kept is None else (kept.states, kept.bins)
-        return Restored(found.states | read.states, timers | read.timers, whole)
+        timers, events = again.timers | read.timers, again.events | read.events
+        return Restored(found.states | read.states, timers, whole, events=events)

@@ -1,4 +1,7 @@
-"""The end of the dataflow: output records on their way to the launcher, epoch by epoch.
+"""The ends of the dataflow: output records on their way to the launcher, epoch by epoch.
+
+There is the stream that the dataflow function returns, and those that it gives out by name. What it gives out and what
+the job was given places for must be the same names; each worker sees to that when it has built its dataflow.
 
 The launcher may be slower than the job. What does not fit its connection is kept here under a
 capability, so the epochs concerned stay open, the output lags, and the sources hold back.
@@ -8,20 +11,27 @@ knows of it; therefore every worker tells by the frontier *behind* what is kept 
 That frontier takes all workers into account: at none does it pass a time at which another keeps something.
 """
 
+import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
+from megaflow.control.packed_rows import names_text
+from megaflow.control.result_rows import RowPacker
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.spec import Form
+from megaflow.job.worker.csv_rows import CsvRows
 from megaflow.job.worker.json_lines import as_json_lines
 from megaflow.job.worker.source_operator import epoch_of
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.operators.movement import concatenate
+from megaflow.timely.dataflow.origin import untraced
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time
 
@@ -33,7 +43,7 @@ Render: TypeAlias = Callable[[int, list[Any]], list[Any]]
 
 def as_records(epoch: int, records: list[Any]) -> list[Any]:
     """Return the records as they are, for `megaflow.run`."""
-    return records
+    return untraced(records)
 
 
 def as_text(epoch: int, batch: list[Any]) -> list[str]:
@@ -49,6 +59,81 @@ def as_text(epoch: int, batch: list[Any]) -> list[str]:
 RENDERERS: dict[Form, Render] = {"records": as_records, "text": as_text, "jsonl": as_json_lines}
 
 
+def renderer(form: Form) -> Render | None:
+    """Return what renders the records for the launcher; None: it wants nothing. Packed rows are one item a batch."""
+    if form == "nothing":
+        return None
+    kind, _, schema = form.partition(":")
+    if kind == "csv":
+        return CsvRows(json.loads(schema or "[]")).render
+    if kind != "rows":
+        return RENDERERS[form]
+    packer = RowPacker(schema)
+    return lambda epoch, batch: [packer.pack(batch)]
+
+
+@dataclass(eq=False)
+class NamedOutputs:
+    """The streams that one worker's dataflow gives out by name. One writer: whoever builds it."""
+
+    given: Collection[str] | None = None  # the names that the job was given a place for; None: not known, any may be
+    streams: dict[str, Port[Any]] = field(default_factory=dict)
+
+    def write(self, name: Any, port: Port[Any]) -> None:
+        """Note that the program gives a stream out. Raises BuildError."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise BuildError(f"flow.output({name!r:.80}, …): must be a name, as in flow.output('late', stream)")
+        if name in self.streams:
+            raise BuildError(f"flow.output({name!r}, …) is called twice: concat the streams, and give them out once")
+        if self.given is not None and name not in self.given:
+            given = f"the outputs {names_text([*self.given])}" if self.given else "no output of a name"
+            raise BuildError(
+                f"the dataflow writes the output {name!r}, and the job was given {given}: say where it goes by "
+                f"--output {name}=jsonl:PATH, or outputs={{{name!r}: …}}; {name}=none drops it"
+            )
+        self.streams[name] = port
+
+    def check_written(self) -> None:
+        """Raise BuildError if the job was given a place for an output that the program does not write."""
+        if unwritten := [name for name in self.given or () if name not in self.streams]:
+            only = f"writes only {names_text([*self.streams])}" if self.streams else "calls flow.output for none"
+            raise BuildError(f"the job was given the outputs {names_text(unwritten)}, and the dataflow {only}")
+
+
+class JobOutputs:
+    """The operators that send streams to the launcher, each by the name of its output; made while these are built.
+
+    Behind them the stream `sent` is empty; its frontier passes a time once everything before it has been sent: the
+    place to probe.
+    """
+
+    def __init__(
+        self, ports: Mapping[str, Port[Any]], launcher: LauncherDoor, forms: Mapping[str, Form], durable: bool = False
+    ) -> None:
+        """`durable`: the launcher waits for closed epochs, be there records or not.
+
+        Raises BuildError for a stream inside a loop or scope.
+        """
+        self._outputs = []
+        for name, port in ports.items():
+            if port.scope.depth:
+                raise BuildError(
+                    "the output of a dataflow must have the times of its root scope: leave() the scope first"
+                )
+            graph = port.scope.graph
+            graph.where = f"the output of {graph.nodes[port.node].name!r}, {graph.nodes[port.node].where}"
+            self._outputs.append(JobOutput(port, launcher, forms[name], name))
+        sent = [output.sent for output in self._outputs]
+        self.sent = sent[0] if len(sent) == 1 else concatenate(sent[0].scope, sent)
+        if durable or any(form != "nothing" for form in forms.values()):
+            EpochCloser(self.sent, launcher)
+
+    @property
+    def records(self) -> int:
+        """How many have come out."""
+        return sum(output.records for output in self._outputs)
+
+
 class JobOutput:
     """The operator that sends a stream to the launcher, rendered; made while the dataflow is built.
 
@@ -56,16 +141,12 @@ class JobOutput:
     a time once everything before it has been sent: the place to probe.
     """
 
-    def __init__(self, port: Port[Any], launcher: LauncherDoor, form: Form, durable: bool = False) -> None:
-        """`durable`: the launcher waits for closed epochs, be there records or not.
-
-        Raises BuildError for a stream inside a loop or scope.
-        """
-        if port.scope.depth:
-            raise BuildError("the output of a dataflow must have the times of its root scope: leave() the scope first")
+    def __init__(self, port: Port[Any], launcher: LauncherDoor, form: Form, name: str) -> None:
+        """`name` is the output's; the stream has the times of the root scope."""
         self.records = 0  # that have come out
         self._launcher = launcher
-        self._render = None if form == "nothing" else RENDERERS[form]
+        self._name = name
+        self._render = renderer(form)
         self._kept: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival, until there is room
         self._retrying = False  # a timer will run this again
         builder = NodeBuilder(port.scope, "Output")
@@ -73,8 +154,6 @@ class JobOutput:
         self._output: Output[Any]
         self._output, self.sent = builder.new_output()
         builder.build(self._make)
-        if self._render is not None or durable:
-            EpochCloser(self.sent, launcher)
 
     def _make(self, capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         capabilities[0].release()
@@ -106,7 +185,7 @@ class JobOutput:
     def _send(self, time: Time, batch: list[Any]) -> None:
         assert self._render is not None
         epoch = epoch_of(time)
-        self._launcher.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch)))
+        self._launcher.send(OutputBatch(self._info.worker, epoch, self._render(epoch, batch), self._name))
 
 
 class EpochCloser:

@@ -44,7 +44,7 @@ def rehearse(task: Rehearsal) -> MegaflowError | None:
 
     try:
         app.function()
-        build_dry(worker, build, args, task.rows)
+        build_dry(worker, build, args, task.rows, task.lines, task.outputs)
         try:
             kept.rehearse()
         except FileNotFoundError as gone:

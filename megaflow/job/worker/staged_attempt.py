@@ -22,8 +22,9 @@ class StagedUnit(NamedTuple):
 class StagedAttempt:
     """What one task attempt has sent so far. Written under the lock of its Staging."""
 
-    def __init__(self, sender: Hashable, dropped: bool) -> None:
+    def __init__(self, sender: Hashable, dropped: bool, query: str) -> None:
         self.sender = sender
+        self.query = query
         self.dropped = dropped  # counted, not kept
         self.whole = False
         self.lines = 0

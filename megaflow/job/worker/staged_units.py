@@ -53,7 +53,7 @@ def joined(lines: Sequence[str]) -> tuple[str, str]:
 class OpenLines:
     """A text of which lines are taken."""
 
-    input: str | None = None  # whose rows these are
+    input = ""  # they have no name
 
     def __init__(self, text: str, separator: str) -> None:
         self._text = text

@@ -25,7 +25,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from threading import Lock
 from typing import Any, TypeAlias
 
-from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Staged, StageEnd, StageLines
+from megaflow.control.messages import CommitBatch, CommitTaken, Refused
+from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
 from megaflow.job.worker.staged_attempt import StagedAttempt, StagedUnit
 from megaflow.job.worker.staged_units import OpenLines, OpenRows, Unpack, mark_of, no_rows, open_unit, records_in
@@ -53,6 +54,7 @@ class Staging:
         self._finished: list[CommitTaken] = []
         self._closed = False
         self._last: OpenLines | OpenRows | None = None  # the chunk that was taken from last, perhaps wholly
+        self.query = ""  # whose lines or rows were taken last
         self.unpack: Unpack = no_rows  # what makes rows of a chunk; written by whoever builds the dataflow
         self.held_bytes = 0  # of lines in memory, the chunk being taken left out; written here, under the lock
         self.pending_lines = 0  # committed, not taken; written likewise
@@ -155,9 +157,9 @@ class Staging:
         return taken
 
     @property
-    def input(self) -> str | None:
-        """Whose rows were taken last; None: they were lines."""
-        return None if self._last is None else self._last.input
+    def input(self) -> str:
+        """Whose rows were taken last; "" if they were lines."""
+        return "" if self._last is None else self._last.input
 
     @property
     def _is_open(self) -> bool:
@@ -228,7 +230,7 @@ class Staging:
         attempt = self._attempts.get(key)
         if attempt is None:
             dropped = self._closed or key[2] <= self._committed.get(key[0], -1)
-            attempt = self._attempts[key] = StagedAttempt(sender, dropped)
+            attempt = self._attempts[key] = StagedAttempt(sender, dropped, key[0])
         elif attempt.whole or attempt.sender != sender:
             raise ProtocolError(f"worker {self.worker} was sent task attempt {key[4]} twice")
         return attempt
@@ -253,6 +255,7 @@ class Staging:
             return False
         attempt, _ = self._ready[0]
         chunk = attempt.chunks.popleft()
+        self.query = attempt.query
         self._last = open_unit(attempt.load(chunk), chunk.mark, self.unpack)
         if chunk.content is not None:
             self.held_bytes -= chunk.size

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from megaflow.control.messages import CommitBatch, Split, StageEnd, StageLines
+from megaflow.control.messages import CommitBatch, Split
+from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.durable.blocks import BlockKind, CutHeader, keys_of, pack, states_of
-from megaflow.durable.commits import Commit, UntakenLines
+from megaflow.durable.commits import Commit, Portion, UntakenLines
 from megaflow.durable.segments import SegmentReader, SegmentWriter
 from megaflow.durable.store import Store
 from megaflow.job.worker.staged_units import Content, Mark, records_in
@@ -58,6 +59,7 @@ class LinesCut:
     time: int  # the checkpoint's epoch
     splits: tuple[Split, ...]  # told with it
     copy: LinesCopy
+    portions: tuple[Portion, ...] = ()  # told with it, too
 
 
 def content_bytes(content: Content) -> bytes:

@@ -10,35 +10,43 @@ keeps the requests that come. When the engine has handed over (`Succeeded`), the
 the launcher and all workers where it listens (`Coordinates`). Only then are clients sent there.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from megaflow.connect.source_protocol import Source
+from megaflow.connect.write_operator import Writing
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.coordinator.lookups import places_of
-from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined
+from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined, ToldOnce
 from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
+from megaflow.durable.commits import Portion
 from megaflow.durable.restored import Heir
+from megaflow.errors import StoreUnfit
+from megaflow.job.followed_files import FollowedFiles
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
+from megaflow.job.worker.discovery import Discovery, in_a_thread
+from megaflow.job.worker.event_reports import event_time_of
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.memory import Memory
-from megaflow.job.worker.output import JobOutput
-from megaflow.job.worker.row_inputs import RowInputs
+from megaflow.job.worker.named_inputs import NamedInputs, SkippedLines
+from megaflow.job.worker.output import JobOutputs, NamedOutputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.watchdog import Watchdog
+from megaflow.job.worker.worker_sinks import WorkerSinks
 from megaflow.megaphone.control_stream import set_default
 from megaflow.megaphone.journal import Durability
 from megaflow.megaphone.moments import Showing
@@ -71,6 +79,7 @@ class Shared:
     watchdog: Watchdog
     joined: Callable[[Worker], None]  # told of each worker that has joined, once it has the table that it wished for
     keep: Callable[..., KeptState] = KeptState
+    beside: Callable[..., Any] = in_a_thread
     memory: Memory | None = None  # what the process has of the job, if it was one of its before
 
     @property
@@ -91,20 +100,29 @@ class WorkerProgram:
         self._control: InputHandle[Any] = InputHandle()  # written by the coordinator only, and elsewhere closed
         self._queue = LineQueue(shared.stagings[worker.index], spec.job.encoding_errors, spec.job.rate)
         self._queue.share_alike(worker.peers)
+        self._queue.taken_of.update(dict.fromkeys((*spec.rows, *spec.lines), 0))
         worker.rescaling.subscribe(self._on_change)
+        self._skipped = SkippedLines(self._tell_once)
         self._agent = Agent(
             worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting,
-            self._queue.staging.missing, self._redirect,
+            self._queue.staging.missing, self._redirect, self._queue.taken_of, self._queue.portions.lags,
+            self._skipped.counts, self._tell_once,
         )  # fmt: skip
         self._kept: KeptState | None = None  # if the job is durable
+        self._source: LineSource | None = None  # if the dataflow reads
+        self._sinks: WorkerSinks  # once the dataflow is built
         self._coordinator: ControllerDriver | None = None
+        self._discovery: Discovery | None = None  # while it coordinates
         self._is_first = worker.index == min(shared.stagings)  # of its process
         self.has_dataflow = True  # what the worker's last step has returned; written by whoever steps it
 
     def run(self) -> None:
         """Step the dataflow to its end, and wait until the launcher has everything."""
-        for seconds in self.life():
-            self.has_dataflow = self._worker.step_or_park(seconds)
+        try:
+            for seconds in self.life():
+                self.has_dataflow = self._worker.step_or_park(seconds)
+        finally:
+            self._sinks.abandon()
 
     def life(self) -> Iterator[float | None]:
         """Do what is due between two steps of the worker; yield how long the next may wait, None for without limit."""
@@ -124,11 +142,14 @@ class WorkerProgram:
         while self.has_dataflow:
             yield turn()
         turn()
+        yield from self._sinks.end()
         launcher = self._shared.launcher
         late, lines = self._lateness, self._queue.lines_taken
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
         cut = None if self._kept is None else self._kept.finish()
-        launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow, cut))
+        skipped, latency, final = self._skipped.counts, late.log.windows(), self._sinks.final
+        launcher.send(Ended(self._worker.index, lines, self._output.records, latency, flow, cut, skipped, final))
+        yield from self._sinks.commit_last()
         while not launcher.is_drained:
             yield DRAIN_POLL_SECONDS
 
@@ -159,6 +180,12 @@ class WorkerProgram:
         """Write no more, as the worker has ended; return what is in memory of the operators. Blocks."""
         return [] if self._kept is None else self._kept.stop()
 
+    def close(self) -> None:
+        """Close the files that it has open, as the worker has ended: the process may go on with another part."""
+        self._queue.close()
+        if self._kept is not None:
+            self._kept.close()
+
     def build(self) -> None:
         """Build the dataflow: once, before `run`."""
         spec, function = self._shared.spec, self._shared.app.function()
@@ -166,38 +193,61 @@ class WorkerProgram:
             graph = scope.ref.graph
             graph.where = ENGINE
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
-            set_default(numbered)
             graph.where = None
             graph.extension(Showing).show = state_text
             if spec.durable is not None:
                 self._kept = self._shared.keep(self._worker, spec.durable, memory=self._shared.memory)
                 self._kept.equip(graph.extension(Durability))
-            inputs = RowInputs(spec.rows)
-            read = partial(self._read, numbered, inputs)
-            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, read, inputs)
+            set_default(numbered, spec.kept, *(() if self._kept is None else self._kept.event_time()))
+            has_joined = isinstance(spec.part, JoiningProcess)
+            self._sinks = WorkerSinks(self._worker, spec.name, numbered, self._kept, self._shared.launcher, has_joined)
+            graph.extension(Writing).host, self._agent.sinks = self._sinks, self._sinks
+            followed = {name: partial(FollowedFiles, each, spec.job.encoding_errors) for name, each in spec.followed}
+            inputs = NamedInputs(spec.rows, spec.lines, spec.items, self._skipped, followed, has_input=spec.has_input)
+            read, read_source = partial(self._read, numbered, inputs), partial(self._read_source, numbered, inputs)
+            forms = dict(spec.outputs)
+            outputs = NamedOutputs([name for name in forms if name])
+            flow = Flow(self._worker, scope, Stream(numbered), spec.job.args, read, inputs, outputs, read_source)
             stream = build_flow(function, flow, bool(spec.splits or spec.pushed or spec.spark_queries))
+            self._event_time = event_time_of(graph, spec)
+            self._queue.pushed.partitions = self._event_time.pushed
             if self._kept is not None:
                 self._kept.check(graph)
-            last = graph.nodes[stream.port.node]
-            graph.where = f"the output of {last.name!r}, {last.where}"
-            self._output = JobOutput(stream.port, self._shared.launcher, spec.output, self._kept is not None)
-            Stream(self._output.sent).probe_with(self._probe)
+            ports = {"": stream.port, **outputs.streams}
+            self._output = JobOutputs(ports, self._shared.launcher, forms, self._kept is not None)
+            Stream(self._sinks.behind(self._output.sent)).probe_with(self._probe)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
 
-    def _read(self, numbered: Port[Numbered], inputs: RowInputs) -> Stream[Any]:
-        launcher = self._shared.launcher
+    def _read(self, numbered: Port[Numbered], inputs: NamedInputs) -> Stream[Any]:
+        return Stream(self._reading(numbered, inputs).lines)
+
+    def _read_source(
+        self, numbered: Port[Numbered], inputs: NamedInputs, name: str, source: Source[Any]
+    ) -> Stream[Any]:
+        self._queue.portions.sources[name] = source
+        self._queue.taken_of[name] = 0
+        return Stream(self._reading(numbered, inputs).add_source(name))
+
+    def _reading(self, numbered: Port[Numbered], inputs: NamedInputs) -> LineSource:
+        """Return what reads all inputs."""
+        if self._source is not None:
+            return self._source
+        launcher, spec = self._shared.launcher, self._shared.spec
         self._queue.staging.unpack = inputs.unpack
-        source = LineSource(
+        source = self._source = LineSource(
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
-            None if self._kept is None else self._kept.keep_lines, inputs.are_several,
+            None if self._kept is None else self._kept.keep_lines, inputs.come_in_batches, spec.job.idle_timeout,
         )  # fmt: skip
-        if self._kept is not None and isinstance(self._shared.spec.part, Founder):
+        if self._kept is not None and isinstance(spec.part, Founder):
             self._queue.staging.restore(self._kept.restaged())
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
-            if self._shared.spec.pushed:
-                self._queue.expect_pushed()
+            if spec.pushed:
+                self._queue.expect_pushed(from_the_first=isinstance(spec.part, Founder))
             launcher.serve(self._queue, source.activate)
-        return Stream(source.lines)
+        return source
+
+    def _tell_once(self, about: str, text: str) -> None:
+        self._shared.launcher.send(ToldOnce(self._worker.index, about, text))
 
     def _on_change(self, event: MembershipEvent) -> None:
         """Read an equal part of the rate; have the launcher connect to processes that have joined."""
@@ -217,7 +267,16 @@ class WorkerProgram:
         durable = None if self._kept is None else self._kept.durable(True, self._code.code)
         if durable is not None and durable.committed is not None:
             self._control.advance_to(durable.epoch + 1)
+        sources = self._queue.portions.sources
+        known = () if durable is None else (*durable.portions, *durable.finished)
+        if strange := sorted({each.input for each in known} - sources.keys()):
+            raise StoreUnfit(
+                f"the store has positions in the source {strange[0]!r}, and the dataflow does not read it by "
+                f"flow.read(…, {strange[0]!r}): do so, give --follow if these were files, or name a new --state folder"
+            )
+        self._discover(sources, known)
         self._coordinate(
+            sources=tuple(sources),
             splits=spec.splits,
             pushed=spec.pushed,
             queries=spec.spark_queries,
@@ -230,6 +289,7 @@ class WorkerProgram:
         """Coordinate a job that another worker has coordinated."""
         self._control.receive(state.epoch)
         durable = None if self._kept is None else self._kept.durable(False, self._code.code)
+        self._discover(state.lines.partitions.asked, state.lines.partitions.known)
         self._coordinate(state=state, durable=durable)
         word = Coordinates(*self._shared.spec.address)
         self._shared.launcher.send(word)
@@ -237,13 +297,22 @@ class WorkerProgram:
             if worker != self._worker.index:
                 self._worker.post(worker, TOPIC, word)
 
+    def _discover(self, names: Iterable[str], known: Iterable[Portion]) -> None:
+        """Ask these sources for partitions from now on."""
+        asked = {name: self._queue.portions.sources[name] for name in names}
+        operators, beside = self._event_time.operators, partial(self._shared.beside, done=self._worker.allocator.wake)
+        self._discovery = Discovery(asked, [(each.input, each.partition) for each in known], beside, operators)
+
     def _coordinate(self, **more: Any) -> None:
         spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
         operators = {view.name: view.bins for view in worker.stateful}
+        if more["durable"] is not None:
+            more["durable"] = replace(more["durable"], sinks=self._sinks.names)
         controller = Controller(
             spec.name, worker.membership, operators, pins=worker.rescaling.pins,
             join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of,
-            places_of=partial(places_of, worker.stateful), **more
+            places_of=partial(places_of, worker.stateful), rated=spec.job.rate is not None,
+            event_time=self._event_time, **more
         )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over
@@ -253,7 +322,7 @@ class WorkerProgram:
 
     def _handed_over(self, asked: Sequence[Asked]) -> None:
         """Coordinate no more; what was asked here is asked of the successor."""
-        self._coordinator = None
+        self._coordinator = self._discovery = None
         self._shared.control.keep(asked)
 
     def _redirect(self, word: Coordinates) -> None:
@@ -267,10 +336,15 @@ class WorkerProgram:
         open_times = self._probe.frontier.elements
         open_epoch = epoch_of(open_times[0]) if open_times else None
         self._agent.turn(now, open_epoch)
-        for report in self._kept.take_reports() if self._kept is not None else ():
-            self._worker.rescaling.report(report)
+        self._sinks.pass_on_reports()
         credit = self._queue.take_credit()
         if credit:
             self._shared.launcher.send(LinesTaken(credit))
-        due = self._coordinator.turn(now, open_epoch) if self._coordinator is not None else None  # 0 if it hands over
+        due = None
+        if self._coordinator is not None and self._discovery is not None:
+            for found in self._discovery.turn(now):
+                self._coordinator.put(found)
+            wait = self._discovery.due_in(now)
+            due = self._coordinator.turn(now, open_epoch)  # 0 if it hands over
+            due = due if wait is None else min(due, wait)
         return 0.0 if self._agent.is_trying else due

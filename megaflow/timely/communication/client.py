@@ -11,7 +11,7 @@ from megaflow.errors import ConfigMismatch, PeerLost, ProtocolError
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake
-from megaflow.timely.communication.tcp import address_text, check_other_end, configure
+from megaflow.timely.communication.tcp import address_text, check_other_end, configure, hears_nothing
 from megaflow.timely.communication.wire import Buffer, FrameDecoder, Kind, frames
 
 READ_BYTES = 64 * 1024
@@ -24,6 +24,7 @@ class Client:
         self.address = address  # host:port of the other side
         self._socket = connection
         self._decoder = FrameDecoder()
+        self._buffer = memoryview(bytearray(READ_BYTES))  # for one read: to allocate it each time tears the heap apart
         self._messages: deque[tuple[int, bytes]] = deque()  # arrived, not yet asked for
         self._unsent = bytearray()  # of what was posted
         self._lost: str | None = None  # why nothing more comes
@@ -86,6 +87,11 @@ class Client:
                 raise PeerLost(f"lost {self.address} while sending: {error.strerror or error}") from error
             del self._unsent[:sent]
 
+    def check_heard(self) -> None:
+        """Raise PeerLost if the other host acknowledges nothing of what was sent: keepalive is for idle connections."""
+        if hears_nothing(self._socket):
+            raise PeerLost(f"lost {self.address}: its machine does not answer")
+
     @property
     def has_unsent(self) -> bool:
         """Whether `flush` is to be called when the connection can be written to."""
@@ -136,16 +142,16 @@ class Client:
         if not poller.poll(None if seconds is None else seconds * 1000):
             return False
         try:
-            data = self._socket.recv(READ_BYTES, socket.MSG_DONTWAIT)
+            size = self._socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
             self._lost = f"lost {self.address}: {error.strerror or error}"
             return False
-        if not data:
+        if not size:
             self._lost = f"{self.address} has closed the connection"
             return False
-        self._messages.extend((kind, bytes(payload)) for kind, payload in self._decoder.feed(data))
+        self._messages.extend((kind, bytes(payload)) for kind, payload in self._decoder.feed(self._buffer[:size]))
         return True
 
     def _value(self, kind: int, payload: Buffer) -> Any:

@@ -51,6 +51,7 @@ class Connection:
 
     def __init__(self, poller: Poller, link: Link, handler: RoleHandler, complain: Callable[[str], None]) -> None:
         self.peer = link.address  # host:port of the other side
+        self.trouble = ""  # why it has ended, by the other side or by itself
         self._poller = poller
         self._link = link
         self._handler = handler
@@ -101,6 +102,7 @@ class Connection:
         if broken:
             self._complain(f"closed the connection from {self.peer}: {reason}")
         link.close()
+        self.trouble = reason
         self._forget_timer()
         if not self._closing:
             self._closing = True

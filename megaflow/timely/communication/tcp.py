@@ -116,6 +116,18 @@ def is_silent(tcp_info: bytes) -> bool:
     return bool(last_ack_ms > SILENT_MS and (retransmits > 0 or probes > 1))
 
 
+def hears_nothing(connection: socket.socket) -> bool:
+    """Tell whether the other host acknowledges nothing any more; always False where the kernel does not say."""
+    option = getattr(socket, "TCP_INFO", None)
+    if option is None:
+        return False
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, option, _TCP_INFO_BYTES)
+    except OSError:
+        return False
+    return len(info) == _TCP_INFO_BYTES and is_silent(info)
+
+
 class Owner(Protocol):
     """What takes the messages of a link, on the poller's thread."""
 
@@ -224,15 +236,8 @@ class Link:
             self.flush()
 
     def is_silent(self) -> bool:
-        """Tell whether the other host acknowledges nothing any more; always False where the kernel does not say."""
-        option = getattr(socket, "TCP_INFO", None)
-        if self.closed or option is None:
-            return False
-        try:
-            info = self._socket.getsockopt(socket.IPPROTO_TCP, option, _TCP_INFO_BYTES)
-        except OSError:
-            return False
-        return len(info) == _TCP_INFO_BYTES and is_silent(info)
+        """Tell whether the other host acknowledges nothing any more; see `hears_nothing`."""
+        return not self.closed and hears_nothing(self._socket)
 
     def close(self) -> None:
         """Close at once, whatever is queued."""

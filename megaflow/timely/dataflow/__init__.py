@@ -4,6 +4,7 @@ graph, builder    one dataflow on one worker; how operators are put into it
 graph_progress    its counts: what this worker knows of them, and tells
 capability        the right to send at a time, and references to times of records being consumed
 channels, pact    how a batch gets from an output to its inputs, and to which worker
+origin            what a source says of a batch: where it is from
 session           how an operator sends
 input_handle, probe, notificator    how a program sends, waits, and is told that a time is over
 scopes, signature    scopes within scopes; what must be equal on all workers

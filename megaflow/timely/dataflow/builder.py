@@ -246,6 +246,14 @@ class NodeBuilder:
         self._outputs.append(output)
         return output, Port(self.scope, self.node.index, number)
 
+    def add_output(self) -> tuple[Output[Any], Port[Any], Capability]:
+        """Add an output after `build`, to which none of the inputs leads; return its initial capability, too."""
+        output, port = self.new_output()
+        capability = Capability(output, self.scope.least, absent=not self.graph.founds)
+        if self.node.joinable:
+            self.node.joinable = (*self.node.joinable, capability)
+        return output, port, capability
+
     def connect(self, made: Input[T], port: Port[T]) -> None:
         """Feed an input that was made without a port; also after `build`."""
         self.node.shape.append(f"from {port.node}.{port.output}")

@@ -22,6 +22,7 @@ from megaflow.timely.dataflow.flow_control.credit import Credits
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.gathering import Gathering
 from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.origin import untraced
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time
@@ -96,7 +97,7 @@ class ChannelEnd:
         if self._log.emit is not None:
             self._log.sent(self._name, self.index, worker, len(batch))
         try:
-            self._allocator.send(worker, self.channel, (time, batch))
+            self._allocator.send(worker, self.channel, (time, untraced(batch)))
         except CannotTravel as error:
             self.annotate(error)
             raise
@@ -110,7 +111,7 @@ class ChannelEnd:
             for worker in workers:
                 self.credits.spend(worker, len(batch))
         try:
-            self._allocator.send_all(workers, self.channel, (time, batch))
+            self._allocator.send_all(workers, self.channel, (time, untraced(batch)))
         except CannotTravel as error:
             self.annotate(error)
             raise

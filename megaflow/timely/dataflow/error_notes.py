@@ -21,6 +21,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"
 GENERATED = "<megaflow "  # how the names of files begin that are generated
 CALL_SITES = "__call_sites__"  # a global of a generated module: line number -> CallSite
 _NOTE = "in operator "
+_NOTES = (_NOTE, "in source ")  # either says where an error came from
 _LONGEST_REPR = 200  # characters of a record shown
 
 
@@ -46,7 +47,7 @@ def annotate(error: BaseException, operator: str, where: str, worker: int) -> No
 
     The first note stands: the frames nearest to the fault know best.
     """
-    if any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+    if any(note.startswith(_NOTES) for note in getattr(error, "__notes__", ())):
         return
     facts = facts_of(traceback.walk_tb(error.__traceback__), _short)
     who = facts.get("operator", f"{operator!r} ({where})")

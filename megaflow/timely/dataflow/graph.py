@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from megaflow.errors import BuildError
 from megaflow.timely.communication.channel import Channel, Handler
@@ -84,6 +84,12 @@ class ScopeRef:
     def path(self) -> tuple[str, ...]:
         """The names of the scopes from below the root to this one."""
         return () if self.parent is None else (*self.parent.path, self.name)
+
+
+class Scoped(Protocol):
+    """A scope, seen from below."""
+
+    ref: ScopeRef
 
 
 @dataclass(frozen=True, slots=True)

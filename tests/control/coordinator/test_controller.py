@@ -1,10 +1,10 @@
 """The controller, mostly by transcripts: what it is told, then after `----` all that it says, to the last word.
 
 A transcript is a list of blocks separated by empty lines. The first tells what the controller is made of, as
-keyword arguments; each other one is lines `TIME tick FRONTIER`, `TIME ask CLIENT ID BODY`, `TIME gone CLIENT`,
-`TIME mail WORKER BODY`, `TIME launcher BODY`, and from the engine `TIME due KIND WORKERS`, `TIME joined WORKERS PORT`,
-`TIME left WORKERS` and `TIME declined WORKERS REASON`. `TIME succeed` goes on with the controller
-to which the present one has handed over.
+keyword arguments; each other one is lines `TIME tick FRONTIER`, perhaps with `working` behind it, `TIME ask CLIENT ID
+BODY`, `TIME gone CLIENT`, `TIME mail WORKER BODY`, `TIME found EVENT`, `TIME launcher BODY`, and from the engine
+`TIME due KIND WORKERS`, `TIME joined WORKERS PORT`, `TIME left WORKERS` and `TIME declined WORKERS REASON`.
+`TIME succeed` goes on with the controller to which the present one has handed over.
 `MEGAFLOW_REWRITE=1` writes what is said now into the files: read the difference before you believe it.
 """
 
@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from megaflow.control import checkpoint_messages, launcher_messages, messages
+from megaflow.control import checkpoint_messages, launcher_messages, messages, reading_messages, watermark_messages
 from megaflow.control.checkpoint_messages import CheckpointAbandoned, CheckpointBegun, CheckpointReady, CutWritten
-from megaflow.control.coordinator.checkpoints import Durable
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.epoch_clock import TICK_BUSY_SECONDS, TICK_IDLE_SECONDS, TICK_SATURATED_SECONDS
 from megaflow.control.coordinator.events import (
@@ -26,6 +25,7 @@ from megaflow.control.coordinator.events import (
     CallOff,
     ChangeRefused,
     CloseControl,
+    Discovered,
     Event,
     GiveUp,
     Gone,
@@ -39,12 +39,13 @@ from megaflow.control.coordinator.events import (
     StartWorkers,
     Ticked,
 )
+from megaflow.control.coordinator.job_state import Durable
 from megaflow.control.coordinator.questions import ANSWER_SECONDS
 from megaflow.control.coordinator.reconfigurations import PENDING_MAX
 from megaflow.control.coordinator.spark_commits import COMMITS_KNOWN_MAX, WAITING_MAX
+from megaflow.control.coordinator.watermarks import NO_EVENT_TIME, EventTime, TimedOperator
 from megaflow.control.messages import (
     Accepted,
-    AssignSplits,
     BinsInstalled,
     CommitBatch,
     CommitRequest,
@@ -60,15 +61,17 @@ from megaflow.control.messages import (
     TrialAnswer,
     TrialAsk,
 )
+from megaflow.control.reading_messages import AssignSplits
 from megaflow.control.reports import JobStatus, LatencyQuantiles, LedgerEntry, StepReport, WorkerStatus
 from megaflow.durable.segments import SegmentRef
-from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
+from megaflow.megaphone.event_unit import INFINITE
+from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered, Watermark
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.membership import Membership, founding
 from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
-VOCABULARIES = messages, launcher_messages, checkpoint_messages
+VOCABULARIES = messages, reading_messages, launcher_messages, checkpoint_messages, watermark_messages
 TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
 
@@ -96,10 +99,15 @@ def wrote(number: int, worker: int, size: int = 100, seconds: float = 0.01, *who
     return CutWritten(number, segments, (("count", whole),) if whole else (), seconds)
 
 
+def timed(out_of_order: int, *inputs: str) -> dict[str, TimedOperator]:
+    """An operator that takes timestamps of these inputs."""
+    return {"event_time": TimedOperator(out_of_order, frozenset(inputs))}
+
+
 NAMES: dict[str, Any] = {
     **{name: value for module in VOCABULARIES for name, value in vars(module).items() if isinstance(value, type)},
     "Move": Move, "Map": Map, "Durable": Durable, "Bootstrap": Bootstrap, "splits": splits, "answer": answer,
-    "installed": installed, "wrote": wrote,
+    "installed": installed, "wrote": wrote, "Discovered": Discovered, "EventTime": EventTime, "timed": timed,
 }  # fmt: skip
 
 
@@ -126,6 +134,8 @@ class Job:
         arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
         self.operators, self.pins, self.durable = operators, arguments["pins"], arguments.get("durable")
+        given: EventTime = arguments.get("event_time", NO_EVENT_TIME)
+        self.event_time = EventTime(given.operators)  # all that a successor knows by itself
         self.frontier: int | None = 0
         self.left: Resign | None = None  # the last word of a controller
 
@@ -148,19 +158,22 @@ class Job:
         state = decode(encode(self.left.state))
         assert state == self.left.state
         self.controller = Controller(
-            "job", self.members, self.operators, pins=self.pins, state=state, durable=self.durable
-        )
+            "job", self.members, self.operators, pins=self.pins, state=state, durable=self.durable,
+            event_time=self.event_time,
+        )  # fmt: skip
 
     def event_of(self, kind: str, rest: str) -> Event:
         first, _, more = rest.partition(" ")
         match kind:
             case "tick":
                 self.frontier = None if first == "none" else int(first)
-                return Ticked(self.frontier)
+                return Ticked(self.frontier, more == "working")
             case "gone":
                 return Gone(first)
             case "mail":
                 return Mailed(int(first), eval(more, NAMES))
+            case "found":
+                return eval(rest, NAMES)  # type: ignore[no-any-return]
             case "launcher":
                 return eval(rest, NAMES)  # type: ignore[no-any-return]
             case "due":
@@ -364,8 +377,8 @@ def test_ticks_are_frequent_while_the_output_lags_and_never_wait_for_it() -> Non
 def test_an_empty_input_ends_at_once() -> None:
     controller = Controller("job", founding([0]), {"count": 4}, [])
     out = controller.handle(Ticked(0), 0.0)
-    assert out == [Inject(Numbered(0, EndOfLines())), Advance(1), CloseControl()]
-    assert controller.ended
+    commands = [Inject(Numbered(0, Watermark(INFINITE))), Inject(Numbered(1, EndOfLines()))]
+    assert out == [*commands, Advance(1), CloseControl()] and controller.ended
 
 
 def test_a_job_without_lines_begins_no_leave_whose_sources_may_not_be_there_to_close() -> None:

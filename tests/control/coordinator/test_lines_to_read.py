@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.coordinator.lines_to_read import spread
+from megaflow.control.coordinator.split_pool import spread
 from megaflow.control.messages import Split
 
 

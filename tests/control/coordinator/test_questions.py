@@ -6,7 +6,8 @@ The loads that workers report become one: nothing is lost, whoever owns a bin by
 import pytest
 
 from megaflow.control.coordinator.events import Mail
-from megaflow.control.coordinator.questions import ANSWER_SECONDS, QUESTIONS_MAX, Questions, operator_statuses
+from megaflow.control.coordinator.job_status import operator_statuses
+from megaflow.control.coordinator.questions import ANSWER_SECONDS, QUESTIONS_MAX, Questions
 from megaflow.control.messages import StatusAnswer, StatusAsk, StatusQuery
 from megaflow.control.reports import LatencyQuantiles, OperatorLoad, OperatorStatus, WorkerStatus
 from megaflow.errors import CommandRefused

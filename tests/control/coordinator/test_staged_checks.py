@@ -5,7 +5,8 @@ import pytest
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.spark_commits import WAITING_MAX
 from megaflow.control.coordinator.staged_checks import StagedChecks
-from megaflow.control.messages import CommitBatch, CommitRequest, Request, StagedAnswer, StagedAsk
+from megaflow.control.messages import CommitBatch, CommitRequest, Request
+from megaflow.control.staging_messages import StagedAnswer, StagedAsk
 from megaflow.errors import CommandRefused
 
 COMMIT = CommitBatch("q", "r", 0, {0: (1, 7, 10), 1: (3, 8, 5), 2: (3, 9, 0), 3: (9, 1, 1)})

@@ -26,21 +26,22 @@ from megaflow.control.messages import (
     RemoveWorker,
     Request,
     RoutingReady,
-    StageEnd,
-    StageLines,
     StatusQuery,
     StopJob,
     TrialAnswer,
     TrialAsk,
 )
 from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
+from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.worker.agent import BINS_REPORTED_MAX, Agent, operator_load
 from megaflow.control.worker.latency import Lateness
 from megaflow.job.worker.staging import Staging
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import LedgerRow
+from megaflow.megaphone.event_unit import INFINITE
 from megaflow.megaphone.load_meter import Load
-from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered
+from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered, Watermark
+from megaflow.megaphone.routing import Clock as ClockReading
 from megaflow.scope import Scope
 from megaflow.timely.communication.codec import tags
 from megaflow.timely.communication.codec.decode import decode
@@ -217,7 +218,7 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
 
 def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
     class View:
-        name, records, ready, moments = "count", 0, True, None
+        name, records, ready, moments, wants_clock, late = "count", 0, True, None, False, 0
         rows: ClassVar = [LedgerRow(3, 7, 1, 0, 100, 5, 0.25)]
 
         def take_ledger(self) -> list[LedgerRow]:
@@ -232,6 +233,23 @@ def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
         bench.agent.turn(bench.clock.now, None)
         settle(bench.worker)
     assert heard == [Mailed(0, BinsInstalled((LedgerEntry("count", 3, 7, 1, 0, 100, 5, 0.25),)))]
+
+
+def test_late_records_are_counted_for_each_operator_and_told_of_once() -> None:
+    worker = lone_worker(Clock())
+    with worker.dataflow() as scope:
+        handle, stream = scope.new_input()
+        for name in ("first", "second"):
+            stream.stateful_state_machine(lambda key, value, state: (value, []), bins=4, name=name)
+    told: list[str] = []
+    agent = Agent(worker, "h:1", lambda: 3, Lateness(), _tell_once=lambda about, text: told.append(text))
+    _, second = worker.stateful
+    for late in (0, 2, 5):
+        second.late = late
+        agent.turn(0.0, 0)
+    assert {name: use.late for name, use in agent.status(1).status.useful.items()} == {"first": 0, "second": 5}
+    assert len(told) == 1 and "'second'" in told[0] and "control status counts them" in told[0]
+    handle.close()
 
 
 def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +289,7 @@ def test_when_the_lines_are_over_the_end_is_announced_and_control_closes() -> No
     bench.worker.rescaling.report(PushedEnded())
     bench.turn()
     bench.turn()
-    assert [command.command for _, command in bench.seen] == [EndOfLines()]
+    assert [command.command for _, command in bench.seen] == [Watermark(INFINITE), EndOfLines()]
     assert bench.probe.done()
     assert bench.worker.installed_dataflows == {}
 
@@ -368,6 +386,8 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
         ready = False
         bootstrap_seconds = 0.25
         moments = None
+        wants_clock = False
+        late = 0
 
         def take_ledger(self) -> list[Any]:
             return []
@@ -392,7 +412,10 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
         store.install(bin, [])
     for key in range(2000):
         store.create(key, [key])
-    bench.worker.stateful.append(SimpleNamespace(name="count", store=store, moments=None, take_ledger=list, records=0))
+    view = SimpleNamespace(
+        name="count", store=store, moments=None, take_ledger=list, records=0, wants_clock=False, late=0
+    )
+    bench.worker.stateful.append(view)
     heard: list[Any] = []
     bench.coordinator.reported = lambda source, body: heard.append((source, body))  # type: ignore[method-assign]
     slices = []
@@ -447,3 +470,18 @@ def test_a_part_is_bounded_and_keeps_what_is_heaviest() -> None:
     told = part("count", Load(bins, [("x" * 1000, 1.0, 0.0)] * 100))
     assert len(told.bins) == BINS_REPORTED_MAX and told.bins[0] == BINS_REPORTED_MAX + 9 and 9 not in told.bins
     assert len(told.hot_keys) == KEYS_REPORTED_MAX and all(len(key) <= 60 for key, _, _, _ in told.hot_keys)
+
+
+def test_timers_by_the_clock_are_told_of_when_there_are_some_and_when_there_are_none_any_more() -> None:
+    bench = Bench()
+    view: Any = SimpleNamespace(
+        wants_clock=False, late=0, take_ledger=list, moments=None, ready=True, records=0, waiting=0, store=None
+    )
+    bench.worker.stateful.append(view)
+    read = []
+    for wants in (False, True, True, False, False):
+        view.wants_clock = wants
+        for _ in range(3):
+            bench.turn(0.2)
+        read.append(sum(isinstance(command, ClockReading) for command in bench.commands()))
+    assert read[0] == 0 < read[1] < read[2] and read[-1] == read[-2]

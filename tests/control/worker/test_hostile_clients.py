@@ -12,8 +12,9 @@ from megaflow.control import messages
 from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.events import Asked, Event, Gone, Mail, Reply, Ticked
 from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
-from megaflow.control.messages import CommitBatch, JobSettings, Refused, Request, StageEnd, StageLines, StatusQuery
+from megaflow.control.messages import CommitBatch, JobSettings, Refused, Request, StatusQuery
 from megaflow.control.shapes import conforms
+from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.worker.port_roles import ANSWERS_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ProtocolError
 from megaflow.job.worker.staging import Staging
@@ -71,7 +72,7 @@ class Job:
     def __init__(self) -> None:
         self.controller = Controller("job", founding([0, 2]), {"count": 4}, [], pushed=True, queries=1)
         self.events: deque[Event] = deque()
-        self.door = ControlDoor(None, JobSettings("job", 1, None, "replace", "jsonl"))
+        self.door = ControlDoor(None, JobSettings("job", 1, None, "replace", (("", "jsonl"),)))
         self.door.serve(self.events.append)
         self.now = 0.0
 
@@ -147,7 +148,7 @@ WRONG_BODIES = {
 
 @pytest.mark.parametrize("name", NO_REQUESTS)
 def test_what_is_no_request_and_cannot_be_printed_shuts_its_client_out(name: str) -> None:
-    door = ControlDoor(None, JobSettings("job", 1, None, "replace", "jsonl"))
+    door = ControlDoor(None, JobSettings("job", 1, None, "replace", (("", "jsonl"),)))
     with pytest.raises(ProtocolError, match="not a request"):
         door.received(FakeConnection(), NO_REQUESTS[name])  # type: ignore[arg-type]
 
@@ -155,7 +156,7 @@ def test_what_is_no_request_and_cannot_be_printed_shuts_its_client_out(name: str
 @pytest.mark.parametrize("name", WRONG_BODIES)
 def test_what_cannot_be_asked_is_refused_and_its_client_may_ask_on(name: str) -> None:
     asked: list[Asked | Gone] = []
-    door, connection = ControlDoor(None, JobSettings("job", 1, None, "replace", "jsonl")), FakeConnection()
+    door, connection = ControlDoor(None, JobSettings("job", 1, None, "replace", (("", "jsonl"),))), FakeConnection()
     door.serve(asked.append)
     door.received(connection, Request(1, WRONG_BODIES[name]))  # type: ignore[arg-type]
     door.received(connection, Request(2, StatusQuery()))  # type: ignore[arg-type]
@@ -166,7 +167,7 @@ def test_what_cannot_be_asked_is_refused_and_its_client_may_ask_on(name: str) ->
 
 
 def test_who_asks_and_never_reads_the_answers_is_shut_out() -> None:
-    door, connection = ControlDoor(("h", 1), JobSettings("job", 1, None, "replace", "jsonl")), FakeConnection()
+    door, connection = ControlDoor(("h", 1), JobSettings("job", 1, None, "replace", (("", "jsonl"),))), FakeConnection()
     door.received(connection, Request(1, StatusQuery()))  # type: ignore[arg-type]
     connection.pending_bytes = ANSWERS_BYTES_MAX + 1
     with pytest.raises(ProtocolError, match="does not read"):

@@ -16,11 +16,9 @@ from megaflow.control.messages import (
     Refused,
     Request,
     SettingsQuery,
-    Staged,
-    StageEnd,
-    StageLines,
     StatusQuery,
 )
+from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.control.worker.port_roles import (
     KEPT_MAX,
     OPEN_MAX,
@@ -32,7 +30,7 @@ from megaflow.control.worker.port_roles import (
 )
 from megaflow.errors import ConfigMismatch, ProtocolError
 
-SETTINGS = JobSettings("job", 2, 10.0, "replace", "jsonl")
+SETTINGS = JobSettings("job", 2, 10.0, "replace", (("", "jsonl"),))
 
 
 class FakeConnection:
@@ -62,7 +60,7 @@ class Taker:
     def __init__(self) -> None:
         self.got: list[Any] = []
 
-    def push(self, lines: list[str]) -> None:
+    def push(self, lines: list[str], input: str) -> None:
         self.got += lines
 
     def end_pushed(self, elsewhere: bool) -> None:

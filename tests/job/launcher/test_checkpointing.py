@@ -15,7 +15,7 @@ from megaflow.control.checkpoint_messages import (
     CutWritten,
     DurableOperator,
 )
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, OutputLength
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher.checkpointing import Checkpointing
 from megaflow.job.launcher.epoch_merge import Mark
@@ -37,9 +37,11 @@ class Bench:
             results=self._drain,
         )  # fmt: skip
         self.cut_back: list[int] = []
+        self.committed: list[int] = []  # what the output was told
         self._synced: list[tuple[Mark, int]] = []
         output: Any = SimpleNamespace(
-            name="-", form=form, is_in_memory=False, put=self.marks.extend, cut_back=self.cut_back.append,
+            lengths=lambda length: (OutputLength("-", length),), is_silent=form == "nothing", put=self.marks.extend,
+            cut_back=self.cut_back.append, committed=self.committed.append,
             synced=lambda: [self._synced.pop() for _ in self._synced[:]],
         )  # fmt: skip
         self.checkpoints = Checkpointing(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from megaflow.errors import ClusterError, PeerFailed
-from megaflow.job.exit_report import STAYS, ExitReport, ReportPipe, write_report
+from megaflow.job.exit_report import ExitReport, KeptBins, ReportPipe, say_stays, write_report
 from megaflow.job.launcher import place as place_module
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
@@ -25,13 +25,18 @@ def children() -> Iterator[Children]:
         yield children
 
 
-def start(children: Children, code: str, *workers: int, word: ExitReport | None = None) -> Child:
+def start(
+    children: Children, code: str, *workers: int, word: ExitReport | None = None, kept: KeptBins | None = None
+) -> Child:
     """A process that runs a line of Python, and has said something."""
     pipe = ReportPipe()
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     child = Child(ADDRESSES[len(children.all)], process, pipe)
     if word is not None:
         write_report(pipe.writing, word)
+    if kept is not None:
+        say_stays(pipe.writing, kept)
+        assert pipe.wait(60.0)
     pipe.close_writing()
     if workers:
         child.join(workers)
@@ -152,16 +157,45 @@ def test_one_that_could_not_be_connected_to_is_blamed_with_the_reason_and_last(c
 
 def test_of_the_members_that_stay_those_are_kept_that_are_to_be(children: Children) -> None:
     sleeps = "import time; time.sleep(600)"
-    stays, ends, idle = (start(children, code, worker) for worker, code in enumerate((sleeps, sleeps, sleeps)))
-    for child in stays, ends:
-        assert child.pipe is not None
-        child.pipe.data = STAYS
+    kept: list[KeptBins | None] = [((0, 3),), ((1, 4),), None]
+    stays, ends, idle = (start(children, sleeps, worker, kept=has) for worker, has in enumerate(kept))
     children.coordinator = ends.address
     assert ends.process is not None
     ends.process.kill()
     ends.process.wait()
     assert children.begin_anew(keeping=True) == [ends.address, stays.address, idle.address]
     assert [child.exit_code for child in (stays, ends, idle)] == [None, -9, -9] and not children.all
+    assert children.kept([ends.address, stays.address, idle.address], 1) == ((), (0, 3), ())
     assert [children.take_staying(child.address) for child in (stays, stays, ends)] == [stays, None, None]
     children.all = [stays]
     assert children.begin_anew(keeping=False) == [stays.address] and stays.exit_code == -9
+    assert children.kept([stays.address], 2) == ((), ())
+
+
+SLEEPS = "import time; time.sleep(600)"
+LOST = ExitReport("lost", "lost process 1", (1,))
+
+
+@pytest.mark.parametrize("how", ["was killed", "says nothing", "exited", "cannot go on", "all"])
+def test_a_job_that_shrinks_goes_on_with_those_that_were_not_lost(children: Children, how: str) -> None:
+    codes = {"was killed": dies(9), "says nothing": SLEEPS, "exited": fails(3), "cannot go on": fails(1)}
+    if how == "all":
+        ours = [start(children, dies(9), worker) for worker in range(3)]
+    else:
+        kept = (0, 3), (6,)
+        first = start(children, SLEEPS, 0, word=LOST, kept=kept)
+        word = ExitReport("anew", "a new one can") if how == "cannot go on" else None
+        lost = start(children, codes[how], 1, word=word)
+        slow = start(children, SLEEPS, 2)
+        ours = [first, lost, slow]
+    for child in ours if how == "all" else ours[1:2] if codes[how] != SLEEPS else []:
+        child.wait(60.0)
+    assert str(children.blame([])).startswith("worker 0" if how == "all" else "worker 1"), "it is blamed"
+    addresses = children.begin_anew(keeping=True, shrinking=True)
+    if how in ("all", "cannot go on"):
+        assert addresses == [child.address for child in ours], "new processes take their places"
+        return
+    assert addresses == [first.address, slow.address] and first.exit_code is None and slow.exit_code == -9
+    assert children.kept(addresses, 2) == (*kept, (), ())
+    assert children.take_staying(first.address) is first
+    children.all = [first]

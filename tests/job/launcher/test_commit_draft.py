@@ -27,7 +27,7 @@ def after(latest: Commit, checkpoint: int, since: int | None, *whole: int) -> Co
     draft.length = 1000 * checkpoint
     draft.ready = CheckpointReady(checkpoint, (segment(checkpoint),), (("count", whole),) if whole else (), LEFT)
     assert draft.is_complete
-    commit, left = draft.commit(latest, OutputLength("jsonl:/x/out", 1000 * checkpoint), 12.5)
+    commit, left = draft.commit(latest, (OutputLength("jsonl:/x/out", 1000 * checkpoint),), 12.5)
     assert left == LEFT and commit.outputs == (OutputLength("jsonl:/x/out", 1000 * checkpoint),)
     assert (commit.time, commit.table, commit.next_worker, commit.written_at) == (10 * checkpoint, (0, 1), 2, 12.5)
     return commit
@@ -62,7 +62,7 @@ def test_at_the_end_the_parts_of_all_workers_are_one() -> None:
         draft.parts.append(CutWritten(5, (segment(5, worker),), (("count", (worker,)),), 0.1))
     draft.end()
     draft.length = 9
-    commit, left = draft.commit(Commit(4, 0, 0, 1), OutputLength("-", 9), 1.0)
+    commit, left = draft.commit(Commit(4, 0, 0, 1), (OutputLength("-", 9),), 1.0)
     assert commit.ended and left == () and commit.operators[0].bases == (5, 5) and len(commit.segments) == 2
     commit._check()
 
@@ -73,5 +73,5 @@ def test_what_an_operator_is_in_the_program_stands_in_the_commit_and_what_is_gon
     operators = (DurableOperator("count", 2, version=4),)
     draft = CommitDraft(CheckpointBegun(2, 20, None, operators, (0, 1), 2), length=0)
     draft.ready = CheckpointReady(2, (segment(2),), (("count", (0, 1)),), ())
-    commit, _ = draft.commit(latest, OutputLength("-", 0), 1.0)
+    commit, _ = draft.commit(latest, (OutputLength("-", 0),), 1.0)
     assert commit.operators == (OperatorCut("count", "", (2, 2), version=4),) and commit.dropped == ("lines", "words")

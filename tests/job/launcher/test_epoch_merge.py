@@ -47,7 +47,7 @@ def test_every_record_leaves_once_in_epoch_order_and_as_soon_as_its_epoch_is_clo
             records += [(message.epoch, record) for record in message.records]
         else:
             closed[message.worker] = float("inf") if message.epoch is None else message.epoch
-            left += [(epoch, record) for epoch, some in merge.close(message) for record in some]
+            left += [(epoch, record) for epoch, some, _ in merge.close(message) for record in some]
         assert sorted(left) == sorted(r for r in records if r[0] < min(closed.values()))
         assert [epoch for epoch, _ in left] == sorted(epoch for epoch, _ in left)
     assert sorted(left) == sorted(records)
@@ -63,23 +63,23 @@ def test_an_epoch_is_closed_when_all_workers_present_have_closed_it() -> None:
     merge.add(OutputBatch(0, 5, ["a"]))
     merge.add(OutputBatch(0, 8, ["b"]))
     assert merge.close(OutputClosed(0, 9)) == []
-    assert merge.close(OutputClosed(1, 6)) == [(5, ["a"])]
+    assert merge.close(OutputClosed(1, 6)) == [(5, ["a"], "")]
     merge.join([3])
     assert merge.close(OutputClosed(1, 9)) == [], "worker 3 may have something for epochs 6 to 8"
     merge.add(OutputBatch(3, 8, ["c"]))
     assert merge.close(OutputClosed(1, None)) == [], "worker 1 has left"
-    assert merge.close(OutputClosed(3, 9)) == [(8, ["b", "c"])]
+    assert merge.close(OutputClosed(3, 9)) == [(8, ["b", "c"], "")]
     merge.add(OutputBatch(3, 9, ["d"]))
     assert merge.close(OutputClosed(3, None)) == []
     merge.join([4])
     assert merge.close(OutputClosed(0, None)) == [], "worker 4 has said nothing yet"
-    assert merge.close(OutputClosed(4, None)) == [(9, ["d"])]
+    assert merge.close(OutputClosed(4, None)) == [(9, ["d"], "")]
 
 
 def test_who_joins_when_all_is_closed_changes_nothing() -> None:
     merge = EpochMerge([0])
     merge.add(OutputBatch(0, 5, ["a"]))
-    assert merge.close(OutputClosed(0, None)) == [(5, ["a"])]
+    assert merge.close(OutputClosed(0, None)) == [(5, ["a"], "")]
     merge.join([1])
     assert merge.close(OutputClosed(1, 3)) == []
     assert merge.close(OutputClosed(1, None)) == []

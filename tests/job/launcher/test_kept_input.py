@@ -1,5 +1,6 @@
 """What a store says of input files is what is left of them; files that have changed since are refused."""
 
+import gzip
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import Split
 from megaflow.errors import StoreError
+from megaflow.job.compressed_split import reader_of
 from megaflow.job.launcher.kept_input import KeptInput, fingerprint, resumed_input
+from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.splits import SplitReader, plan_splits
 
 LINE = "0123456789\n"
@@ -24,7 +27,7 @@ def written(path: Path, lines: int, end: str = "") -> str:
 def read_all(splits: tuple[Split, ...]) -> list[str]:
     lines = []
     for split in splits:
-        reader = SplitReader(split)
+        reader = reader_of(split)
         while batch := reader.next_batch():
             lines += batch
     return lines
@@ -106,6 +109,32 @@ def test_files_that_are_not_what_was_read_are_refused(tmp_path: Path) -> None:
     assert resumed_input(gone, plan_splits([other])).to_read == (Split(1, other, 0, 11),), "it is read"
 
 
+def test_a_compressed_file_goes_on_within_its_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    data = gzip.compress("".join(f"{number * 2654435761 % 2**32}\n" for number in range(30_000)).encode())
+    path.write_bytes(data)
+    [whole] = splits = plan_splits([str(path)])
+    kept = KeptInput(splits)
+    reader = reader_of(whole)
+    before = [line for _ in range(20) for line in reader.next_batch()]
+    left = reader.rest(3)
+    reader.close()
+    assert left is not None and 0 < left.start < left.end and left.skip
+    said = kept.remainders([left])
+    resumed = resumed_input(said, plan_splits([str(path)]))
+    assert resumed.to_read == (left,)
+    assert len(before) - 3 + len(read_all(resumed.to_read)) == 30_000
+
+    path.write_bytes(data + gzip.compress(b"more\n"))
+    grown = resumed_input(said, plan_splits([str(path)])).to_read
+    assert read_all(grown)[-1] == "more" and len(read_all(grown)) == 30_001 - len(before) + 3
+    with pytest.raises(StoreError, match=r"a\.gz' has grown since .*, up to byte .* of its own"):
+        resumed_input(kept.remainders([]), plan_splits([str(path)]))
+    path.write_bytes(data[:99] + b"?" + data[100:])
+    with pytest.raises(StoreError, match="has changed in its first"):
+        resumed_input(said, plan_splits([str(path)]))
+
+
 def test_a_fingerprint_is_of_the_bytes_before_a_place(tmp_path: Path) -> None:
     path = written(tmp_path / "a", 10_000)
     before = fingerprint(path, 60_000)
@@ -119,3 +148,28 @@ def test_a_fingerprint_is_of_the_bytes_before_a_place(tmp_path: Path) -> None:
             file.write("x")
         assert fingerprint(path, 60_000) != before
         before = fingerprint(path, 60_000)
+
+
+def test_a_file_is_kept_for_each_input_that_it_is_of(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", 1000)
+    orders = find_input({"orders": path, "payments": path}, 1, "replace").splits
+    assert [(split.number, split.input) for split in orders] == [(0, "orders"), (1, "payments")]
+    left = replace(orders[0], start=5500)
+    said = KeptInput(orders).remainders([left])
+    assert [(each.input, each.start) for each in said] == [("orders", 5500), ("payments", 11000)]
+    assert resumed_input(said, orders).to_read == (left,)
+    again = find_input({"payments": path, "orders": path, "more": path}, 1, "replace").splits
+    assert resumed_input(said, again).to_read == (left, Split(2, path, 0, 11000, "more")), "an input may be new"
+
+
+@pytest.mark.parametrize(("then", "now"), [("orders", "sales"), ("", "orders"), ("orders", "")])
+def test_a_file_that_has_become_another_input_is_refused_though_it_is_read(
+    tmp_path: Path, then: str, now: str
+) -> None:
+    path = written(tmp_path / "a", 1000)
+    (split,) = (replace(split, input=then) for split in plan_splits([path]))
+    said = KeptInput([split]).remainders(())
+    texts = [f"the lines '{name}'" if name else "lines without a name" for name in (then, now)]
+    with pytest.raises(StoreError, match=f"was read as {texts[0]}, and is now {texts[1]}: name it as before"):
+        resumed_input(said, [replace(split, input=now)])
+    assert resumed_input(said, ()).to_read == (), "it is read"

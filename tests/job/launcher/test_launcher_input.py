@@ -2,22 +2,31 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.errors import SourceError
+from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.launcher_input import FileLines, TextSplitter, find_input
+from megaflow.job.launcher.pulled_source import PulledLines
 from megaflow.job.launcher.wakeups import Wakeup
-from megaflow.job.splits import lines_of
+from megaflow.job.splits import BYTE_ORDER_MARK, lines_of
 
 
 @given(st.lists(st.binary(max_size=6).map(lambda b: b.replace(b"a", b"\r").replace(b"b", b"\n")), max_size=12))
 def test_however_the_bytes_arrive_the_lines_are_those_of_the_whole(parts: list[bytes]) -> None:
     splitter = TextSplitter("input")
     lines = [line for part in parts for line in splitter.feed(part)] + splitter.end()
-    assert lines == lines_of(b"".join(parts).decode("utf-8", "replace"))
+    assert lines == lines_of(b"".join(parts).removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace"))
+
+
+def test_a_byte_order_mark_before_the_first_line_is_dropped() -> None:
+    splitter = TextSplitter("input")
+    assert splitter.feed(BYTE_ORDER_MARK[:2]) == []
+    assert splitter.feed(BYTE_ORDER_MARK[2:] + b"a\n" + BYTE_ORDER_MARK) == ["a"]
+    assert splitter.end() == ["\ufeff"]
 
 
 @given(st.text(alphabet="aé€\r\n\u2028", max_size=40), st.integers(1, 5))
@@ -60,6 +69,17 @@ def test_a_pipe_is_waited_for_until_it_has_something_ends_or_nobody_wants_it(tmp
     stopped.close()
 
 
+def test_files_may_be_said_to_go_on_from_each_other(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt"):
+        (tmp_path / name).write_text("line\n", encoding="utf-8")
+    found = find_input(f"{tmp_path}/*.txt?ordered-by=name", 2, "replace")
+    assert [os.path.basename(split.path) for split in found.splits] == ["a.txt", "b.txt"] and found.ordered == ("",)
+    named = find_input({"a": str(tmp_path / "a.txt"), "b": f"{tmp_path}/b.txt?ordered-by=name"}, 2, "replace")
+    assert named.ordered == ("b",) and not find_input(str(tmp_path), 2, "replace").ordered
+    with pytest.raises(SourceError, match=r"did you mean '.*b\.txt\?ordered-by=name'\?"):
+        find_input(f"{tmp_path}/b.txt?ordered-by=names", 2, "replace")
+
+
 def test_a_file_is_one_split_and_unordered_it_is_cut_into_several(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "odd?unordered"):
         (tmp_path / name).write_bytes(b"line\n" * 10_000)
@@ -75,7 +95,7 @@ def test_a_file_is_one_split_and_unordered_it_is_cut_into_several(tmp_path: Path
     assert pieces("odd?unordered") == ["odd?unordered"], "what exists is taken literally"
     assert pieces("odd?unordered?unordered") == ["odd?unordered"] * 8
     assert pieces("odd?[a-z]nordered") == ["odd?unordered"], "an unknown option is part of the glob"
-    assert find_input("-?unordered", 2, "replace").pushed is not None
+    assert find_input("-?unordered", 2, "replace").pushed
 
 
 @pytest.mark.parametrize("option", ["unorderd", "Unordered", "un-ordered"])
@@ -89,3 +109,39 @@ def test_an_option_that_was_perhaps_meant_is_named(tmp_path: Path, option: str) 
     assert "did you mean" not in str(refusal.value)
     with pytest.raises(SourceError, match=r"did you mean 'spark:kafka:\?kafka.*&subscribe=x'"):
         find_input("kafka:x", 1, "replace")
+
+
+def test_inputs_by_name_are_found_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("folder/a", "folder/b", "big"):
+        (tmp_path / name).write_bytes(b"line\n" * 10_000)
+    lines, big = ["one", "two"], tmp_path / "big"
+    given = {"x": str(tmp_path / "folder"), "y": big, "z": lines, "w": "-", "v": f"{big}?unordered"}
+    found = find_input(given, 1, "replace")
+    assert found.lines == ("v", "w", "x", "y", "z") and set(found.pushed) == {"z", "w"}
+    assert [(split.number, split.input) for split in found.splits] == [
+        (number, name) for number, name in enumerate(["x", "x", "y", "v", "v", "v", "v"])
+    ]
+    source = found.pushed["z"]
+    assert isinstance(source, PulledLines) and [*source] == [*lines]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "lines is an empty dict"),
+        ({"a-b": "-"}, r"lines: 'a-b' must be a name, as in flow.lines\('orders'\)"),
+        ({"a": {"b": "-"}}, "the lines 'a' must be a specification or an iterable of str, not a dict"),
+        ({"a": 5}, "an iterable of str, a streaming DataFrame, or a dict of such by name, not 5"),
+        ({"a": "-", "b": "-"}, "the lines 'a' and 'b' are both standard input"),
+        ({"a": "spark:text:x", "b": ["x"]}, "the lines 'a' come from Spark.* give them by --rows a=spark:"),
+    ],
+)
+def test_names_that_cannot_be_read_are_refused(given: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        find_input(given, 1, "replace")
+
+
+def test_a_missing_file_says_that_it_may_be_no_name(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"the lines 'date': cannot read.*\('date' names an input: a path with ="):
+        find_input({"date": str(tmp_path / "none")}, 1, "replace")

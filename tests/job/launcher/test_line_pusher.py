@@ -6,7 +6,8 @@ import pytest
 
 from megaflow.control.launcher_messages import Lines, LinesEnded
 from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.line_pusher import LinePusher, SendWindow
+from megaflow.job.launcher.line_pusher import LEAST_LINES, LinePusher, SendWindow
+from megaflow.job.launcher.line_reader import FIRST_LINES
 
 
 def test_window_comes_back_as_messages_are_taken_in() -> None:
@@ -23,6 +24,33 @@ def test_window_comes_back_as_messages_are_taken_in() -> None:
     window.taken(sent - 3)
     window.sent(1, 100)
     assert not window.is_open
+
+
+@pytest.mark.parametrize(("per_second", "least", "most"), [(20.0, 1, 80), (1000.0, 400, 600), (1e6, 400_000, 600_000)])
+def test_the_window_has_what_is_taken_in_half_a_second(per_second: float, least: int, most: int) -> None:
+    window, now, owed = SendWindow(), 0.0, 0.0
+    for _ in range(2000):  # two seconds
+        window.look(now)
+        if window.is_open:
+            window.sent(window.limit - window.lines, 1)
+        now, owed = now + 0.001, min(owed + 0.001 * per_second, window.lines)
+        window.taken(int(owed))
+        owed -= int(owed)
+        assert window.lines <= max(2 * FIRST_LINES, most)
+    assert least <= window.limit <= most
+
+
+def test_the_window_grows_fast_after_a_pause() -> None:
+    window, now = SendWindow(), 60.0
+    window.look(0.0)
+    window.look(now)
+    assert window.limit == LEAST_LINES
+    for _ in range(100):  # a tenth of a second
+        window.sent(window.limit, 1)
+        window.taken(window.limit)
+        now += 0.001
+        window.look(now)
+    assert window.limit >= 16 * LEAST_LINES
 
 
 LINE = "x" * 1_000_000
@@ -54,12 +82,12 @@ class Bench:
         self.sent: list[tuple[Child, Any]] = []
         self.one, self.other = Child(("127.0.0.1", 1)), Child(("127.0.0.1", 2))
         self.reader: Any = Reader(*blocks)
-        self.pusher = LinePusher(self.reader, self.one, lambda child, message: self.sent.append((child, message)))
+        self.pusher = LinePusher({"": self.reader}, self.one, lambda child, message: self.sent.append((child, message)))
 
     def push_all(self) -> list[Any]:
         """Push while there may be more; return what was sent by that."""
         before = len(self.sent)
-        while self.pusher.push():
+        while self.pusher.push(0.0):
             pass
         return [message for _, message in self.sent[before:]]
 
@@ -80,9 +108,9 @@ def test_nothing_is_sent_while_there_are_no_lines_yet() -> None:
 
 def test_what_the_source_raises_comes_after_its_lines() -> None:
     bench = Bench(["a"], ValueError("no more"))
-    assert bench.pusher.push()
+    assert bench.pusher.push(0.0)
     with pytest.raises(ValueError, match="no more"):
-        bench.pusher.push()
+        bench.pusher.push(0.0)
     assert [message for _, message in bench.sent] == [Lines(["a"])]
 
 
@@ -96,7 +124,7 @@ def test_a_pusher_that_is_stopped_sends_nothing() -> None:
 
 def test_lines_go_elsewhere_from_one_to_the_next() -> None:
     bench = Bench(*[[LINE]] * 4)
-    bench.pusher.push()
+    bench.pusher.push(0.0)
     bench.pusher.move(bench.one)
     bench.pusher.move(bench.other)
     bench.push_all()
@@ -107,3 +135,13 @@ def test_lines_go_elsewhere_from_one_to_the_next() -> None:
     assert bench.push_all() == [lines, LinesEnded()]
     bench.pusher.move(bench.one)
     assert bench.sent[-1] == (bench.other, LinesEnded())
+
+
+def test_inputs_take_turns_and_the_end_is_that_of_all() -> None:
+    readers: dict[str, Any] = {"a": Reader([LINE], [], [LINE]), "b": Reader([LINE], [LINE])}
+    sent: list[Any] = []
+    pusher = LinePusher(readers, Child(("127.0.0.1", 1)), lambda child, message: sent.append(message))
+    while pusher.push(0.0):
+        pusher.window.taken(1)
+    assert [message.input for message in sent[:-1]] == ["a", "b", "b", "a"] and sent[-1] == LinesEnded()
+    assert all(reader.stopped for reader in readers.values())

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.launcher.launcher_input import FileLines, IterableLines
+from megaflow.job.launcher.launcher_input import FileLines
 from megaflow.job.launcher.line_reader import AHEAD_BYTES, LineReader
+from megaflow.job.launcher.pulled_source import PulledLines
 
 WAIT_SECONDS = 30.0
 
@@ -21,7 +22,7 @@ class Bench:
 
     def __init__(self, source: Iterable[Any] | FileLines) -> None:
         self.woken = threading.Semaphore(0)
-        lines = source if isinstance(source, FileLines) else IterableLines(source)
+        lines = source if isinstance(source, FileLines) else PulledLines(source)
         self.reader = LineReader(lines, self.woken.release)
         self.close = self.reader.close
         self.reader.start()
@@ -92,7 +93,7 @@ def test_the_end_is_noticed_though_it_comes_while_the_loop_looks() -> None:
         assert go_on.wait(WAIT_SECONDS)
         yield from ()
 
-    with closing(EndingReader(IterableLines(nothing()), woken.set)) as reader:
+    with closing(EndingReader(PulledLines(nothing()), woken.set)) as reader:
         reader.start()
         assert reader.take() == ([], 0) and woken.is_set()
         assert reader.take() is None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.launcher_messages import Coordinates, Ended
+from megaflow.control.launcher_messages import Coordinates, Ended, ToldOnce
 from megaflow.errors import SourceError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import loop as module
@@ -41,6 +41,19 @@ def test_a_feed_that_fails_fails_the_job(loop: Any) -> None:
     loop._take(loop.children.all[1], Ended(1, 0, 0))  # which may have left
     with pytest.raises(SourceError, match="the query failed"):
         loop._on_news()
+
+
+def test_what_is_to_be_told_once_is_told_by_whichever_worker_meets_it_first(loop: Any) -> None:
+    loop.report = (said := list[str]()).append
+    for worker, name in ((0, "orders"), (1, "orders"), (1, "payments")):
+        loop._take(loop.children.all[worker], ToldOnce(worker, f"lines of {name}", f"line {worker} of {name}"))
+    assert said == ["line 0 of orders", "line 1 of payments"]
+
+
+def test_the_lines_that_workers_have_skipped_are_added_up(loop: Any) -> None:
+    for worker, skipped in ((0, {"orders": 2}), (1, {"orders": 1, "payments": 4})):
+        loop._take(loop.children.all[worker], Ended(worker, 9, 9, skipped=skipped))
+    assert loop.summary.skipped == {"orders": 3, "payments": 4}
 
 
 def test_a_feed_that_fails_because_the_stopped_job_is_over_does_not(loop: Any) -> None:

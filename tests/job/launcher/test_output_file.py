@@ -9,7 +9,8 @@ import pytest
 
 from megaflow.errors import MegaflowError, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.output_file import JsonLinesWriter, Mode, TextWriter, open_writer
+from megaflow.job.launcher.output_file import FileWriter, Mode, TextWriter
+from megaflow.job.launcher.output_specs import open_writer
 from megaflow.job.worker.json_lines import as_json_lines
 from megaflow.job.worker.output import as_text
 
@@ -26,7 +27,7 @@ def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:
 def test_json_lines_hold_time_and_record(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     writer = open_writer(f"jsonl:{path}")
-    assert isinstance(writer, JsonLinesWriter)
+    assert isinstance(writer, FileWriter)
     writer.write(17, as_json_lines(17, [("wörd", 3), "line\nend", "\ud800"]))
     writer.flush()
     assert path.read_text(encoding="utf-8").splitlines()[0] == '{"time": 17, "record": ["wörd", 3]}'
@@ -44,10 +45,15 @@ def test_the_words_of_output_are_checked(tmp_path: Path) -> None:
     for words in ("", "jsonl:", "json:x", "out.txt", f"jsonl:{tmp_path}/no/such/folder/x", f"jsonl:{tmp_path}"):
         with pytest.raises(UsageError, match="--output"):
             open_writer(words)
-    with pytest.raises(UsageError, match=r"jsonl:PATH or none; did you mean jsonl:out/counts.jsonl\?$"):
+    with pytest.raises(UsageError, match=r"spark:FORMAT:PATH or none; did you mean jsonl:out/counts.jsonl\?$"):
         open_writer("out/counts.jsonl")
     with pytest.raises(UsageError, match=r"--append .* goes with --output jsonl:PATH"):
         open_writer("none", mode="append")
+
+
+def test_a_path_may_begin_with_the_tilde_of_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_writer("jsonl:~/out.jsonl").name == f"jsonl:{tmp_path}/out.jsonl"
 
 
 def test_a_file_that_is_not_empty_is_refused_unless_told_what_becomes_of_it(tmp_path: Path) -> None:
@@ -267,7 +273,7 @@ def test_standard_input_is_an_input_too(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_file_that_the_shell_appends_output_to_is_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "text"
     with path.open("a") as file:
-        monkeypatch.setattr("megaflow.job.launcher.output_file.STDOUT", file.fileno())
+        monkeypatch.setattr("megaflow.job.launcher.output_specs.STDOUT", file.fileno())
         with pytest.raises(UsageError, match=r"--output -: the job would read it as its input \('.*/text'\)"):
             open_writer("-", str(tmp_path))
         open_writer("-", "spark:rate:")

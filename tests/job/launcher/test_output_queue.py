@@ -82,7 +82,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
 
 def test_epochs_are_written_in_order_and_flushed_by_one_thread(bench: Bench) -> None:
     bench.start()
-    bench.queue.put([(1, ["a"]), (2, ["b"] * 250)])
+    bench.queue.put([(1, ["a"], ""), (2, ["b"] * 250, "")])
     bench.queue.put([])
     bench.finish()
     bench.queue.close()
@@ -114,7 +114,7 @@ def test_what_happens_while_nobody_listens_is_told_to_the_next_one_who_does(benc
 
     bench.queue.start(closed)
     bench.writer.fails = OutputError("the disk is full")
-    bench.queue.put([(1, ["a"])])
+    bench.queue.put([(1, ["a"], "")])
     assert unheard.wait(WAIT_SECONDS)
     bench.start()
     bench.wait()
@@ -133,7 +133,7 @@ def test_it_is_full_until_half_of_it_is_written(bench: Bench) -> None:
     part = ["x" * (FULL_BYTES // 8)]
     for epoch in range(8):
         assert not bench.queue.is_full
-        bench.queue.put([(epoch, part)])
+        bench.queue.put([(epoch, part, "")])
     assert bench.queue.is_full and bench.queue.records == 8
     bench.writer.open.set()
     bench.wait()
@@ -144,7 +144,7 @@ def test_it_is_full_until_half_of_it_is_written(bench: Bench) -> None:
 
 def test_records_that_are_kept_anyway_are_not_counted() -> None:
     bench = Bench("records")
-    bench.queue.put([(1, [object()])])
+    bench.queue.put([(1, [object()], "")])
     assert not bench.queue.is_full
     bench.queue.close()
 
@@ -152,7 +152,7 @@ def test_records_that_are_kept_anyway_are_not_counted() -> None:
 def test_what_the_writer_raises_is_raised_once_and_it_is_closed(bench: Bench) -> None:
     bench.writer.fails = OSError("disk full")
     bench.start()
-    bench.queue.put([(1, ["a"])])
+    bench.queue.put([(1, ["a"], "")])
     bench.wait()
     with pytest.raises(OSError, match="disk full"):
         bench.queue.check()
@@ -165,8 +165,8 @@ def test_who_does_not_read_is_not_waited_for(bench: Bench, monkeypatch: pytest.M
     monkeypatch.setattr(output_queue, "STUCK_SECONDS", 0.1)
     bench.writer.open.clear()
     bench.start()
-    bench.queue.put([(1, ["a"] * 3)])
-    bench.queue.put([(2, ["a"] * 1234)])
+    bench.queue.put([(1, ["a"] * 3, "")])
+    bench.queue.put([(2, ["a"] * 1234, "")])
     assert bench.writer.begun.wait(WAIT_SECONDS)
     bench.queue.close()
     assert bench.reports == ["the output is not read: 1237 records were not written"]
@@ -176,7 +176,7 @@ def test_who_does_not_read_is_not_waited_for(bench: Bench, monkeypatch: pytest.M
 def test_what_is_dropped_is_not_written(bench: Bench) -> None:
     bench.writer.open.clear()
     bench.start()
-    bench.queue.put([(1, ["a"] * 101), (2, ["b"])])
+    bench.queue.put([(1, ["a"] * 101, ""), (2, ["b"], "")])
     assert bench.writer.begun.wait(WAIT_SECONDS)
     bench.queue.drop()
     bench.writer.open.set()
@@ -186,7 +186,7 @@ def test_what_is_dropped_is_not_written(bench: Bench) -> None:
 
 def test_at_a_mark_the_thread_tells_how_long_the_output_is_with_all_before_it(bench: Bench) -> None:
     bench.start()
-    bench.queue.put([(1, ["a"] * 101), Mark(7, 2), (2, ["b"]), Mark(8, 3)])
+    bench.queue.put([(1, ["a"] * 101, ""), Mark(7, 2), (2, ["b"], ""), Mark(8, 3)])
     synced: list[Any] = []
     while len(synced) < 2:
         bench.wait()
@@ -198,14 +198,14 @@ def test_at_a_mark_the_thread_tells_how_long_the_output_is_with_all_before_it(be
 def test_a_cut_takes_what_waits_and_then_what_is_written(bench: Bench) -> None:
     bench.writer.open.clear()
     bench.start()
-    bench.queue.put([(1, ["a"])])
+    bench.queue.put([(1, ["a"], "")])
     assert bench.writer.begun.wait(WAIT_SECONDS)
-    bench.queue.put([(2, ["b"] * 5), Mark(7, 3), (3, ["c" * FULL_BYTES])])
+    bench.queue.put([(2, ["b"] * 5, ""), Mark(7, 3), (3, ["c" * FULL_BYTES], "")])
     assert bench.queue.is_full
     bench.queue.cut_back(0)
     assert not bench.queue.is_full and bench.queue.records == 0
     bench.writer.open.set()
-    bench.queue.put([(4, ["d"])])
+    bench.queue.put([(4, ["d"], "")])
     bench.finish()
     assert [each for each in bench.writer.told if each != "flush"] == [(1, 1), "cut back to 0", (4, 1)]
     assert bench.queue.synced() == [] and not bench.queue.is_full and bench.queue.records == 0
@@ -216,7 +216,7 @@ def test_no_mark_from_before_a_cut_is_told_whether_it_was_reached_or_is_being(
 ) -> None:
     """The next life numbers its checkpoints from the same commit on, so it would take that length for its own."""
     bench.start()
-    bench.queue.put([(1, ["a"]), Mark(7, 2)])
+    bench.queue.put([(1, ["a"], ""), Mark(7, 2)])
     bench.wait()
     bench.queue.cut_back(0)
     assert bench.queue.synced() == []
@@ -237,4 +237,16 @@ def test_no_mark_from_before_a_cut_is_told_whether_it_was_reached_or_is_being(
     while not (told := bench.queue.synced()):
         bench.wait()
     assert told == [(Mark(8, 4), 1)]
+    bench.queue.close()
+
+
+def test_what_makes_the_output_fail_is_raised_once() -> None:
+    bench = Bench()
+    error = OutputError("nobody reads it")
+    bench.writer.fails = error
+    bench.queue.start(lambda: None)
+    bench.queue.fail(error)
+    with pytest.raises(OutputError, match="nobody reads it"):
+        bench.queue.check()
+    bench.queue.put([(1, ["a"], "")])
     bench.queue.close()

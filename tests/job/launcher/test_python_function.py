@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from megaflow import spark
 from megaflow.errors import StoreError, UsageError
-from megaflow.job.launcher.python_function import pickle_app, run
+from megaflow.job.launcher.python_function import pickle_app, run, source_of
+from tests.test_floor_plan import ROOT
 
 
 def outer(word: str) -> str:
@@ -74,3 +76,21 @@ def test_a_function_that_takes_more_than_the_flow_is_refused_before_anything_sta
         pickle_app(lambda word, n, total: None)
     for fitting in (lambda flow, fast=False: None, lambda *flows: None, print):
         assert pickle_app(fitting)
+
+
+def test_what_is_sent_along_with_a_function_is_its_file_or_its_package_and_nothing_that_is_installed() -> None:
+    assert pickle_app(outer).file == str(ROOT / "tests")
+    assert pickle_app(str.upper).file == source_of(pytest) == ""
+
+
+def test_where_processes_are_to_run_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match=r"^on= yarn: must be spark or spark:MASTER"):
+        run(print, lines=["a"], on="yarn")
+    with pytest.raises(UsageError, match=r"^on must be 'spark', 'spark:MASTER' or a SparkSession, not 7 \(int\)"):
+        run(print, lines=["a"], on=7)
+    with pytest.raises(UsageError, match=r"^conf spark.x: there is|^conf is about processes that Spark runs: give on="):
+        run(print, lines=["a"], conf={"spark.x": "1"})
+    with pytest.raises(UsageError, match=r"^on= spark:local\[1\]: 2 worker processes need 2 slots, and Spark has 1:"):
+        run(print, lines=["a"], on="spark:local[1]", processes=2)
+    with pytest.raises(UsageError, match=r"^the rows 'orders' must be a DataFrame, not 'orders.csv' \(str\)"):
+        spark.run({"orders": "orders.csv"}, print)

@@ -18,8 +18,9 @@ from megaflow.durable.store import FolderStore
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
+from megaflow.job.launcher.launch import input_of
 from megaflow.job.launcher.launcher_input import JobInput, find_input, find_rows
-from megaflow.job.launcher.output_file import open_writer
+from megaflow.job.launcher.output_specs import open_writer
 from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
@@ -45,7 +46,7 @@ class Bench:
     ) -> Resumption:
         """Begin a job; it is lost at once."""
         spec = JobSpec(AppFile(str(self.folder / app), "dataflow"), state=str(self.folder / store), **more)
-        job_input = find_input(lines or str(self.lines), 1, "replace")
+        job_input = input_of(spec, lines or str(self.lines), None, None, self.reports.append)
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
             stack.callback(keeper.close)
@@ -67,6 +68,15 @@ class Bench:
             )
         )  # fmt: skip
         folder.close_folder()
+
+
+def test_what_was_read_is_not_followed_from_its_beginning(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        bench = Bench(tmp_path, stack)
+        bench.leave(3, read=110, written=20)
+        with pytest.raises(StoreError, match=r"goes with files that are not followed: leave --follow out, or begin"):
+            bench.run(follow=True)
+        assert len(bench.out.read_text()) == 100 * len(LINE), "nothing has changed"
 
 
 @pytest.fixture

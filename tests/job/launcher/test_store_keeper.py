@@ -11,7 +11,7 @@ import pytest
 
 from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.launcher_messages import DropName, NameDropped
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.incarnation import Incarnation, begin, read_commits
 from megaflow.durable.local_folder import LocalFolder, open_to_look
 from megaflow.durable.query_record import kept_files
@@ -35,7 +35,7 @@ class Bench:
         self.keeper = StoreKeeper(str(folder), "app.py:dataflow", 2)
 
     def begin(self, output: str = OUT, length: int = 0) -> Commit:
-        return self.keeper.begin(output, length)
+        return self.keeper.begin((OutputLength(output, length),))
 
     def commit(self, checkpoint: int, *names: str, **more: Any) -> Committed | CommitFailed:
         begun = self.keeper.latest
@@ -46,6 +46,14 @@ class Bench:
         assert self.woken.acquire(timeout=WAIT_SECONDS)
         (result,) = self.keeper.results()
         return result
+
+    def be_fenced(self) -> None:
+        """Begin, and commit when another launcher, which had no lock, has taken the store over."""
+        self.begin()
+        self.keeper.start(self.woken.release)
+        (self.folder / "000000000002.commit").write_bytes(b"of another launcher, which had no lock")
+        self.keeper.commit(Commit(1, 1, 10, 1, app="app.py:dataflow"), (), 0)
+        assert self.woken.acquire(timeout=WAIT_SECONDS)
 
     def read(self) -> list[Commit]:
         folder = open_to_look(self.folder)
@@ -83,7 +91,7 @@ def test_checkpoints_are_committed_in_a_thread_with_what_is_left_to_be_read(benc
     bench.keeper.close()
     again = StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
     assert again.found is not None and again.found.checkpoint == 5
-    assert again.begin(OUT, 0).incarnation == 2
+    assert again.begin((OutputLength(OUT, 0),)).incarnation == 2
     again.close()
 
 
@@ -190,11 +198,7 @@ def test_what_becomes_of_a_commit_in_doubt_is_what_the_store_has_when_it_begins_
 
 
 def test_a_fenced_launcher_does_not_begin_anew(bench: Bench) -> None:
-    bench.begin()
-    bench.keeper.start(bench.woken.release)
-    (bench.folder / "000000000002.commit").write_bytes(b"of another launcher, which had no lock")
-    bench.keeper.commit(Commit(1, 1, 10, 1, app="app.py:dataflow"), (), 0)
-    assert bench.woken.acquire(timeout=WAIT_SECONDS)
+    bench.be_fenced()
     with pytest.raises(StoreError, match="another launcher has taken the store over"):
         begin_anew(bench)
 
@@ -260,11 +264,7 @@ def test_a_name_whose_dropping_is_in_doubt_is_dropped_once_that_is_known(
 
 
 def test_another_launcher_ends_this_one(bench: Bench) -> None:
-    bench.begin()
-    bench.keeper.start(bench.woken.release)
-    (bench.folder / "000000000002.commit").write_bytes(b"of another launcher, which had no lock")
-    bench.keeper.commit(Commit(1, 1, 10, 1, app="app.py:dataflow"), (), 0)
-    assert bench.woken.acquire(timeout=WAIT_SECONDS)
+    bench.be_fenced()
     with pytest.raises(StoreError, match="another launcher has taken the store over"):
         bench.keeper.results()
 
@@ -309,9 +309,9 @@ def test_what_is_not_this_jobs_is_refused_and_nothing_changes(bench: Bench) -> N
         StoreKeeper(str(bench.folder), "other.py:dataflow", 2)
     again = StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
     with pytest.raises(StoreError, match=r"goes with --output jsonl:/x/out.jsonl, not -: .* name it again"):
-        again.check_output("-", 0)
+        again.check_outputs([OutputLength("-", 0)])
     with pytest.raises(StoreError, match=r"--output jsonl:/x/out.jsonl has 99 bytes, and had 100 bytes at"):
-        again.check_output(OUT, 99)
-    again.check_output(OUT, 100)
+        again.check_outputs([OutputLength(OUT, 99)])
+    again.check_outputs([OutputLength(OUT, 100)])
     again.close()
     assert {path.name: path.read_bytes() for path in bench.folder.iterdir()} == before

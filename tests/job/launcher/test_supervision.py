@@ -50,16 +50,19 @@ Life = Callable[["Bench"], MegaflowError | None]
 class Bench:
     """A job whose lives are calls, in order: what each returns is what ends it."""
 
-    def __init__(self, folder: Path, stack: ExitStack, restarts: int, lives: Sequence[Life]) -> None:
+    def __init__(
+        self, folder: Path, stack: ExitStack, restarts: int, lives: Sequence[Life], shrink: bool = False
+    ) -> None:
         self.folder, self.lines, self.app = folder, folder / "lines", folder / "app.py"
         self.lines.write_text("line\n" * 10)
         self.app.write_text("dataflow = 1")
         self.reports: list[str] = []
         self.published: list[Job] = []
+        self.stayed: list[list[Address]] = []  # of those that have founded a life
         self.founded: list[tuple[Resumption, tuple[Address, ...]]] = []
         self.clock = 0.0
         self._lives = list(lives)
-        self.spec = JobSpec(AppFile(str(self.app), "dataflow"), processes=2, restarts=restarts)
+        self.spec = JobSpec(AppFile(str(self.app), "dataflow"), processes=2, restarts=restarts, shrink=shrink)
         self.signals = Signals()
         stack.callback(self.signals.close)
         self.children = stack.enter_context(Children(is_durable=True))
@@ -97,6 +100,7 @@ class Bench:
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
         self.founded.append((begun, tuple(addresses)))
+        self.stayed.append([address for address in addresses if self.children.take_staying(address) is not None])
         for worker, address in enumerate(addresses):
             process: Any = SimpleNamespace(
                 kill=lambda: None, wait=lambda: None, poll=lambda: None, stdin=SimpleNamespace(close=lambda: None)
@@ -145,8 +149,8 @@ class Bench:
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     with ExitStack() as stack:
 
-        def made(*lives: Life, restarts: int = 3) -> Bench:
-            bench = Bench(tmp_path, stack, restarts, lives)
+        def made(*lives: Life, restarts: int = 3, shrink: bool = False) -> Bench:
+            bench = Bench(tmp_path, stack, restarts, lives, shrink)
             monkeypatch.setattr(module, "Loop", bench.loop)
             return bench
 
@@ -165,7 +169,7 @@ def test_a_lost_process_is_followed_by_a_life_from_the_last_checkpoint_with_what
     job: Callable[..., Bench],
 ) -> None:
     def commits_and_is_lost(bench: Bench) -> MegaflowError:
-        bench.output.put([(1, ["a", "b"]), (2, ["c"])])
+        bench.output.put([(1, ["a", "b"], ""), (2, ["c"], "")])
         bench.commit(4, length=2)
         bench.children.all.append(Child(BY_HAND))
         bench.children.all[-1].join([2])
@@ -187,6 +191,39 @@ def test_a_lost_process_is_followed_by_a_life_from_the_last_checkpoint_with_what
     ]  # fmt: skip
     bench.output.close()
     assert bench.writer.records == ["a", "b"], "what is behind the checkpoint comes again"
+
+
+def test_a_job_that_shrinks_goes_on_with_one_process_less_as_long_as_there_is_one(job: Callable[..., Bench]) -> None:
+    def loses_the_first(bench: Bench) -> MegaflowError:
+        process: Any = bench.children.all[0].process
+        process.poll = lambda: -9
+        return LOST
+
+    bench = job(loses_the_first, is_lost, loses_the_first, ends, shrink=True)
+    bench.run()
+    assert [addresses for _, addresses in bench.founded] == [(FIRST, SECOND), (SECOND,), (SECOND,), (SECOND,)]
+    assert [report.split("; ")[1].split(":")[0] for report in bench.reports] == [
+        "restart 1 of 3 with 1 process", "restart 2 of 3", "restart 3 of 3"
+    ]  # fmt: skip
+    assert next(each.recovering for each in bench.published if each.recovering) == "restart 1 of 3 with 1 process"
+
+
+def test_who_stays_is_kept_after_the_first_loss_of_a_row_only(job: Callable[..., Bench]) -> None:
+    def stays(bench: Bench) -> MegaflowError:
+        for child in bench.children.all:
+            pipe: Any = SimpleNamespace(stays=True, kept=((1, 2),), close=lambda: None)
+            child.pipe = pipe
+        return LOST
+
+    def commits_and_stays(bench: Bench) -> MegaflowError:
+        bench.commit(1)
+        return stays(bench)
+
+    bench = job(stays, stays, stays, commits_and_stays, ends)
+    bench.run()
+    both = [FIRST, SECOND]
+    assert bench.stayed == [[], both, [], [], both], "a second one in a row is followed by new processes"
+    assert [begun.kept for begun, _ in bench.founded] == [(), ((1, 2),) * 2, ((),) * 2, ((),) * 2, ((1, 2),) * 2]
 
 
 def test_losses_are_counted_from_checkpoint_to_checkpoint_and_waited_for_longer_and_longer(

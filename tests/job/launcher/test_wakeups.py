@@ -55,6 +55,14 @@ def test_what_is_held_in_an_interruptible_block_is_done_first(signals: Signals) 
     assert done == ["held"]
 
 
+def test_another_thread_ends_a_start_where_it_pauses_and_not_the_thread_itself(signals: Signals) -> None:
+    with signals.interruptible():
+        signals.pause(0.0)
+        signals.end()
+        with pytest.raises(KeyboardInterrupt):
+            signals.pause(0.0)
+
+
 def test_of_signals_without_a_gap_one_interrupts(signals: Signals) -> None:
     with pytest.raises(KeyboardInterrupt):
         try:

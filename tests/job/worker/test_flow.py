@@ -57,6 +57,13 @@ def test_a_pickled_function_is_made_with_the_launchers_path() -> None:
     assert tuple(sys.path) == path
 
 
+def test_where_the_launcher_may_not_be_a_pickled_function_finds_what_was_sent_before_what_is_there() -> None:
+    path = [*sys.path]
+    assert load(PickledFunction(cloudpickle.dumps(lambda flow: flow + 1), ("/sent",), elsewhere=True))(1) == 2
+    found, sys.path[:] = [*sys.path], path
+    assert found == ["/sent", *path]
+
+
 def test_the_workers_of_a_process_share_one_module(tmp_path: Path) -> None:
     (tmp_path / "shared_app.py").write_text("def dataflow(flow): pass\n")
     app = App(AppFile(str(tmp_path / "shared_app.py"), "dataflow"))

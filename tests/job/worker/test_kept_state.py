@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from megaflow.control.checkpoint_messages import DurableOperator
-from megaflow.control.coordinator.checkpoints import Durable
+from megaflow.control.coordinator.job_state import Durable
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import DurablePart, begin
 from megaflow.errors import ProgramError, StoreError
 from megaflow.job.worker.kept_state import KeptState
+from megaflow.megaphone.event_unit import NEVER
 from megaflow.megaphone.journal import Durability
 from megaflow.program import Worker
 from megaflow.timely.dataflow.input_handle import InputHandle
@@ -48,6 +49,16 @@ def built(
     return worker, kept
 
 
+def test_operators_begin_with_the_watermark_and_the_clock_of_the_commit() -> None:
+    told = replace(KEPT.commit, watermark=7, clock=9)
+    assert built("count", commit=told)[1].event_time() == (7, 9)
+    assert built("count")[1].event_time() == (NEVER, 0), "there was none"
+    assert built("count", commit=replace(told, checkpoint=0, operators=(), segments=()))[1].event_time() == (
+        NEVER,
+        NEVER,
+    ), "nothing was committed"
+
+
 def test_the_bins_that_were_written_whole_longest_ago_have_the_first_turn() -> None:
     (cut,) = KEPT.commit.operators
     bases = (*cut.bases[:-2], cut.bases[-1] - 1, cut.bases[-1])  # type: ignore[operator]
@@ -62,7 +73,8 @@ def test_an_operator_goes_on_and_a_new_one_begins_with_nothing() -> None:
     states, durable = begun("count new")
     assert states == {"count": KEPT.states, "new": {}}
     operators = DurableOperator("count", BINS, 3), DurableOperator("new", BINS, 3)
-    assert durable == Durable(operators, 1.0, CHECKPOINT, KEPT.commit.time, KEPT.commit.next_worker)
+    at = CHECKPOINT, KEPT.commit.time, KEPT.commit.next_worker
+    assert durable == Durable(operators, 1.0, *at, table=(0,) * BINS)
 
 
 def test_whatever_has_changed_has_the_first_checkpoint_follow_none() -> None:

@@ -1,18 +1,25 @@
 """What a worker may read next: in which order, in what portions, and what is reported when."""
 
+import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.coordinator.lines_to_read import spread
-from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitRead, StageEnd, StageLines
+from megaflow.control.coordinator.split_pool import spread
+from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split
+from megaflow.control.reading_messages import SplitRead
+from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.errors import SourceError
+from megaflow.job.launcher.pulled_source import packed
 from megaflow.job.splits import BATCH_BYTES, batches_of, plan_splits
 from megaflow.job.worker.line_queue import LineQueue, Schedule
 from megaflow.job.worker.staging import Staging
+from tests.job.worker.scripted_source import Scripted, portions
 
 
 def take_all(feed: LineQueue, now: float = 0.0) -> list[str]:
@@ -43,7 +50,7 @@ def test_lines_of_all_splits_are_read_in_order_and_each_split_is_reported(tmp_pa
     path.write_text("".join(f"line {i}\n" for i in range(10_000)))
     splits = plan_splits([str(path)], 1)
     feed = LineQueue(Staging(0))
-    feed.assign(splits, path.stat().st_size)
+    feed.assign(splits)
     lines, reports = [], []
     while (taken := feed.take(0.0)) is not None:
         lines += taken[0]
@@ -70,6 +77,36 @@ def test_pushed_lines_earn_credit_when_taken_and_their_end_is_reported_after_the
     assert feed.take_credit() == 1857
     assert feed.take_reports() == [PushedEnded()]
     assert feed.take_reports() == []
+
+
+def test_credit_is_for_what_was_taken_and_not_for_what_was_looked_at() -> None:
+    feed = LineQueue(Staging(0), rate=1.0)
+    feed.push(["a", "b"])
+    assert feed.ready and feed.take_credit() == 0
+    assert feed.take(0.0) == (["a"], 0.0) and feed.take_credit() == 1
+
+
+def test_items_are_values_again_when_they_are_taken_and_come_in_small_batches() -> None:
+    feed = LineQueue(Staging(0))
+    items = [("ada", {"n": number}) for number in range(1000)]
+    feed.push([*map(packed, items)], "clicks")
+    first = feed.take(0.0)
+    assert first is not None and len(first[0]) < 300 and feed.input == "clicks"
+    assert first[0] + take_all(feed) == items and feed.taken_of["clicks"] == 1000
+
+
+def test_an_item_of_a_class_that_is_not_known_is_refused_with_its_input() -> None:
+    module = ModuleType("gone_module")
+    sys.modules[module.__name__] = module
+    exec("from dataclasses import dataclass\n@dataclass\nclass Click:\n    n: int", vars(module))
+    try:
+        encoded = packed(module.Click(1))
+    finally:
+        del sys.modules[module.__name__]
+    feed = LineQueue(Staging(0))
+    feed.push([encoded], "clicks")
+    with pytest.raises(SourceError, match=r"an item of the input 'clicks' cannot be read here: .*gone_module\.Click"):
+        feed.take(0.0)
 
 
 def test_pushed_lines_may_come_after_a_pause() -> None:
@@ -124,11 +161,12 @@ def test_lines_that_are_due_and_not_read_are_known_where_there_is_a_rate() -> No
     assert eager.waiting(0.0) == 0
 
 
-def test_a_rate_is_shared_by_bytes_so_that_workers_end_together(tmp_path: Path) -> None:
+def test_who_has_splits_reads_its_part_of_the_rate(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 1000)
     feed = LineQueue(Staging(0), rate=100.0, share=0.5)
-    feed.assign(plan_splits([str(path)], 1), 20_000)
+    feed.assign(plan_splits([str(path)], 1))
+    feed.share_rate(10)
     feed.take(0.0)
     assert len(take_all(feed, 10.05)) == 100
 
@@ -141,7 +179,7 @@ def test_closing_drops_what_is_unread(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 10_000)
     feed = LineQueue(Staging(0))
-    feed.assign(plan_splits([str(path)], 1), 20_000)
+    feed.assign(plan_splits([str(path)], 1))
     feed.push(["y"])
     feed.take(0.0)
     feed.close()
@@ -153,7 +191,7 @@ def test_a_file_that_is_gone_is_an_error_when_it_is_its_turn(tmp_path: Path) -> 
     path = tmp_path / "text"
     path.write_text("a\n")
     feed = LineQueue(Staging(0))
-    feed.assign(plan_splits([str(path)], 1), 2)
+    feed.assign(plan_splits([str(path)], 1))
     path.unlink()
     with pytest.raises(SourceError, match="No such file"):
         feed.take(0.0)
@@ -172,18 +210,17 @@ def test_splits_that_are_handed_back_hold_exactly_the_lines_not_taken(
     size = path.stat().st_size
     splits = [Split(0, str(path), 0, size // 2), Split(1, str(path), size // 2, size)]
     feed, taken, now = LineQueue(Staging(0), rate=1.0), [], 0.0
-    feed.assign(splits, size)
+    feed.assign(splits)
     for lines_due in cuts:
         now += lines_due
         got = feed.take(now)
         taken += got[0] if got else []
-    rest, share = feed.give_back()
-    assert share == 1.0
+    rest = feed.give_back()
     read = {report.number for report in feed.take_reports() if isinstance(report, SplitRead)}
     assert read.isdisjoint(split.number for split in rest), "a split is read or handed back, never both"
     assert not feed.ready
     other = LineQueue(Staging(1))
-    other.assign(rest, size)
+    other.assign(rest)
     assert taken + take_all(other) == lines
     read |= {report.number for report in other.take_reports() if isinstance(report, SplitRead)}
     assert read == {0, 1}
@@ -206,7 +243,7 @@ def test_each_file_is_read_in_its_order_while_workers_come_and_go(
 
     def deal(splits: Iterable[Split], workers: Iterable[int]) -> None:
         for worker, some in spread(splits, sorted(workers)).items():
-            queues[worker].assign(some, 1)
+            queues[worker].assign(some)
 
     def take(worker: int) -> bool:
         lines, _ = queues[worker].take(0.0) or ([], 0.0)
@@ -222,7 +259,7 @@ def test_each_file_is_read_in_its_order_while_workers_come_and_go(
         elif step == "join":
             queues[joiner] = LineQueue(Staging(joiner))
         elif len(queues) > 1:
-            rest, _ = queues.pop(worker).give_back()
+            rest = queues.pop(worker).give_back()
             deal(rest, queues)
     for worker in queues:
         while take(worker):
@@ -235,33 +272,56 @@ def test_committed_lines_stay_when_splits_are_handed_back(tmp_path: Path) -> Non
     path.write_bytes(b"x\n" * 100_000)
     staging = Staging(0)
     feed = LineQueue(staging)
-    feed.assign(plan_splits([str(path)], 1), 200_000)
+    feed.assign(plan_splits([str(path)], 1))
     assert feed.take(0.0) is not None
     stage_and_commit(staging, 0, ["a", "b"])
-    rest, _ = feed.give_back()
+    rest = feed.give_back()
     assert [split.number for split in rest] == list(range(4))
     assert rest[0].start > 0
     assert take_all(feed) == ["a", "b"]
     assert feed.take_reports() == [CommitTaken("q", 0)]
 
 
-def test_a_rate_goes_with_the_splits_to_whoever_gets_them(tmp_path: Path) -> None:
+def test_a_rate_is_shared_anew_when_splits_change_hands_and_nothing_is_owed_for_a_time_without(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"x\n" * 100_000)
     first, second = LineQueue(Staging(0), rate=100.0), LineQueue(Staging(1), rate=100.0)
     splits = plan_splits([str(path)], 1)
-    sizes = [split.end - split.start for split in splits]
-    first.assign(splits[:1], sum(sizes))
-    second.assign(splits[1:], sum(sizes))
-    assert len(take_all(first, 0.0) + take_all(first, 10.0)) == 251
-    assert len(take_all(second, 0.0) + take_all(second, 10.0)) == 751
-    rest, share = first.give_back()
-    assert share == pytest.approx(0.25)
-    assert first.share == 0.0
-    second.assign(rest, sum(split.end - split.start for split in rest), share)
-    assert second.share == pytest.approx(1.0)
-    assert take_all(second, 10.0) == []
-    assert len(take_all(second, 20.0)) == 1000, "from now on it reads the whole rate"
+    first.assign(splits[:2])
+    first.share_rate(1)
+    assert len(take_all(first, 0.0) + take_all(first, 10.0)) == 1001
+    second.assign(first.give_back([1]))
+    first.share_rate(2), second.share_rate(2)
+    assert take_all(first, 10.0) == [], "what comes after the next line comes at half the rate"
+    assert take_all(second, 10.0) == ["x"], "it begins when there is something to read"
+    assert len(take_all(first, 20.0)) == len(take_all(second, 20.0)) == 500
+    second.assign(first.give_back())
+    second.share_rate(1)
+    assert take_all(first, 20.0) == take_all(second, 20.0) == []
+    assert len(take_all(second, 30.0)) == 1000, "now it reads the whole rate"
+    first.assign(second.give_back([0]))
+    first.share_rate(2), second.share_rate(2)
+    assert take_all(first, 50.0) == ["x"], "20 seconds without splits are forgotten"
+    assert len(take_all(first, 51.0)) == 50
+
+
+def test_some_splits_are_handed_back_and_the_others_are_read(tmp_path: Path) -> None:
+    names = [str(tmp_path / name) for name in "abc"]
+    for name in names:
+        Path(name).write_text("".join(f"{name[-1]}{line}".ljust(BATCH_BYTES) + "\n" for line in range(3)))
+    feed = LineQueue(Staging(0))
+    feed.assign(plan_splits(names))
+    taken = feed.take(0.0)
+    assert taken is not None and [line.strip() for line in taken[0]] == ["a0"]
+    (rest,) = feed.give_back([2])
+    assert (rest.number, rest.start) == (2, 0), "one that waits"
+    (rest,) = feed.give_back([0, 2])
+    assert (rest.number, rest.start) == (0, BATCH_BYTES + 1), "one in the midst of being read, and one that is gone"
+    assert feed.take_reports() == [], "neither is read"
+    assert [line.strip() for line in take_all(feed)] == ["b0", "b1", "b2"]
+    feed.assign([rest])
+    assert [line.strip() for line in take_all(feed)] == ["a1", "a2"], "it may come back, and goes on"
+    assert feed.take_reports() == [SplitRead(1), SplitRead(0)]
 
 
 def test_without_splits_the_rate_is_shared_by_all_workers() -> None:
@@ -272,3 +332,49 @@ def test_without_splits_the_rate_is_shared_by_all_workers() -> None:
     feed.share_alike(2)
     assert take_all(feed, 2.0) == []
     assert len(take_all(feed, 4.0)) == 100
+
+
+def test_what_is_taken_is_of_one_partition_which_is_known(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a\n")
+    feed = LineQueue(Staging(0))
+    feed.portions.sources["numbers"] = Scripted(p=[1])
+    feed.portions.add(portions("p"))
+    feed.assign([replace(plan_splits([str(tmp_path / "text")], 1)[0], number=7)])
+    feed.push(["b"])
+    feed.push([packed(1)], "clicks")
+    stage_and_commit(feed.staging, 0, ["c"])
+    assert feed.partitions() == {("portion", -1), ("split", 7)}
+    taken = {}
+    while (some := feed.take(0.0)) is not None:
+        taken[feed.partition] = some[0]
+    assert taken == {
+        ("portion", -1): ["p0"], ("split", 7): ["a"], ("spark", "q"): ["c"], ("pushed", ""): ["b"],
+        ("items", "clicks"): [1],
+    }  # fmt: skip
+
+
+def test_what_has_nothing_to_read_is_known_of_what_is_pushed_here(tmp_path: Path) -> None:
+    feed = LineQueue(Staging(0))
+    feed.pushed.partitions = (("pushed", ""),)
+    assert [*feed.empty(1.0)] == [], "it is pushed elsewhere"
+    feed.expect_pushed()
+    feed.push(["a", "b"])
+    assert [*feed.empty(2.0)] == []
+    assert feed.take(2.0, 1) == (["a"], 2.0) and [*feed.empty(3.0)] == [], "some of it is not taken"
+    assert feed.take(3.0, 1) == (["b"], 3.0) and [*feed.empty(4.0)] == [(("pushed", ""), 4.0)]
+    assert [*feed.empty(5.0)] == [(("pushed", ""), 4.0)] and feed.partitions() == {("pushed", "")}
+
+
+def test_what_is_taken_is_of_one_input_which_is_known(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("one\ntwo\n")
+    (split,) = plan_splits([str(tmp_path / "text")])
+    feed = LineQueue(Staging(0))
+    feed.push(["three"], "pushed")
+    feed.assign([replace(split, input="split")])
+    taken = []
+    while (batch := feed.take(0.0)) is not None:
+        taken.append((feed.input, *batch[0]))
+    assert taken == [("split", "one", "two"), ("pushed", "three")]
+    feed.push(["four"])
+    assert feed.take(0.0) is not None and feed.input == ""
+    assert feed.taken_of == {"split": 2, "pushed": 1} and feed.lines_taken == 4

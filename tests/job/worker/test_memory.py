@@ -7,7 +7,7 @@ import pytest
 
 from megaflow import stable_hash
 from megaflow.durable.recovery import Recovery
-from megaflow.job.worker.memory import Memory
+from megaflow.job.worker.memory import Memory, kept_bins
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.journal import Interval
 from megaflow.megaphone.remains import Remains
@@ -43,6 +43,13 @@ def test_what_is_remembered_and_what_is_read_are_all_that_there_is(seed: int, de
         found = begun.states | {bin: {key: states.pop(key) for key in keys} for bin, keys in owned.items()}
         assert (found, begun.timers, states) == (right.states, right.timers, {})
     assert memory.keys == 0
+
+
+def test_a_process_that_stays_has_the_bins_of_any_of_its_operators() -> None:
+    kept = KeptOperator(1)
+    first, second = ((COUNT, left(kept, range(start, BINS, 4), set())) for start in (0, 1))
+    bins = tuple(range(0, BINS, 4)), tuple(sorted({*range(1, BINS, 4), *range(0, BINS, 4)})), ()
+    assert kept_bins([[first], [second, first], []]) == bins
 
 
 def test_nothing_is_remembered_of_an_operator_that_has_become_another() -> None:

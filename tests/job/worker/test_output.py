@@ -8,7 +8,7 @@ from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.spec import Form
-from megaflow.job.worker.output import JobOutput
+from megaflow.job.worker.output import JobOutputs, NamedOutputs
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
@@ -43,7 +43,7 @@ class Bench:
             port = scope.input_from(self.handle).port
             form: Form = "nothing" if launcher is None else "records"
             door = cast(LauncherDoor, launcher)
-            self.output = JobOutput(port, door, form)
+            self.output = JobOutputs({"": port}, door, {"": form})
             Stream(self.output.sent).probe_with(self.probe)
 
     def send(self, record: Any, then: int | None) -> None:
@@ -59,7 +59,7 @@ def test_a_durable_job_that_wants_no_records_is_told_of_closed_epochs() -> None:
     launcher, worker = Launcher(), lone_worker(Clock())
     handle: InputHandle[Any] = InputHandle()
     with worker.dataflow() as scope:
-        JobOutput(scope.input_from(handle).port, cast(LauncherDoor, launcher), "nothing", durable=True)
+        JobOutputs({"": scope.input_from(handle).port}, cast(LauncherDoor, launcher), {"": "nothing"}, durable=True)
     handle.send("a record")
     handle.advance_to(5)
     settle(worker)
@@ -113,7 +113,7 @@ def test_no_worker_closes_an_epoch_at_which_another_keeps_something() -> None:
     handles: list[InputHandle[Any]] = [InputHandle(), InputHandle()]
     for worker, handle, launcher in zip(workers, handles, launchers):
         with worker.dataflow() as scope:
-            JobOutput(scope.input_from(handle).port, cast(LauncherDoor, launcher), "records")
+            JobOutputs({"": scope.input_from(handle).port}, cast(LauncherDoor, launcher), {"": "records"})
     launchers[1].has_room = False  # worker 1 has just joined, say, and its launcher has not come
     handles[1].send("a")
     for handle in handles:
@@ -146,4 +146,49 @@ def test_an_output_of_an_inner_scope_is_refused() -> None:
     worker = lone_worker(Clock())
     with pytest.raises(BuildError, match="leave"), worker.dataflow() as scope:
         inner: Port[str] = Port(ScopeRef(scope.ref.graph, rounds=1), 0, 0)
-        JobOutput(inner, LauncherDoor(), "nothing")
+        JobOutputs({"": inner}, LauncherDoor(), {"": "nothing"})
+
+
+def test_outputs_by_name_are_sent_each_as_it_is_wanted_and_an_epoch_is_closed_for_all_at_once() -> None:
+    launcher, worker = Launcher(), lone_worker(Clock())
+    main, late = InputHandle[Any](), InputHandle[Any]()
+    with worker.dataflow() as scope:
+        ports = {"": scope.input_from(main).port, "late": scope.input_from(late).port}
+        forms = {"": "records", "late": "jsonl"}
+        output = JobOutputs(ports, cast(LauncherDoor, launcher), forms)
+    main.send("a")
+    late.send("b")
+    main.advance_to(5)
+    late.advance_to(3)
+    settle(worker)
+    sent = [OutputBatch(0, 0, ["a"], ""), OutputBatch(0, 0, ['{"time": 0, "record": "b"}'], "late"), OutputClosed(0, 3)]
+    assert sorted(launcher.messages, key=str) == sorted(sent, key=str) and launcher.messages[-1] == sent[-1]
+    late.close()
+    settle(worker)
+    assert launcher.messages[-1] == OutputClosed(0, 5) and output.records == 2
+
+
+def test_what_is_given_out_and_what_the_job_was_given_places_for_have_the_same_names() -> None:
+    port = cast(Port[Any], None)
+    with pytest.raises(BuildError, match=r"flow.output\('9', …\): must be a name, as in flow.output\('late', stream\)"):
+        NamedOutputs().write("9", port)
+    outputs = NamedOutputs(["late", "bad"])
+    with pytest.raises(
+        BuildError,
+        match=r"writes the output 'lost', and the job was given the outputs 'late' and 'bad': .*--output lost=jsonl:",
+    ):
+        outputs.write("lost", port)
+    with pytest.raises(BuildError, match="writes the output 'lost', and the job was given no output of a name"):
+        NamedOutputs([]).write("lost", port)
+    with pytest.raises(BuildError, match=r"given the outputs 'late' and 'bad', and the dataflow calls flow\.output"):
+        outputs.check_written()
+    outputs.write("late", port)
+    with pytest.raises(BuildError, match=r"flow.output\('late', …\) is called twice: concat the streams"):
+        outputs.write("late", port)
+    with pytest.raises(BuildError, match="given the outputs 'bad', and the dataflow writes only 'late'"):
+        outputs.check_written()
+    outputs.write("bad", port)
+    outputs.check_written()
+    unknown = NamedOutputs()
+    unknown.write("any", port)
+    unknown.check_written()

@@ -5,20 +5,19 @@ from typing import Any, cast
 
 import pytest
 
-from megaflow.control.messages import (
+from megaflow.connect import Idle
+from megaflow.control.checkpoint_messages import PositionsAt
+from megaflow.control.messages import Busy, CommitBatch, CommitTaken, EndOfLines, PushedEnded, ReadPushed, Withdraw
+from megaflow.control.reading_messages import (
+    AssignPortions,
     AssignSplits,
-    Busy,
-    CommitBatch,
-    CommitTaken,
-    EndOfLines,
-    PushedEnded,
-    ReadPushed,
+    RevokeSplits,
     SplitRead,
     SplitsReturned,
-    StageEnd,
-    StageLines,
-    Withdraw,
+    SplitsRevoked,
 )
+from megaflow.control.staging_messages import StageEnd, StageLines
+from megaflow.control.watermark_messages import MaximaSeen, PartitionsIdle
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.splits import plan_splits
@@ -31,13 +30,16 @@ from megaflow.job.worker.source_operator import (
     LineSource,
 )
 from megaflow.job.worker.staging import Staging
-from megaflow.megaphone.routing import Move, Numbered
+from megaflow.megaphone.event_clock import carries
+from megaflow.megaphone.routing import Checkpoint, Move, Numbered
 from megaflow.stream import Stream
+from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle
 from tests.job.by_hand import Clock, lone_worker, settle
+from tests.job.worker.scripted_source import Scripted, portions
 
 
 class Launcher:
@@ -58,7 +60,11 @@ class View:
 class Bench:
     """A source on a lone worker, with everything around it in the test's hands."""
 
-    def __init__(self, rate: float | None = None, laggard: bool = False, sluggish: bool = False) -> None:
+    def __init__(
+        self, rate: float | None = None, laggard: bool = False, sluggish: bool = False,
+        scripted: Scripted | None = None, timed: bool = False,
+    ) -> None:  # fmt: skip
+        """`scripted` is read under the name "numbers", beside the lines, whose last words are timestamps if `timed`."""
         self.clock = Clock()
         self.worker = lone_worker(self.clock)
         self.staging = Staging(0)
@@ -70,6 +76,7 @@ class Bench:
         self.worker.stateful.append(cast(Any, self.view))
         self.reports: list[Any] = []
         self.seen: list[tuple[int, list[str]]] = []  # (epoch, batch)
+        self.read: list[tuple[int, list[Any]]] = []  # likewise, of a source
         self.control: InputHandle[Any] = InputHandle()
         self.late: InputHandle[Any] = InputHandle()  # what the probe sees, if the output is to lag
         self._commands = 0
@@ -80,10 +87,18 @@ class Bench:
             )  # fmt: skip
             self.activate = source.activate
             lines = Stream(source.lines)
+            if timed:
+                carries(lines.port, "")
+                lines = lines.filter(lambda line: line != "none").event_time(lambda line: int(line.split()[-1]))
             if sluggish:
                 lines = lines.unary(Pipeline(), "Sluggish", self.sluggish)
                 scope.ref.graph.handoffs.bounds = Bounds(queue_records=1, window_records=1)
             lines = lines.inspect_batch(lambda time, batch: self.seen.append((int(str(time)), batch)))
+            if scripted is not None:
+                self.queue.portions.sources["numbers"] = scripted
+                numbers = Stream(source.add_source("numbers"))
+                numbers = numbers.inspect_batch(lambda time, batch: self.read.append((int(str(time)), batch)))
+                lines = lines.concat(numbers)
             (scope.input_from(self.late) if laggard else lines).probe_with(self.probe)
         if not laggard:
             self.late.close()
@@ -109,6 +124,7 @@ class Bench:
 
     def tick(self, time: int, seconds: float = 0.01) -> None:
         self.clock.now += seconds
+        self.worker.parked_seconds += seconds  # it had nothing to do meanwhile
         self.control.advance_to(time)
         settle(self.worker)
 
@@ -341,14 +357,37 @@ def test_a_withdrawn_source_hands_its_splits_back_and_closes(tmp_path: Path) -> 
     bench.tick(3, seconds=0.0)
     assert bench.lines == wanted[:51]
     [returned] = bench.told(SplitsReturned)
-    assert returned.share == 1.0
     assert bench.probe.done(), "it holds no capability any more"
     other = Bench()
-    other.command(AssignSplits({0: returned.splits}, returned.share))
+    other.command(AssignSplits({0: returned.splits}))
     other.tick(1)
     assert bench.lines + other.lines == wanted
     read = {report.number for report in [*bench.told(SplitRead), *other.told(SplitRead)]}
     assert read == {0, 1, 2, 3}
+
+
+def test_a_source_hands_back_what_it_is_told_to_before_it_says_where_it_is_and_reads_the_rest(tmp_path: Path) -> None:
+    bench = Bench(rate=100.0)
+    wanted = assign(bench, tmp_path / "text", 2000)
+    bench.tick(1)
+    bench.tick(2, seconds=0.5)
+    bench.command(RevokeSplits({0: (0, 3), 1: (1,)}))
+    bench.command(RevokeSplits({1: (2,)}))
+    bench.command(Checkpoint(1, None))
+    bench.tick(3, seconds=0.0)
+    assert bench.lines == wanted[:51], "it was reading split 0, and reads no further"
+    [revoked], [position] = bench.told(SplitsRevoked), bench.told(PositionsAt)
+    assert [split.number for split in revoked.splits] == [0, 3] and revoked.splits[0].start > 0
+    assert [split.number for split in position.splits] == [1, 2], "what is gone is not told of"
+    assert bench.reports.index(revoked) < bench.reports.index(position)
+    bench.tick(4, seconds=100.0)
+    assert not bench.probe.done(), "more may come"
+    other = Bench()
+    other.command(AssignSplits({0: revoked.splits}))
+    other.tick(1)
+    assert sorted(bench.lines + other.lines) == sorted(wanted)
+    assert {report.number for report in bench.told(SplitRead)} == {1, 2}
+    assert {report.number for report in other.told(SplitRead)} == {0, 3}
 
 
 def test_a_withdrawn_source_without_splits_says_so_too() -> None:
@@ -356,7 +395,7 @@ def test_a_withdrawn_source_without_splits_says_so_too() -> None:
     bench.tick(1)
     bench.command(Withdraw((3, 0)))
     bench.tick(2)
-    assert bench.told(SplitsReturned) == [SplitsReturned((), 0.0)]
+    assert bench.told(SplitsReturned) == [SplitsReturned(())]
     bench.tick(9)
     assert len(bench.told(SplitsReturned)) == 1
 
@@ -415,3 +454,101 @@ def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:
     assert bench.seen == [(2, ["a", "b"])]
     assert [type(report) for report in bench.reports if not isinstance(report, Busy)] == [CommitTaken, SplitsReturned]
     assert bench.probe.done()
+
+
+def test_a_source_is_read_beside_the_lines_and_comes_out_by_itself(tmp_path: Path) -> None:
+    bench = Bench(scripted=Scripted(a=[2, 1], b=[1]))
+    wanted = assign(bench, tmp_path / "text", 2)
+    bench.command(AssignPortions({0: (*portions("a", "b"),), 7: (*portions("c"),)}))
+    bench.tick(1)
+    assert bench.lines == wanted and {time for time, _ in bench.read} == {0}
+    assert sorted(batch for _, batch in bench.read) == [["a0", "a1"], ["a2"], ["b0"]]
+    assert sorted(report.number for report in bench.told(SplitRead)) == [-2, -1, 0]
+    bench.command(EndOfLines())
+    bench.tick(2)
+    assert bench.probe.done(), "it holds the capability of no output any more"
+
+
+def test_a_partition_that_is_idle_is_read_again_when_it_is_woken_or_its_time_has_come() -> None:
+    wakes: list[Any] = []
+    bench = Bench(scripted=Scripted(a=[Idle(on_ready=wakes.append), 1, Idle(after_seconds=0.5), 1, Idle()]))
+    bench.command(AssignPortions({0: (*portions("a"),)}))
+    bench.tick(1)
+    bench.tick(2)
+    assert not bench.read
+    wakes[0]()
+    settle(bench.worker)
+    assert bench.read == [(1, ["a0"])]
+    bench.clock.now += 0.4
+    settle(bench.worker)
+    assert len(bench.read) == 1
+    bench.clock.now += 0.2
+    settle(bench.worker)
+    assert bench.read[1:] == [(1, ["a1"])], "a timer of the worker runs it"
+
+
+def test_a_checkpoint_and_a_withdrawal_say_where_a_partition_is() -> None:
+    scripted = Scripted(a=[2, Idle(after_seconds=9.0), 1])
+    bench = Bench(scripted=scripted)
+    bench.command(AssignPortions({0: (*portions("a"),)}))
+    bench.tick(1)
+    bench.command(Checkpoint(1, None))
+    bench.tick(2)
+    [left] = portions("a")
+    [told] = bench.told(PositionsAt)
+    assert [(each.number, each.partition, each.position) for each in told.portions] == [(-1, left.partition, encode(2))]
+    bench.command(Withdraw((0,)))
+    bench.tick(3)
+    [returned] = bench.told(SplitsReturned)
+    assert returned.portions == told.portions and not scripted.readers and bench.probe.done()
+    other = Bench(scripted=scripted)
+    other.command(AssignPortions({0: returned.portions}))
+    other.tick(1)
+    assert other.read == [(0, ["a2"])] and scripted.opened == [("a", None), ("a", 2)]
+
+
+def test_maxima_are_told_by_partition_as_soon_as_an_operator_takes_timestamps(tmp_path: Path) -> None:
+    bench = Bench(timed=True)
+    assign(bench, tmp_path / "text", 20)
+    bench.queue.push(["this is 7", "none"])
+    for time in (1, 2, 3):
+        bench.tick(time, seconds=0.06)
+    [seen] = bench.told(MaximaSeen)
+    assert dict(seen.maxima) == {("split", 0): 19_000_000, ("pushed", ""): 7_000_000}
+    assert dict(seen.firsts) == {("split", 0): 0, ("pushed", ""): 7_000_000}
+
+
+def test_without_timestamps_batches_are_plain_lists_and_nothing_is_told(tmp_path: Path) -> None:
+    bench = Bench()
+    assign(bench, tmp_path / "text", 20)
+    for time in range(1, 200):
+        bench.tick(time, seconds=0.06)
+    assert not bench.told(MaximaSeen) and not bench.told(PartitionsIdle)
+    assert bench.queue.lines_taken == 20
+
+
+def test_what_is_held_back_is_not_idle_and_what_nobody_pushes_is(tmp_path: Path) -> None:
+    bench = Bench(timed=True)
+    bench.queue.pushed.partitions = (("pushed", ""),)
+    bench.queue.expect_pushed()
+    assign(bench, tmp_path / "text", 200_000)
+    bench.tick(1)
+    bench.launcher.has_room = False
+    for time in range(2, 200):
+        bench.tick(time, seconds=0.06)
+    assert 0 < bench.queue.lines_taken < 200_000, "it is held back"
+    assert bench.told(PartitionsIdle) == [PartitionsIdle((("pushed", ""),))]
+
+
+def test_one_whose_records_are_all_left_out_is_idle() -> None:
+    bench = Bench(timed=True)
+    bench.queue.expect_pushed()
+    for time in range(1, 200):
+        bench.queue.push(["none"])
+        bench.activate()
+        bench.tick(time, seconds=0.06)
+    assert bench.told(PartitionsIdle) == [PartitionsIdle((("pushed", ""),))]
+    bench.queue.push(["this is 5"])
+    for time in range(200, 203):
+        bench.tick(time, seconds=0.06)
+    assert [dict(each.maxima) for each in bench.told(MaximaSeen)] == [{("pushed", ""): 5_000_000}]

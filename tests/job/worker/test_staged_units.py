@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.messages import CommitBatch, StageEnd, StageLines
+from megaflow.control.messages import CommitBatch
 from megaflow.control.packed_rows import RowPack, pack_rows
+from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit
 from megaflow.durable.segments import segment_name
 from megaflow.durable.store import FolderStore
 from megaflow.errors import ProtocolError
 from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.row_inputs import RowInputs, RowShape
+from megaflow.job.worker.named_inputs import NamedInputs, RowShape
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.untaken_lines import LinesCut, restaged, untaken_batch, write_lines
 from megaflow.testing.simulated_disk import SimulatedDisk
@@ -42,8 +43,8 @@ def staging(*chunks: tuple[list[Any], str], limit_bytes: int = 1 << 20) -> Stagi
     return made
 
 
-def inputs() -> RowInputs:
-    made = RowInputs(("orders", "views"))
+def inputs() -> NamedInputs:
+    made = NamedInputs(("orders", "views"))
     made.read("orders", RowShape())
     made.read("views", RowShape())
     return made

@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from megaflow.control.messages import CommitBatch, CommitTaken, Refused, Staged, StageEnd, StageLines
+from megaflow.control.messages import CommitBatch, CommitTaken, Refused
+from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
 from megaflow.job.worker.staging import Staging
 from megaflow.spark.push import join_lines

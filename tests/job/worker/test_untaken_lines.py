@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from megaflow.control.messages import CommitBatch, StageEnd, StageLines
+from megaflow.control.messages import CommitBatch
+from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit, UntakenLines
 from megaflow.durable.segments import segment_name
 from megaflow.durable.store import FolderStore

@@ -4,6 +4,7 @@ import itertools
 import selectors
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import CannotTravel, ConfigMismatch, ConnectTimeout, PeerLost, ProtocolError
-from megaflow.timely.communication.client import Client
+from megaflow.timely.communication.client import READ_BYTES, Client
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import Connection
 from megaflow.timely.communication.wire import frames
@@ -273,3 +274,18 @@ def test_what_is_posted_to_one_that_has_left_is_lost() -> None:
     theirs.close()
     with Client(ours, "them") as client, pytest.raises(PeerLost, match="lost them while sending"):
         client.post("word")
+
+
+def test_a_read_takes_no_more_memory_than_what_has_come() -> None:
+    ours, theirs = socket.socketpair()
+    with Client(ours, "them") as client, Client(theirs, "us") as other:
+        client.send("warm")
+        other.receive(10)
+        client.send("word")
+        tracemalloc.start()
+        try:
+            assert other.receive(10) == "word"
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < READ_BYTES / 2

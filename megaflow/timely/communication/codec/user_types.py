@@ -24,12 +24,13 @@ import inspect
 import os
 import sys
 from abc import ABCMeta
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import repeat
 from pathlib import Path
-from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from types import FunctionType, GetSetDescriptorType, MappingProxyType, MemberDescriptorType, ModuleType
 from typing import Any, Final, Generic
 
 from megaflow.errors import CannotTravel, ProtocolError
@@ -60,10 +61,11 @@ def add_folder(path: str) -> None:
         _folders.setdefault(path, True)
 
 
-def add_names(function: Any) -> None:
+def add_names(function: Any, types: Mapping[str, type] = MappingProxyType({})) -> None:
     """Note that the classes that an unpickled function refers to are the program's own, under its module's name.
 
-    It may be wrapped: in a decorator that says so, a `partial`, a method, or an object that is called.
+    It may be wrapped: in a decorator that says so, a `partial`, a method, or an object that is called. So are `types`,
+    by their names there.
     """
     while isinstance(function, partial):
         function = function.func
@@ -72,7 +74,7 @@ def add_names(function: Any) -> None:
     if not isinstance(function, FunctionType):
         function = type(function).__call__
     if isinstance(function, FunctionType):
-        _names[function.__module__] = function.__globals__
+        _names[function.__module__] = ChainMap(function.__globals__, dict(types)) if types else function.__globals__
 
 
 def find_class(module: str, qualname: str) -> type:

@@ -25,6 +25,7 @@ from megaflow.timely.dataflow.context import Backoff, OperatorInfo
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import run_whole
 from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.origin import untraced
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time, sort_key
 from megaflow.timely.progress.antichain import Antichain
@@ -230,7 +231,7 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
             if not alive.held:
                 return
             for time, batch in source.drain():
-                pusher.push(Messages(time, batch))
+                pusher.push(Messages(time, untraced(batch)))
             frontier = source.frontier  # read after the records: progress may come late, never early
             if frontier != shown:
                 pusher.push(Progress(_difference(shown, frontier)))

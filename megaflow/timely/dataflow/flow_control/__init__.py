@@ -1,6 +1,6 @@
 """Backpressure: bounded queues between operators and workers (here), and every other bound that a record meets.
 
-A job has eight mechanisms that hold data back. Each bounds one place. None holds time: epochs, commands, progress and
+A job has nine mechanisms that hold data back. Each bounds one place. None holds time: epochs, commands, progress and
 mail pass whatever is full, so what waits for another worker's epoch always gets it.
 
      mechanism      bounds                                  limit                           lives in
@@ -18,6 +18,7 @@ mail pass whatever is full, so what waits for another worker's epoch always gets
   7  epoch size     batches that a source reads an epoch    256 batches of lines (1.5 MB)   job.worker.source_operator
   8  commits ahead  committed Spark batches that sources    2 batches, then Spark's commit  control.coordinator
                     have not taken in                       is answered late                .spark_commits
+  9  read ahead     lines in flight that one source read    a second of its worker's work   job.worker.reading_pace
 
 Beside them stand three windows of other streams: text that the launcher reads itself (2 MiB not taken in:
 `job.launcher.line_pusher`), bins that move (1 MiB not installed: `megaphone.chunks`), staged lines of Spark in memory
@@ -30,8 +31,8 @@ Who holds what
   - Where a program has put a `stream.buffer`, the bound of 1 is the program's own, and so is what happens at it:
     sources wait, as elsewhere, or it grows, drops, merges or fails (`operators.buffering`). What is full behind it
     stops nothing before it.
-  - 3 to 7 are asked by one operator, the source of lines (`LineSource._allowed`), in this order: 3 and 4, 1 and 2,
-    5 with 6, 7. The first that says no decides; a tick of control or room downstream runs the source again.
+  - 3 to 7 and 9 are asked by one operator, the source of lines (`LineSource._allowed`), in this order: 1 to 4,
+    5 with 6, 9, 7. The first that says no decides; a tick of control or room downstream runs the source again.
   - 4 holds from the start until the launcher has connected, too. It also stops the output operator, which keeps what
     does not fit under a capability. So the output's frontier stands, and 5 stops the sources of all workers, not only
     of the one whose connection is full.

@@ -99,8 +99,8 @@ def _make_logic(graph: Graph, group: Group, exits: list[int]) -> Callable[[], No
     follow = {location: -1 - number for number, location in enumerate(exits)}  # or the member that reads it
     follow |= {location: numbers[reader] for location, reader in group.inside.items()}
     members = [
-        Operation(node.stage.kind, node.name, node.where, tuple(follow[location] for location in node.sources))
-        for node in nodes
+        Operation(stage.kind, node.name, node.where, tuple(map(follow.__getitem__, node.sources)), stage.stamps)
+        for node, stage in ((node, node.stage) for node in nodes)
     ]
     outputs = {output.location: output for node in nodes for output in node.stage.outputs}
     leaving = [outputs[location] for location in exits]

@@ -9,7 +9,7 @@
                 if not f1(r0):  # Filter (wordcount.py:8)
                     continue
                 append0(r0)
-            ship(output0, time, out0)
+            ship(output0, time, out0, batch)
         return fused
 
 Operation n is the n-th in the group; `fn` is its user function, `rn` the record that it makes. Each branch of the tree
@@ -20,6 +20,10 @@ It is written to be fast, and this decides its form: a lone `map` or `filter` is
 only looks at records does so member by member and passes the batch on, everything else is one loop with local
 variables, in which a record goes through all members before the next one does.
 
+On streams with stamps (`operators.stamped`) the stamp is a variable beside that of the record, from where it was made:
+`for s, r in batch`, or `sn = to_stampn(…)`. Where a member takes in pairs as records, and at an exit, a pair is made.
+`stamp` keeps the greatest stamp of a batch in `greatestn`, which the stamper is told at the end of the batch.
+
 For notes on errors: for each line that calls user code a table says which member it is and which variable has the
 record.
 """
@@ -29,7 +33,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from megaflow.timely.dataflow.error_notes import CallSite
-from megaflow.timely.dataflow.fusion.stage import Kind
+from megaflow.timely.dataflow.fusion.stage import NO_STAMPS, Kind, Stamps
 
 _KEEPING: Final = ("same", "inspect", "inspect_time", "inspect_batch", "map_in_place")  # what goes in comes out
 
@@ -49,6 +53,12 @@ class Operation:
     name: str
     where: str  # file:line of the user's declaration
     follow: tuple[int, ...]  # output -> member that reads it, or -1 - k for exit k
+    stamps: Stamps = NO_STAMPS
+
+
+def _is_brief(member: Operation) -> bool:
+    """Tell whether a comprehension does its work; it has no place for a stamp, nor for a note on it."""
+    return member.kind in ("map", "filter") and not member.stamps.come
 
 
 class FusedFunction:
@@ -70,7 +80,7 @@ class FusedFunction:
         working = [n for n, member in enumerate(members) if member.kind not in ("same", "inspect_batch")]
         if all(member.kind in _KEEPING for member in members):
             self._write_looking(working)
-        elif len(working) == 1 and members[working[0]].kind in ("map", "filter"):
+        elif len(working) == 1 and _is_brief(members[working[0]]):
             self._write_comprehension(working[0])
         else:
             self._write_loop()
@@ -94,22 +104,26 @@ class FusedFunction:
             self.call_sites[len(self._lines) + 1] = CallSite(who.name, who.where, record)
         self._lines.append("    " * depth + code)
 
+    def _variables(self, n: int) -> str:
+        """Return what has a record of a batch that member `n` takes in."""
+        return "s, r" if self._members[n].stamps.come else "r"
+
     # Forms ------------------------------------------------------------------------------
 
     def _write_looking(self, working: Collection[int]) -> None:
         kinds = {self._members[n].kind for n in working}
         for n in working:
-            self._put(2, "for r in batch:")
+            self._put(2, f"for {self._variables(n)} in batch:")
             self._put(3, _CALLS[self._members[n].kind].format(n=n, r="r"), n, "r")
         if self._exits[0]:
-            self._put(2, f"ship(output0, time, {'list(batch)' if 'map_in_place' in kinds else 'batch'})")
+            self._put(2, f"ship(output0, time, {'list(batch)' if 'map_in_place' in kinds else 'batch'}, batch)")
 
     def _write_comprehension(self, n: int) -> None:
         self._put(2, "left = iter(batch)")
         code = f"[f{n}(r) for r in left]" if self._members[n].kind == "map" else f"[r for r in left if f{n}(r)]"
         self._put(2, f"out0 = {code}", n, "r")
         if self._exits[0]:
-            self._put(2, "ship(output0, time, out0)")
+            self._put(2, "ship(output0, time, out0, batch)")
 
     def _write_loop(self) -> None:
         for n, member in enumerate(self._members):
@@ -117,54 +131,64 @@ class FusedFunction:
                 self._put(2, f"when{n} = None")
             elif member.kind == "partition":
                 self._put(2, f"parts{n} = {{number: [] for number in range({len(member.follow)})}}")
+            elif member.kind == "stamp":
+                self._put(2, f"timestamp{n}, to_stamp{n}, greatest{n} = f{n}.timestamp, f{n}.begin(batch), f{n}.least")
         split = {-1 - k for member in self._members if member.kind == "partition" for k in member.follow}
         for k in self._lists:
             if k not in split:
                 self._put(2, f"out{k} = []")
                 self._put(2, f"append{k} = out{k}.append")
-        self._put(2, "for r in batch:")
-        self._write_member(0, "r", 3)
+        self._put(2, f"for {self._variables(0)} in batch:")
+        self._write_member(0, "r", "s" if self._members[0].stamps.come else "", 3)
         self._fill(3)
         for n, member in enumerate(self._members):
-            if member.kind == "partition":
+            if member.kind == "stamp":
+                self._put(2, f"f{n}.end(batch, greatest{n})")
+            elif member.kind == "partition":
                 numbered = "".join(f"output{-1 - k}, " for k in member.follow)
                 self._put(2, f"for output, part in zip(({numbered}), parts{n}.values()):")
-                self._put(3, "ship(output, time, part)")
+                self._put(3, "ship(output, time, part, batch)")
         for k in self._lists:
             if k not in split:
-                self._put(2, f"ship(output{k}, time, out{k})")
+                self._put(2, f"ship(output{k}, time, out{k}, batch)")
 
     # Members ----------------------------------------------------------------------------
 
-    def _write_next(self, step: int, record: str, depth: int) -> None:
-        """Write what becomes of a record: the next member, or an exit."""
+    def _write_next(self, step: int, r: str, s: str, depth: int) -> None:
+        """Write what becomes of a record and its stamp ("": it has none): the next member, or an exit."""
         if step >= 0:
-            self._write_member(step, record, depth)
+            self._write_member(step, r, s, depth)
         elif self._exits[-1 - step]:
-            self._put(depth, f"append{-1 - step}({record})")
+            self._put(depth, f"append{-1 - step}(({s}, {r}))" if s else f"append{-1 - step}({r})")
 
-    def _write_member(self, n: int, r: str, depth: int) -> None:
+    def _write_member(self, n: int, r: str, s: str, depth: int) -> None:
         member = self._members[n]
         kind, follow = member.kind, member.follow
+        if member.stamps.come and not s:
+            self._put(depth, f"s{n}, q{n} = {r}")
+            s, r = f"s{n}", f"q{n}"
+        elif s and not member.stamps.come:
+            self._put(depth, f"q{n} = {s}, {r}")
+            s, r = "", f"q{n}"
         if kind == "filter":
             self._put(depth, f"if not f{n}({r}):", n, r)
             self._put(depth + 1, "continue")
-            self._write_next(follow[0], r, depth)
+            self._write_next(follow[0], r, s, depth)
         elif kind == "flat_map":
-            self._write_flat_map(n, r, depth)
+            self._write_flat_map(n, r, s, depth)
         elif kind == "branch":
             self._put(depth, f"if f{n}(time, {r}):", n, r)
-            self._write_sides(n, follow[::-1], (r, r), "else:", depth)
+            self._write_sides(n, follow[::-1], (r, r), s, "else:", depth)
         elif kind == "branch_when":
             self._put(depth, f"if when{n} is None:")
             self._put(depth + 1, f"when{n} = bool(f{n}(time))", n, None)
             self._put(depth, f"if when{n}:")
-            self._write_sides(n, follow[::-1], (r, r), "else:", depth)
+            self._write_sides(n, follow[::-1], (r, r), s, "else:", depth)
         elif kind == "ok_err":
             self._put(depth, f"result{n} = f{n}({r})", n, r)
             self._put(depth, f"if isinstance(result{n}, Ok):")
             values = f"result{n}.value", f"result{n}.error"
-            self._write_sides(n, follow, values, f"elif isinstance(result{n}, Err):", depth)
+            self._write_sides(n, follow, values, s, f"elif isinstance(result{n}, Err):", depth)
             self._put(depth, "else:")
             self._put(depth + 1, f"raise neither(result{n}, {r})", n, r)
         elif kind == "partition":
@@ -174,12 +198,19 @@ class FusedFunction:
             self._put(depth, "except (KeyError, TypeError, ValueError) as error:")
             self._put(depth + 1, f"check_partition(error, {r}, {len(follow)})", n, r)
             self._put(depth + 1, "raise")
+        elif kind == "stamp":
+            self._put(depth, f"s{n} = to_stamp{n}(timestamp{n}({r}), {r})", n, r)
+            self._put(depth, f"if s{n} > greatest{n}:")
+            self._put(depth + 1, f"greatest{n} = s{n}")
+            self._write_next(follow[0], r, f"s{n}", depth)
         else:
             if kind in _CALLS:
                 self._put(depth, _CALLS[kind].format(n=n, r=r), n, r)
-            self._write_next(follow[0], f"r{n}" if kind == "map" else r, depth)
+            self._write_next(follow[0], f"r{n}" if kind == "map" else r, "" if kind == "plain" else s, depth)
 
-    def _write_sides(self, n: int, sides: tuple[int, ...], records: tuple[str, str], between: str, depth: int) -> None:
+    def _write_sides(
+        self, n: int, sides: tuple[int, ...], records: tuple[str, str], s: str, between: str, depth: int
+    ) -> None:
         """Write the two bodies of an `if`."""
         for number, (step, record) in enumerate(zip(sides, records, strict=True)):
             if number:
@@ -187,24 +218,27 @@ class FusedFunction:
             if "." in record and step >= 0:  # in a variable, for the note on an error
                 self._put(depth + 1, f"r{n} = {record}")
                 record = f"r{n}"
-            self._write_next(step, record, depth + 1)
+            self._write_next(step, record, s, depth + 1)
             self._fill(depth + 1)
 
-    def _write_flat_map(self, n: int, r: str, depth: int) -> None:
+    def _write_flat_map(self, n: int, r: str, s: str, depth: int) -> None:
         step = self._members[n].follow[0]
+        while step >= 0 and self._members[step].kind == "plain":  # so that a portion is taken whole
+            step, s = self._members[step].follow[0], ""
         self._put(depth, f"made{n} = f{n}({r})", n, r)
         self._put(depth, f"short{n} = type(made{n}) is list and len(made{n}) <= BATCH_RECORDS")
         self._put(depth, f"for portion{n} in (made{n},) if short{n} else portions(made{n}):", n, r)
         if step < 0:
-            self._put(depth + 1, f"out{-1 - step} += portion{n}" if self._exits[-1 - step] else "pass")
+            made = f"[({s}, x) for x in portion{n}]" if s else f"portion{n}"
+            self._put(depth + 1, f"out{-1 - step} += {made}" if self._exits[-1 - step] else "pass")
         else:
             self._put(depth + 1, f"for r{n} in portion{n}:")
-            self._write_member(step, f"r{n}", depth + 2)
+            self._write_member(step, f"r{n}", s, depth + 2)
             self._fill(depth + 2)
         for k in self._behind(n):
             self.pauses = True
             self._put(depth + 1, f"if len(out{k}) > LARGEST_BATCH_RECORDS:")
-            self._put(depth + 2, f"ship_full(output{k}, time, out{k})")
+            self._put(depth + 2, f"ship_full(output{k}, time, out{k}, batch)")
             self._put(depth + 2, f"while output{k}.is_full():")
             self._put(depth + 3, "yield")
 

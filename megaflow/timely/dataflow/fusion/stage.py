@@ -14,13 +14,14 @@ Rules
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from megaflow.errors import ProgramError
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.error_notes import raised_by_loop
 from megaflow.timely.dataflow.given import shown
+from megaflow.timely.dataflow.origin import alike
 from megaflow.timely.dataflow.own_records import InPlace
 from megaflow.timely.order import Time
 
@@ -31,8 +32,18 @@ LARGEST_BATCH_RECORDS: Final = 4 * BATCH_RECORDS
 
 Kind = Literal[
     "same", "map", "filter", "flat_map", "map_in_place", "inspect", "inspect_time", "inspect_batch",
-    "branch", "branch_when", "ok_err", "partition",
+    "branch", "branch_when", "ok_err", "partition", "stamp", "plain",
 ]  # fmt: skip
+
+
+class Stamps(NamedTuple):
+    """Whether an operator's records have stamps beside them: see `operators.stamped`."""
+
+    come: bool  # on its inputs
+    leave: bool  # on its outputs
+
+
+NO_STAMPS: Final = Stamps(False, False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,11 +51,12 @@ class Stage:
     """What an operator does to a record: enough to write it into the function of a group."""
 
     kind: Kind
-    f: Callable[..., Any] | None  # the user's function; none for "same"
+    f: Any  # the user's function; none for "same" and "plain"; a Stamper for "stamp"
     inputs: Sequence[Input[Any]]
     outputs: Sequence[Output[Any]]
     names: Mapping[str, object] = field(default_factory=dict)  # what such a function calls by name beside `f`
     in_place: InPlace[Any] | None = None  # of a "map_in_place"
+    stamps: Stamps = NO_STAMPS
 
 
 def run_whole(
@@ -116,18 +128,18 @@ def portions(records: Iterable[T]) -> Iterable[list[T]]:
     return (first,) if len(first) < BATCH_RECORDS else chain((first,), rest)
 
 
-def ship(output: Output[T], time: Time, records: list[T]) -> None:
-    """Send a list, in several batches if it is long."""
+def ship(output: Output[T], time: Time, records: list[T], cause: list[Any]) -> None:
+    """Send a list that was made of the batch `cause`, in several batches if it is long."""
     if len(records) <= LARGEST_BATCH_RECORDS:
-        output.ship(time, records)
+        output.ship(time, alike(records, cause))
     else:
         for start in range(0, len(records), BATCH_RECORDS):
-            output.ship(time, records[start : start + BATCH_RECORDS])
+            output.ship(time, alike(records[start : start + BATCH_RECORDS], cause))
 
 
-def ship_full(output: Output[T], time: Time, records: list[T]) -> None:
+def ship_full(output: Output[T], time: Time, records: list[T], cause: list[Any]) -> None:
     """Send what fills batches; what does not fill one is left in the list."""
     whole = len(records) - len(records) % BATCH_RECORDS
     for start in range(0, whole, BATCH_RECORDS):
-        output.ship(time, records[start : start + BATCH_RECORDS])
+        output.ship(time, alike(records[start : start + BATCH_RECORDS], cause))
     del records[:whole]

@@ -10,8 +10,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from megaflow.errors import BuildError, ProgramError
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.error_notes import raised_by_loop, user_line
-from megaflow.timely.dataflow.fusion.stage import Kind, Stage, run_whole
+from megaflow.timely.dataflow.fusion.stage import NO_STAMPS, Kind, Stage, Stamps, run_whole
 from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.origin import alike
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.order import Time
 
@@ -45,7 +46,7 @@ def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> lis
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise BuildError(f"partition({count!r}, …) ({user_line()}): it makes so many streams, an int of at least 1")
 
-    def split(time: Time, batch: list[T]) -> list[list[U]]:
+    def divide(time: Time, batch: list[T]) -> list[list[U]]:
         parts: dict[int, list[U]] = {number: [] for number in range(count)}  # a list would take -1
         try:
             for record in batch:
@@ -56,13 +57,13 @@ def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> lis
             raise
         return list(parts.values())
 
-    return _split(port, "Partition", count, split, "partition", f, {"check_partition": check_partition})
+    return split(port, "Partition", count, divide, "partition", f, {"check_partition": check_partition})
 
 
 def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T]]:
     """Split into two streams: the records for which `f(time, record)` is false, and those for which it is true."""
 
-    def split(time: Time, batch: list[T]) -> list[list[T]]:
+    def divide(time: Time, batch: list[T]) -> list[list[T]]:
         false: list[T] = []
         true: list[T] = []
         for record in batch:
@@ -72,24 +73,24 @@ def branch(port: Port[T], f: Callable[[Time, T], bool]) -> tuple[Port[T], Port[T
                 false.append(record)
         return [false, true]
 
-    false, true = _split(port, "Branch", 2, split, "branch", f, {})
+    false, true = split(port, "Branch", 2, divide, "branch", f, {})
     return false, true
 
 
 def branch_when(port: Port[T], f: Callable[[Time], bool]) -> tuple[Port[T], Port[T]]:
     """Split into two streams: the records of times for which `f(time)` is false, and of those for which it is true."""
 
-    def split(time: Time, batch: list[T]) -> list[list[T]]:
+    def divide(time: Time, batch: list[T]) -> list[list[T]]:
         return [[], batch] if f(time) else [batch, []]
 
-    false, true = _split(port, "BranchWhen", 2, split, "branch_when", f, {})
+    false, true = split(port, "BranchWhen", 2, divide, "branch_when", f, {})
     return false, true
 
 
 def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port[E]]:
     """Split into two streams: x of each record for which `f(record)` is `Ok(x)`, e of each for which it is `Err(e)`."""
 
-    def split(time: Time, batch: list[T]) -> list[list[Any]]:
+    def divide(time: Time, batch: list[T]) -> list[list[Any]]:
         oks: list[U] = []
         errs: list[E] = []
         for record in batch:
@@ -102,7 +103,7 @@ def ok_err(port: Port[T], f: Callable[[T], Result[U, E]]) -> tuple[Port[U], Port
                 raise neither(result, record)
         return [oks, errs]
 
-    oks, errs = _split(port, "OkErr", 2, split, "ok_err", f, {"Ok": Ok, "Err": Err, "neither": neither})
+    oks, errs = split(port, "OkErr", 2, divide, "ok_err", f, {"Ok": Ok, "Err": Err, "neither": neither})
     return oks, errs
 
 
@@ -120,23 +121,26 @@ def neither(result: object, record: object) -> ProgramError:
     return ProgramError(f"ok_err: the function returned {result!r} for {record!r}, not Ok(x) or Err(e)")
 
 
-def _split(
+def split(
     port: Port[Any],
     name: str,
     count: int,
-    split: Callable[[Time, list[Any]], list[list[Any]]],  # time and batch -> a batch for each output
+    divide: Callable[[Time, list[Any]], list[list[Any]]],  # time and batch -> a batch for each output
     kind: Kind,
     f: Callable[..., Any],
     names: Mapping[str, object],
+    stamps: Stamps = NO_STAMPS,
 ) -> list[Port[Any]]:
+    """Build an operator with so many outputs; what is fused of it is said by `kind`, `f`, `names` and `stamps`."""
     builder = NodeBuilder(port.scope, name)
     source: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
     made = [builder.new_output() for _ in range(count)]
     outputs: list[Output[Any]] = [output for output, _ in made]
 
     def process(time: Time, batch: list[Any]) -> None:
-        for output, part in zip(outputs, split(time, batch), strict=True):
-            output.ship(time, part)
+        for output, part in zip(outputs, divide(time, batch), strict=True):
+            output.ship(time, alike(part, batch))
 
-    builder.build_releasing(run_whole([source], outputs, process), Stage(kind, f, [source], outputs, names))
+    stage = Stage(kind, f, [source], outputs, names, stamps=stamps)
+    builder.build_releasing(run_whole([source], outputs, process), stage)
     return [result for _, result in made]

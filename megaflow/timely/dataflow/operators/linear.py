@@ -28,8 +28,9 @@ def linear(
     apply: Callable[[Time, list[T]], list[Any]],
     pact: Pact = _STAY,
     kind: stages.Kind | None = None,
-    f: Callable[..., Any] | None = None,
+    f: Any = None,
     in_place: InPlace[Any] | None = None,
+    stamps: stages.Stamps = stages.NO_STAMPS,
 ) -> Port[Any]:
     """Build an operator that turns each batch into another of the same time; an empty one is not sent.
 
@@ -38,25 +39,30 @@ def linear(
     """
 
     def make(source: Input[T], output: Output[Any]) -> Callable[[], None]:
-        return stages.run_whole([source], [output], lambda time, batch: stages.ship(output, time, apply(time, batch)))
+        def process(time: Time, batch: list[T]) -> None:
+            stages.ship(output, time, apply(time, batch), batch)
 
-    return _one_to_one(port, name, make, pact, kind, f, in_place)
+        return stages.run_whole([source], [output], process)
+
+    return one_to_one(port, name, make, pact, kind, f, in_place, stamps)
 
 
-def _one_to_one(
+def one_to_one(
     port: Port[T],
     name: str,
     make: Callable[[Input[T], Output[Any]], Callable[[], None]],
-    pact: Pact,
-    kind: stages.Kind | None,
-    f: Callable[..., Any] | None,
+    pact: Pact = _STAY,
+    kind: stages.Kind | None = None,
+    f: Any = None,
     in_place: InPlace[Any] | None = None,
+    stamps: stages.Stamps = stages.NO_STAMPS,
 ) -> Port[Any]:
+    """Build an operator of one input and one output, of which `make` gives the logic; the rest as for `linear`."""
     builder = NodeBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact, notify=False)
     output, result = builder.new_output()
 
-    stage = stages.Stage(kind, f, [source], [output], in_place=in_place) if kind is not None else None
+    stage = stages.Stage(kind, f, [source], [output], in_place=in_place, stamps=stamps) if kind is not None else None
     builder.build_releasing(make(source, output), stage)
     return result
 
@@ -86,22 +92,22 @@ def flat_map(port: Port[T], f: Callable[[T], Iterable[U]]) -> Port[U]:
                 if type(made) is list and len(made) <= BATCH_RECORDS:  # mostly: said first, it saves a fifth
                     extend(made)
                     if len(out) > largest:
-                        yield from _cut(output, time, out)
+                        yield from cut(output, time, out, batch)
                 else:
                     for portion in stages.portions(made):
                         extend(portion)
                         if len(out) > largest:
-                            yield from _cut(output, time, out)
-            stages.ship(output, time, out)
+                            yield from cut(output, time, out, batch)
+            stages.ship(output, time, out, batch)
 
         return stages.run_pausable([source], [output], process)
 
-    return _one_to_one(port, "FlatMap", make, _STAY, "flat_map", f)
+    return one_to_one(port, "FlatMap", make, kind="flat_map", f=f)
 
 
-def _cut(output: Output[U], time: Time, out: list[U]) -> Iterator[None]:
+def cut(output: Output[U], time: Time, out: list[U], batch: list[Any]) -> Iterator[None]:
     """Send what fills batches, and pause until there is room."""
-    stages.ship_full(output, time, out)
+    stages.ship_full(output, time, out, batch)
     while output.is_full():
         yield
 

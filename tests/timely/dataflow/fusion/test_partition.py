@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from megaflow.errors import BuildError, GraphMismatch, ProgramError
 from megaflow.program import Worker
-from megaflow.stream import Stream
+from megaflow.stream import EventStream, Stream
 from megaflow.timely import Err, InputHandle, Ok, Pipeline, ProbeHandle
 from megaflow.timely.dataflow.builder import Output
 from megaflow.timely.dataflow.error_notes import format_user_traceback
@@ -30,6 +30,7 @@ Step = tuple[str, int, int]  # what, on which of the streams so far, a number th
 WHAT = (
     "map", "filter", "flat_map", "lazy", "tuples", "nothing", "map_in_place", "inspect", "inspect_time",
     "inspect_batch", "branch", "branch_when", "ok_err", "partition", "concat", "exchange", "region", "probe", "twice",
+    "event_time", "event_time", "stamped", "plain",
 )  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def grow(streams: list[Any], step: Step, scope: Any, log: Callable[[Any], None])
     """Apply a step to one of the streams, of one-element lists of ints; what it makes of it."""
     what, which, n = step
     s = streams[which % len(streams)]
+    others = [streams[(which + i) % len(streams)] for i in range(n % 3)]
     more: dict[str, Callable[[], Any]] = {
         "map": lambda: s.map(lambda x: [x[0] * 3 + n]),
         "filter": lambda: s.filter(lambda x: (x[0] + n) % 3),
@@ -52,7 +54,10 @@ def grow(streams: list[Any], step: Step, scope: Any, log: Callable[[Any], None])
         "branch_when": lambda: s.branch_when(lambda t: t % 2 == n % 2),
         "ok_err": lambda: s.ok_err(lambda x: Ok([x[0], 1]) if x[0] % 2 else Err([x[0] + n])),
         "partition": lambda: s.partition(n % 3 + 1, lambda x: (x[0] % (n % 3 + 1), [x[0] + 1])),
-        "concat": lambda: s.concat(*(streams[(which + i) % len(streams)] for i in range(n % 3))),
+        "concat": lambda: s.concat(*(other for other in others if fits(s, other))),
+        "event_time": lambda: event_time(s, n),
+        "stamped": lambda: stamps(s) if isinstance(s, EventStream) else s,
+        "plain": lambda: s.plain() if isinstance(s, EventStream) else s,
         "exchange": lambda: s.exchange(lambda x: x[0]),
         "probe": lambda: (s.probe(), s)[1],
         "twice": lambda: (s, s),
@@ -63,6 +68,24 @@ def grow(streams: list[Any], step: Step, scope: Any, log: Callable[[Any], None])
     else:
         made = more[what]()
     return list(made) if isinstance(made, tuple | list) else [made]
+
+
+def fits(stream: Stream[Any], other: Stream[Any]) -> bool:
+    """Whether `other` may be put to a stream: it has timestamps if that has."""
+    return not isinstance(stream, EventStream) or isinstance(other, EventStream)
+
+
+def event_time(stream: Any, n: int) -> Any:
+    """The stream with timestamps, or what there is instead behind an exchange."""
+    try:
+        return stream.event_time(lambda x: x[0] - n)
+    except BuildError as error:
+        assert "stands before it" in str(error)
+        return stream.map(lambda x: [x[0], n])
+
+
+def stamps(stream: EventStream[Any]) -> Stream[Any]:
+    return stream.stamped().map(lambda pair: [pair[0], *pair[1]])
 
 
 def outcome(steps: list[Step], batches: list[tuple[int, list[int]]], workers: int, fusion: bool) -> Any:

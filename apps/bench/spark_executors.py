@@ -1,0 +1,81 @@
+"""S19: running counts of words, once in processes of this machine and once on Spark's executors, which take turns.
+
+The executors are those of a local cluster, so both have the same cores. A job's time is from the first line read to the
+last epoch closed: what Spark takes to start is told by itself, and not in the rate.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyspark
+
+from apps.bench.report import Found, Goal
+from apps.bench.wordcount import COPIES, COPIES_QUICK, MEGA, RATE, write_text
+from apps.bench.workload import Absent, Setting, Step, Workload, check_count, one
+from apps.wordcount import dataflow
+from megaflow.errors import SourceError
+from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.spec import JobSpec
+from megaflow.spark.preflight import find_java
+
+HERE, ON_SPARK = "two processes", "two processes on executors"
+START = "start s"
+MASTER = "local-cluster[2,1,1024]"
+SETTINGS = (("spark.executor.memory", "900m"),)
+
+
+@contextlib.contextmanager
+def home_of_its_own(folder: Path) -> Iterator[None]:
+    """Have SPARK_HOME be a folder that looks like the real one: executors of a local cluster work in one below it."""
+    home = folder / "spark"
+    home.mkdir()
+    for path in Path(pyspark.__file__).parent.iterdir():
+        if path.name != "work":
+            (home / path.name).symlink_to(path)
+    before = os.environ.get("SPARK_HOME")
+    os.environ["SPARK_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        os.environ.pop("SPARK_HOME")
+        if before is not None:
+            os.environ["SPARK_HOME"] = before
+
+
+def open_executors(setting: Setting) -> Sequence[Step]:
+    """Write the text; return who takes turns. Raises Absent without a Java that can run Spark."""
+    try:
+        find_java()
+    except SourceError as error:
+        raise Absent(str(error)) from error
+    path = setting.folder / "text.txt"
+    words = write_text(setting.text, setting.size(COPIES, COPIES_QUICK), path)
+    setting.stack.enter_context(home_of_its_own(setting.folder))
+
+    def step(name: str, on: str | None) -> Step:
+        return Step(name, lambda: run(name, on))
+
+    def run(name: str, on: str | None) -> Found:
+        began = time.monotonic()
+        spec = JobSpec(pickle_app(dataflow), processes=2, on=on, conf=() if on is None else SETTINGS)
+        account = launch(spec, f"{path}?unordered", NothingWriter)
+        check_count(name, account.records, words)
+        start = min(flow for flow, _ in account.flows) - began
+        return one(name, {RATE: words / account.flow_seconds / MEGA, START: start})
+
+    return step(HERE, None), step(ON_SPARK, MASTER)
+
+
+S19 = Workload(
+    "S19",
+    "word count on Spark's executors, beside processes of the same machine",
+    open_executors,
+    (Goal(ON_SPARK, RATE, 0.9, at_least=True, of=(HERE,)),),
+    base=HERE,
+    notes=(f"on Spark: {MASTER}", "each reads pieces of the file (?unordered)"),
+)

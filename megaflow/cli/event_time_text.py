@@ -1,0 +1,81 @@
+"""What a status and `explain` say of event time: the watermark, and which partition holds it back, and why."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from megaflow.control.watermark_messages import HoldsBack, WatermarkStatus
+
+IDLE_SHOWN: Final = 5  # partitions; --json has them all
+YEAR: Final = timedelta(days=365)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def watermark_text(status: WatermarkStatus) -> str:
+    """Return how far event time is, and by what it is held back.
+
+    >>> held = HoldsBack("clicks", "", "b.json", None, 1)
+    >>> print(watermark_text(WatermarkStatus(None, age_seconds=3.2, held_by=held)))
+    no watermark yet, for 3 s: clicks waits for b.json, of which nothing was seen yet (worker 1 has it)
+    """
+    if status.is_infinite:
+        return "watermark: infinite, as all lines are read"
+    if status.micros is None:
+        head = f"no watermark yet, for {status.age_seconds:.0f} s"
+    else:
+        behind = "" if status.lag_seconds is None else f", {seconds_text(status.lag_seconds)} behind what was seen"
+        head = f"watermark: {time_text(status.micros)}, for {status.age_seconds:.0f} s{behind}"
+    held = "" if status.held_by is None else f": {held_text(status.held_by)}"
+    return f"{head}{held}{idle_text(status.idle)}"
+
+
+def held_text(held: HoldsBack) -> str:
+    """Return which partition an operator waits for, and why.
+
+    >>> print(held_text(HoldsBack("clicks", "a", "logs/b.json", 1_500_000, 2)))
+    clicks waits for logs/b.json of 'a', of which it has seen 1.5 s (worker 2 has it)
+    >>> text = held_text(HoldsBack("clicks", "", "b.json", None, None, 0, True))
+    >>> print(text.removeprefix("clicks waits for b.json, "))
+    of which nothing was seen yet, and which by the order of names has nothing before 0 s (nobody has it)
+    """
+    whose = f" of {held.input!r}" if held.input else ""
+    if held.maximum is not None:
+        why = f"of which it has seen {time_text(held.maximum)}"
+    elif held.bound is not None:
+        by = "by the order of names" if held.in_order else "by its source's word"
+        why = f"of which nothing was seen yet, and which {by} has nothing before {time_text(held.bound)}"
+    else:
+        why = "of which nothing was seen yet"
+    who = "nobody has it" if held.worker is None else f"worker {held.worker} has it"
+    return f"{held.operator} waits for {held.partition}{whose}, {why} ({who})"
+
+
+def idle_text(idle: Sequence[str]) -> str:
+    """Return which partitions do not count.
+
+    >>> idle_text([]), idle_text(["a", "b"])
+    ('', '; idle: a, b')
+    """
+    more = f" and {len(idle) - IDLE_SHOWN} more" if len(idle) > IDLE_SHOWN else ""
+    return f"; idle: {', '.join(idle[:IDLE_SHOWN])}{more}" if idle else ""
+
+
+def time_text(micros: int) -> str:
+    """Return a time of an event; one within a year of 1970 is rather what a program counts from elsewhere.
+
+    >>> time_text(2_500_000), time_text(1_700_000_000_250_000)
+    ('2.5 s', '2023-11-14T22:13:20.250000Z')
+    """
+    since = timedelta(microseconds=micros)
+    if abs(since) < YEAR:
+        return f"{micros / 1_000_000:.10g} s"
+    return f"{(_EPOCH + since).replace(tzinfo=None).isoformat()}Z"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration.
+
+    >>> seconds_text(0.25), seconds_text(4000)
+    ('0.2 s', '4000 s')
+    """
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

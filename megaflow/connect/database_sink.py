@@ -1,0 +1,181 @@
+"""`DatabaseSink`: rows into a table of a database, each checkpoint's in one transaction with its mark, exactly once.
+
+ 1. What is delivered is marked by its token, in the table `megaflow_marks`. The mark is the first thing that a
+    transaction writes, and the token is the table's key. So of two transactions with one token the second waits for the
+    first, and finds the mark or does all by itself: also where the first one's connection was lost, or its process
+    killed, and the server has not noticed yet.
+ 2. A mark is needed until the next checkpoint is durable (rule 5 of `sink`). It is kept far longer, for MARKS_KEPT
+    deliveries of the worker that wrote it: a worker that was suspended, and replaced, may wake up and deliver again.
+ 3. With a key the last row of each counts. Which is the last, workers that write in parallel could not tell where the
+    bin of a key has moved. So one writes all, in the order of epochs, and a transaction has of each key the last row.
+ 4. Rows are written in the order of their keys: two jobs that write the same keys do not wait for each other in a ring,
+    but where something else is written meanwhile; the database then ends one of them, which is tried again.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from megaflow.connect.database import Cursor, Database, Place, TryAgain, is_called
+from megaflow.connect.sink import OutboxSink, SinkPlace
+from megaflow.connect.sql_statements import (
+    ADD_MARK,
+    CREATE_MARKS,
+    DROP_MARK,
+    FIND_MARK,
+    MARKS,
+    insert,
+    no_rows,
+    table_name,
+    upsert,
+)
+from megaflow.errors import OutputError, ProgramError, UsageError
+
+MARKS_KEPT: Final = 1000  # of one worker: a quarter of an hour of checkpoints
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class DatabaseSink(OutboxSink[Any]):
+    """Writes records as rows of a table, exactly once with `--state`: see `megaflow.connect.database_sink`.
+
+        DatabaseSink("sqlite:shop.db", "orders", ["number", "cents"])                inserts each record
+        DatabaseSink("env:SHOP", "totals", ["customer", "cents"], key="customer")    one row for each customer, the last
+
+    connect             "sqlite:PATH", "postgresql://USER@HOST/NAME", "env:NAME" or "file:PATH" with one of these, or a
+                        function that returns a DB-API 2 connection, not in autocommit, which each worker calls
+    table, columns      must be there; a name means what it says in upper and lower case, and "a.b" is b in schema a
+    key                 one of the columns, or several: the table must have them as its key, or a unique index of them
+    create              a statement that makes the table if it is not there: CREATE TABLE IF NOT EXISTS …
+    patience_seconds    for how long a lost or locked database is tried again before the job ends with an error
+
+    Records are tuples or lists of the columns' values in their order, or dicts and NamedTuples by their names. With a
+    key a row replaces the one before: one worker writes all, in the order of epochs, so rows of one key must come from
+    one key of the fold before, as its outputs do. Without, each worker writes what it has. The rows of a checkpoint
+    are written in one transaction, while the worker waits. The table `megaflow_marks`, with the tokens of what is
+    written, is made beside it, where the database puts a table whose schema is not named.
+    Raises UsageError for arguments that cannot be.
+    """
+
+    def __init__(
+        self,
+        connect: Place,
+        table: str | Sequence[str],
+        columns: Sequence[str],
+        key: str | Sequence[str] = (),
+        *,
+        create: str | None = None,
+        patience_seconds: float = 60.0,
+    ) -> None:
+        self._table = table_name(table)
+        self._columns = [columns] if isinstance(columns, str) else [*columns]
+        self._key = [key] if isinstance(key, str) else [*key]
+        if not self._columns or len({*self._columns}) < len(self._columns):
+            raise UsageError(f"columns of {self._table}: {self._columns!r} must be different names, at least one")
+        if not {*self._key} <= {*self._columns}:
+            raise UsageError(f"key of {self._table}: {self._key!r} must be among the columns {self._columns!r}")
+        self._create = create
+        self._connect: Place = connect
+        self._patience_seconds = patience_seconds
+        self._database = Database(connect, OutputError, patience_seconds)
+        self._statement = (
+            upsert(self._table, self._columns, self._key) if self._key else insert(self._table, self._columns)
+        )
+        self._key_places = [self._columns.index(name) for name in self._key]
+        self._delivered: deque[str] = deque()  # tokens, oldest first
+        if self._key:
+            self.parallel, self.ordered = False, True
+
+    def __repr__(self) -> str:
+        return f"DatabaseSink({self._database.title}, {self._table})"
+
+    def open(self, place: SinkPlace) -> None:
+        """Connect, and find the tables or make them."""
+        self._database = Database(self._connect, OutputError, self._patience_seconds)
+        self._delivered = deque()
+        self._sink = place.sink
+        if self._create is not None:
+            self._make(self._create)
+        if not self._database.transaction(_has_marks):
+            self._make(CREATE_MARKS)
+        self._database.transaction(lambda cursor: cursor.execute(no_rows(self._table, self._columns)))
+
+    def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
+        """Write these records and the mark of their token in one transaction, unless the mark is there."""
+        rows = list(map(self._row, records))  # which a second try needs, too
+        if self._key:
+            latest = {tuple([row[place] for place in self._key_places]): row for row in rows}
+            rows = sorted(latest.values(), key=self._order)
+        old = [*self._delivered][: max(0, len(self._delivered) + 1 - MARKS_KEPT)]
+
+        def write(cursor: Cursor) -> None:
+            if self._mark(cursor, token):
+                for each in old:
+                    cursor.execute(DROP_MARK, each)
+                if rows:
+                    cursor.execute_each(self._statement, rows)
+
+        self._database.transaction(write)
+        for _ in old:
+            self._delivered.popleft()
+        self._delivered.append(token)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def _make(self, statement: str) -> None:
+        """Make a table, unless somebody has or is about to."""
+
+        def make(cursor: Cursor) -> None:
+            try:
+                cursor.execute(statement)
+            except Exception as error:
+                if is_called(error, {"IntegrityError"}):  # PostgreSQL's, of two that make one table at once
+                    raise TryAgain(f"another worker makes a table, too: {error}") from error
+                raise
+
+        self._database.transaction(make)
+
+    def _mark(self, cursor: Cursor, token: str) -> bool:
+        """Mark the token as delivered; return whether it was not."""
+        cursor.execute(FIND_MARK, token)
+        if cursor.rows():
+            return False
+        try:
+            cursor.execute(ADD_MARK, token, self._sink[:200])
+        except Exception as error:
+            if is_called(error, {"IntegrityError"}):
+                raise TryAgain(f"the same rows are written by another connection: {error}") from error
+            raise
+        return True
+
+    def _order(self, row: Row) -> list[str]:
+        """Return what tells which of two rows is written first: the same for all writers, whatever the types."""
+        return [repr(row[place]) for place in self._key_places]
+
+    def _row(self, record: Any) -> Row:
+        columns = self._columns
+        if isinstance(record, Mapping):
+            if len(record) == len(columns) and all(name in record for name in columns):
+                return tuple([record[name] for name in columns])
+        elif isinstance(record, tuple) and hasattr(record, "_fields"):
+            if {*record._fields} == {*columns}:
+                return tuple([getattr(record, name) for name in columns])
+        elif isinstance(record, tuple | list) and len(record) == len(columns):
+            return tuple(record)
+        raise ProgramError(
+            f"the record {record!r:.200} is no row of {self._table} with the columns {', '.join(columns)}: give a "
+            "tuple of their values, or a dict or NamedTuple by their names"
+        )
+
+
+def _has_marks(cursor: Cursor) -> bool:
+    """Tell whether the table of marks is there."""
+    try:
+        cursor.execute(no_rows(MARKS))
+    except Exception as error:
+        if is_called(error, {"OperationalError", "ProgrammingError"}) and "megaflow_marks" in str(error):
+            return False  # so say all drivers
+        raise
+    return True

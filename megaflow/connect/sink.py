@@ -1,0 +1,119 @@
+"""Sinks: where a program writes a stream to by `stream.write(sink, name)`, from each worker, in parallel.
+
+    open     on each worker: the sink may connect
+    write    takes records as they come; what is written may not be seen yet
+    prepare  makes what was written durable, but not yet seen, and returns a *token*: a plain value, by which any
+             process can make it seen
+    commit   makes what a token stands for seen
+    close    the worker ends: what was written and not prepared is dropped
+
+With `--state` the number n is that of a checkpoint, and each record is seen exactly once, whatever is killed when:
+ 1. `prepare(n)` is called when all records before the checkpoint's time have been written, and none of that time or
+    later. Its token goes into the checkpoint.
+ 2. `commit(n, token)` is called once the checkpoint is durable, never before. If a process ends before that is done,
+    the job that goes on from this checkpoint calls it again, in another process, with any number of workers, where
+    nothing was written yet: so what `commit` needs is in the token, and where it has been done it does nothing.
+ 3. A crash before `write`, between it and `prepare`, or between that and the end of the checkpoint: the job goes on
+    from the checkpoint before, the records are read again, and nobody asks for what was prepared: it is never seen. It
+    is left where `prepare` has put it; a token is never given again, so it must be a new name (`uuid.uuid4().hex`).
+ 4. A checkpoint that fails without a crash: its token goes into the next one, beside that one's own. So `commit` may be
+    called with several tokens of one worker and one n, in the order in which they were prepared, and n is then higher
+    than that of their `prepare`.
+ 5. All tokens of a checkpoint are committed before the next one is durable. So whoever notes which tokens it has
+    committed may forget those with a lower n.
+ 6. The last checkpoint, at the end of the input or at a stop, is committed before the job ends. A worker that leaves
+    prepares what it has; its tokens are committed by another one.
+
+Without `--state` n counts flushes, on each worker: one a second if something was written, and one at the end. Each is
+`prepare(n)`, and `commit(n, token)` at once. A run that is repeated writes again.
+
+A system that cannot keep rows unseen and durable, as most databases, is an `OutboxSink`: megaflow keeps the rows in the
+store until they are to be seen.
+
+What a program makes is never opened: each worker has a shallow copy of its own (`copy.copy`), on which its thread alone
+calls these methods. They may block; the worker does nothing else meanwhile, its sources are held back, and the
+checkpoint waits. So `open` and what needs a network should have time limits. What they raise ends the job, and
+the error names the sink, the worker and n; with `--restarts` only a lost process is another try.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Token: TypeAlias = Any
+"""A plain value, as keys and states are, of 64 KiB at most; never None, which says that there is nothing to commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlace:
+    """Where a sink is opened."""
+
+    sink: str  # the name that the program gave it
+    worker: int  # unique in a run of the job; another worker may have had it in a run before
+    job: str  # its name
+    durable: bool  # whether the job was started with --state
+
+
+class Sink(Generic[T]):
+    """Takes the records of a stream, on each worker. To be inherited from; the module's header says what must hold."""
+
+    parallel: bool = True
+    """Whether each worker writes what it has. False: all records go to one worker, that with the lowest id; where that
+    one leaves, to the next, and for a moment to both."""
+    ordered: bool = False
+    """Whether records are written in the order of their epochs, each epoch once it is over at all workers. What a key
+    puts out before its bin moves may come to another worker than what it puts out later, or later than that if one
+    writes all. Where the last record of a key is to win, as in an upsert, set `parallel = False, ordered = True`."""
+
+    def open(self, place: SinkPlace) -> None:
+        """Begin, on one worker, before anything else is called. Once; also where nothing will be written."""
+
+    def write(self, epoch: int, records: list[T]) -> None:
+        """Take some records of one epoch: at least one, at most some hundreds.
+
+        Those of one key that come from one partition come in its order, over all calls, but for what `ordered` says; an
+        epoch has several calls, and epochs may come a little out of order. The list is others', too: copy it if it is
+        to be changed.
+        """
+        raise NotImplementedError
+
+    def prepare(self, n: int) -> Token:
+        """Make all that was written since the last `prepare` durable, unseen; return a token for it.
+
+        Returns None if nothing was written; it is asked at each checkpoint. n rises from call to call.
+        """
+        raise NotImplementedError
+
+    def commit(self, n: int, token: Token) -> None:
+        """Make what this token stands for seen, durably, if it is not yet. Must come to the same if called twice."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Let go of everything, as this worker ends; what was written and not prepared is not to be seen.
+
+        Called once if `open` was called, also after an error; not if the process is killed.
+        """
+
+
+class OutboxSink(Sink[T]):
+    """A sink whose records wait in the store until they are to be seen: then `deliver` writes them all.
+
+    With `--state` the records of an interval go into a segment of the store, the outbox, so they must be such as can
+    travel between processes; the segment is kept until they are delivered. Without, they wait in memory for a flush.
+    To be inherited from: `open`, `deliver` and `close`, and `parallel` if one worker is to write all.
+    """
+
+    def deliver(self, n: int, token: str, records: Iterable[T]) -> None:
+        """Write these records and a mark of (sink, token, n) in one transaction; do nothing if the mark is there.
+
+        The sink's name is `place.sink` of `open`. No other records ever have this token, in no run: it is 32 random
+        letters and digits. Called where `commit` would be, by the same rules; marks of this sink with a lower n may be
+        removed in the same transaction (rule 5 of the module), those of another n of this token cannot be. Without
+        `--state` n begins at 1 on each worker and in each run: then only the token counts, and no mark is needed.
+
+        `records` are read from the store bit by bit, once, in the order in which they were written. A crash before the
+        transaction is committed: it is called again, with equal records.
+        """
+        raise NotImplementedError

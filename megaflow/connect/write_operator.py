@@ -1,0 +1,220 @@
+"""The operator that hands a stream to a sink: what is written when, and where each checkpoint cuts.
+
+A checkpoint at t has all records before t and none of t or later. The operator knows t by the command, and
+ 1. writes a record at s only once control has passed s: no command for s or before is still to come, so no t at or
+    below s is unknown here. What comes earlier waits, under a capability.
+ 2. From the command on it writes nothing of t or later, which waits under a capability, too, until it has cut: when
+    nothing before t is still to come or waits. That needs only records before t, which nobody holds back: no source,
+    bin or sink waits for what is at t or later to be written. So it ends.
+ 3. On a worker that has joined it writes nothing until it has been told which checkpoint was under way then: it has
+    perhaps not heard that command, though records before its t may come here from workers that have.
+ 4. A worker that leaves is sent no command any more, so what it writes is cut at once, again and again, until it is
+    gone. It is not gone while the operator holds a capability: one that it takes from the command that has its source
+    close, or from a record that it writes later, and keeps until its outlet has handed over everything.
+ 5. If the sink wants epochs in order it writes one when it is over everywhere, by the frontier of its input; what waits
+    is sorted by time, and within one stays in the order in which it came.
+Behind it the stream `sent` is empty; its frontier passes a time once everything before that has been written.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from megaflow.connect.sink import Sink
+from megaflow.errors import BuildError
+from megaflow.megaphone.routing import Checkpoint, Numbered
+from megaflow.timely.dataflow import given
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
+from megaflow.timely.dataflow.capability import Capability, mint
+from megaflow.timely.dataflow.context import OperatorInfo
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.pact import Addressed, Pipeline
+from megaflow.timely.order import Time
+
+T = TypeVar("T")
+
+
+class Outlet(Protocol):
+    """A sink on one worker, as its operator uses it."""
+
+    def begin(self, activate: Callable[[], None]) -> None:
+        """Open the sink, in the operator's first run; `activate` has the operator run again, from any thread."""
+
+    def write(self, epoch: int, batch: list[Any]) -> None:
+        """Write some records."""
+
+    def cut(self, epoch: int, checkpoint: Checkpoint) -> None:
+        """Have all that was written kept by a checkpoint at this epoch."""
+
+    def hand_over(self) -> bool:
+        """Have all that was written kept by others, as the worker leaves; return whether that is done."""
+
+    def turn(self) -> float | None:
+        """Do what is due after each run; return in how many seconds more is, None if nothing."""
+
+
+class SinkHost(Protocol):
+    """What a job lends to the sinks of its dataflow, on one worker."""
+
+    commands: Port[Numbered]  # the job's control stream, broadcast
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the sinks are called, sorted."""
+
+    def place(self, sink: Sink[Any], name: str, where: str) -> Outlet:
+        """Return what a sink is on this worker, declared at that line. Raises BuildError if another has this name."""
+
+    def has_built(self, operator: "WriteOperator") -> None:
+        """Take note of its operator."""
+
+    def is_leave(self, command: object) -> bool:
+        """Tell whether a command has this worker's source close, since it is to leave."""
+
+
+@dataclass(slots=True)
+class Writing:
+    """Whether sinks can be written to in a dataflow: an extension of its graph."""
+
+    host: SinkHost | None = None
+
+
+def write(port: Port[T], sink: Sink[T], name: str) -> Port[T]:
+    """Build the operator that writes a stream to a sink; return the stream. Raises BuildError."""
+    given.instance("write", sink, Sink, "a Sink, as those of megaflow.connect")
+    given.name(name, "a sink")
+    host = port.scope.graph.extension(Writing).host
+    if host is None:
+        raise BuildError(
+            f"write to {name!r}: sinks are written to in a job, of `megaflow run` or megaflow.run; elsewhere take the "
+            "records by capture() or inspect_batch(f)"
+        )
+    if port.scope.depth:
+        raise BuildError(f"write to {name!r}: the stream must have the times of its root scope: leave() that")
+    host.has_built(WriteOperator(port if sink.parallel else gathered(port, name), sink, name, host))
+    return port
+
+
+def gathered(port: Port[Any], name: str) -> Port[Any]:
+    """Send all records to the worker with the lowest id, batch by batch; to the next one when that leaves."""
+    builder = NodeBuilder(port.scope, f"gather {name}")
+    source: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
+    output: Output[Any]
+    output, result = builder.new_output()
+    membership = builder.graph.context.membership
+
+    def run() -> None:
+        for time, batch in source.take_while_room(output):
+            output.ship_to(membership().ids[0], time, batch)
+
+    builder.build_releasing(run)
+    return result
+
+
+class WriteOperator:
+    """The operator of one sink on one worker; made while the dataflow is built."""
+
+    def __init__(self, port: Port[Any], sink: Sink[Any], name: str, host: SinkHost) -> None:
+        self.name = name
+        self.is_told = True  # whether all is known that was under way when this worker joined, see rule 3
+        self._host = host
+        self._waiting: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival
+        self._cuts: deque[tuple[int, Checkpoint]] = deque()  # (epoch, command) to be cut, in order
+        self._has_begun = False
+        self._told = 0  # the checkpoint that was under way when this worker joined, whose command may come here, too
+        self._is_leaving = False
+        self._hold: Capability | None = None  # while the outlet of a leaving worker has something
+        self._due = 0.0  # seconds: a later moment is already on the worker's timers
+        builder = NodeBuilder(port.scope, f"write {name}")
+        self.outlet = host.place(sink, name, builder.where)
+        self._commands: Input[Numbered] = builder.new_input(host.commands, Pipeline())
+        self._input: Input[Any] = builder.new_input(port, Pipeline() if sink.parallel else Addressed())
+        self._is_ordered = sink.ordered
+        self._output: Output[Any]
+        self._output, self.sent = builder.new_output()
+        self._now = builder.graph.context.now
+        builder.build(self._make)
+
+    def _make(self, capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
+        capabilities[0].release()
+        self._info = info
+        return self.run
+
+    def activate(self) -> None:
+        """Have it run again; any thread."""
+        self._info.activator.activate()
+
+    def tell(self, epoch: int, checkpoint: Checkpoint | None) -> None:
+        """Learn, on a worker that has joined, which checkpoint was under way then, if one was."""
+        if checkpoint is not None and not any(checkpoint.number == heard.number for _, heard in self._cuts):
+            self._cuts.appendleft((epoch, checkpoint))
+            self._told = checkpoint.number
+        self.is_told = True
+        self.activate()
+
+    def run(self) -> None:
+        """Write what may be written, and cut."""
+        self._read_commands()
+        if not self._has_begun:
+            self._has_begun = True
+            self.outlet.begin(self.activate)
+        self._passed, self._open = self._commands.frontier, self._input.frontier
+        self._write_waiting()
+        for time, batch in self._input.drain():
+            if self._may_write(time):
+                self._write(time, batch)
+            else:
+                self._waiting.append((mint(self._output, time), batch))
+        while self._cuts and self.is_told and self._is_complete(self._cuts[0][0]):
+            self.outlet.cut(*self._cuts.popleft())
+            self._write_waiting()
+        if self._is_leaving and self.outlet.hand_over() and self._hold is not None:
+            self._hold.release()
+            self._hold = None
+        seconds = self.outlet.turn()
+        if seconds is not None and self._due <= (now := self._now()):
+            self._due = now + seconds
+            self._info.activator.activate_after(seconds)
+
+    def _read_commands(self) -> None:
+        for time, batch in self._commands.drain():
+            assert isinstance(time, int), "control is in the root scope"
+            for numbered in batch:
+                match numbered.command:
+                    case Checkpoint(at_end=False) as checkpoint:
+                        if checkpoint.number != self._told:
+                            self._cuts.append((time, checkpoint))
+                    case Checkpoint() as checkpoint:
+                        self.outlet.cut(time, checkpoint)  # when all is over
+                    case command if self._host.is_leave(command):
+                        self._is_leaving = True
+                        self._hold = mint(self._output, time)
+
+    def _may_write(self, time: Time) -> bool:
+        if self._passed.less_equal(time) or not self.is_told or (self._is_ordered and self._open.less_equal(time)):
+            return False
+        assert isinstance(time, int), "it is in the root scope"
+        return not self._cuts or time < self._cuts[0][0]
+
+    def _is_complete(self, epoch: int) -> bool:
+        """Tell whether all before an epoch is written."""
+        waits = any(isinstance(held.time, int) and held.time < epoch for held, _ in self._waiting)
+        return not (waits or self._open.less_than(epoch))
+
+    def _write_waiting(self) -> None:
+        if self._is_ordered:
+            self._waiting = deque(sorted(self._waiting, key=lambda each: each[0].time))
+        for _ in range(len(self._waiting)):
+            held, batch = self._waiting.popleft()
+            if self._may_write(held.time):
+                self._write(held.time, batch)
+                held.release()
+            else:
+                self._waiting.append((held, batch))
+
+    def _write(self, time: Time, batch: list[Any]) -> None:
+        assert isinstance(time, int), "it is in the root scope"
+        if self._is_leaving and self._hold is None:
+            self._hold = mint(self._output, time)
+        self.outlet.write(time, batch)

@@ -1,0 +1,163 @@
+"""Columns as Spark's DDL names them, `word string, n long`, read without Spark.
+
+A type comes out as Spark's JSON has it, which is what all else here goes by (see `megaflow.control.packed_rows`).
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from megaflow.control.packed_rows import Column
+from megaflow.errors import UsageError
+
+TYPES: Final = {
+    name: kind
+    for kind, names in {
+        "boolean": "boolean", "byte": "byte tinyint", "short": "short smallint", "integer": "int integer",
+        "long": "long bigint", "float": "float real", "double": "double", "string": "string", "binary": "binary",
+        "date": "date", "timestamp": "timestamp timestamp_ltz", "timestamp_ntz": "timestamp_ntz",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+DECIMAL: Final = ["decimal", "dec", "numeric"]
+EXAMPLE: Final = "word string, n long"
+_DIGITS_MAX: Final = 38  # of a decimal
+_TOKEN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+)|([<>(),:]))")
+
+
+def parse_ddl(text: str) -> tuple[Column, ...]:
+    """Return the columns. Raises UsageError.
+
+    >>> parse_ddl("word string, `a b` array<decimal(5, 2)>")[1]
+    Column(name='a b', kind={'type': 'array', 'elementType': 'decimal(5,2)', 'containsNull': True})
+    >>> parse_ddl("n text")
+    Traceback (most recent call last):
+        ...
+    megaflow.errors.UsageError: schema=n text: results can have no type 'text'; name columns as in 'word string, n long'
+    """
+    words = _Words(text)
+    fields = _fields(words, None)
+    names = [field["name"].lower() for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"schema={text}: the column {name!r} is named twice; Spark knows no upper and lower case")
+    return tuple(Column(field["name"], field["type"]) for field in fields)
+
+
+def schema_json(columns: tuple[Column, ...]) -> str:
+    """Return them as `StructType.json` writes them."""
+    return json.dumps({"type": "struct", "fields": [_field(*column) for column in columns]})
+
+
+def type_text(kind: Any) -> str:
+    """Return a type as DDL has it.
+
+    >>> type_text(parse_ddl("a map<string, struct<n: int>>")[0].kind)
+    'map<string, struct<n: integer>>'
+    """
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return f"array<{type_text(kind['elementType'])}>"
+        case "map":
+            return f"map<{type_text(kind['keyType'])}, {type_text(kind['valueType'])}>"
+    fields = ", ".join(f"{field['name']}: {type_text(field['type'])}" for field in kind["fields"])
+    return f"struct<{fields}>"
+
+
+class _Words:
+    """What a text consists of, one after another."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._found: list[tuple[str, bool]] = []  # the last one first; whether it is a name for certain
+        at = 0
+        while at < len(text.rstrip()):
+            token = _TOKEN.match(text, at)
+            if token is None:
+                raise self.wrong(f"{text[at:].strip():.20} is not understood")
+            quoted, word, sign = token.groups()
+            self._found.insert(0, (quoted.replace("``", "`") if quoted else word or sign, bool(quoted or word)))
+            at = token.end()
+
+    def wrong(self, why: str) -> UsageError:
+        """Return the error."""
+        return UsageError(f"schema={self.text}: {why}; name columns as in {EXAMPLE!r}")
+
+    def take(self, sign: str) -> bool:
+        """Take a sign, if that is next."""
+        if self._found and self._found[-1] == (sign, False):
+            self._found.pop()
+            return True
+        return False
+
+    def expect(self, sign: str) -> None:
+        """Take a sign."""
+        if not self.take(sign):
+            raise self.wrong(f"{sign!r} is missing{f' before {self._found[-1][0]!r}' if self._found else ''}")
+
+    def word(self, what: str) -> str:
+        """Take a name or number."""
+        if not self._found or not self._found[-1][1]:
+            raise self.wrong(f"a {what} is missing{f' before {self._found[-1][0]!r}' if self._found else ''}")
+        return self._found.pop()[0]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left."""
+        return not self._found
+
+
+def _field(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def _fields(words: _Words, end: str | None) -> list[dict[str, Any]]:
+    """Read columns up to a sign, or to the end."""
+    fields = []
+    while True:
+        name = words.word("column")
+        words.take(":")
+        fields.append(_field(name, _kind(words)))
+        if words.take(","):
+            continue
+        if end is not None:
+            words.expect(end)
+        elif not words.is_done:
+            words.expect(",")
+        return fields
+
+
+def _kind(words: _Words) -> Any:
+    name = words.word("type").lower()
+    if name in DECIMAL:
+        return _decimal(words)
+    if name in TYPES:
+        return TYPES[name]
+    if name not in ("array", "map", "struct"):
+        raise words.wrong(f"results can have no type {name!r}")
+    words.expect("<")
+    if name == "struct":
+        return {"type": "struct", "fields": _fields(words, ">")}
+    first = _kind(words)
+    if name == "array":
+        words.expect(">")
+        return {"type": "array", "elementType": first, "containsNull": True}
+    words.expect(",")
+    second = _kind(words)
+    words.expect(">")
+    return {"type": "map", "keyType": first, "valueType": second, "valueContainsNull": True}
+
+
+def _decimal(words: _Words) -> str:
+    numbers = ["10"]
+    if words.take("("):
+        numbers = [words.word("number")]
+        if words.take(","):
+            numbers.append(words.word("number"))
+        words.expect(")")
+    digits, after = (*numbers, "0")[:2]
+    if not (digits.isdecimal() and after.isdecimal() and 0 < int(digits) <= _DIGITS_MAX and int(after) <= int(digits)):
+        raise words.wrong(f"decimal({digits}, {after}) must have 1 to {_DIGITS_MAX} digits, and no more decimals")
+    return f"decimal({int(digits)},{int(after)})"

@@ -1,0 +1,206 @@
+"""A windowed stream: one operator with state for all that its windows are aggregated to.
+
+    (time, (key, value)) ─▶ [by key] ─▶ [F] ─▶ [S: a timed fold] ─▶ (number, (time, result)) ─▶ [take 0], [take 1], …
+
+F and S are built with the window, before it is known what it will be aggregated to: each `aggregated` adds an
+accumulator to the list that the fold has, and a stateless operator that takes its results out of S's output. The list
+is whole when the dataflow is, for nothing is added to a dataflow that runs. So the records are routed once, and a key's
+state has each pane or session once, with all its accumulations.
+
+What the fold does
+ 1. It is called with the records of a key and epoch, and with the watermark of all epochs before that: records that are
+    late go nowhere, or to the stream of late ones; the others are put into the key's panes or sessions.
+ 2. Each key with state has an *alarm*: an event timer, not later than the watermark at which its next window closes. It
+    is set for that moment, or earlier, since a session may grow after it. There may be further timers, of windows that
+    another has come before: they find nothing to do.
+ 3. When the watermark comes to the alarm the fold is called again: it closes what is due, all of it under an infinite
+    watermark, and sets the next alarm. That is later than the watermark, so one call is enough.
+State and timers are plain values, which move and are written as those of every operator are.
+
+A program need not say that its timestamps are datetimes: a worker knows it from the first one that it sees. It may own
+keys, and close their windows, before it sees any. So where nobody has said it records go as lists, not tuples, and the
+states that they come to end in a mark: either teaches the worker that has it.
+
+Results have the end of their window, less a microsecond, as their timestamp. A window closes at the first watermark
+that has come to its end (and the lateness), so the watermark before it had not: for a next window the result is late
+only if its own windows allow less lateness, which is why `behind` travels with a stream of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from megaflow.errors import BuildError, ProgramError
+from megaflow.event_time.accumulators import Accumulator, Accumulators, Stamped
+from megaflow.event_time.panes import Closed, Panes
+from megaflow.event_time.sessions import Sessions
+from megaflow.event_time.windows import AlignedWindows, Length, SessionWindows, Window, Windows, length_of
+from megaflow.megaphone.aggregates import place_of
+from megaflow.megaphone.event_clock import StreamUnit
+from megaflow.megaphone.event_unit import EventUnit
+from megaflow.megaphone.splitting import ByKey
+from megaflow.megaphone.stateful_core import Core, build
+from megaflow.megaphone.stateful_timed import TimedFolds, timed_folds
+from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.given import instance, shown
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.operators.linear import linear
+
+Emit: TypeAlias = Literal["every", "epoch"]
+Output: TypeAlias = tuple[int, tuple[int, Any]]  # number of an aggregate or LATE, timestamp, record
+
+LATE: Final = -1
+IN_DATETIMES: Final = True
+"""The last item of a state that a worker has to read, which may not have seen a datetime itself."""
+
+
+class KeyWindows(Protocol):
+    """What keeps the windows of a key: `Panes` or `Sessions`. A state is a list that begins with the alarm."""
+
+    def deadline(self, state: list[Any]) -> int:
+        """Return at which watermark the next window closes, as far as can be said now."""
+
+    def take(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> tuple[Any, list[Stamped]]:
+        """Put in records; return the state and which are late."""
+
+    def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
+        """Close what the watermark has come to; return the state, None for none, and what is closed."""
+
+    def so_far(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> list[Closed]:
+        """Return what there is of the open windows that have some of these records."""
+
+
+class WindowFold:
+    """The fold of a windowed stream on one worker."""
+
+    def __init__(
+        self, windows: KeyWindows, accumulators: Accumulators, unit: StreamUnit, emit: Emit | None, core: Core
+    ) -> None:
+        self._windows = windows
+        self._accumulators = accumulators
+        self._unit = unit  # of the bounds of windows
+        self._is_said = unit.known is not None  # by the program
+        self._emit = emit
+        self._core = core
+
+    def __call__(self, key: Any, time: Any, records: list[Any], state: Any, timers: Any) -> tuple[Any, list[Output]]:
+        """Put in the records of an epoch, or close what is due: then `records` are the times of alarms."""
+        watermark = self._core.store.events.watermark
+        out: list[Output] = []
+        if not self._is_said and (type(records[0]) is list or (state is not None and state[-1] is IN_DATETIMES)):
+            self._unit.learn(EventUnit.DATETIME)
+        if type(records[0]) is int:
+            if state is None:
+                return None, out
+            if state[0] in records:
+                state[0] = None
+            state, closed = self._windows.close(state, watermark)
+            self._put(out, key, closed)
+        else:
+            for some in [records] if self._emit != "every" else [[record] for record in records]:
+                state, late = self._windows.take(state, some, watermark)
+                if self._emit is not None:
+                    self._put(out, key, self._windows.so_far(state, some, watermark))
+                if late:
+                    self._core.late += len(late)
+                    out += [(LATE, (micros, (key, value))) for micros, value in late]
+        if state is not None:
+            deadline = self._windows.deadline(state)
+            if state[0] is None or deadline < state[0]:
+                timers.at_event(deadline, deadline)
+                state[0] = deadline
+            if not self._is_said and self._unit.known is EventUnit.DATETIME and state[-1] is not IN_DATETIMES:
+                state.append(IN_DATETIMES)
+        return state, out
+
+    def _put(self, out: list[Output], key: Any, closed: list[Closed]) -> None:
+        """Add the results of windows to the outputs."""
+        bound = self._unit.value
+        for start, end, accumulated in closed:
+            window = Window(bound(start), bound(end))
+            for number, result in enumerate(self._accumulators.results(accumulated)):
+                out.append((number, (end - 1, (key, window, result))))
+
+
+class WindowedPort:
+    """The output of S, and what takes from it."""
+
+    def __init__(
+        self,
+        port: Port[Any],
+        windows: Windows,
+        unit: StreamUnit,
+        behind: int,
+        allowed_lateness: Length,
+        emit: Emit | None,
+        placing: Any,
+    ) -> None:
+        """Build F and S for pairs of a timestamp and (key, value). `behind`: how far these may be behind the watermark.
+
+        Raises BuildError for what cannot be meant.
+        """
+        place = place_of("window", placing)
+        self.name = place.name
+        instance(place.name, windows, (AlignedWindows, SessionWindows), "tumbling(…), sliding(…) or session(…)")
+        lateness = length_of(place.name, "allowed_lateness", allowed_lateness, is_length=False)
+        if lateness < 0:
+            raise BuildError(f"{place.name} ({user_line()}): allowed_lateness={allowed_lateness!r} must be 0 or more")
+        if emit not in (None, "every", "epoch"):
+            raise BuildError(
+                f'{place.name} ({user_line()}): emit must be "every" (a result for each record), "epoch" (one for each '
+                f"epoch in which a window has changed) or None (one when it closes), not {shown(emit)}"
+            )
+        self.behind = behind + lateness
+        self.is_merged = not isinstance(windows, AlignedWindows) or windows.every != windows.size
+        self._accumulators = Accumulators()
+        kind: Any = Sessions if isinstance(windows, SessionWindows) else Panes
+        keeper: KeyWindows = kind(windows, self._accumulators, self.behind)
+
+        def policy(core: Core) -> TimedFolds:
+            fold = WindowFold(keeper, self._accumulators, unit, emit, core)
+            return timed_folds(core, fold, EventUnit.MICROSECONDS)
+
+        pairs = linear(port, f"{place.name}.by_key", _by_key(place.name, unit))
+        self._output: Port[Output] = build(
+            [pairs], place.hash, place.control, place.bins, place.name, policy, ByKey, place.terms
+        )
+
+    def aggregated(self, accumulator: Accumulator) -> Port[Any]:
+        """Return a port of pairs of a timestamp and (key, Window, result)."""
+        self._accumulators.append(accumulator)
+        return self._taken(len(self._accumulators) - 1, accumulator.verb)
+
+    def late(self) -> Port[Any]:
+        """Return a port of pairs of a timestamp and (key, value), those that were late for all their windows."""
+        return self._taken(LATE, "late")
+
+    def _taken(self, wanted: int, what: str) -> Port[Any]:
+        def take(time: Any, batch: list[Output]) -> list[Any]:
+            return [record for number, record in batch if number == wanted]
+
+        return linear(self._output, f"{self.name}.{what}", take)
+
+
+def _by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:
+    """Return what puts a batch's timestamps beside its values, in lists if nobody has said that they are datetimes.
+
+    Raises ProgramError for a record that is no pair.
+    """
+    is_said = unit.known is not None
+
+    def by_key(time: Any, batch: list[Any]) -> list[Any]:
+        try:
+            if not is_said and unit.known is EventUnit.DATETIME:
+                return [(key, [micros, value]) for micros, (key, value) in batch]
+            return [(key, (micros, value)) for micros, (key, value) in batch]
+        except (TypeError, ValueError):
+            for _, record in batch:
+                if not isinstance(record, (tuple, list)) or len(record) != 2:
+                    raise ProgramError(
+                        f"{name}: the record {record!r:.200} is not a pair (key, value); windows are kept by key: map "
+                        "the stream to pairs first"
+                    ) from None
+            raise
+
+    return by_key

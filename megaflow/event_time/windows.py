@@ -1,0 +1,154 @@
+"""Windows: stretches of event time, those of one size at regular times and sessions, as a program asks for them.
+
+All times inside are ints of microseconds, and a window is half open: [start, end) has what is at its start, and not
+what is at its end. A watermark w says that nothing below w is to come, so a window is complete as soon as w >= end.
+
+Windows of one size share *panes*: stretches of the greatest common divisor of size and step, of which each bound of a
+window is one. A record is put into one pane, however many windows it is in.
+
+           every = 4, size = 6, so panes of 2:   |  |  |  |  |  |  |
+                                     [0, 6)       -------
+                                     [4, 10)            --------
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from math import gcd
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from megaflow.errors import BuildError
+from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.given import shown
+
+LONGEST: Final = 10_000 * 366 * 86_400
+"""Seconds: more than all the years 1 to 9999."""
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+Length: TypeAlias = int | float | timedelta  # a number of seconds, or a timedelta
+
+
+class Window(NamedTuple):
+    """The bounds of a window, as the stream's timestamps are: `start` is in it, `end` is not.
+
+    >>> Window(60, 120).end
+    120
+    """
+
+    start: Any
+    end: Any
+
+
+@dataclass(frozen=True, slots=True)
+class AlignedWindows:
+    """Windows of one size, of which one begins at `offset` and at each multiple of `every` from there. Microseconds.
+
+    Invariant: 0 < every <= size, 0 <= offset < every.
+    """
+
+    size: int
+    every: int
+    offset: int = 0
+
+    @property
+    def pane(self) -> int:
+        """The length of a pane."""
+        return gcd(self.size, self.every)
+
+    def first_end_after(self, time: int) -> int:
+        """Return the least end of a window that is greater than a time.
+
+        >>> windows = AlignedWindows(6, 4)
+        >>> [windows.first_end_after(time) for time in (0, 1, 2, 5, 6)]
+        [2, 2, 6, 6, 10]
+        """
+        return time - (time - self.offset - self.size) % self.every + self.every
+
+    def last_end_of(self, time: int) -> int:
+        """Return the end of the last window that a time is in.
+
+        >>> windows = AlignedWindows(6, 4)
+        >>> [windows.last_end_of(time) for time in (0, 3, 4, 5)]
+        [6, 6, 10, 10]
+        """
+        return time - (time - self.offset) % self.every + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWindows:
+    """Sessions: runs of a key's records, each less than `gap` microseconds after the one before it.
+
+    A session's bounds are the time of its first record and that of its last one plus the gap.
+    """
+
+    gap: int
+
+
+Windows: TypeAlias = AlignedWindows | SessionWindows
+
+
+def tumbling(size: Length, offset: Length = 0) -> AlignedWindows:
+    """Windows that follow one another: each timestamp is in one. `size` in seconds, or a timedelta.
+
+    They begin at multiples of `size` since 1970 in UTC, or later by `offset`: weeks that begin on Mondays have an
+    offset of four days, for 1970 began on a Thursday. Raises BuildError for a length that is none.
+
+    >>> tumbling(60)
+    AlignedWindows(size=60000000, every=60000000, offset=0)
+    >>> tumbling(timedelta(days=7), offset=timedelta(days=4)) == tumbling(604_800, 345_600)
+    True
+    """
+    length = length_of("tumbling", "size", size)
+    return AlignedWindows(length, length, length_of("tumbling", "offset", offset, is_length=False) % length)
+
+
+def sliding(size: Length, every: Length, offset: Length = 0) -> AlignedWindows:
+    """Windows that overlap: one of `size` begins every `every`, so a timestamp is in size / every of them.
+
+    Lengths are numbers of seconds, or timedeltas. Each record is kept once, in a pane as long as their greatest common
+    divisor; so what a window costs is size / that divisor. `offset` as that of `tumbling`. Raises BuildError for a
+    length that is none, and if there would be gaps between windows.
+
+    >>> sliding(600, every=60).pane
+    60000000
+    """
+    length, step = length_of("sliding", "size", size), length_of("sliding", "every", every)
+    if step > length:
+        raise BuildError(
+            f"sliding(size={size!r}, every={every!r}) ({user_line()}): every must be at most size, or records between "
+            "two windows would be in none"
+        )
+    return AlignedWindows(length, step, length_of("sliding", "offset", offset, is_length=False) % step)
+
+
+def session(gap: Length) -> SessionWindows:
+    """Sessions: a key's records, each less than `gap` (seconds, or a timedelta) after the one before, in any order.
+
+    A session ends `gap` after its last record: its window is (the first timestamp, the last one plus the gap). Raises
+    BuildError for a gap that is none.
+
+    >>> session(timedelta(minutes=30))
+    SessionWindows(gap=1800000000)
+    """
+    return SessionWindows(length_of("session", "gap", gap))
+
+
+def length_of(verb: str, parameter: str, given: Any, is_length: bool = True) -> int:
+    """Return a length of time in microseconds. Raises BuildError; with `is_length` for what is not positive, too.
+
+    >>> length_of("session", "gap", 0.25), length_of("tumbling", "offset", timedelta(minutes=-1), is_length=False)
+    (250000, -60000000)
+    """
+    micros = None
+    if isinstance(given, timedelta):
+        micros = given // _MICROSECOND
+    elif isinstance(given, (int, float)) and not isinstance(given, bool) and abs(given) <= LONGEST:  # NaN is not
+        micros = round(given * 1_000_000)
+    if micros is None or abs(micros) > 1_000_000 * LONGEST or (is_length and micros <= 0):
+        what = "a number of seconds above 0, or such a timedelta" if is_length else "a number of seconds or a timedelta"
+        least = ", and at least a microsecond" if is_length and micros == 0 and given else ""
+        raise BuildError(
+            f"{verb}({parameter}={given!r:.200}) ({user_line()}): {parameter} must be {what}{least}, not {shown(given)}"
+        )
+    return micros

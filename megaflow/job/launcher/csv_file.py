@@ -1,0 +1,80 @@
+"""`--output csv:PATH`: a file whose first line names the columns, of which each further one is a row.
+
+1. The workers make the rows (see `megaflow.job.worker.csv_rows`). If the columns were not given, they say them before
+   the rows of a batch, as a tuple; the first that says some decides, and who says others ends the job.
+2. The first line is written before the first row, and only into a file that is empty: whether it is there is read from
+   the file, each time that writing begins. So a file that is cut back, to nothing or to some rows, goes on rightly.
+3. What a file that is appended to has as its first line are its columns, whatever wrote it.
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from megaflow.errors import ProgramError
+from megaflow.job.launcher.output_file import FileWriter, Mode, OutputFile, refusal
+from megaflow.job.worker.csv_rows import CsvRows
+
+
+class CsvWriter(FileWriter):
+    """Rows of one table."""
+
+    kind = "csv"
+
+    def __init__(
+        self, path: str, mode: Mode = "new", open_file: Callable[[str, Mode], OutputFile] = OutputFile,
+        output: str = "", columns: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        """Open the file, which does not change by that. Without `columns` the records name them."""
+        self.form = f"csv:{json.dumps(columns)}" if columns else "csv"
+        self._wanted = columns
+        self._columns: tuple[str, ...] = ()  # of the first line, once that is written
+        super().__init__(path, mode, open_file, output)
+
+    def check(self, read: Iterable[str | int]) -> None:
+        """Raise UsageError, too, if the file is to have other columns than it has."""
+        super().check(read)
+        found = self._found() if self._mode in ("append", "resume") else ()
+        if found and self._wanted and found != self._wanted:
+            raise refusal(self._spec, f"the file has the columns {', '.join(found)}: name these, or another file")
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        """Write rows. Raises ProgramError if they have other columns than those before."""
+        with self._failing():
+            self._begin()
+        lines = []
+        for each in records:
+            if isinstance(each, str):
+                lines.append(each)
+            elif each != self._columns:
+                self._begin_table(each)
+        with self._failing():
+            self._stream.write("".join(lines))
+
+    def _begin(self) -> None:
+        if self._begun:
+            return
+        super()._begin()
+        self._columns = self._found()
+        if self._wanted and not self._columns:
+            self._begin_table(self._wanted)
+
+    def _begin_table(self, columns: tuple[str, ...]) -> None:
+        """Write the first line, if there is none."""
+        if self._columns:
+            raise ProgramError(
+                f"--output {self._spec}: there are records with the columns {', '.join(columns)}, and "
+                f"{', '.join(self._columns)} are the file's: give each record these, or say their order by "
+                f"--output csv:PATH?columns={','.join(columns)} for a new file"
+            )
+        self._columns = columns
+        with self._failing():
+            self._stream.write("".join(CsvRows(columns).render(0, [columns])))
+
+    def _found(self) -> tuple[str, ...]:
+        """Return the columns that the file's first line names; none: it is empty, or cannot be read."""
+        if not self.is_kept or not self._file.size():
+            return ()
+        with self._failing(), open(self.path, encoding="utf-8", errors="replace", newline="") as file:
+            return tuple(next(csv.reader(file), ()))

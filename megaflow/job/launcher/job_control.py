@@ -1,0 +1,140 @@
+"""The commands of `megaflow control`, for a program that has started the job: `job.control`.
+
+They go the way of those commands, by the job's file: so whatever holds of them holds here, also while the job recovers
+from a loss or its coordinator moves. Each blocks until it has taken effect; one that is refused changes nothing.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from megaflow.control.client import commands, move_request
+from megaflow.control.client.conversation import Conversation
+from megaflow.control.client.move_request import Plan, Selection, make_plan
+from megaflow.control.client.planner import HOTTEST_FIRST
+from megaflow.control.reports import (
+    CheckpointStatus,
+    Explanation,
+    JobStatus,
+    JoinReport,
+    MoveReport,
+    RemovalReport,
+)
+from megaflow.durable.commits import check_checkpoint_name
+from megaflow.errors import MegaflowError, UsageError
+
+
+class JobControl:
+    """What `megaflow control` does, on one job; its errors are CommandRefused, and JobNotFound if it has ended.
+
+    What is returned has the fields of what the command shows by `--json`.
+    """
+
+    def __init__(
+        self, conversation: Callable[[], contextlib.AbstractContextManager[Conversation]],
+        pause: Callable[[float], None],
+    ) -> None:  # fmt: skip
+        """`conversation` begins one with the job; `pause` sleeps, but no longer than the job lives."""
+        self._conversation = conversation
+        self._pause = pause
+
+    def status(self) -> JobStatus:
+        """Return workers, rates, latency, bins and moves. Waits less than two seconds for busy workers; names those."""
+        with self._conversation() as talk:
+            return commands.ask_status(talk, tables=True, partial=True)
+
+    def explain(self) -> Explanation:
+        """Return which operator, worker and time hold the output back."""
+        with self._conversation() as talk:
+            return commands.ask_explanation(talk)
+
+    def get(self, operator: str, key: Any) -> Any:
+        """Return an operator's state of one key as it is now, in the forms of JSON; None if there is none.
+
+        The key is None, a bool, a number, a str, or a tuple of such. Raises UsageError for other keys.
+        """
+        try:
+            text = json.dumps(key)
+        except (TypeError, ValueError):
+            raise UsageError(f"get: a key is a bool, number, str, or a tuple of such, not {key!r:.80}") from None
+        with self._conversation() as talk:
+            found = commands.get_state(talk, operator, text, as_json=True)
+        return None if found.state is None else json.loads(found.state)
+
+    def move_bins(
+        self,
+        *,
+        bins: str | None = None,
+        to: int | None = None,
+        balance: bool = False,
+        by: str = "number",
+        drain: int | None = None,
+        map: str | None = None,
+        strategy: str = "fluid",
+        batch: int | None = None,
+        gap: float = 0.0,
+    ) -> MoveReport:
+        """Give bins to other workers while the job runs; return what has moved.
+
+        One of: `bins`, such as "0-127,200", which worker `to` gets; `balance`, by the "number" of bins or, with
+        `by="load"`, by their measured load; `drain`, a worker that gives up all of its bins; `map`, the owner of each
+        bin, separated by spaces, commas or newlines. `strategy` and `gap` (seconds) are those of `megaflow control
+        move-bins`; `batch` is of strategy "batched". Raises UsageError for other combinations.
+        """
+        selection = Selection(bins, to, balance, drain, map, by, strategy, batch, gap)
+        move_request.check_selection(selection)
+        with self._conversation() as talk:
+            loads = selection.needs_loads
+            if balance:
+                status = commands.ask_settled_status(talk, self._pause, loads=loads)
+            else:
+                status = commands.ask_status(talk, loads=loads)
+            return self._carry_out(talk, make_plan(status, selection))
+
+    def resume(self, gap: float | None = None) -> MoveReport:
+        """Finish the moves of a command that was interrupted, and its removal; return what has moved.
+
+        `gap`: seconds between two steps; without it as long as before.
+        """
+        with self._conversation() as talk:
+            kept = commands.take_up_plan(talk)
+            status = commands.ask_status(talk, loads=kept.strategy == HOTTEST_FIRST)
+            moved = self._carry_out(talk, move_request.remaining_plan(status, kept, gap), kept.number)
+            if kept.removes is not None:
+                commands.remove_worker(talk, kept.removes)
+            return moved
+
+    def add_workers(self, count: int = 1) -> JoinReport:
+        """Start so many more processes; return when they have joined. `move_bins(balance=True)` gives them bins.
+
+        Raises MegaflowError if some could not be added, and says why.
+        """
+        if count < 1:
+            raise UsageError(f"add_workers: must be at least 1 process, not {count}")
+        with self._conversation() as talk:
+            added = commands.add_processes(talk, count)
+        if failed := added.failed:
+            why = "; ".join(dict.fromkeys(failed))
+            raise MegaflowError(f"{len(failed)} of {count} processes were not added: {why}")
+        return added
+
+    def remove_workers(self, id: int) -> RemovalReport:
+        """Move all bins away from the process of this worker, then make it leave the job; return who has left."""
+        with self._conversation() as talk:
+            commands.check_removal(talk, id)
+            self._carry_out(talk, move_request.plan_removal(commands.ask_status(talk), id))
+            return commands.remove_worker(talk, id)
+
+    def checkpoint(self, name: str | None = None) -> CheckpointStatus:
+        """Have a job with `state` keep its state now; return when it is on the disk.
+
+        From one that has a name another job can begin, until `megaflow state rm DIR NAME`.
+        """
+        if name is not None:
+            check_checkpoint_name(name)
+        with self._conversation() as talk:
+            return commands.take_checkpoint(talk, name)
+
+    def _carry_out(self, talk: Conversation, plan: Plan, number: int | None = None) -> MoveReport:
+        return commands.total(list(commands.run_plan(talk, plan, self._pause, number)))

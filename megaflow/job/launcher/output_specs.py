@@ -1,0 +1,157 @@
+"""What `--output` says: SPEC for the stream that the dataflow function returns, NAME=SPEC for one that it gives out.
+
+SPEC is `-`, `none`, or begins with a word and a colon; so what precedes a first `=` is a name if it has no colon in it.
+The outputs of a job go apart: no two are written to one file, or to standard output.
+"""
+
+import contextlib
+import csv
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, TextIO
+
+from megaflow.errors import UsageError
+from megaflow.job.launcher.csv_file import CsvWriter
+from megaflow.job.launcher.epoch_merge import NothingWriter, Writer
+from megaflow.job.launcher.launcher_input import files_read
+from megaflow.job.launcher.output_file import (
+    STDOUT,
+    STDOUT_NAMES,
+    FileWriter,
+    Mode,
+    TextWriter,
+    check_is_no_input,
+    refusal,
+)
+from megaflow.job.launcher.several_outputs import together
+from megaflow.spark.query_spec import SparkSpec
+
+COLUMNS: Final = re.compile(r"(.+)\?columns=(.*)", re.DOTALL)
+KINDS: Final = "- (standard output), jsonl:PATH, csv:PATH, spark:FORMAT:PATH or none"
+
+
+def parse_outputs(given: Iterable[str]) -> dict[str, str]:
+    """Return what `--output` says, by the name of the output; "": the stream that is returned. Raises UsageError.
+
+    >>> parse_outputs(["late=jsonl:late=1.jsonl"]), parse_outputs(["csv:a=b.csv"])
+    ({'': '-', 'late': 'jsonl:late=1.jsonl'}, {'': 'csv:a=b.csv'})
+    """
+    found: dict[str, str] = {}
+    for text in given:
+        name, mark, spec = text.partition("=")
+        if not mark or ":" in name:
+            name, spec = "", text
+        elif not name.isidentifier():
+            raise UsageError(f"--output {text}: {name!r} is no name for an output, as in --output late=jsonl:PATH")
+        if name in found:
+            other, hint = f"{name}={found[name]}" if name else found[name], "NAME=SPEC is for one that has a name"
+            raise UsageError(f"--output {other} and --output {text}: give one of them; {hint}")
+        found[name] = spec
+    return {"": "-", **found}
+
+
+def open_outputs(
+    given: Mapping[str, str | Writer],
+    lines: str | Collection[str | SparkSpec] = "-",
+    mode: Mode = "new",
+    open_results: Callable[[str, Mode], Writer] | None = None,
+) -> Writer:
+    """Return what writes all outputs of a job that reads `lines`: by name, each a specification or a writer.
+
+    `open_results` opens what Spark reads. Raises UsageError as `open_writer` does, and for two that would be one file.
+    """
+    has_files = any(map(is_file, given.values()))
+    writers: dict[str, Writer] = {}
+    with contextlib.ExitStack() as stack:
+        for name, spec in given.items():
+            own = mode if mode == "resume" or is_file(spec) or not has_files else "new"  # as it is about files
+            if not isinstance(spec, str):
+                writers[name] = spec
+            elif open_results is not None and not name and spec.startswith("spark:"):
+                writers[name] = open_results(spec, own)
+            else:
+                writers[name] = open_writer(spec, lines, own, name)
+            stack.callback(writers[name].close)
+        check_apart(writers, given)
+        stack.pop_all()
+    return together(writers)
+
+
+def open_writer(
+    output: str, lines: str | Collection[str | SparkSpec] = "-", mode: Mode = "new", name: str = ""
+) -> Writer:
+    """Return the writer for what `--output` says, of a job that reads `lines`; `name` is the output's.
+
+    Raises UsageError for wrong words, for files that cannot be written to and for those that must not.
+    """
+    kind, _, path = output.partition(":")
+    if kind in ("jsonl", "csv") and path:
+        writer = file_writer(kind, path, mode, name)
+        try:
+            writer.check(files_read(lines))
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+    whole = f"{name}={output}" if name else output
+    if name and kind == "spark":
+        raise UsageError(f"--output {whole}: Spark reads the stream that the dataflow returns, and none by a name")
+    if output not in ("-", "none"):
+        hint = f"; did you mean {name and f'{name}='}jsonl:{output}?" if output.endswith((".jsonl", ".json")) else ""
+        hint = f"; did you mean {name and f'{name}='}csv:{output}?" if output.endswith(".csv") else hint
+        raise UsageError(f"--output {whole}: must be {KINDS}{hint}")
+    if mode in ("overwrite", "append"):
+        raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")
+    if output == "none":
+        return NothingWriter()
+    if sys.stdout is None:
+        raise UsageError("--output -: standard output is closed; give --output jsonl:PATH or none, or leave it open")
+    check_is_no_input(STDOUT, files_read(lines), whole)
+    return TextWriter(own_stream(sys.stdout))
+
+
+def is_file(spec: object) -> bool:
+    """Tell whether `--output` names a file by this."""
+    return isinstance(spec, str) and spec.startswith(("jsonl:", "csv:"))
+
+
+def file_writer(kind: str, path: str, mode: Mode, name: str) -> FileWriter:
+    """Open a file of JSON lines or CSV. Raises UsageError."""
+    if kind == "jsonl":
+        return FileWriter(os.path.expanduser(path), mode, output=name)
+    columns: tuple[str, ...] = ()
+    if found := COLUMNS.fullmatch(path):
+        path, columns = found[1], tuple(next(csv.reader([found[2]]), ()))
+        if not columns or "" in columns or len(set(columns)) < len(columns):
+            spec = f"{name and f'{name}='}{kind}:{path}?columns={found[2]}"
+            raise refusal(spec, "columns= must name each column once, as in ?columns=word,count")
+    return CsvWriter(os.path.expanduser(path), mode, output=name, columns=columns)
+
+
+def check_apart(writers: Mapping[str, Writer], given: Mapping[str, str | Writer]) -> None:
+    """Raise UsageError if two outputs go to one file, or to standard output."""
+    seen: dict[object, str] = {}
+    for name, writer in writers.items():
+        if not isinstance(writer, TextWriter):
+            continue
+        place: object = STDOUT
+        if isinstance(writer, FileWriter) and writer.path not in STDOUT_NAMES:
+            status = os.stat(writer.path)
+            place = (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+        said = f"--output {name}={given[name]}" if name else f"--output {given[name]}"
+        if place is not None and place in seen:
+            hint = "; --output none drops the records of the stream that is returned" if place == STDOUT else ""
+            raise UsageError(f"{seen[place]} and {said}: both would be written to one place; name another{hint}")
+        seen[place] = said
+
+
+def own_stream(stream: TextIO) -> TextIO:
+    """Return another stream to the same file, if it is one: Python, at its end, waits for what hangs in this one."""
+    try:
+        file = stream.fileno()
+    except OSError:
+        return stream
+    return open(file, "w", encoding=stream.encoding, errors="backslashreplace", closefd=False)

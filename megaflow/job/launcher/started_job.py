@@ -1,0 +1,268 @@
+"""A job that runs beside the program which has started it: a handle to look at it, steer it, and wait for its end.
+
+1. The launcher, with its loop, is a thread of this process. Signals stay with the main thread: Ctrl-C is the program's,
+   as is what it does about it.
+2. Whoever starts a job waits until its processes are started: so what is refused is raised where it was asked for.
+   KeyboardInterrupt in that time ends the start; the launcher looks every moment whether it is to (`Signals.end`).
+3. It is steered as by `megaflow control`, by the job's file (see `job_control`).
+4. The thread is none that Python leaves behind: what the job has on this machine and elsewhere is always cleaned up. If
+   the main thread comes to its end before the job does, the job is ended by force, and the log says so: nobody could
+   wait for it any more. With `state` the same program goes on.
+5. An error of the job's that nobody catches is shown as `megaflow run` shows it: the traceback of the user's code, last
+   and alone. For this `sys.excepthook` is replaced, if it is Python's own, as long as a job runs or has failed.
+6. A stop first ends what the program itself feeds the job (`Signals.end_input`): what was pulled of it has been worked
+   off then, so that the outputs are those of all that the program has handed out. Whatever else the job reads is
+   stopped after that.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Final, Self
+
+from megaflow.control.client import commands
+from megaflow.control.reports import JobStatus, MoveReport
+from megaflow.errors import ClusterError, JobNotFound, MegaflowError, NoAnswer, PeerFailed, UsageError
+from megaflow.job.contact import conversation
+from megaflow.job.job_file import Job, find
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.job_control import JobControl
+from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.program_output import Outputs, ProgramWriter
+from megaflow.job.launcher.run_summary import RunSummary
+from megaflow.job.launcher.wakeups import Signals
+from megaflow.job.side_door import end_by_force
+from megaflow.job.spec import JobSpec
+
+TIMEOUT_SECONDS: Final = 60.0  # for the job to answer, as with `megaflow control`
+LOOK_SECONDS: Final = 0.2  # how late it is noticed that the program has come to its end
+
+log = logging.getLogger("megaflow.job")
+
+
+class JobHandle:
+    """A job that was started by this program.
+
+    A context manager: leaving the block drains and stops the job, if it has not ended, and waits for that; an error
+    that leaves the block ends it at once. If the job has failed before, that is the reason, and is raised instead.
+    Ctrl-C drains and stops a job whose outputs the program reads: `outputs` has what came until then.
+    """
+
+    def __init__(
+        self, spec: JobSpec, open_output: Callable[[], Writer], lines: Any = None, rows: Any = None,
+        resume_output: Callable[[], Writer] | None = None, items: Any = None, output: ProgramWriter | None = None,
+    ) -> None:  # fmt: skip
+        """Start the job; see `launch`. Blocks until its processes are started; raises why they could not be.
+
+        `output`: what `open_output` returns, if the program reads it by `outputs`.
+        """
+        self._signals = Signals()
+        self._output = output
+        self._job: Job | None = None  # as it was published; written by the launcher's thread, before `_settled`
+        self._summary: RunSummary | None = None  # likewise, before `_ended`
+        self._error: BaseException | None = None  # likewise
+        self._settled, self._ended = threading.Event(), threading.Event()
+        self._awaited: list[None] = []  # one for each call that waits for the end; any thread
+        self.is_stopping = False  # `stop` was called, and did not fail
+
+        def work() -> None:
+            try:
+                self._summary = launch(
+                    spec, lines, open_output, rows=rows, items=items, resume_output=resume_output, report=log.info,
+                    started=self._started, signals=self._signals,
+                )  # fmt: skip
+            except BaseException as error:
+                self._error = error
+            self._ended.set()
+            self._settled.set()
+            if output is not None:
+                output.close()
+
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(target=context.run, args=(work,), name="megaflow-launcher")
+        self._thread.start()
+        threading.Thread(target=self._end_with_program, name="megaflow-program", daemon=True).start()
+        try:
+            self._settled.wait()
+        except BaseException:  # Ctrl-C
+            self.end()
+            raise
+        show_failures_alone()
+        if not self.is_running:
+            self.wait()
+
+    @property
+    def name(self) -> str:
+        """What it is called, also for `megaflow control --job`."""
+        return "" if self._job is None else self._job.name
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return not self._ended.is_set()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for its end."""
+        return bool(self._awaited)
+
+    def __repr__(self) -> str:
+        state = "runs" if self.is_running else "has ended" if self._error is None else "has failed"
+        return f"<job {self.name!r}, which {state}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._output is not None and isinstance(error, KeyboardInterrupt | asyncio.CancelledError):
+            self.stop_or_end()
+            return
+        if error is not None:
+            with contextlib.suppress(TimeoutError):
+                self.wait(LOOK_SECONDS)  # a query of its results fails while the job still ends
+            self.end()
+            return
+        with contextlib.suppress(JobNotFound):
+            self.stop()
+        self.wait()
+
+    @property
+    def control(self) -> JobControl:
+        """The commands of `megaflow control`, on this job."""
+        return JobControl(self._conversation, self._pause)
+
+    def status(self) -> JobStatus:
+        """Return workers, rates, latency, bins and moves, as `megaflow control status` shows them.
+
+        The fields are those of its `--json`. Waits less than two seconds for busy workers: it names those. Raises
+        JobNotFound if the job has ended.
+        """
+        return self.control.status()
+
+    def move_bins(self, **selection: Any) -> MoveReport:
+        """Do what `control.move_bins` does."""
+        return self.control.move_bins(**selection)
+
+    def outputs(self) -> Outputs:
+        """Return the output records as they come, epoch by epoch: `for record in job.outputs()`, or `async for`.
+
+        What makes the job fail is raised behind the last record before that. Called again, it goes on with the records
+        that nobody was given. What is not read is kept, some 4 MB; then the job waits: for a reader that is slow, and
+        for ever if nobody reads. Who waits by `wait` or `stop` has all kept that comes meanwhile. With `state` a
+        record comes when a checkpoint has it, and so once though processes are lost.
+        """
+        if self._output is None:
+            raise UsageError("the outputs of this job do not come here: they go where output= says, or to run.results")
+        return Outputs(self._output, self)
+
+    def stop(self) -> None:
+        """Read no more, work off what was read, end the job. Blocks until it has ended; `wait` says how it did.
+
+        Does nothing if it has ended. With a store the job leaves a checkpoint, from which the same call goes on. All
+        that was pulled of iterables and queues is worked off; one that blocks is left as it is, and what it gives later
+        is lost.
+        """
+        self.is_stopping = True
+        with self._keeping():
+            self._signals.end_input()
+            while not (self._signals.input_ended.wait(LOOK_SECONDS) or self._ended.is_set()):
+                pass
+            try:
+                with self._conversation() as talk:
+                    commands.stop_job(talk)
+            except (ClusterError, NoAnswer, JobNotFound):
+                if self.is_running and not self._ended.wait(LOOK_SECONDS) and not self._signals.is_through:
+                    self.is_stopping = False
+                    raise
+        with self._awaiting():
+            self._ended.wait()
+
+    def end(self) -> None:
+        """End the job at once, whatever its workers do. Blocks until it has; `wait` raises that it was ended so."""
+        self._signals.end()  # while it starts
+        while not self._ended.wait(0.0 if self._job is None else LOOK_SECONDS):
+            if self._job is None:
+                self._settled.wait(LOOK_SECONDS)
+                continue
+            with contextlib.suppress(MegaflowError):
+                end_by_force(find(self._job.name), TIMEOUT_SECONDS)
+        self._thread.join()
+
+    def wait(self, timeout: float | None = None) -> RunSummary:
+        """Wait until the job has ended; return what it came to: `lines`, `records`, `seconds`.
+
+        Raises what made it fail: PeerFailed with the traceback if the program raised, StateKept if the same call can go
+        on; TimeoutError if it has not ended within `timeout` seconds.
+        """
+        with self._awaiting():
+            is_over = self._ended.wait(timeout)
+        if not is_over:
+            raise TimeoutError(f"the job {self.name!r} has not ended within {timeout:g} s")
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        assert self._summary is not None, "a job that has not failed has a summary"
+        return self._summary
+
+    def _keeping(self) -> contextlib.AbstractContextManager[None]:
+        """Keep the outputs of the block that nobody can read, as this thread waits."""
+        return contextlib.nullcontext() if self._output is None else self._output.awaited()
+
+    def stop_or_end(self) -> None:
+        """Stop; a Ctrl-C meanwhile ends the job at once, and is raised."""
+        try:
+            self.stop()
+        except KeyboardInterrupt:
+            self.end()
+            raise
+        except MegaflowError:  # the job fails meanwhile, as `wait` will say
+            self.end()
+
+    def _started(self, job: Job) -> None:
+        self._job = job
+        self._settled.set()
+
+    @contextlib.contextmanager
+    def _awaiting(self) -> Iterator[None]:
+        self._awaited.append(None)
+        try:
+            with self._keeping():
+                yield
+        finally:
+            self._awaited.pop()
+
+    def _conversation(self) -> contextlib.AbstractContextManager[Any]:
+        if self._job is None or not self.is_running:
+            raise JobNotFound(f"the job {self.name!r} has ended")
+        if self._signals.is_through:
+            raise JobNotFound(f"the job {self.name!r} has worked off all, and ends when its output is read")
+        return conversation(self._job.name, None, TIMEOUT_SECONDS)
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep, but no longer than the job lives."""
+        self._ended.wait(seconds)
+
+    def _end_with_program(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            if not threading.main_thread().is_alive():
+                log.warning("the program ends before its job %r, which is ended: call wait() or stop()", self.name)
+                self.end()
+
+
+def show_failures_alone() -> None:
+    """Have an error of a job that nobody catches be shown without the frames that lead to it."""
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = show_failure
+
+
+def show_failure(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an error that nobody has caught."""
+    if isinstance(error, PeerFailed):
+        sys.stderr.write(str(error).rstrip("\n") + "\n")
+    else:
+        sys.__excepthook__(kind, error, trace)

@@ -1,0 +1,139 @@
+"""Records as rows of CSV, for `--output csv:PATH`: each fits the columns, or is refused with what it is.
+
+A row is a dict, a NamedTuple or a dataclass, whose keys or fields are the columns, in any order. If the columns are
+given, a tuple or list with as many values is one, too; if they are not, they are those of the first record, and each
+worker says them before its rows: the launcher, which writes the first line, sees whether all say the same.
+
+| Python | CSV |
+|---|---|
+| None | empty |
+| bool, int, float, str | as Python writes them; a lone surrogate: U+FFFD |
+| everything else that is one value in `json_lines` | as it is there: a date in ISO 8601, an Enum as its value, … |
+
+What has a comma, a quote or a line end in it stands in quotes. Lists and dicts are refused: a field is one value.
+"""
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from operator import itemgetter
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+from megaflow.errors import ProgramError
+from megaflow.job.worker.json_lines import ATOMS, is_utf8, plain, shown
+
+REMEDY = "map the records to dicts of these before you give them out, or use --output jsonl:PATH"
+
+Row: TypeAlias = Sequence[Any]
+
+
+class CsvRows:
+    """Renders the records of one worker."""
+
+    def __init__(self, columns: Sequence[str] = ()) -> None:
+        """Without `columns` they are those of the first record."""
+        self._says = not columns
+        self._columns = tuple(columns)
+        self._pick: Callable[[Any], Any] = picker(self._columns)
+
+    def render(self, epoch: int, records: list[Any]) -> list[Any]:
+        """Return a line for each, with its end; before them the columns, as a tuple, if they were not given.
+
+        Raises ProgramError for a record that does not fit.
+
+        >>> CsvRows().render(7, [{"word": "a,b", "count": 3}, {"count": 4, "word": None}])
+        [('word', 'count'), '"a,b",3\\n', ',4\\n']
+        """
+        if not self._columns and records:
+            self._columns = columns_of(records[0])
+            self._pick = picker(self._columns)
+        lines: list[str] = []
+        write = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n").writerow  # so \r is quoted, too
+        left = iter(records)  # for the note on what a user's class raises
+        for record in left:
+            row = self._row(record)
+            write(row if ATOMS.issuperset(map(type, row)) else [cell(value, record) for value in row])
+        ended = [f"{encodable(line)[:-2]}\n" for line in lines]
+        return [self._columns, *ended] if self._says and ended else ended
+
+    def _row(self, record: Any) -> Row:
+        """Return the values in the order of the columns."""
+        columns = self._columns
+        if isinstance(record, Mapping):
+            if len(record) == len(columns) and all(map(record.__contains__, columns)):
+                return self._pick(record)  # type: ignore[no-any-return]
+            raise misfit(record, "keys", [*record], columns)
+        names = names_of(record)
+        if names == columns or (names is None and not self._says and isinstance(record, tuple | list)):
+            if len(row := values_of(record)) == len(columns):
+                return row
+            raise refusal(record, f"it has {len(row)} values, and there are {len(columns)} columns")
+        if names is None:
+            raise refusal(record, f"it is no row: its type, {type(record).__name__}, names no columns")
+        if sorted(names) != sorted(columns):
+            raise misfit(record, "fields", names, columns)
+        return self._pick(dict(zip(names, values_of(record), strict=True)))  # type: ignore[no-any-return]
+
+
+def picker(columns: Sequence[str]) -> Callable[[Any], Any]:
+    """Return what takes the values of columns out of a mapping, in their order."""
+    return itemgetter(*columns) if len(columns) > 1 else lambda record: [record[name] for name in columns]
+
+
+def names_of(record: Any) -> tuple[str, ...] | None:
+    """Return the fields of a NamedTuple or dataclass; None: it is neither."""
+    if is_dataclass(record) and not isinstance(record, type):
+        return tuple(field.name for field in fields(record))
+    found: tuple[str, ...] | None = getattr(record, "_fields", None) if isinstance(record, tuple) else None
+    return found
+
+
+def values_of(record: Any) -> Row:
+    """Return the values of a NamedTuple or dataclass, or of another tuple or list."""
+    return record if isinstance(record, tuple | list) else [getattr(record, field.name) for field in fields(record)]
+
+
+def columns_of(record: Any) -> tuple[str, ...]:
+    """Return the columns that a record names. Raises ProgramError if it names none."""
+    names = tuple(record) if isinstance(record, Mapping) else names_of(record)
+    if names is None:
+        kind = type(record).__name__
+        raise refusal(
+            record, f"its type, {kind}, names no columns: give dicts, NamedTuples or dataclasses, or say "
+            "--output csv:PATH?columns=NAME,…"
+        )  # fmt: skip
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise refusal(record, f"its keys, {', '.join(map(shown, names)) or 'none'}, are no names of columns; {REMEDY}")
+    return names
+
+
+def cell(value: Any, record: Any) -> Any:
+    """Return a value as what the csv module writes. Raises ProgramError for one that is no field."""
+    if type(value) in ATOMS:
+        return value
+    try:
+        made = plain(value)
+    except (ProgramError, RecursionError):
+        made = [value]
+    if isinstance(made, list | dict):
+        raise refusal(record, f"{shown(value)} of type {type(value).__name__} is not one value; {REMEDY}")
+    return made
+
+
+def encodable(line: str) -> str:
+    """Return a line with U+FFFD for what UTF-8 has no form for."""
+    if line.isascii() or is_utf8(line):
+        return line
+    return line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def misfit(record: Any, what: str, names: Sequence[Any], columns: Sequence[str]) -> ProgramError:
+    """Return the error for a record with other columns."""
+    had = ", ".join(map(str, names)) or "none"
+    return refusal(record, f"its {what} are {had}, and the columns {', '.join(columns)}; {REMEDY}")
+
+
+def refusal(record: Any, why: str) -> ProgramError:
+    """Return the error for a record."""
+    return ProgramError(f"--output csv: the record {shown(record)} does not fit: {why}")

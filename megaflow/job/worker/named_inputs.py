@@ -1,0 +1,221 @@
+"""The inputs that a job has by name, of lines or of rows, and how its program wants their rows.
+
+What a job is given and what its program reads must be the same names; each worker sees to that when it has built its
+dataflow, before anything is read. Lines may have no name: then they are the only input. Rows come
+packed (`megaflow.control.packed_rows`) and are unpacked here, when they are taken.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+from megaflow.connect.source_protocol import Source
+from megaflow.control.packed_rows import RowPack, columns_of, names_text, unpack_rows
+from megaflow.control.row_values import arriving
+from megaflow.errors import BuildError, SourceError, UsageError
+from megaflow.job.followed_files import FollowedFiles, Parse
+from megaflow.timely.communication.codec.user_types import is_named_tuple
+
+TIMESTAMPS = ("micros", "datetime")
+BARE = "a path with = in its first part is written ./NAME=…"
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """How rows are wanted: as what, and whether timestamps and dates as datetimes."""
+
+    kind: type = tuple  # tuple, dict or a NamedTuple
+    timestamps: str = "micros"
+
+    def records(self, pack: RowPack) -> list[Any]:
+        """Return the rows. Raises SourceError if the NamedTuple has other fields than there are columns."""
+        names = tuple(column.name for column in columns_of(pack.schema))
+        columns = pack.columns
+        if self.timestamps == "datetime":
+            converters = [arriving(column.kind) for column in columns_of(pack.schema)]
+            columns = [[*map(call, each)] if call else each for call, each in zip(converters, columns, strict=True)]
+        rows = zip(*columns, strict=True)
+        if self.kind is tuple:
+            return [*rows]
+        if self.kind is dict:
+            return [dict(zip(names, row)) for row in rows]
+        if (fields := self.kind._fields) == names:  # type: ignore[attr-defined]
+            return [*map(self.kind._make, rows)]  # type: ignore[attr-defined]
+        if sorted(fields) != sorted(names):
+            raise SourceError(
+                f"the rows {pack.input!r} have the columns {', '.join(names)}, and {self.kind.__qualname__} has the "
+                f"fields {', '.join(fields)}: give it those, or choose columns, as in ?select={','.join(fields)}"
+            )
+        in_order = itemgetter(*map(names.index, fields))
+        return [*map(self.kind._make, map(in_order, rows))]  # type: ignore[attr-defined]
+
+
+def shape_of(name: str, kind: Any, timestamps: str) -> RowShape:
+    """Return how `flow.rows(name, …)` wants rows. Raises UsageError.
+
+    >>> shape_of("orders", "dict", "datetime")
+    RowShape(kind=<class 'dict'>, timestamps='datetime')
+    """
+    kind = {"tuple": tuple, "dict": dict}.get(kind, kind) if isinstance(kind, str) else kind
+    if kind is not tuple and kind is not dict and not (isinstance(kind, type) and is_named_tuple(kind)):
+        raise UsageError(
+            f"flow.rows({name!r}): as_ must be tuple, dict or a NamedTuple of the program with a field for each "
+            f"column, not {kind!r:.80}"
+        )
+    if timestamps not in TIMESTAMPS:
+        raise UsageError(f"flow.rows({name!r}): timestamps must be 'micros' or 'datetime', not {timestamps!r:.80}")
+    return RowShape(kind, timestamps)
+
+
+@dataclass(eq=False)
+class SkippedLines:
+    """The lines of one worker that could not be parsed, and were left out as the program wants it. One writer: it."""
+
+    tell: Callable[[str, str], None] = lambda about, text: None  # the input, and what is wrong with its first line
+    counts: dict[str, int] = field(default_factory=dict)  # input -> lines; "": the only one, without a name
+
+    def note(self, input: str, text: Callable[[], str]) -> None:
+        """Count a line; `text` says what is wrong with it, and is asked for the first one of each input only."""
+        if input not in self.counts:
+            left_out = "it is skipped, as others are that cannot be parsed: control status counts them"
+            self.tell(f"lines of {input!r}", f"{text()}; {left_out}")
+        self.counts[input] = self.counts.get(input, 0) + 1
+
+
+@dataclass(eq=False)
+class NamedInputs:
+    """The inputs of one worker. One writer: whoever builds its dataflow."""
+
+    rows: Sequence[str] | None = ()  # the names of those of rows that the job was given; None: not known, any may be
+    lines: Sequence[str] | None = ()  # and of those of lines; none of both: it was given lines without a name, if any
+    items: Sequence[str] | None = ()  # those of `lines` that are of items; None: not known, any may be
+    skipped: SkippedLines = field(default_factory=SkippedLines)  # lines that were left out
+    followed: Mapping[str, Callable[[Parse | None], FollowedFiles]] = field(default_factory=dict)
+    """Input of lines whose files are followed, "" the only one without a name -> what reads them, parsed or not."""
+    has_input: bool = True  # whether it was given any
+    shapes: dict[str, RowShape] = field(default_factory=dict)  # of those of rows that the program reads
+    read_lines: list[str] = field(default_factory=list)  # the names of those of lines that it reads
+    sources: set[str] = field(default_factory=set)  # the names of those that it reads by `flow.read`
+    parsed: set[str] = field(default_factory=set)  # and which of these as something else
+
+    @property
+    def come_in_batches(self) -> bool:
+        """Whether each batch of records comes as one, with whose they are and where they begin."""
+        return self.are_several or bool(self.parsed)
+
+    @property
+    def are_several(self) -> bool:
+        """Whether a batch of records must say whose they are."""
+        return len(self.rows or ()) + len(self.lines or ()) > 1
+
+    def only(self) -> str:
+        """Return what the only input of rows is called. Raises BuildError if there are several, or none."""
+        names = ("rows",) if self.rows is None else self.rows
+        if len(names) != 1:
+            given = f"rows {names_text(names)}" if names else "no rows"
+            raise BuildError(f"flow.rows() is for a job with one input, and this one was given {given}: say which")
+        return names[0]
+
+    def read(self, name: Any, shape: RowShape) -> None:
+        """Note that the program reads an input of rows. Raises BuildError or UsageError."""
+        if self.rows is not None and name not in self.rows:
+            given = f"rows {names_text(self.rows)}" if self.rows else "no rows"
+            given += f", but the lines {names_text(self.lines)}" if self.lines else ""
+            raise BuildError(
+                f"the dataflow reads the rows {name!r}, and the job was given {given}: bind them by "
+                f"--rows {name}=spark:FORMAT:PATH, or rows={{{name!r}: frame}}"
+            )
+        if self.shapes.setdefault(name, shape) != shape:
+            raise UsageError(f"flow.rows({name!r}) is called twice, and wants other rows the second time")
+
+    def read_as_lines(self, name: Any) -> None:
+        """Note that the program reads an input of lines, or with None the only one. Raises BuildError."""
+        if not self.has_input:
+            reads, hint = ("lines", "PATH") if name is None else (f"the lines {name!r}", f"{name}=PATH")
+            raise BuildError(f"the dataflow reads {reads}, and the job was given none: give --lines {hint}")
+        if self.rows:
+            reads = "lines" if name is None else f"the lines {name!r}"
+            raise BuildError(
+                f"the dataflow reads {reads}, and the job was given the rows {names_text(self.rows)}: read them "
+                f"by flow.rows({self.rows[0]!r}), or give lines"
+            )
+        if name is None and self.lines:
+            raise BuildError(
+                f"the dataflow reads lines without a name, by flow.lines(), and the job was given the lines "
+                f"{names_text(self.lines)}: read them by flow.lines({self.lines[0]!r}), or give --lines PATH alone "
+                f"({BARE})"
+            )
+        if name is not None and self.lines is not None and name not in self.lines:
+            given = f"the lines {names_text(self.lines)}" if self.lines else "no lines of a name"
+            raise BuildError(
+                f"the dataflow reads the lines {name!r}, and the job was given {given}: bind them by "
+                f"--lines {name}=PATH, or lines={{{name!r}: …}}"
+            )
+        if (name or "") in (self.items or ()):
+            raise BuildError(
+                f"the dataflow reads the lines {name!r}, and the job was given items by this name: read them by "
+                f"flow.items({name!r})"
+            )
+        self.read_lines.append(name)
+
+    def read_items(self, name: Any) -> str:
+        """Note that the program reads an input of items, or with None the only one; return its name. Raises BuildError.
+
+        >>> NamedInputs(lines=("clicks", "orders"), items=("clicks",)).read_items(None)
+        'clicks'
+        """
+        if name is None and self.items is not None and len(self.items) == 1:
+            [name] = self.items
+        elif self.items is not None and name not in self.items:
+            reads = "items without a name, by flow.items()" if name is None else f"the items {name!r}"
+            given = f"the items {names_text(self.items)}" if self.items else "none"
+            raise BuildError(
+                f"the dataflow reads {reads}, and the job was given {given}: give them by "
+                f"megaflow.start(dataflow, items={{{name or 'name'!r}: …}}), or megaflow.run"
+            )
+        self.read_lines.append(name)
+        return name or "items"
+
+    def read_source(self, source: object, name: Any) -> None:
+        """Note that the program reads a source by a name. Raises BuildError."""
+        if not isinstance(name, str) or not name.isidentifier():
+            raise BuildError(f"flow.read(…, {name!r:.80}): the name must be an identifier, such as 'orders'")
+        if isinstance(source, type) or not isinstance(source, Source):
+            lacks = [method for method in ("discover", "open") if not callable(getattr(source, method, None))]
+            why = f"which has no {' and no '.join(lacks)}" if lacks else "a class; make an object of it"
+            raise BuildError(f"flow.read({source!r:.80}, {name!r}): give a megaflow.connect.Source, not this, {why}")
+        if name in self.sources:
+            raise BuildError(f"flow.read(…, {name!r}) is called twice: read it once, and use the stream twice")
+        if name in (*(self.rows or ()), *(self.lines or ())):
+            what = "rows" if name in (self.rows or ()) else "items" if name in (self.items or ()) else "lines"
+            raise BuildError(
+                f"flow.read(…, {name!r}): the job was given the {what} {name!r}, too; give one of them another name"
+            )
+        self.sources.add(name)
+
+    def check_read(self) -> None:
+        """Raise BuildError if the job was given an input that the program does not read."""
+        if "" in self.followed and not self.read_lines:
+            raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+        what = "lines" if self.lines else "rows"
+        given, read = (self.lines, self.read_lines) if self.lines else (self.rows, list(self.shapes))
+        if unread := [name for name in given or () if name not in read]:
+            what = "items" if self.items and {*unread} <= {*self.items} else what
+            only = f"reads only {names_text(read)}" if read else f"calls flow.{what} for none"
+            hint = f"; {BARE}" if what == "lines" else ""
+            raise BuildError(
+                f"the job was given the {what} {names_text(unread)}, and the dataflow {only}: leave them out{hint}"
+            )
+
+    def unpack(self, data: bytes) -> tuple[str, list[Any]]:
+        """Return whose rows these are, and the rows as they are wanted. Raises ProtocolError or SourceError."""
+        pack = unpack_rows(data)
+        if pack.input not in self.shapes:
+            raise SourceError(f"rows {pack.input!r} have come, and the dataflow reads {names_text(list(self.shapes))}")
+        return pack.input, self.shapes[pack.input].records(pack)
+
+
+def select_input(name: str) -> Callable[[tuple[str, list[Any], Any]], list[Any]]:
+    """Return what takes the rows of one input out of batches of several."""
+    return lambda batch: batch[1] if batch[0] == name else []

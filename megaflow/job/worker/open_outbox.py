@@ -1,0 +1,124 @@
+"""An outbox sink on one worker: its records wait in the store, or without one in memory, until they are delivered.
+
+1. Records are encoded as they are written, in blocks. At a cut these go to the thread that writes cuts, which puts them
+   into segments that have nothing else; what comes meanwhile is the next cut's.
+2. One cut is being written at a time, so tokens are in the order of the records. One that comes meanwhile waits, with
+   what had been written by then and nothing that comes later. What could not be written goes first in the next one.
+3. A token stands for segments that are there, whole: it is made when they are. It is new in every run of any job, so
+   that a mark of it in a database says that these very records were delivered.
+4. Segments go as all that a commit names: when no kept commit names them any more. A checkpoint that gives up its own
+   segments does not give up these, since the next one names them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any, Final
+from uuid import uuid4
+
+from megaflow.connect.sink import OutboxSink
+from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of, pack
+from megaflow.durable.commits import SinkToken
+from megaflow.durable.segments import SegmentReader, SegmentRef
+from megaflow.errors import CannotTravel, StoreError
+from megaflow.job.worker.cut_packer import OutboxCut
+from megaflow.job.worker.open_sink import OpenSink
+from megaflow.timely.communication.codec.decode import decode
+
+FLUSH_RECORDS: Final = 1 << 16  # without a store, so many wait in memory
+
+
+class OpenOutbox(OpenSink):
+    """Its sink is an `OutboxSink`."""
+
+    _sink: OutboxSink[Any]
+    _blocks: list[Block]  # of records that are in no cut
+    _batches: list[list[Any]]  # the same, without a store
+    _writing: OutboxCut | None = None
+    _after: OutboxCut | None = None  # the last one since, which waits for that
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._blocks, self._batches = [], []
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that was cut is in the store."""
+        return self._writing is None
+
+    def written(self, cut: OutboxCut, segments: tuple[SegmentRef, ...], failure: str | None) -> None:
+        """Learn what the store has of a cut."""
+        assert cut is self._writing, "one is written at a time"
+        self._writing, after, self._after = None, self._after, None
+        if failure is None:
+            self._add(cut.number, uuid4().hex, segments)
+        elif after is not None:
+            after = replace(after, blocks=cut.blocks + after.blocks)
+        else:
+            count = sum(block.count for block in cut.blocks)
+            self.held, self.rows, self._blocks[:0] = self.held - count, self.rows + count, cut.blocks
+        if after is not None and after.blocks:
+            self._writing = after
+            self._keeper.keep(after)
+        elif failure is not None:
+            self._keeper.failed(cut.number, f"the records of sink {self.name!r} could not be written: {failure}")
+        else:
+            self._settle()
+        self._activate()
+
+    def _write(self, epoch: int, batch: list[Any]) -> None:
+        if self._keeper.store is None:
+            self._batches.append(batch)
+            return
+        for start in range(0, len(batch), KEYS_PER_BLOCK):
+            part = batch[start : start + KEYS_PER_BLOCK]
+            try:
+                self._blocks.append(pack(BlockKind.OUTBOX, self.name, None, part, [None] * len(part)))
+            except CannotTravel as error:
+                raise CannotTravel(
+                    f"sink {self.name!r} keeps its records in the store until they are delivered, and one cannot be "
+                    f"kept: {error}"
+                ) from None
+
+    def _prepare(self, epoch: int, number: int) -> None:
+        before = () if self._after is None else self._after.blocks
+        cut = OutboxCut(self.name, number, epoch, (*before, *self._blocks))
+        self.held, self.rows, self._blocks = self.held + self.rows, 0, []
+        if self._writing is not None:
+            self._after = cut
+        elif cut.blocks:
+            self._writing = cut
+            self._keeper.keep(cut)
+
+    def _settle(self) -> None:
+        if self._writing is None and self.done != self._number:
+            super()._settle()
+
+    def _commit(self, number: int, token: SinkToken) -> None:
+        self._sink.deliver(number, decode(token.token), chain.from_iterable(self._read(token)))
+
+    def _read(self, token: SinkToken) -> Iterator[list[Any]]:
+        store = self._keeper.store
+        assert store is not None, "it has the records"
+        for each in token.segments:
+            try:
+                segment = SegmentReader(each.name, partial(store.read, each.name), each.length)
+                for block in segment.blocks():
+                    yield keys_of(block)
+            except OSError as error:
+                raise StoreError(
+                    f"{each.name}, which has records for sink {self.name!r}, cannot be read: {error.strerror or error}"
+                ) from error
+
+    def _is_full(self) -> bool:
+        return self.rows >= FLUSH_RECORDS
+
+    def _flush(self) -> None:
+        if not self.rows:
+            return
+        self._number, self._flushed_at = self._number + 1, self._keeper.now()
+        batches, self._batches = self._batches, []
+        with self._calling(f"deliver({self._number}, …)"):
+            self._sink.deliver(self._number, uuid4().hex, chain.from_iterable(batches))
+        self.rows, self.committed = 0, self._number

@@ -1,0 +1,208 @@
+"""Where event time comes from: the operators `event_time`, which give each record its timestamp and know the greatest.
+
+A record's timestamp is a stamp in microseconds beside it (`operators.stamped`). What the program's function gives is
+read in the operator's unit; if the program names none the first record on a worker decides between seconds and
+datetimes, and all others there must be of its kind.
+
+How far event time is, is known by *partition*: a file, a partition of a source, a query of Spark. So an operator must
+see what comes of one partition apart from what comes of others. A source says of each batch which one it is of
+(`timely.dataflow.origin`), as soon as there is such an operator. It stands behind its inputs with nothing but stateless
+operators in between that stay on the worker; a source never mixes partitions in a batch, and those operators make
+batches of batches. Behind an exchange, or a state, nobody could tell any more: that is refused when the dataflow is
+built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain
+from math import isfinite
+from typing import Any, Final, Generic, TypeVar
+
+from megaflow.errors import BuildError, ProgramError
+from megaflow.megaphone.event_unit import GREATEST, LEAST, NEVER, UNITS, EventUnit
+from megaflow.timely.dataflow import given
+from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.operators import stamped
+from megaflow.timely.dataflow.origin import Traced, followed
+
+T = TypeVar("T")
+
+NAME: Final = "event_time"
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class StreamUnit:
+    """In what the timestamps of a stream are counted, on one worker: said by the program, or by the first of them."""
+
+    def __init__(self, known: EventUnit | None = None) -> None:
+        self.known = known  # None: no timestamp has come yet; written once
+        self._alike = [self]  # those that are the same, of streams that were put together
+
+    def agree(self, others: Iterable[StreamUnit]) -> None:
+        """Have these be the same as this one, whichever is known first. Raises BuildError if they differ already."""
+        alike = list(dict.fromkeys(chain(self._alike, *(each._alike for each in others))))
+        known = {each.known for each in alike} - {None}
+        if len(known) > 1:
+            words = " and ".join(sorted(each.plural for each in known if each is not None))
+            raise BuildError(f"concat ({user_line()}): these streams have timestamps in {words}; give them one unit")
+        for each in alike:
+            each._alike = alike
+            each.known = next(iter(known), None)
+
+    def micros(self, value: Any) -> int:
+        """Return a time in microseconds; if it is the first, it decides. Raises ValueError with the reason."""
+        if self.known is not None:
+            return self.known.micros(value)
+        unit = EventUnit.DATETIME if isinstance(value, datetime) else EventUnit.SECONDS
+        micros = unit.micros(value)
+        self.learn(unit)
+        return micros
+
+    def learn(self, unit: EventUnit) -> None:
+        """Know it, from a timestamp or from another worker."""
+        for each in self._alike:
+            each.known = unit
+
+    def value(self, micros: int) -> Any:
+        """Return a time as the program knows it, in seconds as long as the unit is not known."""
+        return (self.known or EventUnit.SECONDS).value(micros)
+
+
+IN_SECONDS: Final = StreamUnit(EventUnit.SECONDS)
+
+
+class EventClock(Generic[T]):
+    """What stamps the records of one stream on one worker, and keeps the greatest timestamp of each origin."""
+
+    def __init__(self, title: str, timestamp: Callable[[T], Any], unit: StreamUnit) -> None:
+        self.timestamp = timestamp
+        self.least = NEVER
+        self._title = title  # its name and where it is declared
+        self._unit = unit
+        self._fast: Callable[[Any, T], int] | None = None  # instead of `_stamp`, once the unit is known, for numbers
+        self._met: set[Any] = set()  # origins of records that have come
+        self._first: int | None = None  # timestamp of the first record of the present batch, whose origin is new
+        self._firsts: dict[Any, int] = {}  # origin -> that, until it is taken
+        self._maxima: dict[Any, int] = {}  # origin -> greatest timestamp, until it is taken
+
+    def begin(self, batch: list[Any]) -> Callable[[Any, T], int]:
+        """Begin with a batch, or with what it was made of; return what makes timestamps of what the program gives."""
+        if type(batch) is Traced and batch.origin not in self._met:
+            self._first = None
+            return self._stamp_first
+        known = self._unit.known
+        if self._fast is None and known is not None and known.scale:
+            self._fast = of_numbers(known.scale, self._stamp)
+        return self._fast or self._stamp
+
+    def end(self, batch: list[Any], greatest: int) -> None:
+        """Take note of the greatest timestamp of a batch, NEVER if it had no record."""
+        if greatest == NEVER or type(batch) is not Traced:
+            return
+        origin = batch.origin
+        if origin not in self._met:
+            assert self._first is not None, "a record has come"
+            self._met.add(origin)
+            self._firsts[origin] = self._first
+        self._maxima[origin] = max(greatest, self._maxima.get(origin, NEVER))
+
+    def take(self) -> tuple[dict[Any, int], dict[Any, int]]:
+        """Return, by origin, the greatest timestamps since the last call; and the first, of those not met before."""
+        maxima, firsts = self._maxima, self._firsts
+        if maxima:
+            self._maxima, self._firsts = {}, {}
+        return maxima, firsts
+
+    def _stamp_first(self, given: Any, record: T) -> int:
+        micros = self._stamp(given, record)
+        if self._first is None:
+            self._first = micros
+        return micros
+
+    def _stamp(self, given: Any, record: T) -> int:
+        """Return a timestamp in microseconds. Raises ProgramError, which has the record."""
+        try:
+            return self._unit.micros(given)
+        except ValueError as error:
+            raise ProgramError(f"{self._title}: no timestamp for the record {record!r:.200}: {error}") from None
+
+
+def of_numbers(scale: int, otherwise: Callable[[Any, T], int]) -> Callable[[Any, T], int]:
+    """Return what makes microseconds of ints and floats, `scale` of them in one; of all else `otherwise` does.
+
+    >>> stamp = of_numbers(1000, lambda given, record: -1)
+    >>> stamp(7, None), stamp(0.5, None), stamp(True, None), stamp(float("nan"), None), stamp(10**20, None)
+    (7000, 500, -1, -1, -1)
+    """
+    least, greatest = -(-LEAST // scale), GREATEST // scale  # as local variables: measured, a third of the time
+
+    def stamp(given: Any, record: T) -> int:
+        if type(given) is int and least <= given <= greatest:
+            return given * scale
+        if type(given) is float and least <= given <= greatest:
+            return round(given * scale)
+        return otherwise(given, record)
+
+    return stamp
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeSpec:
+    """One operator `event_time`: the same on all workers, but for the unit while that is not known."""
+
+    out_of_order: int  # microseconds that a record may come after a later one of its partition, and is not late
+    follows: tuple[str, ...]  # the inputs that its records come from, in the order of their names
+    unit: StreamUnit
+    clock: EventClock[Any]  # of this worker
+
+
+@dataclass(eq=False)
+class EventTimes:
+    """What a dataflow has to do with event time, on one worker; an extension of its graph."""
+
+    operators: dict[str, EventTimeSpec] = field(default_factory=dict)  # name -> the operator
+    inputs: dict[tuple[int, int], str] = field(default_factory=dict)
+    """Node and output that carry an input of the job -> its name; written by whoever builds the sources."""
+
+
+def event_time(
+    port: Port[T], timestamp: Callable[[T], Any], out_of_order: float | timedelta, unit: str | None, name: str
+) -> tuple[Port[stamped.Stamped[T]], StreamUnit]:
+    """Give each record of a port its timestamp; return the port of pairs, and their unit. Raises BuildError."""
+    where = user_line()
+    given.function(name, timestamp, "timestamp")
+    late = _micros_late(f"{given.name(name, 'an event_time')} ({where})", out_of_order)
+    if unit is not None and unit not in UNITS:
+        words = ", ".join(map(repr, UNITS))
+        raise BuildError(f"{name} ({where}): unit is one of {words}, and not {given.shown(unit)}")
+    times = port.scope.graph.extension(EventTimes)
+    if name in times.operators:
+        if name != NAME:
+            raise BuildError(f"{name} ({where}): another event_time has this name; give each its own")
+        name = next(each for n in range(2, len(times.operators) + 3) if (each := f"{NAME}_{n}") not in times.operators)
+    title, counted = f"{name} ({where})", StreamUnit(None if unit is None else UNITS[unit])
+    clock = EventClock(title, timestamp, counted)
+    times.operators[name] = EventTimeSpec(late, followed(port, times.inputs, title), counted, clock)
+    return stamped.with_stamps(port, name, clock), counted
+
+
+def _micros_late(title: str, seconds: float | timedelta) -> int:
+    """Return a duration in microseconds. Raises BuildError unless it is one of at least 0."""
+    if isinstance(seconds, timedelta):
+        micros = seconds // _MICROSECOND
+    elif type(seconds) in (int, float) and isfinite(seconds) and abs(seconds) <= GREATEST:
+        micros = round(seconds * 1_000_000)
+    else:
+        raise BuildError(f"{title}: out_of_order is seconds or a timedelta, and not {given.shown(seconds)}")
+    if micros < 0:
+        raise BuildError(f"{title}: out_of_order is how much later a record may come, so not {seconds!r}; 0 for none")
+    return micros
+
+
+def carries(port: Port[Any], input: str) -> None:
+    """Note that a port carries an input of the job."""
+    port.scope.graph.extension(EventTimes).inputs[port.node, port.output] = input

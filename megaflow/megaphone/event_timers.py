@@ -1,0 +1,275 @@
+"""Event timers: what waits for the watermark or for the job's clock, of the bins that one worker owns.
+
+A timer is set `at_event` for a timestamp, and due once the watermark has reached that; or `after` a while, and due once
+the clock has gone on by so much since the first `Clock` that is not before the setting. `Watermark` and `Clock` are
+commands, so each is at an epoch, the same for all workers. Write w(s) for the greatest watermark at times before s.
+
+When they fire: at the *close* of a time t, after the records and engine timers of t, which see w(t). Then w rises to
+what the commands at t say, and what is due fires, with outputs at t. So a fold may be called twice for a key at t.
+What is set meanwhile and due fires at the same close, until nothing is. All of that is before anything at t + 1.
+
+Why exactly once, at whoever owns the bin at t, and always at the same t
+ 1. *S knows each command in time.* F notes it here as it reads it, and an unread command at t holds every S's state
+    frontier at t (`router`). So when S closes t it knows all commands at t, and has closed each time before t at which
+    there is one (rule 2): `watermark` is then w(t), whatever else has been read.
+ 2. *Each S closes t.* F sends its own S a *marker* at t by the state output, as it reads the command, and holds nothing
+    itself. S keeps it as a time at which something waits; as any such time it holds S's output from then on until t is
+    closed. If F held t instead, S would wait for F, and F for S.
+ 3. *The owner fires.* S closes t when all bins that move at t are in, and none that moves then is still here (rules 2
+    and 3 of `router`). Timers are kept by bin and leave with it, all of them: what is due at t is where the bin is.
+ 4. *Nothing is due twice or late.* After each close of S no timer is left that is due by what it knows. A bin is taken
+    out for T when all before T is closed everywhere, so it brings no timer that is due before T.
+ 5. *A newcomer knows what it needs.* The first chunk of a bin that moves at T says w(T), and what commands there are at
+    T: control has passed T where it comes from. All later commands the newcomer reads itself, before it knows a table.
+    Its S applies nothing before it has a bin. (What tells F the routing would not do: it may come when S has closed T.)
+    As with a marker, S closes T then: it has the right to, for the chunk is at T.
+ 6. *Nobody waits for ever.* What S holds at t waits for what leads to its inputs at t or before: never its own output,
+    which leads to F's input for it alone, and that to nothing; nor a marker, which S takes as it arrives.
+ 7. *Chains need no second watermark.* What fires at t is sent at t, under what S holds there; the next operator closes
+    t after that, by its data frontier, and so fires after it has applied it.
+ 8. *Checkpoints.* A cut at t has the timers that are not due by w(t), for it is made before anything of t. They are an
+    append log; who recovers t drops those that w(t), and the clock then, have reached. Timers set `after` a while whose
+    count has not begun are written by every cut, and count in no later one: then they have been written as begun.
+The first timer that a fold sets must not miss a watermark that was read before. So each operator with timed folds has
+markers from the beginning; without commands, in a dataflow where nothing has timestamps, there are none. Aggregates
+and folds by record have no timers, and no markers. In nested scopes, whose times commands do not have, there are none.
+
+The watermark is INFINITE when all lines are read: then timers `after` a while are due, too. What is set while timers
+fire under it is dropped, and counted: a fold that sets one whenever one is due would never end.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, TypeAlias
+
+from megaflow.durable.blocks import UNBEGUN
+from megaflow.megaphone.event_unit import INFINITE, NEVER
+from megaflow.megaphone.routing import Clock, Watermark
+from megaflow.megaphone.timers import Timer
+
+EVENT: Final = 0
+"""The line of timers that wait for the watermark."""
+CLOCK: Final = 1
+"""That of those that wait for the clock."""
+AFTER: Final = UNBEGUN
+"""That of those whose count is to begin with the next `Clock`; their microseconds are how long it is."""
+LINES: Final = (EVENT, CLOCK, AFTER)
+
+Heard: TypeAlias = tuple[int, int, int, int] | tuple[()]
+"""Watermark and clock before a time, and those of the commands at it; () if there was none ever."""
+
+
+class TimerLine:
+    """Timers that wait for one number, by it and then by the order of setting; work is by what is due or moves.
+
+    Invariant: `_bins` has no empty heap, and the least number of each is in `_firsts`, beside numbers that are gone.
+    """
+
+    def __init__(self) -> None:
+        self._bins: dict[int, list[tuple[int, int, Any, Any]]] = {}  # bin -> heap of (micros, order, key, payload)
+        self._firsts: list[tuple[int, int]] = []  # heap of (micros, bin)
+        self._order = 0  # of the next that is set
+
+    def __bool__(self) -> bool:
+        return bool(self._bins)
+
+    def add(self, micros: int, bin: int, key: Any, payload: Any) -> None:
+        """Set a timer. Cost: logarithmic."""
+        heap = self._bins.setdefault(bin, [])
+        if not heap or micros < heap[0][0]:
+            self._put_first(micros, bin)
+        heappush(heap, (micros, self._order, key, payload))
+        self._order += 1
+
+    def least(self) -> int:
+        """Return the least number for which one waits; INFINITE + 1 if there is none. Cost: O(1), amortised."""
+        firsts, bins = self._firsts, self._bins
+        while firsts:
+            micros, bin = firsts[0]
+            if bin in bins and bins[bin][0][0] == micros:
+                return micros
+            heappop(firsts)
+        return INFINITE + 1
+
+    def pop(self, limit: int) -> Iterator[tuple[Any, Any]]:
+        """Remove what waits for at most `limit`; return the (key, payload)s, in order."""
+        due: list[tuple[int, int, Any, Any]] = []
+        while self.least() <= limit:
+            _, bin = heappop(self._firsts)
+            heap = self._bins[bin]
+            while heap and heap[0][0] <= limit:
+                due.append(heappop(heap))
+            if heap:
+                self._put_first(heap[0][0], bin)
+            else:
+                del self._bins[bin]
+        due.sort()  # no two are of one order
+        return ((key, payload) for _, _, key, payload in due)
+
+    def of(self, bin: int) -> list[tuple[int, Any, Any]]:
+        """Return the (micros, key, payload)s of a bin, which stay, in order."""
+        return [(micros, key, payload) for micros, _, key, payload in sorted(self._bins.get(bin, ()))]
+
+    def take(self, bin: int) -> None:
+        """Remove those of a bin."""
+        self._bins.pop(bin, None)
+
+    def _put_first(self, micros: int, bin: int) -> None:
+        heappush(self._firsts, (micros, bin))
+        if len(self._firsts) > 2 * len(self._bins) + 8:  # or those that are gone would fill it
+            self._firsts = [(heap[0][0], other) for other, heap in self._bins.items() if heap]
+            self._firsts.append((micros, bin))
+            heapify(self._firsts)
+
+    def _check(self) -> None:
+        assert all(self._bins.values()), "an empty heap is kept"
+        assert {(heap[0][0], bin) for bin, heap in self._bins.items()} <= set(self._firsts)
+
+
+class EventTimers:
+    """The event timers of one operator on one worker, and the watermark and clock that they wait for.
+
+    F writes what is commanded, S all else; both run in one thread.
+    """
+
+    def __init__(self) -> None:
+        self.is_heard = False  # whether S has timed folds, and so is sent markers; set by S as it is made
+        self.watermark = NEVER  # w(t), t being the time that S closes next
+        self.clock = NEVER  # likewise
+        self.dropped = 0  # timers that were set while others fired, under the infinite watermark
+        self.is_firing = False  # written by S
+        self._coming: dict[int, tuple[int, int]] = {}  # time of commands, not closed -> watermark and clock; or NEVER
+        self._ticked: int | None = None  # the last time that was closed and had a `Clock`
+        self._by_event = TimerLine()
+        self._by_clock = TimerLine()
+        self._unbegun: dict[int, list[tuple[int, Any, Any]]] = {}  # bin -> (micros, key, payload), never empty
+
+    # What is commanded -------------------------------------------------------------------
+
+    def begin(self, watermark: int, clock: int) -> None:
+        """Begin where an earlier run has ended."""
+        self.watermark, self.clock = watermark, clock
+
+    def read(self, time: int, command: Watermark | Clock) -> None:
+        """Note a command, as F reads it."""
+        match command:
+            case Watermark(micros):
+                self._note(time, micros, INFINITE if micros >= INFINITE else NEVER)
+            case Clock(micros):
+                self._note(time, NEVER, micros)
+
+    def _note(self, time: int, watermark: int, clock: int) -> None:
+        before = self._coming.get(time, (NEVER, NEVER))
+        self._coming[time] = max(watermark, before[0]), max(clock, before[1])
+
+    def heard(self, time: int) -> Heard:
+        """Return what a bin that moves at this time tells its new owner: rule 5. All before is closed."""
+        known = (self.watermark, self.clock, *self._coming.get(time, (NEVER, NEVER)))
+        return known if max(known) > NEVER else ()
+
+    def hear(self, time: int, heard: Heard) -> bool:
+        """Take that in where the bin arrives; return whether there are commands at this time, so it is to be closed."""
+        if not heard:
+            return False
+        watermark, clock, *there = heard
+        self.watermark, self.clock = max(watermark, self.watermark), max(clock, self.clock)
+        if max(there) > NEVER:
+            self._note(time, *there)
+        return time in self._coming
+
+    # What is set -------------------------------------------------------------------------
+
+    def set_event(self, micros: int, bin: int, key: Any, payload: Any) -> Timer | None:
+        """Set a timer for a watermark; return what a log is to have of it; None: it is dropped."""
+        if self._drops():
+            return None
+        self._by_event.add(micros, bin, key, payload)
+        return (EVENT, micros), key, payload
+
+    def set_after(self, time: int, micros: int, bin: int, key: Any, payload: Any) -> Timer | None:
+        """Set a timer for so long after the first `Clock` at this time or later; return as `set_event` does.
+
+        None, too, if that has not come: `close` returns it when it does.
+        """
+        if self._drops():
+            return None
+        if self._ticked == time or self.clock >= INFINITE:
+            return self._begin(micros, bin, key, payload)
+        self._unbegun.setdefault(bin, []).append((micros, key, payload))
+        return None
+
+    def _drops(self) -> bool:
+        drops = self.is_firing and self.watermark >= INFINITE
+        self.dropped += drops
+        return drops
+
+    def _begin(self, micros: int, bin: int, key: Any, payload: Any) -> Timer:
+        due = min(self.clock + micros, INFINITE)
+        self._by_clock.add(due, bin, key, payload)
+        return (CLOCK, due), key, payload
+
+    # What is due -------------------------------------------------------------------------
+
+    def close(self, time: int) -> list[tuple[int, Timer]]:
+        """Rise to what is commanded at a time, which S closes; return (bin, timer) of those whose count begins so."""
+        watermark, clock = self._coming.pop(time, (NEVER, NEVER))
+        self.watermark = max(watermark, self.watermark)
+        if clock == NEVER:
+            return []
+        self.clock, self._ticked = max(clock, self.clock), time
+        unbegun, self._unbegun = self._unbegun, {}
+        return [(bin, self._begin(micros, bin, *rest)) for bin, each in unbegun.items() for micros, *rest in each]
+
+    def is_due(self) -> bool:
+        """Tell whether a timer is to fire now. Cost: O(1)."""
+        return self._by_event.least() <= self.watermark or self._by_clock.least() <= self.clock
+
+    def pop(self) -> dict[Any, list[Any]]:
+        """Remove what is due: key -> payloads, by timestamp, then by the order of setting, those by the clock last."""
+        found: dict[Any, list[Any]] = {}
+        for line, limit in ((self._by_event, self.watermark), (self._by_clock, self.clock)):
+            for key, payload in line.pop(limit):
+                found.setdefault(key, []).append(payload)
+        return found
+
+    @property
+    def wants_clock(self) -> bool:
+        """Whether a timer waits for the clock."""
+        return bool(self._by_clock or self._unbegun)
+
+    # What moves and is kept; as ((line, micros), key, payload) -----------------------------
+
+    def of(self, bin: int) -> list[Timer]:
+        """Return the timers of a bin, which stay: each line's in order."""
+        lines = (self._by_event.of(bin), self._by_clock.of(bin), self._unbegun.get(bin, ()))
+        return [((line, micros), *rest) for line, timers in enumerate(lines) for micros, *rest in timers]
+
+    def take(self, bin: int) -> list[Timer]:
+        """Remove the timers of a bin; return them. Cost: linear in them."""
+        taken = self.of(bin)
+        self._by_event.take(bin)
+        self._by_clock.take(bin)
+        self._unbegun.pop(bin, None)
+        return taken
+
+    def install(self, bin: int, timers: Iterable[Timer]) -> None:
+        """Add timers that a bin has brought."""
+        for (line, micros), *rest in timers:
+            if line == AFTER:
+                self._unbegun.setdefault(bin, []).append((micros, *rest))
+            else:
+                (self._by_event if line == EVENT else self._by_clock).add(micros, bin, *rest)
+
+    def unbegun(self) -> list[tuple[int, Timer]]:
+        """Return (bin, timer) of those whose count has not begun."""
+        return [(bin, ((AFTER, micros), *rest)) for bin, each in self._unbegun.items() for micros, *rest in each]
+
+    def waits(self, timer: Timer) -> bool:
+        """Tell whether a timer that was set has not become due."""
+        line, micros = timer[0]
+        return bool(line == AFTER or micros > (self.watermark, self.clock)[line])
+
+    def _check(self) -> None:
+        self._by_event._check()
+        self._by_clock._check()
+        assert all(self._unbegun.values()), "an empty entry is kept"

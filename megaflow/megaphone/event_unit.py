@@ -1,0 +1,112 @@
+"""Times of events: inside they are ints of microseconds since 1970, outside what the program counts in.
+
+An `EventUnit` says what that is: numbers of seconds, milliseconds or microseconds since 1970 (or since whatever the
+program counts from), or datetimes with a time zone. A number may be an int or a float; a float of seconds keeps its
+microseconds up to the year 2255. Times are of the years 1 to 9999, whatever the unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from math import inf, isfinite
+from typing import Any, ClassVar, Final, Protocol
+
+NEVER: Final = -(1 << 63)
+"""Less than every time: the watermark as long as there is none."""
+INFINITE: Final = (1 << 63) - 1
+"""Greater than every time: the watermark when all lines are read."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+LEAST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+"""The first microsecond of the year 1."""
+GREATEST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+"""The last microsecond of the year 9999."""
+
+
+class TimeUnit(Protocol):
+    """An EventUnit, or what becomes one with the first time that comes."""
+
+    def micros(self, value: Any) -> int:
+        """Return a time in microseconds. Raises ValueError with the reason."""
+
+    def value(self, micros: int) -> Any:
+        """Return a time as the program knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventUnit:
+    """What a program counts times of events in."""
+
+    SECONDS: ClassVar[EventUnit]
+    MILLISECONDS: ClassVar[EventUnit]
+    MICROSECONDS: ClassVar[EventUnit]
+    DATETIME: ClassVar[EventUnit]
+
+    word: str  # for it, by which programs name it
+    plural: str
+    scale: int  # microseconds in one; 0: they are no numbers
+
+    def micros(self, value: Any) -> int:
+        """Return a time in microseconds, a float rounded to the nearest. Raises ValueError with the reason.
+
+        >>> EventUnit.SECONDS.micros(1.5), EventUnit.MILLISECONDS.micros(-2)
+        (1500000, -2000)
+        >>> EventUnit.DATETIME.micros(datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
+        60000000
+        """
+        micros: int
+        kind, scale = type(value), self.scale
+        if scale and kind is int:
+            micros = value * scale
+        elif scale and kind is not bool and isinstance(value, (int, float)):
+            if not isfinite(value):
+                raise ValueError(f"{value!r} is no time: it must be finite")
+            micros = round(min(max(value, LEAST), GREATEST + 1.0) * scale)
+        elif not scale and isinstance(value, datetime):
+            if value.tzinfo is None or value.utcoffset() is None:
+                raise ValueError(f"{value!r} has no time zone; give it one, say .replace(tzinfo=UTC)")
+            micros = (value - _EPOCH) // _MICROSECOND
+        else:
+            raise ValueError(self._reason(value))
+        if not LEAST <= micros <= GREATEST:
+            raise ValueError(f"{value!r} {self.plural} is outside of the years 1 to 9999; is the unit another one?")
+        return micros
+
+    def value(self, micros: int) -> Any:
+        """Return a time as the program knows it: an int if it is whole, a float if not, or a datetime in UTC.
+
+        INFINITE is the float `inf`, and what is outside of the years 1 to 9999 the first or the last datetime.
+
+        >>> EventUnit.SECONDS.value(1_500_000), EventUnit.SECONDS.value(2_000_000), EventUnit.SECONDS.value(INFINITE)
+        (1.5, 2, inf)
+        >>> EventUnit.DATETIME.value(60_000_000)
+        datetime.datetime(1970, 1, 1, 0, 1, tzinfo=datetime.timezone.utc)
+        """
+        scale = self.scale
+        if not scale:
+            return _EPOCH + timedelta(microseconds=min(max(micros, LEAST), GREATEST))
+        if micros >= INFINITE:
+            return inf
+        return micros / scale if micros % scale else micros // scale
+
+    def _reason(self, value: object) -> str:
+        wanted = "a datetime with a time zone" if not self.scale else f"an int or float of {self.plural}"
+        other = ""
+        if isinstance(value, datetime):
+            other = '; for datetimes the unit is "datetime"'
+        elif not self.scale and isinstance(value, (int, float)):
+            other = '; for numbers the unit is "s", "ms" or "us"'
+        return f"{value!r:.200} is a {type(value).__name__}, not {wanted}{other}"
+
+
+EventUnit.SECONDS = EventUnit("s", "seconds", 1_000_000)
+EventUnit.MILLISECONDS = EventUnit("ms", "milliseconds", 1_000)
+EventUnit.MICROSECONDS = EventUnit("us", "microseconds", 1)
+EventUnit.DATETIME = EventUnit("datetime", "datetimes", 0)
+
+UNITS: Final = {
+    unit.word: unit for unit in (EventUnit.SECONDS, EventUnit.MILLISECONDS, EventUnit.MICROSECONDS, EventUnit.DATETIME)
+}
+"""The word for each -> the unit."""

@@ -1,0 +1,75 @@
+"""Results where there is no Arrow: each batch of them is written by a Spark job of its own, into a folder of its own.
+
+A streaming query reads results by a data source in Python, which needs Arrow. This needs none; to `results_query` it is
+a query like that.
+
+1. A batch is what is there when the one before is done. It goes to PATH/from_row=N, where N rows came before it: so
+   Spark reads PATH as a whole, with N as a column more.
+2. How many rows are done is noted beside the log, durably, and only then is the launcher told, which lets them go. So
+   after any crash the batch that was under way is found again. It begins at the same row, so it is written to the same
+   folder, over whatever is there; more may belong to it by now. No row is in two folders, and none is missing.
+3. Java inherits the lock of the log's folder, as with a query: so what is left of an earlier life does not write.
+"""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from megaflow.durable.query_record import sync_path
+from megaflow.spark.batch_run import BatchRun
+from megaflow.spark.results_source import Poll, ResultsPlace, parts, read_tuples
+from megaflow.spark.results_spec import ResultsSpec
+
+PAUSE_SECONDS: Final = 0.2
+
+
+def start_batches(spec: ResultsSpec, session: SparkSession, place: ResultsPlace, noted: Path) -> BatchRun:
+    """Begin to write; `noted` is the file that says how many rows are done."""
+    return BatchRun(session, "results of a megaflow job", partial(write_batches, spec, session, place, noted))
+
+
+def write_batches(
+    spec: ResultsSpec, session: SparkSession, place: ResultsPlace, noted: Path, stopping: threading.Event
+) -> None:
+    """Write what comes until it is to stop."""
+    poll = Poll(replace(place, archive="", libraries=()))  # this process has megaflow
+    done = read_note(noted)
+    with contextlib.closing(poll):
+        while not stopping.is_set():
+            began = time.monotonic()
+            if (end := poll.latest(done)) > done:
+                write_batch(spec, session, place, done, end)
+                note(noted, done := end)
+            stopping.wait(max(PAUSE_SECONDS, spec.trigger_seconds - (time.monotonic() - began)))
+
+
+def write_batch(spec: ResultsSpec, session: SparkSession, place: ResultsPlace, start: int, end: int) -> None:
+    """Write the rows between two places."""
+    pieces = parts(start, end)
+    rows = session.sparkContext.parallelize(pieces, len(pieces)).mapPartitions(partial(read_tuples, place))
+    frame = session.createDataFrame(rows, StructType.fromJson(json.loads(place.schema)), verifySchema=False)
+    writer = frame.write.format(spec.format).options(**spec.options).mode("overwrite")
+    writer.save(os.path.join(spec.path, f"from_row={start:015}"))
+
+
+def read_note(noted: Path) -> int:
+    """Return how many rows are done."""
+    return int(noted.read_text()) if noted.exists() else 0
+
+
+def note(noted: Path, rows: int) -> None:
+    """Have it survive whatever comes that so many rows are done."""
+    new = noted.with_suffix(".new")
+    new.write_text(str(rows))
+    sync_path(new)
+    new.rename(noted)
+    sync_path(noted.parent)

@@ -1,0 +1,244 @@
+"""The query that `--output spark:…` stands for: it reads a job's results and writes them where that says.
+
+It runs in the session that feeds the job or holds its workers, or in one of its own, which the feed then uses, too. It
+begins before the job does. Its checkpoint is where the results are: in the job's store, or with the job.
+
+Spark gives the Python process of a data source ten seconds to start, which on a busy machine can be too few. A query
+that fails by this is started again, from its checkpoint, ATTEMPTS times at most.
+
+A program has queries of its own (`OwnQueries`), which it may start, end and start again as it likes: a job goes on
+without one. But if the program waits for the end of a job that waits for its results to be read, and nobody reads them
+for a while, both would wait for ever: then the job fails with what has ended the query (`watch`).
+"""
+
+import contextlib
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from megaflow.control.wording import quantity
+from megaflow.errors import MegaflowError, OutputError
+from megaflow.spark.fed_query import root_cause
+from megaflow.spark.query_spec import FILE_FORMATS
+from megaflow.spark.results_spec import FLAG, ResultsSpec, check_arrow, check_python, has_arrow
+
+POLL_SECONDS: Final = 0.5
+FAREWELL_SECONDS: Final = 5.0
+ATTEMPTS: Final = 10
+LATE: Final = "failed to connect back"
+ALONE_SECONDS: Final = 10.0  # for a program to start its query again
+QUERY: Final = "query"  # the folder of the checkpoint
+NOTED: Final = "done"  # the file of one without Arrow
+SHOWN_ROWS: Final = 20  # of a batch that goes to the console, as Spark has it
+SHOWN_CHARACTERS: Final = 20
+
+
+class Served(Protocol):
+    """Results that a query reads: see `megaflow.job.launcher.spark_results`."""
+
+    folder: Path
+    job: str
+    schema: str
+    lock: int | None
+    has_ended: bool  # nothing is written any more
+
+    @property
+    def secret(self) -> bytes:
+        """What a reader proves that it knows."""
+
+    def open_door(self, is_local: bool, driver: str) -> tuple[tuple[str, int], ...]:
+        """Begin to serve readers; return where."""
+
+    @property
+    def unread(self) -> int:
+        """How many rows Spark has not done with."""
+
+    def fail(self, error: MegaflowError) -> None:
+        """Have the job end: the query has failed."""
+
+    def forgo(self) -> None:
+        """Wait for no reader."""
+
+
+def frame_of(session: Any, results: Served) -> Any:
+    """Return the streaming DataFrame of results, in a session whose executors can reach this process."""
+    from megaflow.spark.results_source import results_frame
+
+    return results_frame(session, _place_of(session, results))
+
+
+def _place_of(session: Any, results: Served) -> Any:
+    from megaflow.spark.results_source import ResultsPlace
+
+    context = session.sparkContext
+    driver = str(context.getConf().get("spark.driver.host", "127.0.0.1"))
+    addresses = results.open_door(str(context.master).startswith("local"), driver)
+    return ResultsPlace(results.job, addresses, results.schema, results.secret)
+
+
+@contextlib.contextmanager
+def running_query(spec: ResultsSpec, results: Served) -> Iterator[None]:
+    """Run the query during the block. Raises OutputError, SourceError or UsageError if it cannot begin."""
+    from megaflow.spark.spark_session import spark_session
+
+    held = [] if results.lock is None else [results.lock]
+    with contextlib.ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="megaflow-results-", ignore_cleanup_errors=True)
+        session = stack.enter_context(spark_session(Path(stack.enter_context(temporary)), held))
+        query = Query(spec, _beginning(spec, session, results), results.fail)
+        query.start()
+        query.watcher.start()
+        try:
+            yield
+        finally:
+            query.stop()
+
+
+def _beginning(spec: ResultsSpec, session: Any, results: Served) -> Callable[[], Any]:
+    """Return what starts the query: one of Spark's, or where there is no Arrow one that takes its place."""
+    checkpoint, noted = results.folder / QUERY, results.folder / NOTED
+    if spec.format in FILE_FORMATS and (noted.exists() or not has_arrow()):
+        if checkpoint.exists():
+            check_arrow(f"{FLAG}{spec}: it began with Arrow")
+        from megaflow.spark.results_batches import note, read_note, start_batches
+        from megaflow.spark.results_source import reachable_place
+
+        note(noted, read_note(noted))
+        return lambda: start_batches(spec, session, reachable_place(session, _place_of(session, results)), noted)
+    check_python(f"{FLAG}{spec}", session.sparkContext.pythonExec)
+    return lambda: start_query(spec, frame_of(session, results), checkpoint.absolute().as_uri())
+
+
+def start_query(spec: ResultsSpec, frame: Any, checkpoint: str) -> Any:
+    """Start the query. What goes to the console is shown here: Java's own goes nowhere."""
+    writer = frame.writeStream.option("checkpointLocation", checkpoint).outputMode("append")
+    if spec.trigger_seconds:
+        writer = writer.trigger(processingTime=f"{round(spec.trigger_seconds * 1000)} milliseconds")
+    if spec.format != "console":
+        return writer.format(spec.format).options(**spec.options).start(spec.path or None)
+    rows = int(spec.options.get("numRows", SHOWN_ROWS))
+    width = 0 if spec.options.get("truncate") == "false" else SHOWN_CHARACTERS
+
+    def show(batch: Any, number: int) -> None:
+        sys.stdout.write(f"Batch {number}\n{batch._jdf.showString(rows, width, False)}\n")
+        sys.stdout.flush()
+
+    return writer.foreachBatch(show).start()
+
+
+class Query:
+    """A query that is started, and watched until it is stopped."""
+
+    def __init__(self, spec: ResultsSpec, begin: Callable[[], Any], fail: Callable[[MegaflowError], None]) -> None:
+        """`begin` starts the query, `fail` is told of its end."""
+        self._spec = spec
+        self._begin = begin
+        self._fail = fail
+        self._attempts = 0
+        self._query: Any = None
+        self._stopping = threading.Event()
+        self.watcher = threading.Thread(target=self._watch, name="megaflow-results", daemon=True)
+
+    def start(self) -> None:
+        """Start it, if need be again. Raises OutputError."""
+        while True:
+            self._attempts += 1
+            try:
+                self._query = self._begin()
+                return
+            except MegaflowError:
+                raise
+            except Exception as error:
+                if not self._may_be_late(error):
+                    raise failure(self._spec, error) from error
+
+    def stop(self) -> None:
+        """End it."""
+        self._stopping.set()
+        self.watcher.join(FAREWELL_SECONDS)
+        with contextlib.suppress(Exception):  # Java is gone, or hangs; the session's end sees to that
+            self._query.stop()
+
+    def _may_be_late(self, error: BaseException) -> bool:
+        return LATE in str(error) and self._attempts < ATTEMPTS and not self._stopping.is_set()
+
+    def _watch(self) -> None:
+        """Tell if it ends before it is stopped. A thread."""
+        while not self._stopping.wait(POLL_SECONDS):
+            try:
+                if self._query.isActive:
+                    continue
+                error = self._query.exception() or RuntimeError("the query was stopped by somebody else")
+            except Exception as lost:  # of py4j, or pyspark's
+                error = lost
+            try:
+                if not self._may_be_late(error):
+                    raise failure(self._spec, error)
+                self.start()
+            except MegaflowError as told:
+                if not self._stopping.is_set():
+                    self._fail(told)
+                return
+
+
+class OwnQueries:
+    """The queries of a program that read a job's results. For one thread."""
+
+    def __init__(self, session: Any, job: str) -> None:
+        from megaflow.spark.results_source import source_name
+
+        self._session = session
+        self._source = source_name(job)
+        self._known = set[str]()  # runs of queries, of any
+        self._last: Any = None  # of those that read results the one that began last
+
+    @property
+    def have_begun(self) -> bool:
+        """Whether there has ever been one."""
+        return self._last is not None
+
+    def trouble(self) -> str | None:
+        """Say why nobody reads; None if somebody does, or Spark does not say."""
+        try:
+            for query in self._session.streams.active:
+                if str(query.runId) not in self._known:
+                    self._known.add(str(query.runId))
+                    if self._source in str(query._jsq.streamingQuery().analyzedPlan().toString()):
+                        self._last = query
+            if self._last is None:
+                return "no query reads them"
+            if self._last.isActive:
+                return None
+            error = self._last.exception()
+        except Exception:  # Java has gone, and the job's end comes from that
+            return None
+        return "their query was stopped" if error is None else f"their query has failed: {root_cause(str(error))}"
+
+
+def watch(trouble: Callable[[], str | None], results: Served, is_running: Callable[[], bool]) -> None:
+    """Have a job fail that waits in vain for a program's own query to read what it has; returns when it has ended.
+
+    `trouble` says why nobody reads what the program waits for; None if that is not so.
+    """
+    since: float | None = None
+    while is_running():
+        time.sleep(POLL_SECONDS)
+        if (reason := trouble()) is None:
+            since = None
+            continue
+        since = since or time.monotonic()
+        if time.monotonic() - since < ALONE_SECONDS:
+            continue
+        if rows := results.unread:
+            results.fail(OutputError(f"{quantity(rows, 'row')} of the results can be read by nobody: {reason}"))
+        elif results.has_ended:
+            results.forgo()
+
+
+def failure(spec: ResultsSpec, error: BaseException) -> OutputError:
+    """Return the error for what Spark says, in one line."""
+    return OutputError(f"{FLAG}{spec}: {root_cause(str(error) or repr(error))}")

@@ -1,0 +1,159 @@
+"""What `--output spark:FORMAT:PATH?schema=…&option=value` says, as values; what is known to fail before it begins."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from megaflow.control.ddl import EXAMPLE, parse_ddl, schema_json
+from megaflow.errors import UsageError
+from megaflow.spark.preflight import find_java
+from megaflow.spark.push import VARIABLE
+from megaflow.spark.query_spec import FILE_FORMATS, check_format, read_options
+
+SINKS: Final = ("console", "kafka", "memory", "noop")
+FLAG: Final = "--output "
+ARROW: Final = ("pandas", "pyarrow")
+TRIGGER_MAX: Final = 86_400.0  # seconds
+PYTHON_SECONDS: Final = 60.0  # for another Python to start
+PROBE: Final = (  # its version, and what it lacks
+    "import sys, importlib.util as util; "
+    "print('%d.%d' % sys.version_info[:2], *(name for name in sys.argv[1:] if util.find_spec(name) is None))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsSpec:
+    """A streaming query that writes a job's results."""
+
+    format: str
+    path: str  # "" where the format has none
+    schema: str  # as `StructType.json` writes it
+    options: dict[str, str]
+    trigger_seconds: float = 0.0  # from one batch to the next, at least
+
+    def __str__(self) -> str:
+        return f"spark:{self.format}:{self.path}"
+
+    @property
+    def name(self) -> str:
+        """What a store calls it."""
+        return f"spark:{self.format}:{os.path.abspath(self.path) if self._is_local else self.path}"
+
+    @property
+    def _is_local(self) -> bool:
+        return self.format in FILE_FORMATS and re.match(r"[A-Za-z][\w+.-]+:", self.path) is None
+
+    def check_new(self) -> None:
+        """Raise UsageError if the folder has something: Spark takes its first batches for done, if it was its own."""
+        if self._is_local and os.path.exists(self.path) and (not os.path.isdir(self.path) or os.listdir(self.path)):
+            raise UsageError(f"{FLAG}{self}: the folder is not empty, and not of a store that goes on; name a new one")
+
+
+def is_results_spec(output: str) -> bool:
+    """Tell whether what `--output` says is one of these."""
+    return output.startswith("spark:")
+
+
+def parse_results_spec(output: str) -> ResultsSpec:
+    """Read what `--output` says; raise UsageError for what is wrong.
+
+    >>> spec = parse_results_spec("spark:parquet:out?schema=word string, n long&compression=zstd&trigger=2")
+    >>> spec.format, spec.path, spec.options, spec.trigger_seconds
+    ('parquet', 'out', {'compression': 'zstd'}, 2.0)
+    >>> parse_results_spec("spark:parquet:out")
+    Traceback (most recent call last):
+        ...
+    megaflow.errors.UsageError: --output spark:parquet:out: the columns are missing: add ?schema=word string, n long
+    """
+    body, _, query = output.partition("?")
+    _, _, rest = body.partition(":")
+    kind, _, path = rest.partition(":")
+    text = f"{FLAG}{output}"
+    if not kind:
+        raise UsageError(f"{text}: must be spark:FORMAT:PATH?schema=COLUMNS, as in spark:parquet:OUT?schema={EXAMPLE}")
+    check_format(text, kind, path, SINKS)
+    options = read_options(text, query)
+    columns = options.pop("schema", None)
+    if columns is None:
+        raise UsageError(f"{text}: the columns are missing: add {'&' if query else '?'}schema={EXAMPLE}")
+    try:
+        schema = schema_json(parse_ddl(columns))
+    except UsageError as error:
+        raise UsageError(f"{FLAG}{body}: {error}") from None
+    return ResultsSpec(kind, path, schema, options, _trigger(text, options.pop("trigger", "0")))
+
+
+def check_results(spec: ResultsSpec) -> None:
+    """Raise UsageError or SourceError if Spark could not read results here: there is no Arrow for these, or no Java."""
+    if spec.format not in FILE_FORMATS:
+        check_arrow(f"{FLAG}{spec}")
+    find_java()
+
+
+def missing_for_arrow() -> list[str]:
+    """Return what is not installed here."""
+    return [name for name in ARROW if importlib.util.find_spec(name) is None]
+
+
+def has_arrow() -> bool:
+    """Whether Spark can read results by Arrow, and is to."""
+    return not missing_for_arrow() and os.environ.get(VARIABLE) != "rows"
+
+
+def check_arrow(what: str) -> None:
+    """Raise UsageError if there is no Arrow for these results."""
+    if missing := missing_for_arrow():
+        raise UsageError(
+            f"{what}: Spark reads results by Arrow, and {' and '.join(missing)} cannot be imported here: pip install "
+            "'megaflow[arrow]', also where Spark's executors are"
+        )
+
+
+def check_python(what: str, python: str) -> None:
+    """Raise UsageError unless the Python that a session starts on this machine can read results.
+
+    `python` is the session's `pythonExec`: the `python3` on PATH if nobody has said which, where all may be missing
+    that is installed here. It is asked, if it is not the one that runs this; blocks until it has answered.
+    """
+    path = shutil.which(python)
+    if path is not None and os.path.abspath(path) == os.path.abspath(sys.executable):
+        return
+    lack = "which is not there" if path is None else _what_lacks(path)
+    if lack:
+        raise UsageError(
+            f"{what}: to read results Spark starts {path or python} on this machine, {lack}: set PYSPARK_PYTHON="
+            f"{sys.executable} before the session starts"
+        )
+
+
+def _what_lacks(path: str) -> str:
+    """Say what a Python lacks; "" if nothing."""
+    try:
+        told = subprocess.run(
+            [path, "-c", PROBE, *ARROW], capture_output=True, text=True, timeout=PYTHON_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"which does not run ({error})"
+    version, *missing = told.stdout.split() or [""]
+    if told.returncode or not version:
+        said = told.stderr.strip().splitlines()
+        return f"which does not run ({said[-1] if said else f'exit code {told.returncode}'})"
+    own = "{}.{}".format(*sys.version_info)
+    if version != own:
+        return f"which is Python {version}, and this is {own}"
+    return f"which has no {' and no '.join(missing)}" if missing else ""
+
+
+def _trigger(text: str, trigger: str) -> float:
+    try:
+        seconds = float(trigger)
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds <= TRIGGER_MAX:
+        raise UsageError(f"{text}: trigger must be a number of seconds up to {TRIGGER_MAX:g}, not {trigger!r}")
+    return seconds

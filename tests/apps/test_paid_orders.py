@@ -1,0 +1,22 @@
+"""Orders joined with payments: two inputs of lines, whichever line comes first."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from apps.paid_orders import dataflow
+from megaflow.testing import Join, Leave, SimulatedCluster
+from tests.apps.paid import Shop
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_paid_follows_from_the_lines_however_they_meet(tmp_path: Path, seed: int) -> None:
+    shop = Shop(tmp_path, 60, seed)
+    lines = {"orders": {"orders": (tmp_path / "orders.csv").read_text().splitlines()}}
+    lines["payments"] = {path.name: path.read_text().splitlines() for path in sorted(tmp_path.glob("payments/*"))}
+    cluster = SimulatedCluster(seed, workers=2)
+    cluster.at(record=20, do=Join())
+    cluster.at(record=50, do=Leave(1))
+    assert Counter(cluster.run(dataflow, lines=lines)) == shop.wanted
+    assert {kind for kind, *_ in shop.wanted} == {"paid", "left"} and len(shop.wanted) > 40

@@ -1,0 +1,194 @@
+"""Jobs that write to databases, on real processes: tables equal those of a plain loop, whatever is killed when."""
+
+import json
+import os
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.apps.ordered import ALL_ORDERS, ALL_TOTALS, Ordered
+from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, wait_until
+from tests.connect.postgres_server import PostgresServer, binaries
+from tests.test_readme import code_with
+
+pytestmark = pytest.mark.cluster
+
+APP = str(ROOT / "apps" / "orders_to_table.py")
+ENVIRONMENT = "MEGAFLOW_TEST_SHOP"
+COUNT = "SELECT count(*) FROM orders"
+MOVE = "move-bins --bins 0-99 --to 1"
+
+
+class File:
+    """A database of SQLite."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "shop.db"
+        self.place = f"sqlite:{self.path}"
+
+    def query(self, text: str) -> list[tuple[Any, ...]]:
+        """Return what a query gives; nothing where its table is not there yet."""
+        connection = sqlite3.connect(self.path, timeout=60)
+        try:
+            return connection.execute(text).fetchall()
+        except sqlite3.OperationalError as error:
+            assert "no such table" in str(error), error
+            return []
+        finally:
+            connection.close()
+
+    def make(self, *tables: str) -> None:
+        """Make tables."""
+        connection = sqlite3.connect(self.path)
+        for table in tables:
+            connection.execute(f"CREATE TABLE {table}")
+        connection.close()
+
+    def fill(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        """Insert rows."""
+        connection = sqlite3.connect(self.path)
+        connection.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+        connection.commit()
+        connection.close()
+
+    def lose(self) -> None:
+        """Have it fail for a moment, if it can."""
+
+
+class Server:
+    """A server of PostgreSQL, whose address with its password is in the environment."""
+
+    place = f"env:{ENVIRONMENT}"
+
+    def __init__(self) -> None:
+        self.server = PostgresServer()
+
+    def query(self, text: str) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        with psycopg.connect(self.server.url) as connection:
+            try:
+                return connection.execute(text).fetchall()
+            except psycopg.errors.UndefinedTable:
+                return []
+
+    def lose(self) -> None:
+        """Kill it, and start it again."""
+        self.server.kill()
+        self.server.start()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    if binaries() is None or find_spec("psycopg") is None:
+        pytest.skip("needs PostgreSQL (apt install postgresql) and psycopg (pip install 'megaflow[postgres]')")
+    running = Server()
+    monkeypatch.setenv(ENVIRONMENT, running.server.url)
+    yield running
+    running.server.remove()
+
+
+def check(database: File | Server, ordered: Ordered) -> None:
+    assert database.query(ALL_ORDERS) == ordered.orders
+    assert database.query(ALL_TOTALS) == ordered.totals
+
+
+def test_what_the_readme_shows_becomes_rows_of_two_processes(
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered, database, app = Ordered(tmp_path / "orders.csv", 3000), File(tmp_path), tmp_path / "to_shop.py"
+    monkeypatch.setenv("SHOP", database.place)
+    app.write_text(code_with("DatabaseSink"))
+    database.make("orders (customer TEXT, cents INTEGER)", "totals (customer TEXT PRIMARY KEY, cents INTEGER)")
+    code, _, said = start(str(app), "--lines", str(ordered.path), "--output", "none", "--processes", "2").end()
+    assert code == 0, said
+    orders = database.query("SELECT customer, cents FROM orders")
+    assert Counter(orders) == Counter((customer, cents) for _, customer, cents in ordered.orders)
+    totals = database.query("SELECT customer, cents FROM totals ORDER BY customer")
+    assert totals == [(customer, cents) for customer, _, cents in ordered.totals]
+
+
+@pytest.mark.slow
+def test_rows_that_are_read_count_once_though_reader_and_launcher_are_killed(
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ordered, database, app = Ordered(tmp_path / "orders.csv", 3000), File(tmp_path), tmp_path / "from_shop.py"
+    monkeypatch.setenv("SHOP", database.place)
+    app.write_text(code_with("QuerySource"))
+    database.make("orders (number INTEGER PRIMARY KEY, customer TEXT, cents INTEGER)")
+    database.fill("orders", ordered.orders)
+    out = tmp_path / "out.jsonl"
+    words = [str(app), "--output", f"jsonl:{out}", "--state", str(tmp_path / "store"), "--checkpoint-every", "0.1"]
+
+    def await_more() -> None:
+        before = out.stat().st_size if out.exists() else 0
+        wait_until(lambda: out.exists() and out.stat().st_size > before, STATUS_SECONDS)
+
+    run = start(*words, "--processes", "2", "--rate", "50")  # it would take a minute
+    await_more()
+    os.kill(run.status()["workers"][0]["pid"], signal.SIGKILL)
+    await_more()
+    run.process.kill()
+    run.end()
+    code, _, said = start(*words).end()
+    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    found = Counter(tuple(json.loads(line)["record"]) for line in out.read_text().splitlines())
+    totals: Counter[str] = Counter()
+    for _, customer, cents in ordered.orders:
+        totals[customer] += cents
+        found[customer, totals[customer]] -= 1
+    assert not +found and not -found
+
+
+def kill_again_and_again(
+    start: Callable[..., Run], folder: Path, database: File | Server, *commands: str
+) -> list[str]:
+    """Run a job, steer it; kill a worker, the database and the launcher; return what was said when all is right."""
+    ordered = Ordered(folder / "orders.csv", 6000)
+    words = [APP, "--lines", str(ordered.path), "--output", "none", "--state", str(folder / "store")]
+    words += ["--checkpoint-every", "0.1"]
+    tail = ["--", database.place]
+
+    def await_more() -> None:
+        before = database.query(COUNT) or [(0,)]
+        wait_until(lambda: database.query(COUNT) > before, STATUS_SECONDS)
+
+    run = start(*words, "--processes", "2", "--rate", "100", *tail)  # it would take a minute
+    await_more()
+    for command in commands:
+        done = run.control(*command.split())
+        assert done.returncode == 0, (command, done.stderr, run.said)
+    await_more()
+    os.kill(run.status()["workers"][-1]["pid"], signal.SIGKILL)
+    database.lose()
+    await_more()
+    database.lose()
+    run.process.kill()
+    run.end()
+    last = start(*words, "--processes", "1", *tail)
+    code, _, said = last.end()
+    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    check(database, ordered)
+    return [*run.said, *said]
+
+
+@pytest.mark.slow
+def test_each_row_is_in_a_file_once_whatever_is_killed(start: Callable[..., Run], tmp_path: Path) -> None:
+    kill_again_and_again(start, tmp_path, File(tmp_path), MOVE)
+
+
+@pytest.mark.slow
+def test_each_row_is_on_a_server_once_though_it_is_killed_too_and_nobody_says_its_password(
+    start: Callable[..., Run], tmp_path: Path, server: Server
+) -> None:
+    said = kill_again_and_again(start, tmp_path, server, MOVE, "remove-workers --id 0")
+    password = server.server.url.split(":")[2].split("@")[0]
+    assert password not in "".join(said)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert kept and not [path for path in kept if password.encode() in path.read_bytes()], "store, job file"

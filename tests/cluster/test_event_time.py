@@ -1,0 +1,91 @@
+"""Event time of real jobs: what their sources tell of it, and what follows."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import megaflow
+from tests.cluster.processes import STATUS_SECONDS, wait_until
+
+pytestmark = pytest.mark.cluster
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def numbers(flow: Any) -> Any:
+    """Lines that begin with seconds; nothing comes out."""
+    return flow.lines().event_time(lambda line: int(line.split()[0]), out_of_order=10).filter(lambda line: False)
+
+
+def write(path: Path, first: int, last: int) -> None:
+    with path.open("a") as file:
+        file.write("".join(f"{n} click\n" for n in range(first, last + 1)))
+
+
+def event_time(job: Any) -> tuple[float | None, float | None]:
+    """The watermark, and how far it is behind the greatest timestamp, in seconds."""
+    found = job.status().watermark
+    return None if found.micros is None else found.micros / 1_000_000, found.lag_seconds
+
+
+def test_of_two_files_the_one_that_is_behind_holds_event_time_back(tmp_path: Path) -> None:
+    left, right = tmp_path / "left.log", tmp_path / "right.log"
+    write(left, 0, 100)
+    write(right, 50, 200)
+    with megaflow.start(numbers, lines=f"{tmp_path}/*.log", follow=True, idle_timeout=3600.0) as job:
+        wait_until(lambda: event_time(job) == (90, 110), STATUS_SECONDS)
+        write(right, 300, 300)
+        wait_until(lambda: event_time(job) == (90, 210), STATUS_SECONDS)
+        write(left, 150, 150)
+        wait_until(lambda: event_time(job) == (140, 160), STATUS_SECONDS)
+
+
+def test_one_that_has_nothing_more_holds_it_back_no_longer(tmp_path: Path) -> None:
+    left, right = tmp_path / "left.log", tmp_path / "right.log"
+    write(left, 0, 100)
+    write(right, 50, 200)
+    with megaflow.start(numbers, lines=f"{tmp_path}/*.log", follow=True, idle_timeout=0.5) as job:
+        wait_until(lambda: event_time(job)[0] is not None and len(job.status().watermark.idle) == 2, STATUS_SECONDS)
+        write(right, 300, 300)
+        wait_until(lambda: event_time(job)[0] == 290, STATUS_SECONDS)
+
+
+def late_of(flow: Any) -> Any:
+    """(file, seconds) of each record that is late."""
+    lines = flow.lines().map(str.split).event_time(lambda line: int(line[1]))
+
+    def fold(name: Any, time: Any, seconds: list[int], state: Any, timers: Any) -> Any:
+        watermark = timers.watermark
+        return state, [(name, each) for each in seconds if watermark is not None and each < watermark]
+
+    timed = lines.map(lambda line: (line[0], int(line[1]))).stateful_unary(fold)
+    return timed.concat(lines.plain().filter(lambda line: line[2] == "last").map(lambda line: (line[0], "read")))
+
+
+def test_of_two_files_of_one_day_on_one_worker_no_record_is_late(tmp_path: Path) -> None:
+    for name in ("left", "right"):
+        lines = [f"{name} {n} {'last' if n == 4999 else 'more'}\n" for n in range(5000)]
+        (tmp_path / f"{name}.log").write_text("".join(lines))
+    records = megaflow.run(late_of, lines=f"{tmp_path}/*.log", rate=5000)
+    assert sorted(records, key=str) == [("left", "read"), ("right", "read")]
+
+
+def alarms(flow: Any) -> Any:
+    """An hour after each item of a key, by the items' own time, the key and when that is."""
+    items = flow.items().event_time(lambda item: item[1])
+
+    def fold(key: Any, time: Any, records: list[Any], state: Any, timers: Any) -> Any:
+        for record in records:
+            if record[0] == "item":
+                timers.at_event(record[1] + timedelta(hours=1), ("due", record[1]))
+        return state, [(key, record[1]) for record in records if record[0] == "due"]
+
+    return items.map(lambda item: (item[0], ("item", item[1]))).stateful_unary(fold)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_timers_take_datetimes_on_a_stream_of_datetimes(processes: int) -> None:
+    items = [(key, NOON + timedelta(minutes=30 * n)) for n in range(8) for key in ("a", "b", "c")]
+    assert sorted(megaflow.run(alarms, items=items, processes=processes)) == sorted(items)

@@ -1,0 +1,117 @@
+"""Several inputs of lines on real processes: joined by key, in a store, through what kills them."""
+
+import ast
+import json
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.store import FolderStore
+from megaflow.errors import PeerFailed, StoreError
+from megaflow.job.launcher.python_function import run
+from tests.apps.paid import Shop
+from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, wait_until
+
+pytestmark = pytest.mark.cluster
+
+APP = str(ROOT / "apps" / "paid_orders.py")
+
+
+@pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
+def test_orders_are_joined_with_their_payments(start: Callable[..., Run], tmp_path: Path, processes: str) -> None:
+    shop = Shop(tmp_path / "shop", 500)
+    code, output, said = start(APP, *shop.words, "--processes", processes).end()
+    assert code == 0 and f"{shop.lines} lines" in said[-1], said
+    assert Counter(map(ast.literal_eval, output.splitlines())) == shop.wanted
+
+
+def both(flow):  # type: ignore[no-untyped-def]
+    left, right, third = (flow.lines(name).map(lambda line, name=name: (name, line)) for name in ("a", "b", "c"))
+    return left.concat(right, third)
+
+
+@pytest.mark.slow
+def test_from_python_each_is_what_lines_may_be_and_all_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("1\n2\n")
+    lines = {"a": tmp_path / "a.txt", "b": iter(["3", "4"]), "c": (str(each) for each in range(5, 1000))}
+    records = run(both, lines=lines, processes=2)
+    wanted = {"a": ["1", "2"], "b": ["3", "4"], "c": [str(each) for each in range(5, 1000)]}
+    assert {name: [line for other, line in records if other == name] for name in wanted} == wanted
+    with pytest.raises(PeerFailed, match="reads the lines 'c', and the job was given the lines 'a' and 'b'"):
+        run(both, lines={"a": ["x"], "b": []})
+
+
+PARSED = """
+def dataflow(flow):
+    orders = flow.json_lines("orders", on_error="skip").map(lambda order: order["n"])
+    return orders.concat(flow.csv("rows", on_error="skip", as_=tuple, header=False).map(lambda row: int(row[0])))
+"""
+
+
+@pytest.mark.slow
+def test_lines_that_are_skipped_are_told_once_and_counted(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(PARSED)
+    for number in range(4):
+        lines = [f'{{"n": {n}}}' if n % 10 else "{broken" for n in range(200)]
+        (tmp_path / f"{number}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "rows.csv").write_text("1\n2\n")
+    inputs = ["--lines", f"orders={tmp_path}/*.jsonl", "--lines", f"rows={tmp_path}/rows.csv"]
+    job = start(str(tmp_path / "app.py"), *inputs, "--processes", "2", "--rate", "20")
+    status = job.status_when(lambda status: any(worker.get("skipped") for worker in status["workers"]))
+    assert {name for worker in status["workers"] for name in worker.get("skipped", {})} == {"orders"}
+    assert re.search(r"\d+ lines? skipped \(orders \d+\)", job.control("status").stdout)
+    job.process.kill()
+    job.end()
+    code, output, said = start(str(tmp_path / "app.py"), *inputs, "--processes", "2").end()
+    assert code == 0 and Counter(output.split()) == {
+        **{str(n): 4 for n in range(200) if n % 10}, "1": 5, "2": 5
+    }  # fmt: skip
+    assert "802 lines, 722 records, " in said[-1] and said[-1].endswith("80 lines skipped (orders 80)"), said
+    told = [line for line in said if "is not JSON" in line]
+    assert len(told) == 1 and re.search(r"line \d*1 of '.*\.jsonl' is not JSON: .* the line is '{broken'; it", told[0])
+
+
+def committed(store: Path) -> int:
+    """Return the number of the newest checkpoint."""
+    try:
+        folder = open_to_look(store)
+    except StoreError:
+        return 0
+    try:
+        return read_commits(FolderStore(folder))[0].checkpoint
+    finally:
+        folder.close_folder()
+
+
+@pytest.mark.slow
+def test_each_order_is_told_once_though_workers_and_launcher_are_killed(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    shop, store, out = Shop(tmp_path / "shop", 900), tmp_path / "store", tmp_path / "out.jsonl"
+    words = [APP, *shop.words, "--state", str(store), "--output", f"jsonl:{out}", "--checkpoint-every", "0.1"]
+
+    def await_more() -> None:
+        before = committed(store)
+        wait_until(lambda: committed(store) > before, STATUS_SECONDS)
+
+    for worker in (1, 0):
+        job = start(*words, "--processes", "2", "--rate", "10")  # it would take minutes
+        await_more()
+        os.kill(job.status()["workers"][worker]["pid"], signal.SIGKILL)
+        await_more()
+        job.process.kill()
+        job.end()
+    code, _, said = start(*words).end()
+    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    with out.open() as lines:
+        assert Counter(tuple(json.loads(line)["record"]) for line in lines) == shop.wanted
+    other = ["--lines", f"orders={shop.inputs['payments']}", "--lines", f"payments={shop.inputs['orders']}"]
+    code, _, said = start(APP, *other, *words[5:]).end()
+    assert code == 1 and "was read as the lines 'orders', and is now the lines 'payments'" in said[-1], said

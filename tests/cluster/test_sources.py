@@ -1,0 +1,149 @@
+"""Sources of a program's own on real processes: the one that the README shows, what wakes readers, what goes wrong."""
+
+import json
+import os
+import signal
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.job.launcher.python_function import run
+from tests.cluster.processes import Run, wait_until
+from tests.test_readme import code_with
+
+pytestmark = pytest.mark.cluster
+
+SENSORS = 5
+
+
+def journals(folder: Path, numbers: range) -> None:
+    for sensor in range(SENSORS):
+        with (folder / f"{sensor}.journal").open("ab") as file:
+            file.write(b"".join(struct.pack("<q", number) for number in numbers))
+
+
+def totals(output: Path) -> dict[str, list[int]]:
+    """Sensor -> its running totals, in the order in which they were put out."""
+    found: dict[str, list[int]] = {}
+    for line in output.read_text().splitlines():
+        name, total = json.loads(line)["record"]
+        found.setdefault(name, []).append(total)
+    return found
+
+
+def wanted(numbers: range) -> dict[str, list[int]]:
+    sums = [sum(numbers[: count + 1]) for count in range(len(numbers))]
+    return {f"{sensor}.journal": sums for sensor in range(SENSORS)}
+
+
+@pytest.mark.slow
+def test_the_source_of_the_readme_goes_on_where_it_was_killed(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, folder, output = tmp_path / "sensors.py", tmp_path / "data", tmp_path / "totals.jsonl"
+    app.write_text(code_with("class Sensors"))
+    assert len(app.read_text().partition("def dataflow")[0].splitlines()) < 40
+    folder.mkdir()
+    journals(folder, range(500))
+    words = [str(app), "--state", str(tmp_path / "state"), "--output", f"jsonl:{output}"]
+    first = start(*words, "--processes", "2", "--", str(folder))
+    status = first.status_when(lambda status: _is_read(status, 500 * SENSORS))
+    places = {each["partition"]: each for worker in status["workers"] for each in worker["partitions"]}
+    assert set(places) == {repr(name) for name in wanted(range(1))}
+    assert {(each["input"], each["position"], each["lag"]) for each in places.values()} == {("sensors", "4000", None)}
+    assert all(worker["partitions"] for worker in status["workers"]), "both read"
+    shown = first.control("status").stdout
+    assert "input sensors: 2500 read" in shown and "'0.journal'" in shown
+    wait_until(lambda: (first.status()["checkpoint"]["number"] or 0) > 0)
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.end()
+    journals(folder, range(500, 700))
+    (folder / "over").touch()
+    code, _, said = start(*words, "--", str(folder)).end()
+    assert code == 0 and any("goes on from checkpoint" in line for line in said), said
+    assert totals(output) == wanted(range(700))
+    code, _, said = start(*words, "--", str(folder)).end()
+    assert code == 0 and "0 lines" in said[-1], said
+    assert totals(output) == wanted(range(700)), "what has ended is not read again"
+
+
+def _is_read(status: dict[str, Any], lines: int) -> bool:
+    return sum(worker["lines"] for worker in status["workers"]) == lines
+
+
+WAKING = """
+import os, threading
+from megaflow.connect import Exhausted, Idle
+
+class Waking:
+    def discover(self):
+        return ["call", "pipe", "time"]
+    def open(self, partition, position):
+        return Reader(partition, position or 0)
+
+class Reader:
+    def __init__(self, partition, position):
+        self.partition, self.position, self.idle = partition, position, True
+        self.near, self.far = os.pipe()
+    def read(self, limit):
+        self.idle = not self.idle
+        if self.position == 3:
+            return Exhausted()
+        if self.idle:
+            self.position += 1
+            if self.partition == "pipe":
+                os.read(self.near, 1)
+            return [(self.partition, self.position)], self.position
+        if self.partition == "pipe":
+            threading.Timer(0.02, os.write, (self.far, b"x")).start()
+            return Idle(fd=self.near)
+        if self.partition == "call":
+            return Idle(on_ready=lambda wake: threading.Timer(0.02, wake, ("any", "argument")).start())
+        return Idle(after_seconds=0.02)
+    def close(self):
+        os.close(self.near)
+        os.close(self.far)
+
+def dataflow(flow):
+    return flow.read(Waking(), "waking")
+"""
+
+
+def test_readers_are_woken_by_a_descriptor_a_call_and_a_time(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(WAKING, names)
+    records = run(names["dataflow"], processes=2)
+    for partition in ("call", "pipe", "time"):
+        assert [number for name, number in records if name == partition] == [1, 2, 3]
+
+
+FAILING = """
+class Failing:
+    def discover(self):
+        return ["page one"]
+    def open(self, partition, position):
+        self.position = 0
+        return self
+    def read(self, limit):
+        self.position += 1
+        if self.position == 3:
+            raise LookupError("no such page")
+        return ["record"], self.position
+    def close(self):
+        pass
+
+def dataflow(flow):
+    return flow.read(Failing(), "pages")
+"""
+
+
+@pytest.mark.slow
+def test_what_a_source_raises_comes_last_alone_with_its_place(start: Callable[..., Run], tmp_path: Path) -> None:
+    app = tmp_path / "failing.py"
+    app.write_text(FAILING)
+    code, _, said = start(str(app), "--processes", "2").end()
+    assert code == 1 and said[-2:] == [
+        "LookupError: no such page", "in source 'pages', partition 'page one', at position 2",
+    ], said  # fmt: skip
+    assert sum("Traceback" in line for line in said) == 1 and not any("/megaflow/job/" in line for line in said), said

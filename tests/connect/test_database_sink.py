@@ -1,0 +1,159 @@
+"""The sink of a database, driven by hand as a job drives it: each token's rows once, of a key the last."""
+
+import sqlite3
+from collections import namedtuple
+from collections.abc import Callable
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.connect import database_sink
+from megaflow.connect.database_sink import DatabaseSink
+from megaflow.connect.sink import SinkPlace
+from megaflow.errors import OutputError, ProgramError, UsageError
+
+CREATE = "CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, total INTEGER)"
+
+
+def opened(sink: DatabaseSink, worker: int = 0) -> DatabaseSink:
+    """Return the sink as a worker has it."""
+    own = copy(sink)
+    own.open(SinkPlace("to totals", worker, "job", True))
+    return own
+
+
+class Totals:
+    """A file of SQLite with a table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "totals.db"
+        self.connection = sqlite3.connect(self.path)
+
+    def sink(self, key: str = "", **options: Any) -> DatabaseSink:
+        return DatabaseSink(f"sqlite:{self.path}", "totals", ["name", "total"], key or (), create=CREATE, **options)
+
+    def query(self, text: str = "SELECT name, total FROM totals ORDER BY 1, 2") -> list[tuple[Any, ...]]:
+        return self.connection.execute(text).fetchall()
+
+
+@pytest.fixture
+def totals(tmp_path: Path) -> Totals:
+    return Totals(tmp_path)
+
+
+def test_what_a_token_stands_for_is_written_once_whoever_delivers_it_again(totals: Totals) -> None:
+    sink = opened(totals.sink())
+    sink.deliver(1, "a", iter([("x", 1), ["y", 2]]))
+    sink.deliver(1, "a", iter([("x", 1), ["y", 2]]))
+    sink.close()
+    other = opened(totals.sink(), worker=1)
+    other.deliver(2, "a", iter([("x", 1), ["y", 2]]))
+    other.deliver(2, "b", iter([("z", 3)]))
+    other.deliver(3, "c", iter([]))
+    assert totals.query() == [("x", 1), ("y", 2), ("z", 3)]
+    assert totals.query("SELECT token, sink FROM megaflow_marks") == [(each, "to totals") for each in "abc"]
+    assert totals.query("SELECT written_at IS NOT NULL FROM megaflow_marks") == [(1,)] * 3
+
+
+def test_with_a_key_the_last_row_of_each_counts(totals: Totals) -> None:
+    sink = opened(totals.sink(key="name"))
+    assert (sink.parallel, sink.ordered) == (False, True) and totals.sink().parallel and not totals.sink().ordered
+    sink.deliver(1, "a", [("x", 1), ("y", 5), ("x", 2)])
+    assert totals.query() == [("x", 2), ("y", 5)]
+    sink.deliver(2, "b", [("x", 1)])
+    assert totals.query() == [("x", 1), ("y", 5)]
+
+
+def test_records_are_rows_by_order_or_by_name(totals: Totals) -> None:
+    sink = opened(totals.sink())
+    sink.deliver(1, "a", [("a", 1), {"total": 2, "name": "b"}, namedtuple("Total", "total name")(3, "c")])
+    assert totals.query() == [("a", 1), ("b", 2), ("c", 3)]
+    named = namedtuple("Sum", "name sum")("a", 1)
+    for wrong in (("a",), ("a", 1, 2), {"name": "a"}, {"name": "a", "sum": 1}, named, "ab"):
+        with pytest.raises(ProgramError, match=r'is no row of "totals" with the columns name, total: give a tuple'):
+            sink.deliver(2, "b", [wrong])
+    assert len(totals.query()) == 3
+
+
+def test_what_fails_leaves_neither_rows_nor_mark(totals: Totals) -> None:
+    sink = opened(totals.sink())
+    sink.deliver(1, "a", [("x", 1)])
+    with pytest.raises(OutputError, match=r"totals.db fails: IntegrityError: UNIQUE constraint failed: totals.name"):
+        sink.deliver(2, "b", [("y", 2), ("x", 3)])
+    assert totals.query() == [("x", 1)] and totals.query("SELECT token FROM megaflow_marks") == [("a",)]
+    sink.deliver(2, "b", [("y", 2)])
+    assert totals.query() == [("x", 1), ("y", 2)]
+
+
+class TwiceDelivered:
+    """Connections to a file, the first of which finds that another one has delivered the same behind its back."""
+
+    def __init__(self, path: Path, deliver: Callable[[], None]) -> None:
+        self._path = path
+        self._deliver: Callable[[], None] | None = deliver
+
+    def __call__(self) -> sqlite3.Connection:
+        deliver = self._deliver
+
+        class Overtaken(sqlite3.Cursor):
+            def execute(cursor, text: str, *values: Any) -> sqlite3.Cursor:
+                if text.startswith("INSERT INTO") and deliver is not None and self._deliver is not None:
+                    self._deliver = None
+                    deliver()
+                return super().execute(text, *values)
+
+        class Connection(sqlite3.Connection):
+            def cursor(self, *_: Any) -> Any:
+                return super().cursor(Overtaken)
+
+        return sqlite3.connect(self._path, factory=Connection)
+
+
+def test_of_two_that_deliver_at_once_one_writes(totals: Totals) -> None:
+    other = opened(totals.sink())
+    connect = TwiceDelivered(totals.path, lambda: other.deliver(1, "a", [("x", 1)]))
+    sink = opened(DatabaseSink(connect, "totals", ["name", "total"]))
+    sink.deliver(1, "a", [("x", 1)])
+    assert totals.query() == [("x", 1)] and connect._deliver is None
+
+
+def test_a_locked_file_is_waited_for_and_not_forever(totals: Totals) -> None:
+    opened(totals.sink()).close()
+
+    def impatient() -> sqlite3.Connection:
+        return sqlite3.connect(totals.path, timeout=0)
+
+    sink = opened(DatabaseSink(impatient, "totals", ["name", "total"], patience_seconds=0))
+    totals.connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(OutputError, match=r"of impatient\(\) fails, in 0 s: OperationalError: database is locked"):
+        sink.deliver(1, "a", [("x", 1)])
+    totals.connection.rollback()
+    sink.deliver(1, "a", [("x", 1)])
+    assert totals.query() == [("x", 1)]
+
+
+def test_marks_are_kept_for_long_and_then_removed(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_sink, "MARKS_KEPT", 3)
+    sink = opened(totals.sink())
+    for n in range(6):
+        sink.deliver(n, f"token {n}", [(f"row {n}", n)])
+    assert totals.query("SELECT token FROM megaflow_marks") == [("token 3",), ("token 4",), ("token 5",)]
+
+
+def test_a_table_or_column_that_is_not_there_is_found_as_the_sink_is_opened(totals: Totals) -> None:
+    for table, column, said in (("none", "name", "no such table"), ("totals", "none", "no such column")):
+        with pytest.raises(OutputError, match=said):
+            opened(DatabaseSink(f"sqlite:{totals.path}", table, [column], create=CREATE))
+
+
+def test_arguments_that_cannot_be_are_refused() -> None:
+    for columns, key, said in (
+        ([], (), "must be different names, at least one"),
+        (["a", "a"], (), "must be different names"),
+        (["a"], "b", r"key of \"t\": \['b'\] must be among the columns \['a'\]"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            DatabaseSink("sqlite:a.db", "t", columns, key)
+    assert repr(DatabaseSink("env:SHOP", "a.t", ["a"])) == 'DatabaseSink(the database env:SHOP, "a"."t")'

@@ -1,0 +1,143 @@
+"""The partitions of sources: given out once, kept, handed over."""
+
+from typing import Any
+
+import pytest
+
+from megaflow.control.coordinator.epoch_clock import CommandStream
+from megaflow.control.coordinator.events import Discovered, Inject
+from megaflow.control.coordinator.job_state import Durable
+from megaflow.control.coordinator.partitions import Partitions
+from megaflow.control.coordinator.roster import Roster
+from megaflow.control.reading_messages import AssignPortions, PortionsRevoked, RevokePortions, SplitRead, SplitsReturned
+from megaflow.durable.commits import Portion
+from megaflow.timely.membership import Membership, founding
+
+
+class Bench:
+    """The partitions of a job of two workers, and which worker was given which."""
+
+    def __init__(self, *sources: str, durable: Durable | None = None) -> None:
+        self.roster = Roster(founding([0, 1]), [(0,), (1,)], [])
+        self.all = Partitions(self.roster, CommandStream(), sources, durable)
+        self.out: list[Any] = []
+
+    def found(self, *partitions: bytes, input: str = "s", over: bool = False) -> None:
+        self.all.found(Discovered(input, partitions, over), self.out, 0.0)
+        self.all._check()
+
+    def learn(self, report: Any, ended: bool = False) -> None:
+        self.all.learn(report, ended, self.out, 0.0)
+        self.all._check()
+
+    def go_on(self) -> None:
+        self.all.go_on(self.out, 0.0)
+        self.all._check()
+
+    @property
+    def revoked(self) -> list[RevokePortions]:
+        """What is taken back, and nothing else, since this or `given` was asked last."""
+        out, self.out = self.out, []
+        return [each.command.command for each in out if isinstance(each, Inject)]
+
+    @property
+    def given(self) -> list[tuple[int, bytes, bytes | None]]:
+        out, self.out = self.out, []
+        commands = [each.command.command for each in out if isinstance(each, Inject)]
+        assert all(isinstance(each, AssignPortions) for each in commands)
+        return [
+            (worker, portion.partition, portion.position)
+            for command in commands
+            for worker, some in command.assignments.items()
+            for portion in some
+        ]
+
+
+def test_each_is_given_to_a_worker_with_the_fewest_once_however_often_it_is_found() -> None:
+    bench = Bench("s", "t")
+    bench.found(b"a", b"b", b"c")
+    assert sorted(bench.given) == [(0, b"a", None), (0, b"c", None), (1, b"b", None)]
+    bench.found(b"a", b"d", b"c", over=True)
+    bench.found(b"a", input="t")
+    assert bench.given == [(1, b"d", None), (0, b"a", None)], "names of sources are their own"
+    for number in range(-1, -6, -1):
+        assert not bench.all.over
+        bench.learn(SplitRead(number))
+    assert not bench.all.over and bench.all.asked == {"t"}
+    bench.found(b"a", input="t", over=True)
+    assert bench.all.over and bench.given == [], "what was read is not given out again"
+
+
+def test_what_is_returned_goes_to_others_from_where_it_is_unless_the_job_has_ended() -> None:
+    bench = Bench("s")
+    bench.found(b"a", b"b", over=True)
+    _ = bench.given
+    bench.roster.close([0])
+    bench.learn(SplitsReturned((), (Portion(-1, "s", b"a", b"7"),)))
+    assert bench.given == [(1, b"a", b"7")]
+    bench.learn(SplitsReturned((), (Portion(-1, "s", b"a", b"8"),)), ended=True)
+    assert bench.given == [] and not bench.all.over
+
+
+def test_a_job_that_goes_on_has_what_a_checkpoint_has_left_and_knows_what_was_read() -> None:
+    left, read = Portion(-2, "s", b"b", b"5"), Portion(-1, "s", b"a")
+    bench = Bench("s", durable=Durable((), 1.0, portions=(left,), finished=(read,)))
+    bench.go_on()
+    assert bench.given == [(0, b"b", b"5")]
+    bench.found(b"a", b"b", b"c", over=True)
+    assert bench.given == [(1, b"c", None)]
+    assert {(each.number, each.partition, each.position) for each in bench.all.known} == {
+        (-2, b"b", None), (-1, b"a", None), (-3, b"c", None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_who_takes_over_goes_on_without_giving_one_twice(over: bool) -> None:
+    bench, next = Bench("s"), Bench("s")
+    bench.found(b"a", b"b", over=over)
+    bench.learn(SplitRead(-2))
+    next.all.resume(bench.all.state())
+    assert next.all.asked == (frozenset() if over else {"s"})
+    next.found(b"a", b"b", b"c", over=True)
+    assert next.given == [(1, b"c", None)]
+    for number in (-1, -3):
+        next.learn(SplitRead(number))
+    assert next.all.over
+
+
+def test_a_worker_that_has_joined_gets_its_share_one_revocation_after_the_other() -> None:
+    bench = Bench("s")
+    bench.found(*(b"%d" % number for number in range(9)), over=True)
+    _ = bench.given
+    bench.go_on()
+    assert bench.revoked == [], "five and four are as even as it gets"
+    bench.roster.joined((2,), Membership(1, frozenset((0, 1, 2)), 0), "h", 1)
+    bench.roster.routed(2)
+    bench.go_on()
+    assert bench.revoked == [RevokePortions(0, (-9, -7))] and not bench.all.at_rest
+    bench.go_on()
+    assert bench.revoked == [], "one at a time"
+    bench.learn(PortionsRevoked((Portion(-9, "s", b"8", b"3"),)))
+    assert bench.given == [(2, b"8", b"3")] and bench.all.at_rest
+    bench.learn(SplitRead(-7))
+    bench.go_on()
+    assert bench.revoked == [RevokePortions(1, (-8,))], "four, three and one"
+
+
+@pytest.mark.parametrize("order", ["told before", "told after", "back before"])
+def test_what_is_on_its_way_back_at_a_checkpoint_is_a_part_of_it_if_its_source_was_told_before(order: str) -> None:
+    bench = Bench("s")
+    bench.found(b"a", b"b", b"c", b"d", over=True)
+    bench.learn(SplitRead(-2))
+    bench.learn(SplitRead(-4))
+    returned = PortionsRevoked((Portion(-3, "s", b"c", b"3"),))
+    if order == "told after":
+        bench.all.begin_cut()
+    bench.go_on()
+    if order == "back before":
+        bench.learn(returned)
+    if order != "told after":
+        bench.all.begin_cut()
+    if order != "back before":
+        bench.learn(returned)
+    assert bench.all.cut == (returned.portions if order == "told before" else ())

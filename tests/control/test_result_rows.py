@@ -1,0 +1,91 @@
+"""Records as rows of a schema: what fits arrives as it was, and the first that does not is named."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pytest
+
+from megaflow.control.ddl import parse_ddl, schema_json
+from megaflow.control.result_rows import RowPacker, row_count, unpack
+from megaflow.errors import ProgramError, ProtocolError
+
+
+class Count(NamedTuple):
+    n: int
+    word: str
+
+
+def packed(columns: str, *records: Any) -> list[list[Any]]:
+    data = RowPacker(schema_json(parse_ddl(columns))).pack(records)
+    assert row_count(data) == len(records)
+    return unpack(data)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [("a", 1), ("b", None)],
+        [{"word": "a", "n": 1}, {"n": None, "word": "b"}],
+        [Count(1, "a"), ("b", None)],
+    ],
+)
+def test_a_record_is_a_tuple_by_position_or_what_has_names_by_name(records: Sequence[Any]) -> None:
+    assert packed("word string, n long", *records) == [["a", "b"], [1, None]]
+
+
+def test_of_one_column_a_record_is_its_value() -> None:
+    assert packed("line string", "a", ("b",), None) == [["a", "b", None]]
+
+
+def test_values_become_plain() -> None:
+    moment = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert packed("at timestamp", (moment,), (5,)) == [[1_000_000, 5]]
+    assert packed("day date", (date(1970, 1, 3),), (1,)) == [[2, 1]]
+    assert packed("d decimal(4,1)", (Decimal("1.5"),), (7,)) == [[Decimal("1.5"), Decimal(7)]]
+    assert packed("b binary", (bytearray(b"x"),)) == [[b"x"]]
+    assert packed("a array<date>", ([date(1970, 1, 2), None],), (None,)) == [[[1, None], None]]
+    row = {"x": 1, "y": [moment]}
+    assert packed("m map<string, struct<x: int, y: array<timestamp>>>", ({"k": row, "l": None},)) == [
+        [[("k", (1, [1_000_000])), ("l", None)]]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "record", "why"),
+    [
+        ("word string, n long", ("a", "1"), "('a', '1') does not fit the schema of the results: column 'n' is '1' (s"),
+        ("word string, n long", ("a", True), "column 'n' is True (bool), and must be long"),
+        ("word string, n long", ("a", 1.0), "column 'n' is 1.0 (float), and must be long"),
+        ("word string, n long", ("a",), "it has 1 values for 2, 'word' and 'n'"),
+        ("word string, n long", {"word": "a"}, "it has 'word', not the columns 'word' and 'n'"),
+        ("word string, n long", 7, "it is no tuple and no dict, but of type int"),
+        ("word string", ("\ud800",), "has half of a character"),
+        ("n int", (1 << 31,), "2147483648, which is too large for integer"),
+        ("n byte", (-129,), "too large for byte"),
+        ("n double", (1 << 5000,), "too large for double"),
+        ("n decimal(3,1)", (Decimal("100"),), "100, which has more digits than decimal(3,1)"),
+        ("n decimal(3,1)", (Decimal("0.25"),), "0.25, which has more digits than decimal(3,1)"),
+        ("n decimal(3,1)", (Decimal("NaN"),), "NaN, which has more digits"),
+        ("a array<long>", ([1, "x"],), "column 'a' is 'x' (str), and must be long"),
+        ("m map<string, long>", ({None: 1},), "the key of a map cannot be None"),
+        ("s struct<x: int>", ((1, 2),), "column 's' is (1, 2) (tuple), and must be struct<x: integer>"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_named_with_column_and_type(columns: str, record: Any, why: str) -> None:
+    good = {"word string, n long": ("a", 1)}.get(columns)
+    with pytest.raises(ProgramError) as raised:
+        packed(columns, *([good] if good else []), record)
+    assert why in str(raised.value)
+
+
+def test_limits_of_a_column_fit() -> None:
+    assert packed("n byte", (-128,), (127,)) == [[-128, 127]]
+    assert packed("n double", (1,), (2.5,)) == [[1, 2.5]]
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0\0\1", RowPacker(schema_json(parse_ddl("n long"))).pack([(1,)])[1:]])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        unpack(data)

@@ -1,0 +1,122 @@
+"""Panes and sessions close the windows, with the records, that putting each record into each window would give."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from megaflow.event_time.accumulators import Accumulators, Collect, Count
+from megaflow.event_time.panes import Panes
+from megaflow.event_time.sessions import Sessions
+from megaflow.event_time.windows import AlignedWindows, SessionWindows
+from megaflow.megaphone.event_unit import GREATEST, INFINITE, NEVER
+from tests.event_time.naive_windows import NaiveAligned, NaiveSessions
+
+Steps = list[tuple[list[int], int]]  # the timestamps of an epoch's records, then by how much the watermark rises
+
+steps = st.lists(st.tuples(st.lists(st.integers(0, 60), max_size=6), st.integers(0, 20)), max_size=12)
+
+
+class Collected(Collect):
+    """All records, as they came to the window."""
+
+    def result(self, accumulated: Any) -> Any:
+        return sorted(accumulated)
+
+
+def accumulators() -> Accumulators:
+    return Accumulators([Count(), Collected()])
+
+
+def agree(keeper: Any, naive: Any, given: Steps, order: Callable[[list[Any]], list[Any]] = list) -> None:
+    """Both are shown the same records and watermarks; under an infinite one at last, and once more."""
+    several = accumulators()
+    state, watermark, number = None, NEVER, 0
+
+    def shown(results: Any) -> list[Any]:
+        return [(start, end, several.results(accumulated)) for start, end, accumulated in results]
+
+    def expected(results: Any) -> list[Any]:
+        return [(start, end, [len(records), sorted(records)]) for start, end, records in results]
+
+    for times, rise in [*given, ([], 0), ([1, 30], 0)]:
+        records = []
+        for time in times:
+            number += 1
+            records.append((time, number))
+        if records:
+            state, late = keeper.take(state, order(records), watermark)
+            expected_late, changed = naive.take(records)
+            assert sorted(late) == sorted(expected_late)
+            assert shown(keeper.so_far(state, records, watermark)) == expected(changed)
+        if (times, rise) == ([], 0) or watermark == INFINITE:
+            watermark = INFINITE
+        else:
+            watermark = max(watermark, 0) + rise
+        closed = naive.rise(watermark)
+        if state is None:
+            assert closed == []
+            continue
+        deadline = keeper.deadline(state)
+        state, made = keeper.close(state, watermark)
+        assert shown(made) == expected(closed)
+        assert bool(made) == (deadline <= watermark)
+        assert state is None or keeper.deadline(state) > watermark
+    assert state is None, "a key of which all windows are closed has no state"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 7), st.integers(0, 15), st.integers(0, 6), st.sampled_from([0, 3, 25]), steps)
+def test_windows_of_one_size_close_with_the_records_of_each(
+    every: int, more: int, offset: int, lateness: int, given: Steps
+) -> None:
+    windows = AlignedWindows(every + more, every, offset % every)
+    agree(Panes(windows, accumulators(), lateness), NaiveAligned(windows, lateness), given)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.integers(1, 12), st.sampled_from([0, 3, 25]), steps, st.randoms(use_true_random=False))
+def test_sessions_close_with_the_records_of_each_in_whatever_order_an_epoch_has_them(
+    gap: int, lateness: int, given: Steps, random: Any
+) -> None:
+    def shuffled(records: list[Any]) -> list[Any]:
+        return random.sample(records, len(records))  # type: ignore[no-any-return]
+
+    agree(Sessions(SessionWindows(gap), accumulators(), lateness), NaiveSessions(gap, lateness), given, shuffled)
+
+
+def test_sessions_that_only_touch_are_two() -> None:
+    sessions = Sessions(SessionWindows(5), accumulators(), 0)
+    state, _ = sessions.take(None, [(10, "a"), (0, "b"), (5, "c")], NEVER)
+    assert [(start, end) for start, end, _ in state[1]] == [(0, 5), (5, 10), (10, 15)]
+
+
+def test_a_record_before_a_session_that_would_be_late_by_itself_is_taken_with_those_that_lead_to_it() -> None:
+    for order in ([(7, "b"), (4, "a"), (2, "late")], [(2, "late"), (4, "a"), (7, "b")]):
+        sessions = Sessions(SessionWindows(4), accumulators(), 0)
+        state, _ = sessions.take(None, [(10, "open")], NEVER)
+        far = [(time - 3, value) for time, value in order if value == "late"]
+        state, late = sessions.take(state, [record for record in order if record[1] != "late"] + far, 13)
+        assert late == [(-1, "late")]
+        assert [(start, end) for start, end, _ in state[1]] == [(4, 14)]
+
+
+def test_what_would_end_after_the_year_9999_ends_with_it() -> None:
+    for keeper in (
+        Panes(AlignedWindows(10**6, 10**6), accumulators(), 10**9),
+        Sessions(SessionWindows(10**6), accumulators(), 10**9),
+    ):
+        state, late = keeper.take(None, [(GREATEST, "last")], GREATEST - 1)
+        assert late == [] and keeper.deadline(state) == GREATEST
+        state, closed = keeper.close(state, GREATEST)
+        assert state is None and len(closed) == 1
+
+
+def test_the_panes_of_a_key_are_as_many_as_its_open_windows_need() -> None:
+    panes = Panes(AlignedWindows(60, 10), accumulators(), 0)
+    state = None
+    for time in range(10_000):
+        state, _ = panes.take(state, [(time, time)], time)
+        state, _ = panes.close(state, time)
+        assert state is None or len(state[2]) <= 7

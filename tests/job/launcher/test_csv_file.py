@@ -1,0 +1,88 @@
+"""A file of CSV has its columns in the first line, once, however often it is cut back and written on."""
+
+from pathlib import Path
+
+import pytest
+
+from megaflow.errors import ProgramError, UsageError
+from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.output_file import Mode
+from megaflow.job.launcher.output_specs import open_writer
+
+AB = ("a", "b")
+
+
+def opened(path: Path, mode: Mode = "new", columns: str = "") -> Writer:
+    return open_writer(f"csv:{path}{f'?columns={columns}' if columns else ''}", mode=mode)
+
+
+def test_the_columns_come_first_and_once(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    writer = opened(path)
+    assert (writer.form, writer.name) == ("csv", f"csv:{path}")
+    writer.write(1, [AB, "1,2\n", AB, '"x\ny",\n'])
+    writer.write(2, [AB])
+    writer.write(2, ["5,6\n"])
+    writer.close()
+    assert path.read_text() == 'a,b\n1,2\n"x\ny",\n5,6\n'
+
+
+def test_columns_that_are_given_are_there_even_without_rows(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    writer = opened(path, columns='a,"b,c"')
+    assert writer.form == 'csv:["a", "b,c"]' and path.read_text() == ""
+    writer.flush()
+    assert path.read_text() == 'a,"b,c"\n'
+    writer.write(1, ["1,2\n"])
+    writer.close()
+    assert path.read_text() == 'a,"b,c"\n1,2\n'
+
+
+@pytest.mark.parametrize("columns", ["", "a,b"])
+def test_a_file_that_is_cut_back_to_nothing_or_to_some_rows_has_one_first_line(tmp_path: Path, columns: str) -> None:
+    path = tmp_path / "out.csv"
+    said = [] if columns else [AB]
+    writer = opened(path, columns=columns)
+    writer.hold()
+    writer.write(1, [*said, "1,2\n"])
+    writer.cut_back(0)
+    writer.write(1, [*said, "1,2\n"])
+    length = writer.sync()
+    writer.write(2, [*said, "3,4\n"])
+    writer.cut_back(length)
+    writer.write(2, [*said, "3,4\n"])
+    length = writer.sync()
+    writer.write(3, [*said, "5,6\n"])
+    writer.close()
+    resumed = opened(path, "resume", columns)
+    resumed.hold()
+    resumed.cut_back(length)
+    resumed.write(3, [*said, "5,6\n"])
+    resumed.close()
+    assert path.read_text() == "a,b\n1,2\n3,4\n5,6\n"
+
+
+def test_what_is_appended_to_keeps_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("a,b\r\n0,0\r\n")
+    writer = opened(path, "append")
+    writer.write(1, [AB, "1,2\n"])
+    with pytest.raises(ProgramError, match=r"records with the columns b, a, and a, b are the file's"):
+        writer.write(2, [("b", "a"), "1,2\n"])
+    writer.close()
+    assert path.read_bytes() == b"a,b\r\n0,0\r\n1,2\n"
+    with pytest.raises(UsageError, match="the file has the columns a, b: name these, or another file"):
+        opened(path, "append", "b,a")
+    with pytest.raises(UsageError, match=f"--output csv:{path}: the file is not empty; --overwrite"):
+        opened(path)
+    writer = opened(path, "overwrite", "c")
+    writer.flush()
+    writer.close()
+    assert path.read_text() == "c\n"
+
+
+@pytest.mark.parametrize("columns", ["a,a", "a,,b"])
+def test_columns_are_named_once_each(tmp_path: Path, columns: str) -> None:
+    with pytest.raises(UsageError, match=r"columns= must name each column once, as in \?columns=word,count"):
+        opened(tmp_path / "out.csv", columns=columns)
+    assert not (tmp_path / "out.csv").exists()

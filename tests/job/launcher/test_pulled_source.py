@@ -1,0 +1,235 @@
+"""A job pulls from iterables, queues, and what event loops feed; none of it keeps a stop."""
+
+import asyncio
+import itertools
+import multiprocessing
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+
+from megaflow.errors import CannotTravel, UsageError
+from megaflow.job.launcher.launcher_input import JobInput, find_input
+from megaflow.job.launcher.line_reader import LineReader
+from megaflow.job.launcher.pulled_source import FedQueue, PulledItems, PulledLines, bound, is_pulled, packed
+from megaflow.timely.communication.codec.decode import decode
+
+WAIT_SECONDS = 30.0
+
+
+class Pulling:
+    """A reader of items, and what the launcher's loop does with it."""
+
+    def __init__(self, source: Any) -> None:
+        self.woken = threading.Semaphore(0)
+        self.reader = LineReader(PulledItems(source), self.woken.release)
+        self.close = self.reader.close
+        self.reader.start()
+
+    def take(self) -> list[Any] | None:
+        while (taken := self.reader.take()) is not None and not taken[0]:
+            assert self.woken.acquire(timeout=WAIT_SECONDS), "nobody said that items have come"
+        return None if taken is None else [*map(decode, taken[0])]
+
+    def take_until(self, count: int) -> list[Any]:
+        """Take at least so many."""
+        found: list[Any] = []
+        while len(found) < count:
+            some = self.take()
+            assert some is not None, found
+            found += some
+        return found
+
+    def take_all(self) -> list[Any]:
+        return [item for some in iter(self.take, None) for item in some]
+
+
+def test_items_are_what_they_were_when_they_were_given() -> None:
+    def reused() -> Iterator[dict[str, int]]:
+        row: dict[str, int] = {}
+        for number in range(500):
+            row["n"] = number
+            yield row
+
+    with closing(Pulling(reused())) as pulling:
+        assert pulling.take_all() == [{"n": number} for number in range(500)]
+
+
+def test_what_cannot_travel_is_refused_with_the_item() -> None:
+    with closing(Pulling([1, lambda: 2])) as pulling:
+        assert pulling.take() == [1]
+        with pytest.raises(CannotTravel, match=r"^an item of items= cannot be sent to a worker: .*function.*<lambda>"):
+            pulling.take()
+    assert decode(packed(("a", None))) == ("a", None)
+
+
+def feeds(put: Callable[[Any], None], count: int) -> None:
+    for number in range(count):
+        put(number)
+
+
+@pytest.mark.parametrize("make", [queue.Queue, queue.SimpleQueue, multiprocessing.Queue])
+def test_a_queue_is_read_as_it_is_fed_and_keeps_what_nobody_waits_for(make: Callable[[], Any]) -> None:
+    source = make()
+    with closing(Pulling(source)) as pulling:
+        for number in range(100):
+            source.put(number)
+        assert pulling.take_until(100) == [*range(100)]
+        pulling.reader.end()
+        pulling.reader._thread.join(WAIT_SECONDS)
+        source.put("late")
+        assert pulling.take() is None
+        assert source.get(timeout=WAIT_SECONDS) == "late"
+
+
+def test_a_queue_ends_when_it_is_shut_down() -> None:
+    class ShutDown(Exception):
+        """As in Python 3.13."""
+
+    class Closing(queue.Queue[int]):
+        def get(self, block: bool = True, timeout: float | None = None) -> int:
+            if self.empty():
+                raise ShutDown
+            return super().get(block, timeout)
+
+    source = Closing()
+    source.put(1)
+    with closing(Pulling(source)) as pulling:
+        assert pulling.take_all() == [1]
+
+
+def test_an_async_generator_runs_in_a_loop_of_its_own_and_is_closed_by_an_end() -> None:
+    closed = threading.Event()
+
+    async def ticking() -> AsyncIterator[int]:
+        try:
+            for number in itertools.count():
+                yield number
+                await asyncio.sleep(0.0001 if number < 200 else WAIT_SECONDS * 10)
+        finally:
+            closed.set()
+
+    with closing(Pulling(ticking())) as pulling:
+        assert pulling.take_until(201) == [*range(201)]
+        pulling.reader.end()
+        assert closed.wait(WAIT_SECONDS) and pulling.take() is None
+
+
+def test_an_async_generator_ends_and_raises() -> None:
+    async def two(error: Exception | None = None) -> AsyncIterator[int]:
+        yield 1
+        yield 2
+        if error is not None:
+            raise error
+
+    with closing(Pulling(two())) as pulling:
+        assert pulling.take_all() == [1, 2]
+    with closing(Pulling(two(KeyError("mine")))) as pulling:
+        assert pulling.take_until(2) == [1, 2]
+        with pytest.raises(KeyError, match="mine"):
+            pulling.take()
+
+
+@contextmanager
+def running_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def test_a_queue_of_asyncio_is_asked_in_the_loop_that_feeds_it() -> None:
+    with running_loop() as loop:
+
+        async def make() -> Any:
+            source: asyncio.Queue[int] = asyncio.Queue()
+            return bound({"a": source, "b": "other"}), source
+
+        given, source = asyncio.run_coroutine_threadsafe(make(), loop).result(WAIT_SECONDS)
+        assert given == {"a": FedQueue(source, loop), "b": "other"} and is_pulled(given["a"])
+        with closing(Pulling(given["a"])) as pulling:
+            loop.call_soon_threadsafe(feeds, source.put_nowait, 250)
+            assert pulling.take_until(250) == [*range(250)]
+            pulling.reader.end()
+            assert pulling.take() is None
+            loop.call_soon_threadsafe(source.put_nowait, "late")
+            assert asyncio.run_coroutine_threadsafe(source.get(), loop).result(WAIT_SECONDS) == "late"
+
+
+def test_a_queue_whose_loop_nobody_knows_is_refused() -> None:
+    source: asyncio.Queue[int] = asyncio.Queue()
+    assert bound(source) is source
+    with pytest.raises(UsageError, match=r"call megaflow\.start in a coroutine of that loop"):
+        PulledItems(source)
+
+
+def test_what_was_pulled_when_the_end_came_is_taken_and_no_more_is_pulled() -> None:
+    pulled: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in itertools.count():
+            pulled.append(number)
+            yield number
+
+    source = numbers()
+    with closing(Pulling(source)) as pulling:
+        found = pulling.take_until(1)
+        pulling.reader.end()
+        found += pulling.take_all()
+    assert found == pulled and next(source) == len(found)
+
+
+def test_a_generator_that_blocks_does_not_hold_up_an_end() -> None:
+    go_on = threading.Event()
+
+    def blocking() -> Iterator[int]:
+        yield 1
+        assert go_on.wait(WAIT_SECONDS)
+        yield 2
+
+    pulling = Pulling(blocking())
+    assert pulling.take() == [1]
+    pulling.reader.end()
+    assert pulling.reader.take() == ([], 0)
+    pulling.close()
+    assert pulling.reader._thread.is_alive()
+    go_on.set()
+    pulling.reader._thread.join(WAIT_SECONDS)
+
+
+def test_inputs_of_items_have_names_beside_those_of_lines(tmp_path: Any) -> None:
+    path = tmp_path / "orders"
+    path.write_text("a\n")
+    alone = find_input(None, 1, "replace", items=[1])
+    assert (alone.lines, alone.items, [*alone.pushed]) == (("items",), ("items",), ["items"])
+    both = find_input({"orders": str(path)}, 1, "replace", items={"clicks": [1], "prices": queue.Queue()})
+    assert (both.lines, both.items) == (("clicks", "orders", "prices"), ("clicks", "prices"))
+    assert [split.input for split in both.splits] == ["orders"] and [*both.pushed] == ["clicks", "prices"]
+    assert isinstance(find_input(queue.Queue(), 1, "replace").pushed[""], PulledLines)
+    assert JobInput().items == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"items": {}}, "items is an empty dict"),
+        ({"items": "abc"}, r"items must be an iterable, an async iterable or a queue, .* not 'abc' \(str\)"),
+        ({"items": 5}, r"not 5 \(int\)"),
+        ({"items": {"a-b": [1]}}, r"items: 'a-b' must be a name, as in flow.items\('clicks'\)"),
+        ({"items": {"a": {"b": 1}}}, r"not \{'b': 1\} \(dict\)"),
+        ({"items": {"a": [1]}, "lines": {"a": ["x"]}}, "lines and items both have the name 'a'"),
+        ({"items": [1], "lines": ["x"]}, "lines and items go together if the lines have names"),
+        ({"items": [1], "rows": {"a": 1}}, "rows and items do not go together"),
+    ],
+)
+def test_items_that_cannot_be_read_are_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        find_input(given.pop("lines", None), 1, "replace", **given)

@@ -1,0 +1,122 @@
+"""Several outputs are written, made durable and cut back as one; a store tells them apart."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.durable.commits import OutputLength
+from megaflow.errors import OutputError, StoreError, UsageError
+from megaflow.job.launcher.epoch_merge import ListWriter, NothingWriter
+from megaflow.job.launcher.output_specs import open_outputs, parse_outputs
+from megaflow.job.launcher.several_outputs import SeveralOutputs, compare_outputs, together
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "late", "bad"]), st.integers(0, 3), st.booleans())), st.data())
+def test_they_are_cut_back_to_what_each_was_at_one_moment(
+    steps: list[tuple[str, int, bool]], data: st.DataObject
+) -> None:
+    lists: dict[str, list[int]] = {"": [], "late": [], "bad": []}
+    outputs = SeveralOutputs({name: ListWriter(some) for name, some in lists.items()})
+    moments = {outputs.hold(): {name: [*some] for name, some in lists.items()}}
+    for number, (name, count, syncs) in enumerate(steps):
+        outputs.write_to(name, number, [number] * count)
+        if syncs:
+            moments[outputs.sync()] = {name: [*some] for name, some in lists.items()}
+        if moments and data.draw(st.integers(0, 4)) == 0:
+            length = data.draw(st.sampled_from(sorted(moments)))
+            outputs.committed(length)
+            moments = {each: what for each, what in moments.items() if each >= length}
+        if data.draw(st.integers(0, 4)) == 0:
+            length = data.draw(st.sampled_from(sorted(moments)))
+            outputs.cut_back(length)
+            assert lists == moments[length]
+            moments = {each: what for each, what in moments.items() if each <= length}
+
+
+def test_a_store_knows_each_by_its_name_and_what_it_is_written_to(tmp_path: Path) -> None:
+    given = {"": f"jsonl:{tmp_path}/all", "late": f"csv:{tmp_path}/late"}
+    first = open_outputs(given)
+    assert first.forms == (("", "jsonl"), ("late", "csv"))
+    first.hold()
+    first.write_to("", 1, ["{}"])
+    first.write_to("late", 1, [("a",), "1\n"])
+    said = first.lengths(first.sync())
+    assert said == (OutputLength(f"jsonl:{tmp_path}/all", 3), OutputLength(f"late=csv:{tmp_path}/late", 4))
+    first.write_to("late", 2, [("a",), "2\n"])
+    first.close()
+    again = open_outputs(dict(reversed(given.items())), mode="resume")
+    now = again.lengths(again.hold())
+    compare_outputs("kept", said, now)
+    again.cut_back(again.length_of(said))
+    again.write_to("late", 2, [("a",), "3\n"])
+    again.close()
+    assert (tmp_path / "all").read_text() == "{}\n" and (tmp_path / "late").read_text() == "a\n1\n3\n"
+
+
+def test_other_outputs_than_a_store_names_are_refused() -> None:
+    late, bad, main = (OutputLength(name, 5) for name in ("late=jsonl:/l", "bad=jsonl:/b", "-"))
+    with pytest.raises(StoreError, match=r"store kept goes with --output late=jsonl:/l, not bad=jsonl:/b: what one"):
+        compare_outputs("kept", [main, late], [main, bad])
+    with pytest.raises(StoreError, match=r"store kept goes with --output late=jsonl:/l: what one"):
+        compare_outputs("kept", [main, late], [main])
+    with pytest.raises(StoreError, match=r"store kept goes with --output -, not late=jsonl:/l: what one"):
+        compare_outputs("kept", [main], [main, late])
+    with pytest.raises(StoreError, match=r"--output late=jsonl:/l is gone or empty, and had 5 bytes"):
+        compare_outputs("kept", [main, late], [OutputLength(late.output, 0), main])
+
+
+def test_one_that_cannot_be_flushed_keeps_no_other_open(tmp_path: Path) -> None:
+    outputs = open_outputs({"": f"jsonl:{tmp_path}/all", "full": "jsonl:/dev/full"})
+    outputs.write_to("", 1, ["{}"])
+    outputs.write_to("full", 1, ["{}"])
+    with pytest.raises(OutputError, match="/dev/full"):
+        outputs.close()
+    assert (tmp_path / "all").read_text() == "{}\n"
+
+
+def test_a_lone_output_is_its_writer() -> None:
+    writer = NothingWriter()
+    assert together({"": writer}) is writer and isinstance(together({"": writer, "late": writer}), SeveralOutputs)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["9=-"], "'9' is no name for an output, as in --output late=jsonl:PATH"),
+        (["late=-", "late=none"], "--output late=- and --output late=none: give one of them"),
+        (["-", "none"], "--output - and --output none: give one of them; NAME=SPEC is for one that has a name"),
+    ],
+)
+def test_an_output_has_one_place_and_a_name_that_a_program_can_say(given: list[str], why: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_outputs(given)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("late", "why"),
+    [
+        ("jsonl:{}/all", "both would be written to one place; name another"),
+        ("csv:{}/link", "both would be written to one place; name another"),
+        ("spark:parquet:{}/x", "Spark reads the stream that the dataflow returns, and none by a name"),
+        ("{}/x.csv", "did you mean late=csv:{}/x.csv?"),
+        ("lines", "must be - (standard output), jsonl:PATH, csv:PATH"),
+    ],
+)
+def test_outputs_go_apart_and_a_refusal_leaves_no_file(tmp_path: Path, late: str, why: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "all")
+    with pytest.raises(UsageError) as refused:
+        open_outputs({"": f"jsonl:{tmp_path}/all", "late": late.format(tmp_path)})
+    assert why.format(tmp_path) in str(refused.value) and "--output late=" in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
+def test_two_are_not_both_standard_output_and_what_becomes_of_files_is_about_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--output - and --output late=-: both .*--output none drops"):
+        open_outputs({"": "-", "late": "-"})
+    (tmp_path / "late").write_text("before\n")
+    open_outputs({"": "none", "late": f"jsonl:{tmp_path}/late"}, mode="append").close()
+    with pytest.raises(UsageError, match="it goes with --output jsonl:PATH, not with none"):
+        open_outputs({"": "none", "late": "none"}, mode="append")

@@ -1,0 +1,218 @@
+"""Files that grow, are renamed, truncated and removed: each line that stands in one is read once, in order."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from megaflow.connect.source_protocol import Idle, Source
+from megaflow.errors import SourceError, UsageError
+from megaflow.job import followed_files
+from megaflow.job.followed_files import FollowedFile, FollowedFiles
+from megaflow.job.launcher.launch import find_followed
+from megaflow.job.worker.line_place import FollowedPlace
+from megaflow.job.worker.named_inputs import SkippedLines
+from megaflow.job.worker.parsed_lines import CsvParser, LineParser
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIND_SECONDS", "POLL_SECONDS", "DELETED_SECONDS"):
+        monkeypatch.setattr(followed_files, name, 0.0)
+
+
+class Bench:
+    """Whoever reads what a pattern stands for, as one worker of a job does."""
+
+    def __init__(self, pattern: object, **more: Any) -> None:
+        self.source = FollowedFiles(str(pattern), **more)
+        self.readers: dict[int, FollowedFile] = {}
+        self.positions: dict[int, Any] = {}
+
+    def read(self, limit: int = 100) -> list[Any]:
+        """Return all that may be read now, file by file."""
+        records = []
+        for inode in self.source.discover().partitions:
+            if inode not in self.readers:
+                self.readers[inode] = self.source.open(inode, self.positions.get(inode))
+        for inode, reader in self.readers.items():
+            while not isinstance(answer := reader.read(limit), Idle):
+                assert len(answer[0]) <= limit
+                records += answer[0]
+                self.positions[inode] = answer[1]
+        return records
+
+    def begin_anew(self) -> None:
+        """Have others read on from the positions."""
+        for reader in self.readers.values():
+            reader.close()
+        self.source = FollowedFiles(self.source.pattern)
+        self.readers = {inode: self.source.open(inode, position) for inode, position in self.positions.items()}
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a", newline="") as file:
+        file.write(text)
+
+
+def test_lines_are_read_as_they_come_each_once_its_end_is_there(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "*.log")
+    assert isinstance(bench.source, Source) and bench.read() == []
+    append(tmp_path / "a.log", "\ufeffone\ntw")
+    assert bench.read() == ["one"] and bench.read() == []
+    append(tmp_path / "a.log", "o\r")
+    assert bench.read() == [], "\\n may follow"
+    append(tmp_path / "a.log", "\n\nthr")
+    append(tmp_path / "b.log", "new\n")
+    assert bench.read() == ["two", "", "new"]
+    append(tmp_path / "a.log", "ee\n")
+    assert bench.read() == ["three"]
+
+
+def test_a_rotated_file_is_read_to_its_end_and_the_new_one_from_its_beginning(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "app.log*"), tmp_path / "app.log"
+    append(log, "1\n2\n")
+    assert bench.read() == ["1", "2"]
+    append(log, "3\n")
+    log.rename(tmp_path / "app.log.1")
+    append(tmp_path / "app.log.1", "4\n")  # by who has it open still
+    append(log, "5\n")
+    (tmp_path / "app.log.2.gz").write_bytes(b"what was rotated before")
+    assert sorted(bench.read()) == ["3", "4", "5"] and bench.read() == []
+    bench.begin_anew()
+    append(log, "6\n")
+    assert bench.read() == ["6"]
+
+
+@pytest.mark.parametrize("text", ["", "9\n", "9\n8\n7\n6\n", "1\n2\n4\n5\n6\n"])
+def test_a_truncated_file_begins_anew_however_long_it_is_by_then(tmp_path: Path, text: str) -> None:
+    bench, log = Bench(tmp_path / "app.log"), tmp_path / "app.log"
+    append(log, "1\n2\n3\n")
+    assert len(bench.read()) == 3
+    log.write_text(text)
+    assert bench.read() == text.split() and bench.read() == []
+    bench.begin_anew()
+    log.write_text("0\n" + text)
+    assert bench.read() == ["0", *text.split()], "also if nobody looked when it was"
+
+
+def test_a_removed_file_is_read_with_its_last_line_and_its_descriptor_is_closed(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "app.log"), tmp_path / "app.log"
+    append(log, "1\nlast")
+    assert bench.read() == ["1"]
+    append(log, " one")
+    log.unlink()
+    assert bench.read() == [] and bench.read() == ["last one"] and bench.read() == []
+    [reader] = bench.readers.values()
+    assert reader._file == -1 and isinstance(reader.read(1), Idle)
+
+
+def test_a_file_that_was_renamed_while_nobody_read_it_is_found_beside_where_it_was(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "app.log"), tmp_path / "app.log"
+    append(log, "1\n2\n")
+    assert bench.read(1) == ["1", "2"]
+    append(log, "3\n")
+    log.rename(tmp_path / "app.log.1")
+    append(log, "4\n")
+    bench.begin_anew()
+    assert sorted(bench.read()) == ["3", "4"]
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["line", "part", "read", "rotate", "remove", "truncate", "anew", "some"]), max_size=40))
+def test_whatever_becomes_of_a_file_each_line_is_read_once_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    bench, log = Bench(folder / "*.log*"), folder / "app.log"
+    log.touch()
+    part, read, written = "", list[str](), list[str]()
+    for number, step in enumerate(steps):
+        if step == "line":
+            append(log, f"{number}\n")
+            written.append(f"{part}{number}")
+            part = ""
+        elif step == "part":
+            append(log, f"{number}-")
+            part += f"{number}-"
+        elif step == "rotate":
+            append(log, "\n" if part else "")
+            written += [part] if part else []
+            log.rename(folder / f"app.log.{number}")
+            log.touch()
+            part = ""
+        elif step == "anew":
+            bench.begin_anew()
+        else:
+            read += bench.read(2 if step == "some" else 100)
+        if step in ("remove", "truncate"):
+            append(log, "\n" if part else "")
+            written += [part] if part else []
+            part, read = "", read + bench.read()
+            if step == "remove":
+                log.unlink()
+                read += bench.read() + bench.read()  # it is let go
+            log.write_text(f"{number} anew\n")
+            written.append(f"{number} anew")
+    read += bench.read()
+    assert sorted(read) == sorted(written)
+    last = [line for line in written if line in read]
+    assert len(read) == len(last)
+    for reader in bench.readers.values():
+        reader.close()
+
+
+def test_what_cannot_be_parsed_is_named_by_its_file_and_line_and_each_file_has_its_own_columns(tmp_path: Path) -> None:
+    parser: LineParser = CsvParser("", "raise", True, dict, ",", '"', SkippedLines())
+
+    def parse(file: FollowedFile, lines: list[str], start: int) -> list[Any]:
+        return parser(("", lines, FollowedPlace.of(file, start)))
+
+    bench, log = Bench(tmp_path / "*.csv*", parse=parse), tmp_path / "a.csv"
+    append(log, "a,b\r\n1,2\r\n")
+    assert bench.read() == [{"a": "1", "b": "2"}]
+    append(log, "3,4\r\n")
+    log.rename(tmp_path / "a.csv.1")
+    append(log, "b,c\n5,6\n")
+    assert sorted(bench.read(), key=str) == [{"a": "3", "b": "4"}, {"b": "5", "c": "6"}]
+    log.write_text("d,e\n7,8\n")
+    assert bench.read() == [{"d": "7", "e": "8"}]
+    append(log, "\n9,10\n9\n")
+    with pytest.raises(SourceError, match=rf"line 5 of '{log}' is not a row of CSV: it has 1 fields"):
+        bench.read()
+
+
+def test_what_is_not_text_ends_the_job_if_that_is_wanted(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_bytes(b"fine\n\xff\n")
+    assert Bench(tmp_path / "app.log").read() == ["fine", "\ufffd"]
+    with pytest.raises(SourceError, match=r"invalid UTF-8 in '.*app.log' at byte 5"):
+        Bench(tmp_path / "app.log", errors="strict").read()
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ("-", "--follow: lines must name a file, folder or glob, whose files grow, not '-'"),
+        (["x"], "whose files grow, not"),
+        ({"a": "spark:text:x"}, "whose files grow, not 'spark:text:x'"),
+        ("x.log?unordered", r"--follow reads each file in order: leave \?unordered out"),
+        ("x.gz", "is compressed, and does not grow"),
+        ({"9": "x"}, "must be a name"),
+    ],
+)
+def test_what_does_not_grow_is_refused(lines: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        find_followed(lines)
+
+
+def test_a_pattern_is_that_of_the_launchers_folder_and_need_not_match_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/of")
+    given = find_followed({"b": "logs/*.log", "a": Path("~/x")})
+    assert given.followed == (("a", "/home/of/x"), ("b", f"{os.getcwd()}/logs/*.log")) and given.lines == ("a", "b")
+    assert find_followed("app.log").followed == (("", f"{tmp_path}/app.log"),) and not find_followed("app.log").lines

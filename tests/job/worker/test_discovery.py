@@ -1,0 +1,114 @@
+"""Sources are asked for partitions at the start and as often as they say, beside the worker."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from threading import Event
+from typing import Any
+
+import pytest
+
+from megaflow.connect import Found
+from megaflow.control.coordinator.events import Discovered
+from megaflow.control.coordinator.watermarks import TimedOperator
+from megaflow.errors import CannotTravel, SourceError
+from megaflow.job.worker.discovery import Discovery, in_a_thread
+from megaflow.megaphone.event_unit import EventUnit
+from megaflow.timely.communication.codec.encode import encode
+
+
+class Shelves:
+    """Answers `discover` with one thing after the other."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = [*answers]
+
+    def discover(self) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def open(self, partition: Any, position: Any) -> Any:
+        raise AssertionError("it is not opened here")
+
+
+def at_once(task: Callable[[], Any]) -> Future[Any]:
+    future: Future[Any] = Future()
+    try:
+        future.set_result(task())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+def test_each_is_asked_as_often_as_it_says_until_no_more_will_come() -> None:
+    sources = {"all": Shelves(iter(["x"])), "some": Shelves(Found(["a"], 5.0), Found(["a", "b"], 0.5), Found([]))}
+    discovery = Discovery(sources, [], at_once)
+    assert discovery.turn(1.0) == [
+        Discovered("all", (encode("x"),), True), Discovered("some", (encode("a"),), False),
+    ]  # fmt: skip
+    assert discovery.due_in(2.0) == 4.0 and discovery.turn(5.9) == []
+    assert discovery.turn(6.0) == [Discovered("some", (encode("a"), encode("b")), False)]
+    assert discovery.turn(6.5) == [Discovered("some", (), True)] and discovery.due_in(7.0) is None
+
+
+def test_equal_partitions_are_one_also_after_a_resume() -> None:
+    one, other = frozenset({"b", "a"}), 1.0
+    known = [("some", encode(frozenset({"a", "b"}))), ("some", encode(1)), ("of another program's", encode("x"))]
+    [found] = Discovery({"some": Shelves([one, other, "new"])}, known, at_once).turn(0.0)
+    assert found.partitions == (known[0][1], known[1][1], encode("new"))
+
+
+def test_a_source_that_takes_long_holds_nobody_up_and_wakes_the_worker() -> None:
+    go, done = Event(), Event()
+    slow = Shelves()
+    slow.discover = lambda: go.wait(60) and ["late"]  # type: ignore[method-assign]
+    discovery = Discovery({"slow": slow, "quick": Shelves(["x"])}, [], lambda task: in_a_thread(task, done.set))
+    found = discovery.turn(0.0)
+    assert discovery.due_in(0.0) is None
+    go.set()
+    while len(found) < 2:
+        assert done.wait(60)
+        done.clear()
+        found += discovery.turn(0.0)
+    assert {each.input: each.partitions for each in found} == {"slow": (encode("late"),), "quick": (encode("x"),)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        ([["a"]], SourceError, r"in source 's', in discover\(\): the partition \['a'\] cannot be hashed: give a str"),
+        ([print], CannotTravel, r"in source 's', in discover\(\): .*"),
+        (None, TypeError, "not iterable"),
+        (ValueError("no such page"), ValueError, "no such page"),
+    ],
+)
+def test_what_goes_wrong_names_the_source(answer: Any, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said) as caught:
+        Discovery({"s": Shelves(answer)}, [], at_once).turn(0.0)
+    assert kind in (SourceError, CannotTravel) or caught.value.__notes__ == ["in source 's', in discover()"]
+
+
+def test_a_source_tells_before_which_time_a_partition_has_nothing_if_somebody_takes_its_timestamps() -> None:
+    def taking(*units: EventUnit | None, follows: str = "some") -> dict[str, TimedOperator]:
+        return {f"{n}": TimedOperator(0, frozenset([follows]), unit) for n, unit in enumerate(units)}
+
+    class Bounded(Shelves):
+        def lower_bound(self, partition: str) -> Any:
+            if partition == "bad":
+                raise KeyError(partition)
+            return {"a": 3, "day": datetime(1970, 1, 1, 0, 1, tzinfo=UTC), "naive": datetime(2026, 1, 1)}.get(partition)
+
+    def found(operators: dict[str, TimedOperator], *partitions: str) -> tuple[int | None, ...]:
+        [event] = Discovery({"some": Bounded([*partitions])}, [], at_once, operators).turn(0.0)
+        return event.bounds
+
+    assert found(taking(None), "a", "b", "day") == (3_000_000, None, 60_000_000)
+    assert found(taking(EventUnit.SECONDS, EventUnit.MILLISECONDS), "a") == (3_000,), "the least that it can mean"
+    assert found(taking(None, follows="other"), "a") == found(taking(None), "b") == ()
+    with pytest.raises(SourceError, match=r"in source 'some', in lower_bound\('naive'\): .*time zone"):
+        found(taking(None), "naive")
+    with pytest.raises(KeyError) as raised:
+        found(taking(None), "bad")
+    assert raised.value.__notes__ == ["in source 'some', in lower_bound('bad')"]

@@ -1,0 +1,198 @@
+"""What is told of event time: maxima by partition, and who is idle and who is only held back."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from megaflow.control.watermark_messages import MaximaSeen, Partition, PartitionsIdle
+from megaflow.job.worker.event_reports import EventReports
+from megaflow.megaphone.event_clock import EventTimes
+from megaflow.megaphone.event_unit import EventUnit
+from megaflow.program import example
+from megaflow.timely.dataflow.origin import Traced
+
+A: Partition = ("split", 1)
+B: Partition = ("portion", 2)
+SECOND = 1_000_000
+
+
+class Bench:
+    """The reports of a source whose lines are timestamps; two operators take those of at least 0, and of at least 100.
+
+    Times are set by the test. The timeout is a second.
+    """
+
+    def __init__(self) -> None:
+        self.now = 10.0
+        self.epoch = 0
+        self.said: list[Any] = []
+        self.empty: dict[Partition, float] = {}
+        times = EventTimes()
+
+        def build(scope: Any) -> None:
+            stream = scope.to_stream([])
+            for name in ("all", "late"):
+                stream.event_time(lambda x: x, name=name)
+            times.operators.update(scope.ref.graph.extension(EventTimes).operators)
+
+        example(build)
+        self._operators = times.operators
+        self.reports = EventReports(times, self.said.append, 1.0)
+
+    def read(self, partition: Partition, *timestamps: int) -> list[Any]:
+        """Read a batch, which waits in a queue then."""
+        return self.reports.traced(list(timestamps), partition, self.epoch, self.now)
+
+    def work_off(self, batch: list[Any]) -> None:
+        """Have the operators see it."""
+        for name, least in (("all", 0), ("late", 100)):
+            clock = self._operators[name].clock
+            stamp, greatest = clock.begin(batch), clock.least
+            for record in batch:
+                if record >= least:
+                    greatest = max(greatest, stamp(record, record))
+            clock.end(batch, greatest)
+
+    def settle(self, seconds: float = 0.05, frontier: int | None = None, is_held: bool = False) -> list[Any]:
+        """Let time pass; return what is said. Nothing is under way in the dataflow, unless it is held."""
+        self.now += seconds
+        self.said.clear()
+        self.reports.settle(self.now, 0 if is_held else self.epoch + 1, self._empty)
+        return list(self.said)
+
+    def _empty(self, now: float) -> Iterable[tuple[Partition, float]]:
+        return self.empty.items()
+
+
+def test_the_greatest_of_each_partition_is_told_once_and_the_first_of_all_with_it() -> None:
+    bench = Bench()
+    for partition, timestamps in ((A, (3, 5, 4)), (B, (200, 1)), (A, (2,))):
+        bench.work_off(bench.read(partition, *timestamps))
+    assert bench.settle() == [
+        MaximaSeen("all", ((A, 5 * SECOND), (B, 200 * SECOND)), ((A, 3 * SECOND), (B, 200 * SECOND))),
+        MaximaSeen("late", ((B, 200 * SECOND),), ((B, 200 * SECOND),)),
+    ]
+    assert bench.settle() == []
+    bench.work_off(bench.read(A, 1))
+    assert bench.settle() == [MaximaSeen("all", ((A, SECOND),))], "whether greater than before or not"
+
+
+def test_reports_keep_their_distance() -> None:
+    bench = Bench()
+    bench.work_off(bench.read(A, 1))
+    assert len(bench.settle()) == 1
+    bench.work_off(bench.read(A, 2))
+    assert bench.settle(0.04) == []
+    assert bench.settle(0.02) == [MaximaSeen("all", ((A, 2 * SECOND),))]
+
+
+def test_what_has_no_origin_is_not_told_of() -> None:
+    bench = Bench()
+    bench.work_off([1, 2])
+    assert bench.settle() == []
+
+
+def test_one_that_had_nothing_to_read_for_the_timeout_is_idle_and_that_is_said_once() -> None:
+    bench = Bench()
+    bench.empty[B] = bench.now
+    assert bench.settle(0.9) == []
+    assert bench.settle(0.2) == [PartitionsIdle((B,))]
+    assert bench.settle(5.0) == []
+
+
+def test_one_is_idle_again_after_a_record_of_it_has_come() -> None:
+    bench = Bench()
+    bench.empty[B] = bench.now
+    assert bench.settle(1.0) == [PartitionsIdle((B,))]
+    del bench.empty[B]
+    bench.work_off(bench.read(B, 7))
+    assert bench.settle() == [MaximaSeen("all", ((B, 7 * SECOND),), ((B, 7 * SECOND),))]
+    bench.empty[B] = bench.now
+    assert bench.settle(0.9) == []
+    assert bench.settle(0.2) == [PartitionsIdle((B,))]
+
+
+def test_one_of_which_no_record_comes_to_an_operator_is_idle() -> None:
+    bench = Bench()
+    for _ in range(10):
+        bench.work_off(bench.read(A, -1))
+        assert bench.settle(0.1) == []
+    bench.work_off(bench.read(A, -1))
+    assert bench.settle() == []
+    bench.work_off(bench.read(A, -1))
+    assert bench.settle() == [PartitionsIdle((A,))]
+
+
+def test_one_of_which_records_come_to_one_of_two_operators_is_not_idle() -> None:
+    bench = Bench()
+    for _ in range(30):
+        bench.work_off(bench.read(A, 1))
+        assert [type(each) for each in bench.settle(0.1)] == [MaximaSeen]
+
+
+def test_one_that_the_source_holds_back_is_not_idle() -> None:
+    bench = Bench()
+    bench.work_off(bench.read(A, -1))
+    assert bench.settle(100.0) == [], "it was read for a moment only"
+
+
+def test_one_that_is_held_back_behind_the_source_is_not_idle() -> None:
+    bench = Bench()
+    held = []
+    for _ in range(30):
+        held.append(bench.read(A, 1))
+        assert bench.settle(0.1, is_held=True) == []
+    for batch in held:
+        bench.work_off(batch)
+    assert [type(each) for each in bench.settle()] == [MaximaSeen]
+
+
+def test_of_spark_the_coordinator_knows_who_is_idle() -> None:
+    bench = Bench()
+    for _ in range(30):
+        bench.work_off(bench.read(("spark", "query"), -1))
+        assert bench.settle(0.1) == []
+
+
+def test_one_that_was_handed_back_and_came_again_begins_anew() -> None:
+    bench = Bench()
+    bench.empty[B] = bench.now
+    bench.read(A, -1)
+    assert bench.settle(1.0) == [PartitionsIdle((B,))]
+    bench.reports.keep([])
+    assert bench.settle(1.0) == [PartitionsIdle((B,))]
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.tuples(st.sampled_from([A, B]), st.lists(st.integers(-3, 120), max_size=4), st.floats(0.0, 0.1)))
+)
+def test_what_is_told_of_a_partition_is_the_greatest_and_the_first_that_came(steps: Any) -> None:
+    bench = Bench()
+    said: list[Any] = []
+    came: dict[tuple[str, Partition], list[int]] = {}
+    for partition, timestamps, seconds in steps:
+        bench.work_off(bench.read(partition, *timestamps))
+        for name, least in (("all", 0), ("late", 100)):
+            came.setdefault((name, partition), []).extend(each * SECOND for each in timestamps if each >= least)
+        said += bench.settle(seconds)
+    said += bench.settle(1.0)
+    maxima: dict[tuple[str, Partition], int] = {}
+    firsts: dict[tuple[str, Partition], int] = {}
+    for report in said:
+        for partition, micros in report.maxima if isinstance(report, MaximaSeen) else ():
+            maxima[report.operator, partition] = max(micros, maxima.get((report.operator, partition), micros))
+        for partition, micros in report.firsts if isinstance(report, MaximaSeen) else ():
+            assert firsts.setdefault((report.operator, partition), micros) == micros, "once"
+    assert maxima == {key: max(each) for key, each in came.items() if each}
+    assert firsts == {key: each[0] for key, each in came.items() if each}
+
+
+def test_a_batch_is_traced_to_its_partition() -> None:
+    bench = Bench()
+    batch = bench.read(A, 1, 2)
+    assert type(batch) is Traced and batch == [1, 2] and batch.origin == A
+    assert bench.reports.are_wanted and not EventReports(EventTimes(), bench.said.append, 1.0).are_wanted
+    assert EventUnit.SECONDS.micros(1) == SECOND

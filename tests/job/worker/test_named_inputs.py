@@ -1,0 +1,209 @@
+"""Rows are what the program asked for, and the inputs that it reads are those that the job was given."""
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import pytest
+
+from megaflow.control.packed_rows import RowPack, pack_rows
+from megaflow.errors import BuildError, SourceError, UsageError
+from megaflow.job.worker.flow import Flow, build_flow
+from megaflow.job.worker.named_inputs import NamedInputs, RowShape, select_input, shape_of
+from megaflow.timely import example
+from tests.job.worker.scripted_source import Scripted
+
+
+class Order(NamedTuple):
+    amount: Decimal
+    at: int
+    id: int
+
+
+def schema(**kinds: str) -> str:
+    return json.dumps({"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in kinds.items()]})
+
+
+ORDERS = RowPack(
+    "orders", schema(id="long", at="timestamp", amount="decimal(5,2)"), [[1, 2], [0, None], [Decimal(5), None]]
+)
+
+
+def test_a_row_is_a_tuple_a_dict_or_a_named_tuple_with_its_fields_in_any_order() -> None:
+    assert RowShape().records(ORDERS) == [(1, 0, Decimal(5)), (2, None, None)]
+    assert RowShape(dict).records(ORDERS)[0] == {"id": 1, "at": 0, "amount": Decimal(5)}
+    assert RowShape(Order).records(ORDERS) == [Order(Decimal(5), 0, 1), Order(None, None, 2)]  # type: ignore[arg-type]
+    moments = RowShape(tuple, "datetime").records(ORDERS)
+    assert moments == [(1, datetime(1970, 1, 1, tzinfo=UTC), Decimal(5)), (2, None, None)]
+    days = RowPack("days", schema(day="date"), [[1]])
+    assert RowShape(tuple, "datetime").records(days) == [(date(1970, 1, 2),)]
+
+
+def test_a_named_tuple_with_other_fields_is_told_with_both() -> None:
+    with pytest.raises(SourceError, match=r"'views' have the columns page, and Order has the fields amount, at, id"):
+        RowShape(Order).records(RowPack("views", schema(page="string"), [["/"]]))
+
+
+@pytest.mark.parametrize(
+    ("as_", "timestamps", "wrong"),
+    [(list, "micros", "as_ must be tuple, dict or a NamedTuple"), ("namedtuple", "micros", "not 'namedtuple'"),
+     (tuple, "seconds", "timestamps must be 'micros' or 'datetime', not 'seconds'")],
+)  # fmt: skip
+def test_another_shape_is_refused(as_: Any, timestamps: str, wrong: str) -> None:
+    with pytest.raises(UsageError, match=wrong):
+        shape_of("orders", as_, timestamps)
+
+
+def test_names_that_the_program_and_the_job_do_not_share_are_told_with_both() -> None:
+    inputs = NamedInputs(("orders", "views"))
+    with pytest.raises(BuildError, match="reads the rows 'sales', and the job was given rows 'orders' and 'views'"):
+        inputs.read("sales", RowShape())
+    inputs.read("orders", RowShape())
+    with pytest.raises(BuildError, match="was given the rows 'views', and the dataflow reads only 'orders'"):
+        inputs.check_read()
+    with pytest.raises(UsageError, match=r"flow.rows\('orders'\) is called twice"):
+        inputs.read("orders", RowShape(dict))
+    inputs.read("views", RowShape(dict))
+    inputs.check_read()
+    with pytest.raises(BuildError, match="was given no rows: bind them by --rows orders=spark:FORMAT:PATH"):
+        NamedInputs(()).read("orders", RowShape())
+    assert NamedInputs(("orders",)).only() == "orders" and NamedInputs(None).only() == "rows"
+    with pytest.raises(BuildError, match=r"one input, and this one was given rows 'orders' and 'views': say which"):
+        inputs.only()
+    NamedInputs(None).read("whatever", RowShape())
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "lines", "why"),
+    [
+        (lambda flow: flow.lines("a"), (), ("b",), "the lines 'a', and the job was given the lines 'b': .*--lines a="),
+        (lambda flow: flow.lines("a"), (), (), "reads the lines 'a', and the job was given no lines of a name"),
+        (lambda flow: flow.lines(), (), ("a", "b"), r"\(\), and the job was given the lines 'a' and 'b': read them"),
+        (lambda flow: flow.lines("a"), (), ("a", "b"), r"the lines 'b', and the dataflow reads only 'a': .*\./NAME"),
+        (lambda flow: flow.scope.empty(), (), ("a",), "the lines 'a', and the dataflow calls flow.lines for none"),
+        (lambda flow: flow.lines("a"), ("a",), (), r"the lines 'a', and the job was given the rows 'a': .*rows\('a'\)"),
+        (lambda flow: flow.rows("a"), (), ("a",), "the rows 'a', and the job was given no rows, but the lines 'a'"),
+        (lambda flow: flow.lines(7), (), ("a",), "reads the lines 7, and the job was given the lines 'a'"),
+    ],
+)  # fmt: skip
+def test_lines_that_the_program_and_the_job_do_not_share_are_told_with_both(
+    function: Any, rows: Any, lines: Any, why: str
+) -> None:
+    def build(scope: Any) -> None:
+        flow = Flow(None, scope, None, [], lambda: scope.empty(), NamedInputs(rows, lines))  # type: ignore[arg-type]
+        with pytest.raises(BuildError, match=why):
+            build_flow(function, flow, has_lines=True)
+
+    example(build)
+
+
+@pytest.mark.parametrize(
+    ("function", "items", "why"),
+    [
+        (lambda flow: flow.items("a"), (), r"the items 'a', and the job was given none: give them by megaflow\.start"),
+        (lambda flow: flow.items(), (), r"reads items without a name, by flow.items\(\), and the job was given none"),
+        (lambda flow: flow.items(), ("a", "b"), "by flow.items.., and the job was given the items 'a' and 'b'"),
+        (lambda flow: flow.items("c"), ("a", "b"), "reads the items 'c', and the job was given the items 'a' and 'b'"),
+        (lambda flow: flow.lines("a"), ("a",), r"given items by this name: read them by flow\.items\('a'\)"),
+        (lambda flow: flow.scope.empty(), ("a",), r"the items 'a', and the dataflow calls flow\.items for none: leave"),
+    ],
+)
+def test_items_that_the_program_and_the_job_do_not_share_are_told_with_both(
+    function: Any, items: Any, why: str
+) -> None:
+    def build(scope: Any) -> None:
+        inputs = NamedInputs((), items, items)
+        flow = Flow(None, scope, None, [], lambda: scope.empty(), inputs)  # type: ignore[arg-type]
+        with pytest.raises(BuildError, match=why):
+            build_flow(function, flow, has_lines=True)
+
+    example(build)
+
+
+def test_each_input_of_lines_is_a_stream_and_one_alone_is_the_source_itself() -> None:
+    def several(scope: Any) -> Any:
+        source = scope.to_stream([("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])])
+        flow = Flow(None, scope, None, [], lambda: source, NamedInputs(lines=("a", "b")))  # type: ignore[arg-type]
+        assert flow.lines("a") is flow.lines("a")
+        return flow.lines("a").capture(), flow.lines("b").capture()
+
+    assert example(several) == ([(0, ["1", "2", "4"])], [(0, ["3"])])
+    for names, name in ((("a",), "a"), ((), None), (None, "a")):
+        inputs = NamedInputs(names, names)
+
+        def one(scope: Any, inputs: NamedInputs = inputs, name: str | None = name) -> Any:
+            inputs.rows = None if inputs.lines is None else ()
+            flow = Flow(None, scope, None, [], lambda: scope.to_stream(["1"]), inputs)  # type: ignore[arg-type]
+            return flow.lines(name).capture()
+
+        assert example(one) == [(0, ["1"])]
+
+
+def test_a_pack_is_unpacked_by_its_name() -> None:
+    inputs = NamedInputs(("orders", "views"))
+    inputs.read("orders", RowShape())
+    assert inputs.unpack(pack_rows(ORDERS)) == ("orders", [(1, 0, Decimal(5)), (2, None, None)])
+    with pytest.raises(SourceError, match="rows 'views' have come, and the dataflow reads 'orders'"):
+        inputs.unpack(pack_rows(ORDERS._replace(input="views")))
+    assert select_input("a")(("a", [1])) == [1] and select_input("a")(("b", [1])) == []
+
+
+def flow_of(scope: Any, *names: str, source: Any = ()) -> Flow:
+    return Flow(None, scope, None, [], lambda: scope.to_stream(source), NamedInputs(names))  # type: ignore[arg-type]
+
+
+def test_each_input_is_a_stream_of_its_rows_and_one_alone_is_the_source_itself() -> None:
+    def several(scope: Any) -> Any:
+        flow = flow_of(scope, "a", "b", source=[("a", [1, 2]), ("b", [3]), ("a", [4])])
+        assert flow.rows("a") is flow.rows("a")
+        return flow.rows("a").capture(), flow.rows("b").capture()
+
+    assert example(several) == ([(0, [1, 2, 4])], [(0, [3])])
+    assert example(lambda scope: flow_of(scope, "a", source=[1, 2]).rows("a").capture()) == [(0, [1, 2])]
+
+
+@pytest.mark.parametrize(
+    ("function", "names", "why"),
+    [
+        (lambda flow: flow.lines(), ("orders",), r"reads lines, and the job was given the rows 'orders': .*flow.rows"),
+        (lambda flow: flow.rows("orders"), (), "reads the rows 'orders', and the job was given no rows"),
+        (lambda flow: flow.rows("a"), ("a", "b"), "was given the rows 'b', and the dataflow reads only 'a'"),
+        (lambda flow: flow.scope.empty(), ("a",), "was given the rows 'a', and the dataflow calls flow.rows for none"),
+        (lambda flow: flow.scope.empty(), (), "never called flow.lines()"),
+    ],
+)
+def test_a_program_that_reads_other_inputs_is_refused_when_it_is_built(function: Any, names: Any, why: str) -> None:
+    def build(scope: Any) -> None:
+        with pytest.raises(BuildError, match=why):
+            build_flow(function, flow_of(scope, *names), has_lines=True)
+
+    example(build)
+
+
+@pytest.mark.parametrize(
+    ("read", "why"),
+    [
+        ([(Scripted(), "orders"), (Scripted(), "orders")], r"flow.read\(…, 'orders'\) is called twice: read it once"),
+        ([(Scripted(), "cards")], "the job was given the lines 'cards', too; give one of them another name"),
+        ([(Scripted, "orders")], "give a megaflow.connect.Source, not this, a class; make an object of it"),
+        ([("orders", "orders")], "not this, which has no discover and no open"),
+        ([(open, "orders")], "not this, which has no discover and no open"),
+        ([(Scripted(), "not a name")], "the name must be an identifier, such as 'orders'"),
+        ([(Scripted(), 7)], "the name must be an identifier, such as 'orders'"),
+    ],
+)
+def test_a_source_has_a_name_of_its_own_and_is_one(read: list[tuple[Any, Any]], why: str) -> None:
+    inputs = NamedInputs(lines=["cards"])
+    with pytest.raises(BuildError, match=why):
+        for source, name in read:
+            inputs.read_source(source, name)
+
+
+def test_lines_that_no_job_was_given_are_told() -> None:
+    inputs = NamedInputs(has_input=False)
+    inputs.read_source(Scripted(), "orders")
+    with pytest.raises(BuildError, match="reads lines, and the job was given none: give --lines PATH"):
+        inputs.read_as_lines(None)
+    with pytest.raises(BuildError, match=r"reads the lines 'cards', and the job was given none: .* cards=PATH"):
+        inputs.read_as_lines("cards")

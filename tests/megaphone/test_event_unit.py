@@ -1,0 +1,83 @@
+"""A time of an event is the same microsecond on the way in and out, or is refused with the reason."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from math import inf, nan
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.megaphone.event_unit import GREATEST, INFINITE, LEAST, NEVER, UNITS, EventUnit
+
+SECONDS, MILLISECONDS, MICROSECONDS, DATETIME = UNITS.values()
+YEAR_2255 = 9_000_000_000_000_000
+
+
+@given(st.sampled_from([*UNITS.values()]), st.integers(LEAST, GREATEST))
+def test_what_comes_out_goes_in_as_the_same_microsecond(unit: EventUnit, micros: int) -> None:
+    if unit in (SECONDS, MILLISECONDS) and abs(micros) > YEAR_2255:
+        micros -= micros % 1_000_000
+    assert unit.micros(unit.value(micros)) == micros
+
+
+@given(st.sampled_from([*UNITS.values()]), st.tuples(*[st.integers(-YEAR_2255, YEAR_2255)] * 2))
+def test_times_come_out_in_the_order_of_their_microseconds(unit: EventUnit, pair: tuple[int, int]) -> None:
+    low, high = sorted(pair)
+    assert unit.value(low) <= unit.value(high) <= unit.value(INFINITE)
+    assert (unit.value(low) == unit.value(high)) == (low == high)
+
+
+def test_the_watermarks_that_are_no_time_enclose_all_times() -> None:
+    assert NEVER < LEAST <= GREATEST < INFINITE
+    assert [unit.value(INFINITE) for unit in (SECONDS, MILLISECONDS, MICROSECONDS)] == [inf] * 3
+    assert DATETIME.value(INFINITE) == datetime.max.replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "micros"),
+    [
+        (SECONDS, 1_700_000_000.000001, 1_700_000_000_000_001),
+        (SECONDS, 0.1 + 0.2, 300_000),
+        (SECONDS, -0.0000006, -1),
+        (MILLISECONDS, 0.5, 500),
+        (MICROSECONDS, 7.0, 7),
+        (DATETIME, datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), 0),
+        (DATETIME, datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), -1),
+    ],
+)
+def test_a_time_is_rounded_to_the_nearest_microsecond(unit: EventUnit, value: Any, micros: int) -> None:
+    assert unit.micros(value) == micros and type(unit.micros(value)) is int
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "words"),
+    [
+        (SECONDS, None, "None is a NoneType, not an int or float of seconds"),
+        (SECONDS, nan, "nan is no time: it must be finite"),
+        (MILLISECONDS, -inf, "-inf is no time"),
+        (SECONDS, True, "True is a bool, not an int or float of seconds"),
+        (SECONDS, "2024-01-01", "'2024-01-01' is a str"),
+        (SECONDS, Decimal(1), "is a Decimal"),
+        (
+            SECONDS,
+            datetime(2024, 1, 1, tzinfo=UTC),
+            'is a datetime, not an int .*; for datetimes the unit is "datetime"',
+        ),
+        (SECONDS, 1_700_000_000_000, "1700000000000 seconds is outside of the years 1 to 9999; is the unit another"),
+        (SECONDS, -1e306, "outside of the years"),
+        (MICROSECONDS, GREATEST + 1, "outside of the years"),
+        (DATETIME, datetime(2024, 1, 1), "has no time zone; give it one"),
+        (DATETIME, 5, 'is a int, not a datetime with a time zone; for numbers the unit is "s"'),
+        (DATETIME, None, "None is a NoneType, not a datetime with a time zone$"),
+    ],
+)
+def test_what_is_no_time_is_refused_with_the_reason(unit: EventUnit, value: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        unit.micros(value)
+
+
+def test_units_are_found_by_their_words() -> None:
+    named = [EventUnit.SECONDS, EventUnit.MILLISECONDS, EventUnit.MICROSECONDS, EventUnit.DATETIME]
+    assert [UNITS[word] for word in ("s", "ms", "us", "datetime")] == named

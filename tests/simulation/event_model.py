@@ -1,0 +1,263 @@
+"""Event time by the book, in plain Python: what folds with event timers and windows put out, epoch by epoch.
+
+Given are the records with their epochs, and the watermarks and readings of the clock with theirs. w(t) is the greatest
+watermark at epochs before t. At each epoch t each operator, in the order of the dataflow,
+1. applies timers for epochs and the records of t, which see w(t);
+2. closes t: w rises to what is commanded at t, and what is due by now fires, until nothing is; then windows close.
+All keys are in one place, all records of a window are kept, and sessions are found anew each time: nothing is shared
+with the code that this is held against, but the rules.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+NEVER, INFINITE = -(1 << 63), (1 << 63) - 1
+SCALES = {"s": 1_000_000, "ms": 1_000, "us": 1}  # unit, but for datetimes -> microseconds
+END = datetime.max.replace(tzinfo=UTC)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Stamped: TypeAlias = tuple[int, Any]  # microseconds, (key, value)
+
+
+def in_unit(micros: int, unit: str) -> Any:
+    """Return a time as programs see it."""
+    if unit == "datetime":
+        return END if micros == INFINITE else _EPOCH + timedelta(microseconds=micros)
+    if micros == INFINITE:
+        return float("inf")
+    scale = SCALES[unit]
+    return micros / scale if micros % scale else micros // scale
+
+
+def micros_of(value: Any, unit: str) -> int:
+    """Return a time that a program has, in microseconds."""
+    if unit == "datetime":
+        return int((value - _EPOCH) / timedelta(microseconds=1))
+    return round(value * SCALES[unit])
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One epoch."""
+
+    time: int
+    before: int  # w(t)
+    after: int  # w at its close
+    clock: int | None  # that is read at it
+
+
+@dataclass
+class PlainTimers:
+    """The handle of a fold."""
+
+    unit: str
+    time: int = 0
+    key: Any = None
+    seen: int = NEVER  # the watermark
+    is_firing: bool = False
+    ticked: bool = False  # whether the clock was read at this close
+    clock: int = NEVER
+    dropped: int = 0
+    count: int = 0
+    epochs: dict[int, list[tuple[Any, Any]]] = field(default_factory=lambda: defaultdict(list))
+    events: list[tuple[int, int, Any, Any]] = field(default_factory=list)  # micros, order of setting, key, payload
+    clocks: list[tuple[int, int, Any, Any]] = field(default_factory=list)
+    unbegun: list[tuple[int, Any, Any]] = field(default_factory=list)  # micros, key, payload
+
+    @property
+    def watermark(self) -> Any:
+        return None if self.seen == NEVER else in_unit(self.seen, self.unit)
+
+    def at(self, time: int, payload: Any) -> None:
+        assert time > self.time
+        self.epochs[time].append((self.key, payload))
+
+    def at_event(self, timestamp: Any, payload: Any) -> None:
+        if not self._drops():
+            self.events.append((micros_of(timestamp, self.unit), self._next(), self.key, payload))
+
+    def after(self, seconds: float, payload: Any) -> None:
+        if not self._drops():
+            self.unbegun.append((round(seconds * 1_000_000), self.key, payload))
+            if self.ticked or self.clock == INFINITE:
+                self.begin()
+
+    def begin(self) -> None:
+        """Have the time begin that timers wait by the clock."""
+        for micros, key, payload in self.unbegun:
+            self.clocks.append((min(self.clock + micros, INFINITE), self._next(), key, payload))
+        self.unbegun.clear()
+
+    def due(self) -> dict[Any, list[Any]]:
+        """Remove what is due; those by the clock come last."""
+        found: dict[Any, list[Any]] = defaultdict(list)
+        for timers, limit in ((self.events, self.seen), (self.clocks, self.clock)):
+            for each in sorted(each for each in timers if each[0] <= limit):
+                timers.remove(each)
+                found[each[2]].append(each[3])
+        return found
+
+    def _next(self) -> int:
+        self.count += 1
+        return self.count
+
+    def _drops(self) -> bool:
+        drops = self.is_firing and self.seen == INFINITE
+        self.dropped += drops
+        return drops
+
+
+class PlainFold:
+    """A unary fold with timers."""
+
+    def __init__(self, fold: Callable[..., Any], unit: str) -> None:
+        self._fold = fold
+        self._states: dict[Any, Any] = {}
+        self.timers = PlainTimers(unit)
+
+    def times(self) -> Iterable[int]:
+        """The epochs for which timers are set."""
+        return self.timers.epochs.keys()
+
+    def step(self, moment: Moment, records: list[Stamped]) -> list[Any]:
+        """Return what comes out at an epoch."""
+        timers, out = self.timers, list[Any]()
+        timers.time, timers.seen, timers.ticked = moment.time, moment.before, False
+        groups: dict[Any, list[Any]] = defaultdict(list)
+        for key, value in (*timers.epochs.pop(moment.time, ()), *(record for _, record in records)):
+            groups[key].append(value)
+        self._call(groups, out)
+        timers.seen = moment.after
+        clock = INFINITE if moment.after == INFINITE else moment.clock
+        if clock is not None:
+            timers.clock, timers.ticked = max(clock, timers.clock), True
+            timers.begin()
+        timers.is_firing = True
+        while due := timers.due():
+            self._call(due, out)
+        timers.is_firing = False
+        return out
+
+    def _call(self, groups: dict[Any, list[Any]], out: list[Any]) -> None:
+        for key, values in groups.items():
+            self.timers.key = key
+            state, outputs = self._fold(key, self.timers.time, values, self._states.pop(key, None), self.timers)
+            if state is not None:
+                self._states[key] = state
+            out += outputs
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of one kind; microseconds. `gap`: those of sessions, which have none of the others."""
+
+    size: int = 0
+    every: int = 0
+    offset: int = 0
+    gap: int = 0
+    lateness: int = 0  # with that of the windows before these
+    emit: str | None = None
+
+    def spans(self, micros: int) -> list[tuple[int, int]]:
+        """All windows of a timestamp."""
+        least = (micros - self.size - self.offset) // self.every * self.every + self.offset
+        starts = range(least, micros + 1, self.every)
+        return [(start, start + self.size) for start in starts if start <= micros < start + self.size]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A window of a key that has closed, or what it has so far."""
+
+    key: Any
+    start: int
+    end: int
+    records: tuple[Stamped, ...]  # of (micros, value), in the order of arrival
+
+
+class PlainWindows:
+    """All windows of all keys."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._aligned: dict[Any, dict[tuple[int, int], list[Stamped]]] = defaultdict(dict)
+        self._sessions: dict[Any, list[Stamped]] = defaultdict(list)  # records of those that are open
+
+    def times(self) -> Iterable[int]:
+        """No timers are set for epochs."""
+        return ()
+
+    def step(self, moment: Moment, records: list[Stamped]) -> tuple[list[Result], list[Stamped]]:
+        """Return results, and the records that are late, of an epoch."""
+        out, late = list[Result](), list[Stamped]()
+        groups: dict[Any, list[Stamped]] = defaultdict(list)
+        for micros, (key, value) in records:
+            groups[key].append((micros, value))
+        for key, given in groups.items():
+            for some in [[each] for each in given] if self._windows.emit == "every" else [given]:
+                found, behind = self._take(key, some, moment.before)
+                late += [(micros, (key, value)) for micros, value in behind]
+                if self._windows.emit is not None:
+                    out += found
+        return out + self._close(moment.after), late
+
+    def _has_passed(self, watermark: int, end: int) -> bool:
+        return watermark != INFINITE and watermark >= end + self._windows.lateness
+
+    def _take(self, key: Any, records: list[Stamped], watermark: int) -> tuple[list[Result], list[Stamped]]:
+        """Put in records; return the windows that have changed, and what is late."""
+        if self._windows.gap:
+            return self._take_into_sessions(key, records, watermark)
+        spans, late, changed = self._aligned[key], [], set()
+        for record in records:
+            taking = [span for span in self._windows.spans(record[0]) if not self._has_passed(watermark, span[1])]
+            for span in taking:
+                spans.setdefault(span, []).append(record)
+            changed.update(taking)
+            if not taking:
+                late.append(record)
+        return [Result(key, *span, tuple(spans[span])) for span in sorted(changed)], late
+
+    def _take_into_sessions(
+        self, key: Any, records: list[Stamped], watermark: int
+    ) -> tuple[list[Result], list[Stamped]]:
+        gap, kept = self._windows.gap, self._sessions[key]
+        waiting = [record for record in records if self._has_passed(watermark, record[0] + gap)]
+        kept += [record for record in records if record not in waiting]
+        while touching := [each for each in waiting if any(abs(each[0] - other) < gap for other, _ in kept)]:
+            kept.append(touching[0])
+            waiting.remove(touching[0])
+        changed = [each for each in self._runs(key) if any(record in each.records for record in records)]
+        return changed, waiting
+
+    def _runs(self, key: Any) -> list[Result]:
+        """The sessions of a key."""
+        kept = self._sessions[key]
+        runs: list[list[int]] = []
+        for micros in sorted(micros for micros, _ in kept):
+            if runs and micros - runs[-1][-1] < self._windows.gap:
+                runs[-1].append(micros)
+            else:
+                runs.append([micros])
+        bounds = [(run[0], run[-1]) for run in runs]
+        return [
+            Result(key, first, last + self._windows.gap, tuple(each for each in kept if first <= each[0] <= last))
+            for first, last in bounds
+        ]
+
+    def _close(self, watermark: int) -> list[Result]:
+        closed: list[Result] = []
+        for key, spans in self._aligned.items():
+            for span in [span for span in spans if span[1] + self._windows.lateness <= watermark]:
+                closed.append(Result(key, *span, tuple(spans.pop(span))))
+        for key, kept in self._sessions.items():
+            due = [run for run in self._runs(key) if run.end + self._windows.lateness <= watermark]
+            for run in due:
+                kept[:] = [record for record in kept if not run.start <= record[0] < run.end]
+            closed += due
+        return closed

@@ -1,0 +1,301 @@
+"""Random programs with event time: windows of all kinds, folds with event timers, and such behind windows.
+
+A program is a list of operators. Each takes the stream of events or the results of windows before it. It is built as a
+dataflow, and as a model in plain Python (`event_model`), which both give outputs of the same form, as JSON has them:
+the number of the operator, what kind of output it is, and what it says. What depends on the order of arrival of records
+that come at one epoch from several partitions is put in an order by the program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from math import inf
+from random import Random
+from typing import Any, TypeAlias
+
+from megaflow import session, sliding, stable_hash, tumbling
+from megaflow.megaphone.routing import Clock, Command, Watermark
+from tests.simulation.event_model import (
+    END,
+    NEVER,
+    Moment,
+    PlainFold,
+    PlainWindows,
+    Result,
+    Stamped,
+    Windows,
+    in_unit,
+    micros_of,
+)
+from tests.simulation.jobs import BINS
+
+SECOND = 1_000_000
+VERBS = ["count", "sum", "max", "collect", "fold"]
+
+Event: TypeAlias = tuple[str, tuple[Any, int]]  # key, (timestamp in the unit, number)
+Output: TypeAlias = tuple[int, str]  # epoch, the record as JSON
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of a program."""
+
+    number: int
+    parent: int | None  # the windows whose results it takes; None: it takes the events
+    windows: Windows | None = None  # None: a fold with timers
+    verbs: tuple[str, ...] = ()  # what is made of the windows; those behind it take what the first gives
+    behind: int = 0  # the lateness of the windows before it
+
+
+@dataclass
+class Program:
+    """What is done with the events."""
+
+    unit: str
+    out_of_order: int  # microseconds
+    by_partition: bool  # whether all events of a key are of one partition
+    operators: list[Operator] = field(default_factory=list)
+    skips: int = 0  # of so many events one is left out before timestamps are taken; 0: none is
+
+
+def draw(random: Random, in_order: bool = True) -> Program:
+    """Up to four operators; `in_order`: each partition is read in its order."""
+    unit, skips = random.choice(["s", "ms", "us", "datetime"]), random.choice([0, 0, 3])
+    program = Program(unit, random.choice([0, 2, 5]) * SECOND, in_order and random.random() < 0.5, skips=skips)
+    for number in range(random.choice([1, 2, 3, 4])):
+        before = [each.number for each in program.operators if each.windows is not None]
+        parent = random.choice([None, *before])
+        behind = 0
+        if parent is not None:
+            above = program.operators[parent].windows
+            assert above is not None
+            behind = above.lateness
+        if random.random() < 0.35:
+            program.operators.append(Operator(number, parent, behind=behind))
+            continue
+        windows = _draw_windows(random, program.by_partition and parent is None)
+        windows = replace(windows, lateness=windows.lateness + behind)
+        verbs = tuple(random.sample(VERBS, random.choice([1, 1, 2])))
+        program.operators.append(Operator(number, parent, windows, verbs, behind))
+    return program
+
+
+def _draw_windows(random: Random, in_order: bool) -> Windows:
+    lateness = random.choice([0, 0, 1, 4]) * SECOND
+    emit = random.choice([None, None, "epoch", "every"]) if in_order else random.choice([None, None, "epoch"])
+    size = random.choice([1, 3, 6, 10]) * SECOND
+    match random.choice(["tumbling", "sliding", "session", "session"]):
+        case "tumbling":
+            return Windows(size, size, random.choice([0, 1]) * SECOND % size, 0, lateness, emit)
+        case "sliding":
+            every = random.choice([each for each in (1, 2, 4, 5) if each * SECOND <= size]) * SECOND
+            return Windows(size, every, random.choice([0, 500_000]) % every, 0, lateness, emit)
+        case _:
+            return Windows(gap=random.choice([500_000, 1 * SECOND, 2 * SECOND]), lateness=lateness, emit=emit)
+
+
+# The fold ----------------------------------------------------------------------------------------------------------
+
+
+def watcher(unit: str) -> Callable[..., Any]:
+    """Return a fold that counts, and sets timers of all kinds, which say what they are, and may set others.
+
+    Names of timers begin with what they wait for: the watermark, "v"; the clock, "c"; an epoch, "e".
+    """
+    zero = in_unit(0, unit)
+    second = in_unit(SECOND, unit) - zero
+
+    def watch(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+        def begin(name: str, more: int, timestamp: Any) -> None:
+            chance = stable_hash(name) >> 40
+            kind, delay = "vvvvce"[chance % 6], (chance >> 8) % 12 - 2
+            if kind == "v" and timestamp is None:
+                kind = "e"
+            if timestamp in (inf, END):
+                kind, timestamp = "v", zero  # it is dropped if it is set while others fire
+            payload = [f"{kind}{name}", more]
+            if kind == "v":
+                timers.at_event(timestamp + delay * second, payload)
+            elif kind == "c":
+                timers.after(0.02 * abs(delay), payload)
+            else:
+                timers.at(time + 1 + abs(delay), payload)
+
+        seen = timers.watermark
+        fired = [value for value in values if isinstance(value, list)]
+        came = [value for value in values if not isinstance(value, list)]
+        assert not came or all(name[0] == "e" for name, _ in fired), f"{values} came at once"
+        count = (state or 0) + len(values)
+        for name, more in fired:
+            if more:
+                begin(name, more - 1, seen)
+        for timestamp, number in sorted(came):
+            begin(str(number), stable_hash(number) % 3, timestamp)
+        return (None if count % 4 == 0 else count), [(key, count, in_json(seen), [name for name, _ in fired])]
+
+    return watch
+
+
+def in_json(timestamp: Any) -> Any:
+    """Return a timestamp as it is put out."""
+    if timestamp in (inf, END):
+        return "end"
+    return timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
+
+
+# What is made of windows ---------------------------------------------------------------------------------------------
+
+
+def add(total: list[int], number: int) -> list[int]:
+    return [total[0] + 1, max(total[1], number)]
+
+
+def merge(one: list[int], other: list[int]) -> list[int]:
+    return [one[0] + other[0], max(one[1], other[1])]
+
+
+def reduced(verb: str, records: Sequence[Stamped]) -> Any:
+    """What a verb makes of (micros, number)s in the order of arrival."""
+    numbers = [number for _, number in records]
+    match verb:
+        case "count":
+            return len(numbers)
+        case "sum":
+            return sum(numbers)
+        case "max":
+            return max(numbers)
+        case "collect":
+            return [number for _, number in sorted(records, key=lambda record: record[0])]
+    return [len(numbers), max(numbers)]
+
+
+def shown(kind: str, value: Any, in_order: bool) -> Any:
+    """What is shown of a result: numbers that come in no certain order are put into one."""
+    return sorted(value) if kind == "collect" and not in_order else value
+
+
+def for_next(key: str, end: Any, value: Any) -> Event:
+    """What the operators behind windows get of a result."""
+    number = value if isinstance(value, int) else max(value)
+    return key[-1], (end, number)
+
+
+def timestamp_of(event: Event) -> Any:
+    return event[1][0]
+
+
+# As a dataflow -------------------------------------------------------------------------------------------------------
+
+
+def build(program: Program, events: Any, **place: Any) -> Any:
+    """Build the operators on a stream of events; return the plain stream of their outputs.
+
+    `place`: whose commands they hear, if it is not the default.
+    """
+    events = events.event_time(timestamp_of, out_of_order=program.out_of_order / SECOND, unit=program.unit)
+    results: dict[int | None, Any] = {None: events}
+    outputs: list[Any] = []
+    for each in program.operators:
+        source = results[each.parent]
+        if each.windows is None:
+            watched = source.stateful_unary(watcher(program.unit), bins=BINS, name=f"watch {each.number}", **place)
+            outputs.append(watched.map(partial(_tagged, each.number, "watch")))
+        else:
+            outputs += _build_windows(program, each, source, results, place)
+    return outputs[0].concat(*outputs[1:])
+
+
+def _build_windows(
+    program: Program, each: Operator, source: Any, results: dict[int | None, Any], place: dict[str, Any]
+) -> Iterable[Any]:
+    windows = each.windows
+    assert windows is not None
+    if windows.gap:
+        given: Any = session(windows.gap / SECOND)
+    elif windows.size == windows.every:
+        given = tumbling(windows.size / SECOND, offset=windows.offset / SECOND)
+    else:
+        given = sliding(windows.size / SECOND, every=windows.every / SECOND, offset=windows.offset / SECOND)
+    lateness = (windows.lateness - each.behind) / SECOND
+    windowed = source.map(lambda event: (event[0], event[1][1])).window(
+        given, allowed_lateness=lateness, emit=windows.emit, bins=BINS, name=f"windows {each.number}", **place
+    )
+    in_order = program.by_partition and each.parent is None
+    for number, verb in enumerate(each.verbs):
+        found = windowed.fold([0, 0], add, merge) if verb == "fold" else getattr(windowed, verb)()
+        if number == 0:
+            results[each.number] = found.map(lambda result: for_next(result[0], result[1].end, result[2]))
+        show = partial(_shown, each.number, verb, in_order)
+        yield found.map(show).plain()
+    yield windowed.late().map(partial(_tagged, each.number, "late")).plain()
+
+
+def _tagged(number: int, kind: str, record: Any) -> Any:
+    return (number, kind, *record)
+
+
+def _shown(number: int, verb: str, in_order: bool, result: Any) -> Any:
+    key, (start, end), value = result
+    return (number, verb, key, in_json(start), in_json(end), shown(verb, value, in_order))
+
+
+# As a model ----------------------------------------------------------------------------------------------------------
+
+
+def expected(
+    program: Program, events: Iterable[tuple[int, Event]], commands: Iterable[tuple[int, Command]]
+) -> list[Output]:
+    """Return what is put out, for (epoch, event)s in the order of their partitions, and (epoch, command)s."""
+    coming: dict[int, list[Stamped]] = defaultdict(list)
+    for time, event in events:
+        coming[time].append((micros_of(event[1][0], program.unit), event))
+    heard: dict[int, list[Command]] = defaultdict(list)
+    for time, command in commands:
+        heard[time].append(command)
+    plain = {each.number: _plain(program, each) for each in program.operators}
+    outputs: list[Output] = []
+    watermark = NEVER
+    while times := {*coming, *heard, *chain.from_iterable(operator.times() for operator in plain.values())}:
+        time = min(times)
+        here = heard.pop(time, [])
+        risen = max([watermark, *(each.micros for each in here if isinstance(each, Watermark))])
+        clock = max((each.micros for each in here if isinstance(each, Clock)), default=None)
+        moment, watermark = Moment(time, watermark, risen, clock), risen
+        flowing: dict[int | None, list[Stamped]] = {None: coming.pop(time, [])}
+        for each in program.operators:
+            found = _step(program, each, plain[each.number], moment, flowing)
+            outputs += [(time, json.dumps([each.number, *output])) for output in found]
+    return outputs
+
+
+def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows:
+    return PlainFold(watcher(program.unit), program.unit) if each.windows is None else PlainWindows(each.windows)
+
+
+def _step(
+    program: Program, each: Operator, operator: Any, moment: Moment, flowing: dict[int | None, list[Stamped]]
+) -> list[Any]:
+    """Have one operator apply an epoch; return its outputs, and put what the next ones get into `flowing`."""
+    given, unit = flowing[each.parent], program.unit
+    if each.windows is None:
+        return [("watch", *output) for output in operator.step(moment, given)]
+    results: list[Result]
+    results, late = operator.step(moment, [(micros, (event[0], event[1][1])) for micros, event in given])
+    in_order = program.by_partition and each.parent is None
+    outputs: list[Any] = [("late", *record) for _, record in late]
+    flowing[each.number] = []
+    for result in results:
+        start, end = in_unit(result.start, unit), in_unit(result.end, unit)
+        values = [reduced(verb, result.records) for verb in each.verbs]
+        outputs += [
+            (verb, result.key, in_json(start), in_json(end), shown(verb, value, in_order))
+            for verb, value in zip(each.verbs, values)
+        ]
+        flowing[each.number].append((result.end - 1, for_next(result.key, end, values[0])))
+    return outputs

@@ -1,0 +1,249 @@
+"""Random runs of whole jobs with event time, held against a model in plain Python that hears the same commands.
+
+A seed is a random program (`event_programs`), what it reads (`event_sources`), and lives as in `durable_jobs`: bins
+move, processes come and go, are killed, and jobs go on from their stores. A part of the seeds has no store. The epochs
+at which events were read, watermarks were commanded and the clock was read are noted; of a life those that count which
+were before the epoch that the next life begins with. Then
+1. what is put out, with its epochs, is what the model puts out (`event_model`);
+2. the watermark and the clock never fall; the watermark is infinite once, at the end, after all events;
+3. of a partition that is not read to its end and not idle there was an event, and the greatest of those by then is
+   ahead of the watermark by as much as events may be out of order. So none is late that is not more out of order than
+   the program says;
+4. an idle partition holds the watermark back for a while, not for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.splits import plan_splits
+from megaflow.megaphone.routing import Watermark
+from megaflow.testing.simulated_job import SimulatedJob
+from megaflow.testing.simulated_launch import SimulatedLaunch
+from megaflow.testing.simulated_storage import JobStorage
+from tests.simulation import durable_jobs, event_programs, jobs, lost_processes
+from tests.simulation.event_model import INFINITE
+from tests.simulation.event_moves import few
+from tests.simulation.event_sources import (
+    PER_PARTITION,
+    EventFeed,
+    Log,
+    draw_events,
+    is_kept,
+    micros_in,
+    parse,
+    write_files,
+)
+
+LIVES = 3
+EPSILON_SECONDS = 1e-9
+REPORT_SECONDS = 0.2  # at most, from when something comes of a partition until the coordinator knows, and is heard
+PACE_SECONDS = 0.001  # or partitions are idle for too many actions
+
+
+class LoggedStorage(JobStorage):
+    """A store that has it noted with what a life begins."""
+
+    def __init__(self, random: Random, log: Log) -> None:
+        self._log = log
+        super().__init__(random)
+
+    @property
+    def begun(self) -> Any:
+        return self._begun
+
+    @begun.setter
+    def begun(self, commit: Any) -> None:
+        self._begun = commit
+        if commit is not None:
+            time = commit.time if commit.checkpoint else 0
+            self._log.begin(inf if commit.ended else time)
+
+
+class EventJob(SimulatedJob):
+    """A job whose partitions are idle soon."""
+
+    def __init__(self, *given: Any, idle_seconds: float, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._spec = replace(self._spec, idle_timeout=idle_seconds)
+        self._pace = max(self._pace, PACE_SECONDS)
+
+
+class EventLives:
+    """All lives of one seed."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seen: Counter[str] = Counter()
+        self._seed = seed
+        self._random = random = Random(f"event time {seed}")
+        self._program = event_programs.draw(random)
+        self._log = Log(self._now)
+        self._job: SimulatedJob | None = None
+        self._seconds = 0.0  # that all lives together have lasted
+        self._idle_seconds = random.choice([0.03, 0.1, 0.3])
+        count = random.choice([15, 40, 80])
+        partitions = range(random.choice([1, 2, 2, 3, 4]))
+        self._events = {each: draw_events(random, self._program, each, random.randint(1, count)) for each in partitions}
+        self._feed: EventFeed | None = None
+        self._input = JobInput()
+        if random.random() < 0.6:
+            self._feed = EventFeed(random, self._program, self._events, self._log)
+        else:
+            self._input = JobInput(splits=tuple(plan_splits(write_files(folder, self._program, self._events))))
+        self._storage = LoggedStorage(random, self._log) if random.random() < 0.8 else None
+
+    def _now(self) -> float:
+        return self._seconds + (0.0 if self._job is None else self._job.now())
+
+    def _dataflow(self, flow: Any) -> Any:
+        program, life = self._program, self._log.lives[-1]
+        flow.control.inspect_time(life.hear)
+        events = flow.lines().map(partial(parse, program)) if self._feed is None else flow.read(self._feed, "feed")
+        kept = events.filter(lambda event: is_kept(program, event)).inspect_time(life.see)
+        return event_programs.build(program, kept)
+
+    def run(self) -> Counter[str]:
+        """Run all lives, the last of them undisturbed; return what was seen."""
+        if self._storage is None:
+            self._log.begin(0)
+            self._live(self._draw_quiet(), LIVES)
+        else:
+            for life in range(self._random.randint(1, LIVES)):
+                total = sum(map(len, self._events.values()))
+                plan = (lost_processes if self._random.random() < 0.3 else durable_jobs).draw(self._random, total)
+                if self._live(plan, life).outcome == "ended":
+                    break
+            else:
+                self._live(durable_jobs.Plan({"processes": self._random.randint(1, 3)}), LIVES)
+        return self.seen
+
+    def _draw_quiet(self) -> durable_jobs.Plan:
+        """A plan of a life to which nothing bad happens."""
+        drawn = jobs.draw(self._random.randrange(1 << 30))
+        options = {"processes": drawn.options["processes"], "workers": drawn.options["workers"], "rate": 200.0}
+        clients = [
+            (seconds, [each for each in scripts if each in durable_jobs.SCRIPTS]) for seconds, scripts in drawn.clients
+        ]
+        return durable_jobs.Plan(options, clients)
+
+    def _live(self, plan: durable_jobs.Plan, life: int) -> SimulatedLaunch:
+        plan.poison = False
+        plan.clients = [client for client in plan.clients if lost_processes.ask not in client[1]]
+        job = self._job = EventJob(
+            10 * self._seed + life, self._dataflow, idle_seconds=self._idle_seconds, storage=self._storage,
+            job_input=self._input, **plan.options,
+        )  # fmt: skip
+        durable_jobs.prepare(plan, job, self._storage)
+        with few_waits(self._random), jobs.few_held(self._seed):
+            launch = job.run()
+        self._seconds += job.now() + 1.0
+        self._job = None
+        if self._storage is not None:
+            self._storage.store.happenings.clear()
+            self._storage.fill(None)
+            self._storage.store.failing = 0.0
+        if launch.error is not None and (plan.is_quiet or _is_of_program(launch.error)):
+            reasons = [process.report for process in job.processes if process.report is not None]
+            raise AssertionError(f"{launch.error}: {reasons}")
+        self.seen[launch.outcome] += 1
+        self.seen["joined"] += any("joined" in report for report in launch.reports)
+        self.seen["restarted"] += any("restart 1 of" in report for report in launch.reports)
+        self.seen["remembered"] += any(process.remembered for process in job.processes)
+        self.seen["went on"] += any("goes on from" in report for report in launch.reports)
+        is_whole = launch.outcome in ("ended", "over")
+        if is_whole:
+            self._check(self._storage.lines if self._storage is not None else launch.file.content)
+        assert is_whole or not plan.is_quiet, launch.outcome
+        return launch
+
+    # What must hold
+
+    def _check(self, text: str) -> None:
+        events, commands = self._log.history()
+        read = {event[1][1] for _, event in events}
+        wanted = {event[1][1] for some in self._events.values() for event in some if is_kept(self._program, event)}
+        assert read == wanted, f"not read: {wanted - read}; {read - wanted} are not there"
+        self._check_commands(events, commands)
+        for time, command in commands:
+            if isinstance(command, Watermark) and command.micros < INFINITE:
+                self._check_watermark(time, command.micros, events)
+        found = Counter((line["time"], json.dumps(line["record"])) for line in map(json.loads, text.splitlines()))
+        right = Counter(event_programs.expected(self._program, events, commands))
+        assert found == right, f"missing are {few(right - found)}, too many {few(found - right)}"
+        self.seen["late"] += any('"late"' in record for _, record in right)
+        self.seen["closed early"] += sum(isinstance(command, Watermark) for _, command in commands) > 2
+        self.seen["by the clock"] += any('"c' in record for _, record in right)
+        self.seen["waited"] += self._feed is not None and self._feed.more > 0
+
+    def _check_commands(self, events: Any, commands: Any) -> None:
+        for kind in {type(command) for _, command in commands}:
+            told = [command.micros for _, command in commands if isinstance(command, kind)]
+            assert told == sorted(told), f"{kind.__name__} falls: {told}"
+        ends = [time for time, command in commands if command == Watermark(INFINITE)]
+        assert len(ends) == 1, f"the watermark is infinite at {ends}"
+        last = max((time for time, _ in events), default=-1)
+        assert ends[0] > last, f"the watermark is infinite at {ends[0]}, but something is read at {last}"
+
+    def _check_watermark(self, time: int, micros: int, events: Any) -> None:
+        """No partition that counts may have anything below a watermark, as far as it is not out of order."""
+        for partition in self._events:
+            of = [each for each in events if each[1][1][1] // PER_PARTITION == partition]
+            before = [event for at, event in of if at < time]
+            if len(before) == len(of) or not self._counts(partition, time, [event for _, event in of]):
+                continue
+            greatest = max((micros_in(self._program, event) for event in before), default=None)
+            why = f"the watermark is {micros} at {time}, but partition {partition} has come to {greatest} by then"
+            assert greatest is not None and greatest - self._program.out_of_order >= micros, why
+
+    def _counts(self, partition: int, time: int, events: Any) -> bool:
+        """Tell whether a partition was known at an epoch, and not idle.
+
+        It was if nothing had come for long that is kept, by what was to be known: that something has come is reported.
+        """
+        feed, life = self._feed, self._log.life_at(time)
+        if feed is None:
+            return True
+        if partition not in life.opened or life.known[partition] >= time:
+            return False
+        heard = life.heard[time]
+        came = sorted([life.opened[partition], *(feed.gave[event[1][1]] for event in events), inf])
+        skipped = (feed.gave.get(event[1][1], 0.0) for event in self._events[partition])
+        nothing = [*feed.idled[partition], *((seconds, seconds) for seconds in skipped)]
+        for first, last in pairwise(came):
+            if first <= heard <= last + REPORT_SECONDS:
+                begun = min((since for since, _ in nothing if first <= since <= last), default=last)
+                ended = max((until for since, until in nothing if first <= since <= last), default=first)
+                if ended - begun >= self._idle_seconds - EPSILON_SECONDS:
+                    return False
+        return True
+
+
+def _is_of_program(error: Exception) -> bool:
+    return "AssertionError" in str(error)
+
+
+@contextmanager
+def few_waits(random: Random) -> Iterator[None]:
+    """Have watermarks rise often, in most runs."""
+    yield
+
+
+def run(seed: int) -> Counter[str]:
+    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="megaflow-event-time-") as folder:
+            return EventLives(seed, Path(folder)).run()
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {error!r}") from error

@@ -1,0 +1,61 @@
+"""The lives of a random durable job, one after the other, each going on from what the one before has left.
+
+Lines or records are numbered by whom they belong to: of each the outputs have 1, 2, 3 and so on, in that order, in the
+files as they are after any life; when the last one has ended nothing is missing.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.testing.simulated_job import SimulatedJob
+from megaflow.testing.simulated_storage import JobStorage
+from tests.simulation.durable_jobs import draw, prepare
+
+LIVES = 3
+
+
+def outputs_in_order(storage: JobStorage) -> Counter[tuple[Any, ...]]:
+    """Return what is put out, each record with its number at the end, which is checked."""
+    text = storage.lines
+    records = [tuple(json.loads(line)["record"]) for line in text.splitlines()[: None if text.endswith("\n") else -1]]
+    numbers: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for *of, number in records:
+        numbers[*of,].append(number)
+    for of, found in numbers.items():
+        assert found == list(range(1, len(found) + 1)), f"of {of} came {found}"
+    return Counter(records)
+
+
+def live(
+    random: Random, seed: int, dataflow: Callable[[Any], Any], given: JobInput, wanted: Counter[tuple[Any, ...]],
+    lived: Callable[[], Counter[str]] = Counter,
+) -> Counter[str]:  # fmt: skip
+    """Run a job to its end, in several lives; return what was seen, with what `lived` says after each of them.
+
+    `wanted` is what is put out in the end.
+    """
+    storage, seen = JobStorage(random), Counter[str]()
+    for life in range(LIVES):
+        plan = draw(random, wanted.total() or 1)
+        job = SimulatedJob(10 * seed + life, dataflow, storage=storage, job_input=given, **plan.options)
+        prepare(plan, job, storage)
+        launch = job.run()
+        storage.store.happenings.clear()
+        storage.fill(None)
+        storage.store.failing = 0.0
+        assert launch.error is None or not plan.is_quiet, launch.error
+        outputs_in_order(storage)
+        seen[launch.outcome] += 1
+        seen["went on"] += any("goes on from" in report for report in launch.reports)
+        seen += lived()
+        if launch.outcome == "ended":
+            break
+    launch = SimulatedJob(10 * seed + LIVES, dataflow, storage=storage, job_input=given).run()
+    assert launch.outcome in ("ended", "over"), f"{launch.outcome}: {launch.error}"
+    found = outputs_in_order(storage)
+    assert found == wanted, f"missing are {wanted - found}, too many {found - wanted}"
+    return seen

@@ -1,0 +1,88 @@
+"""Whole jobs with event time, whatever happens to them: see `event_time`. And faults planted in what they go by.
+
+By hand: python -m tests.simulation.search "event time" 5000.
+"""
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.event_time import run
+from tests.simulation.planting import Fault, planted
+from tests.simulation.test_planted_faults import check_found
+
+SEEDS = 200
+_SEEDS_PER_TEST = 25
+EVENTS = {"by the clock", "closed early", "ended", "joined", "killed", "late", "restarted", "waited", "went on"}
+
+FAULTS = {
+    "a partition that was never read does not count": Fault(
+        "Watermarks._least",
+        "not following",
+        "not following or all((name, each.partition) not in self._maxima for name, _ in following)",
+    ),
+    "the watermark is the greatest timestamp, whatever may be out of order": Fault(
+        "Watermarks._value", "maximum - operator.out_of_order", "maximum"
+    ),
+    "maxima are those of a worker": Fault(
+        "EventReports.settle", "tuple(maxima.items())", "tuple((each, max(maxima.values())) for each in maxima)"
+    ),
+    "an idle partition holds the watermark back for ever": Fault(
+        "Watermarks._is_idle", "each.partition in self._idle", "False"
+    ),
+    "a partition that is held back is idle": Fault(
+        "EventReports.settle", "unseen.until - unseen.since", "now - unseen.since"
+    ),
+    "the watermark is infinite when all partitions are idle": Fault(
+        "Watermarks._due",
+        "least, _ = self._least(now)",
+        "least, _ = self._least(now)\nleast = INFINITE if least is None else least",
+    ),
+    "the clock begins anew in a job that goes on": Fault(
+        "Watermarks.__init__", "0 if durable is None else durable.clock", "0"
+    ),
+    "a checkpoint has a clock that nobody was told": Fault(
+        "Checkpoints._next", "self._watermarks.told", "self._watermarks.told + 100_000"
+    ),
+    "a job that goes on begins without a watermark": Fault(
+        "KeptState.event_time", "NEVER if commit.watermark is None else commit.watermark", "NEVER"
+    ),
+    "an event timer that was set since the last checkpoint is in none": Fault(
+        "Journal.set_event", "self._present.events.append((bin, timer))", "pass"
+    ),
+    "timers whose time has not begun to count are in no checkpoint": Fault(
+        "Journal._cut", "chain(store.events.unbegun(), *(each.events for each in changed))",
+        "chain(*(each.events for each in changed))",
+    ),
+    "event timers that have fired fire again in a job that goes on": Fault(
+        "EventTimers.waits", "bool(line == AFTER or micros > (self.watermark, self.clock)[line])", "True"
+    ),
+    "event timers are not read again by who stays after a loss": Fault(
+        "Memory.restore", "again.events | read.events", "read.events"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_put_out_and_when_is_what_the_model_puts_out_for_the_same_watermarks(seed: int) -> None:
+    run(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, _SEEDS_PER_TEST))
+def test_so_it_is_in_many_more(first: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(first, first + _SEEDS_PER_TEST):
+        seen += run(seed)
+    assert seen.keys() >= EVENTS, f"the runs have become too tame: {EVENTS - seen.keys()} in none, {seen}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_of_event_time_is_found_within_200_jobs(name: str) -> None:
+    check_found(FAULTS[name], "event time")
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_fault_of_event_time_makes_wrong_is_there_once(name: str) -> None:
+    planted(FAULTS[name])

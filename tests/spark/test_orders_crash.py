@@ -1,0 +1,92 @@
+"""Orders between Spark's DataFrames on a cluster of two machines: the program is exact when it loses an executor."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.processes import PATIENT, ROOT, Process, wait_until
+from tests.spark.standalone import Standalone, standalone
+from tests.spark.test_spark_submit import ORDERS, SUBMIT, check_totals, make_orders
+from tests.spark.test_workers_on_executors import WAIT_SECONDS
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.faults,
+    pytest.mark.timeout(1500),  # six Java processes begin on two cores
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
+]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Standalone]:
+    with standalone(tmp_path) as cluster:
+        yield cluster
+
+
+def written(out: Path) -> list[dict[str, Any]]:
+    """What Spark has written for good, by its own account of its files."""
+    from pyarrow import parquet
+
+    log, found = out / "_spark_metadata", list[dict[str, Any]]()
+    entries = [entry for entry in log.iterdir() if not entry.name.startswith(".")] if log.is_dir() else []
+    lines = [line for entry in entries for line in entry.read_text().splitlines()[1:]]
+    for name in {Path(json.loads(line)["path"]).name for line in lines}:
+        found += parquet.ParquetFile(out / name).read().to_pylist()
+    return found
+
+
+def test_orders_are_exact_though_a_process_is_added_bins_move_and_an_executor_is_killed(
+    tmp_path: Path, cluster: Standalone
+) -> None:
+    pytest.importorskip("pyarrow")
+    orders, out = tmp_path / "in", tmp_path / "out"
+    environment = {
+        **os.environ, **PATIENT, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": cluster.here.address,
+    }  # fmt: skip
+    made = make_orders(orders, 1)
+    program = Process(
+        [SUBMIT, "--master", cluster.url, "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=900m",
+         ORDERS, str(orders), "--format", "json", "--out", str(out), "--processes", "2", "--state", f"{tmp_path}/kept"],
+        env=environment,
+    )  # fmt: skip
+
+    def said() -> str:
+        return "".join([*program.output, *program.errors])
+
+    def await_written() -> None:
+        count = sum(paid for _, _, paid in made)
+        wait_until(lambda: len(written(out)) >= count or program.poll() is not None, WAIT_SECONDS)
+        assert program.poll() is None, said()
+
+    def control(*words: str) -> None:
+        command = [sys.executable, "-m", "megaflow", "control", *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (done, said())
+
+    try:
+        await_written()
+        wait_until(lambda: any("bins have moved" in line for line in program.output), WAIT_SECONDS)
+        control("add-workers", "1", "--balance")
+        made += make_orders(orders, 2)
+        control("move-bins", "--bins", "0-127", "--to", "1")
+        os.kill(cluster.executors()[0], signal.SIGKILL)
+        made += make_orders(orders, 3)
+        await_written()
+        assert list((tmp_path / "kept").glob("i2-*.seg")), "the job has not gone on in a second life"
+        control("stop")
+        ended = program.end(WAIT_SECONDS)
+        assert ended.code == 0, ended
+    finally:
+        program.finish()
+    check_totals(written(out), made)

@@ -1,0 +1,241 @@
+"""Results for Spark, on real processes and a real Spark: what is in its Parquet files is what plain Python counts."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import megaflow
+from megaflow.errors import OutputError, PeerFailed, UsageError
+from megaflow.job.launcher import spark_run
+from megaflow.spark import results_query
+from megaflow.spark.push import VARIABLE
+from megaflow.spark.results_query import OwnQueries
+from tests.cluster.processes import WORDCOUNT, Ended, Process, Run, wait_until
+from tests.spark.test_spark_crashes import victims
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(1200),  # Java is started several times, on a busy machine
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
+]
+
+WAIT_SECONDS = 500.0
+LINES = 3000
+WORDS = [f"w{number % 97}" for number in range(LINES)]
+
+
+def running_counts() -> Counter[tuple[str, int]]:
+    """What a plain loop puts out."""
+    total, found = Counter[str](), Counter[tuple[str, int]]()
+    for word in WORDS:
+        total[word] += 1
+        found[word, total[word]] += 1
+    return found
+
+
+def written(out: Path) -> Counter[tuple[str, int]]:
+    """What Spark has written for good, by its own account of its files."""
+    from pyarrow import parquet
+
+    log, found = out / "_spark_metadata", Counter[tuple[str, int]]()
+    entries = [entry for entry in log.iterdir() if not entry.name.startswith(".")] if log.is_dir() else []
+    lines = [line for entry in entries for line in entry.read_text().splitlines()[1:]]
+    paths = {out / Path(json.loads(line)["path"]).name for line in lines}
+    for done in out.glob("from_row=*/_SUCCESS"):  # without Arrow
+        paths.update(done.parent.glob("*.parquet"))
+    for path in paths:
+        table = parquet.ParquetFile(path).read().to_pydict()
+        found.update(zip(table["word"], table["n"], strict=True))
+    return found
+
+
+@contextmanager
+def running(folder: Path, output: str, *more: str) -> Iterator[Run]:
+    lines = folder / "lines.txt"
+    lines.write_text("".join(f"{word}\n" for word in WORDS))
+    run = Run(folder, WORDCOUNT, "--lines", str(lines), "--output", output, "--processes", "2", *more)
+    try:
+        yield run
+    finally:
+        run.process.finish()
+
+
+def finished(run: Run) -> Ended:
+    return run.process.end(WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("arrow", [True, False])
+def test_what_spark_has_written_is_what_was_counted(
+    tmp_path: Path, arrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "" if arrow else "rows")
+    with running(tmp_path, f"spark:parquet:{tmp_path}/out?schema=word string, n long") as run:
+        ended = finished(run)
+    assert ended.code == 0, ended.errors
+    assert written(tmp_path / "out") == running_counts()
+
+
+MORE = [(False, "launcher"), *((arrow, each) for arrow in (True, False) for each in ("worker", "java", "executor"))]
+
+
+@pytest.mark.parametrize(
+    ("arrow", "killed"),
+    [(True, "launcher"), *(pytest.param(*each, marks=pytest.mark.faults) for each in MORE)],
+)
+def test_each_row_is_written_once_whatever_is_killed(
+    tmp_path: Path, arrow: bool, killed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "" if arrow else "rows")
+    out = tmp_path / "out"
+    output = f"spark:parquet:{out}?schema=word string, n long"
+    kept = ("--state", str(tmp_path / "kept"), "--checkpoint-every", "0.2")
+    with running(tmp_path, output, *kept, "--rate", "30") as run:
+        wait_until(lambda: bool(written(out)) or run.process.poll() is not None, WAIT_SECONDS)
+        assert run.process.poll() is None, run.said
+        before = written(out)
+        victim = victims(run, killed)[-1]
+        os.kill(victim, signal.SIGKILL)
+        if killed == "worker":
+            wait_until(lambda: any("restart 1 of 3" in line for line in run.said), WAIT_SECONDS)
+        if killed in ("worker", "executor"):  # of that one Spark tries again what it did, or gives up
+            count = written(out).total()
+            wait_until(lambda: written(out).total() > count or run.process.poll() is not None, WAIT_SECONDS)
+            assert killed == "executor" or run.process.poll() is None, run.said
+            run.control("stop")
+        code = finished(run).code
+        assert killed in ("worker", "executor") or code, run.said
+    assert 0 < before.total() < LINES
+    with running(tmp_path, output, *kept) as run:
+        ended = finished(run)
+    assert ended.code == 0, ended.errors
+    assert written(out) == running_counts()
+
+
+def test_a_record_that_does_not_fit_ends_the_job_and_is_named(tmp_path: Path) -> None:
+    with running(tmp_path, "spark:noop?schema=word string, n string") as run:
+        ended = finished(run)
+    assert ended.code == 1
+    assert "1) does not fit the schema of the results: column 'n' is 1 (int), and must be string" in ended.errors
+
+
+def test_the_results_of_a_batch_frame_are_a_streaming_dataframe_that_ends(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+from pyspark.sql import SparkSession
+import megaflow.spark
+
+def dataflow(flow):
+    def count(word, n, total):
+        total = (total or 0) + n
+        return total, [{{"word": word, "n": total}}]
+    return flow.rows("words").stateful_state_machine(count)
+
+spark = SparkSession.builder.master("local[4,4]").config("spark.ui.enabled", "false").getOrCreate()
+frame = spark.createDataFrame([(f"w{{number % 97}}", 1) for number in range({LINES})], "word STRING, n LONG")
+run = megaflow.spark.run({{"words": frame}}, dataflow, "word STRING, n LONG", processes=2)
+results = run.results.writeStream.format("parquet").option("checkpointLocation", "{tmp_path}/checkpoint")
+query = results.trigger(availableNow=True).start("{tmp_path}/out")
+query.awaitTermination()
+print(run.job.wait().records)
+spark.stop()
+""")
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    process = Process([sys.executable, str(program)], env=environment)
+    try:
+        ended = process.end(WAIT_SECONDS)
+    finally:
+        process.finish()
+    assert (ended.code, ended.output) == (0, f"{LINES}\n"), ended.errors
+    assert written(tmp_path / "out") == running_counts()
+
+
+def test_results_of_a_session_with_a_bare_python_are_refused_before_anything_starts(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
+    why = f"schema: .* {bare} on this machine, which has no pandas and no pyarrow: set PYSPARK_PYTHON={sys.executable} "
+    with pytest.raises(UsageError, match=why):
+        megaflow.spark.run(spark.range(3), lambda flow: flow.rows(), "n LONG")
+
+
+@pytest.mark.parametrize("ends", ["fails", "is stopped", "is not started"])
+def test_a_job_that_waits_for_a_reader_in_vain_says_why_instead_of_waiting(
+    spark: Any, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = threading.Event()
+
+    class Seen(OwnQueries):
+        def trouble(self) -> str | None:
+            reason = super().trouble()
+            if self.have_begun:
+                seen.set()
+            return reason
+
+    def write(batch: Any, number: int) -> None:
+        assert seen.wait(WAIT_SECONDS)
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(spark_run, "OwnQueries", Seen)
+    monkeypatch.setattr(results_query, "ALONE_SECONDS", 0.5)
+    run = megaflow.spark.run(spark.range(3000), lambda flow: flow.rows(), "n LONG")
+    results = run.results.writeStream.foreachBatch(write)
+    why = "no query reads them"
+    if ends == "fails":
+        query = results.start()
+        wait_until(lambda: not query.isActive, WAIT_SECONDS)
+        why = "their query has failed: .*no room"
+    elif ends == "is stopped":
+        query = run.results.writeStream.format("noop").trigger(processingTime="1 day").start()
+        assert seen.wait(WAIT_SECONDS)
+        query.stop()
+        why = "their query was stopped"
+    output = run._output
+    assert output is not None
+    wait_until(lambda: output.unread > 0, WAIT_SECONDS)
+    run.job.stop()
+    with pytest.raises(OutputError, match=f"^[1-9][0-9,]* rows of the results can be read by nobody: {why}"):
+        run.job.wait()
+
+
+def test_a_job_whose_results_nobody_has_asked_for_ends_when_it_is_stopped(spark: Any) -> None:
+    run = megaflow.spark.run(spark.range(3000), lambda flow: flow.rows(), "n LONG")
+    run.job.stop()
+    run.job.wait()
+    with pytest.raises(UsageError, match="the job has ended, and nobody had asked for them"):
+        assert run.results
+
+
+def test_a_query_that_comes_when_the_job_has_failed_says_what_made_it_fail(spark: Any, tmp_path: Path) -> None:
+    may_fail = tmp_path / "may fail"
+
+    def fail(row: Any) -> None:
+        while not may_fail.exists():
+            time.sleep(0.01)
+        raise ValueError("a bad order")
+
+    run = megaflow.spark.run(spark.range(3), lambda flow: flow.rows().map(fail), "n LONG")
+    results = run.results
+    may_fail.touch()
+    with pytest.raises(PeerFailed, match="a bad order"):
+        run.job.wait()
+    with pytest.raises(PeerFailed, match="a bad order"):
+        assert spark_run.Run(run.job, spark, run._output).results
+    query = results.writeStream.format("noop").start()
+    with pytest.raises(Exception, match=r"(?s)the job has failed: .*a bad order"):
+        query.awaitTermination(WAIT_SECONDS)

@@ -1,0 +1,97 @@
+"""What `--output spark:…` may say, and what is wrong with the rest."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from megaflow.errors import UsageError
+from megaflow.spark import results_spec
+from megaflow.spark.results_spec import check_python, check_results, parse_results_spec
+
+
+def test_options_go_to_spark_but_for_schema_and_trigger() -> None:
+    spec = parse_results_spec("spark:csv:out?schema=n long&header=true&trigger=1.5&sep=%26")
+    assert (spec.format, spec.path, spec.trigger_seconds) == ("csv", "out", 1.5)
+    assert spec.options == {"header": "true", "sep": "&"}
+    assert parse_results_spec("spark:console?schema=n long").path == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("spark:", "must be spark:FORMAT:PATH?schema=COLUMNS"),
+        ("spark:parquet:?schema=n long", "format 'parquet' is of files and needs their folder"),
+        ("spark:console:out?schema=n long", "format 'console' has no path"),
+        ("spark:parque:out?schema=n long", "did you mean 'parquet'?"),
+        ("spark:parquet:out?compression=zstd", "the columns are missing: add &schema=word string, n long"),
+        ("spark:parquet:out?schema=n", "--output spark:parquet:out: schema=n: a type is missing"),
+        ("spark:parquet:out?schema=n long&trigger=availableNow", "trigger must be a number of seconds"),
+        ("spark:parquet:out?schema=n long&checkpointLocation=x", "the checkpoint belongs to the job"),
+        ("spark:parquet:out?schema=n long&a=1&a=2", "option 'a' is given twice"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, why: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        parse_results_spec(text)
+    assert why in str(raised.value)
+
+
+def test_a_folder_that_has_something_is_refused(tmp_path: Path) -> None:
+    spec = parse_results_spec(f"spark:parquet:{tmp_path}?schema=n long")
+    spec.check_new()
+    (tmp_path / "_spark_metadata").mkdir()
+    with pytest.raises(UsageError, match="the folder is not empty"):
+        spec.check_new()
+
+
+def test_what_is_missing_for_arrow_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results_spec, "ARROW", ("pandas", "no_such_arrow"))
+    with pytest.raises(UsageError, match=r"no_such_arrow cannot be imported here: pip install 'megaflow\[arrow\]'"):
+        check_results(parse_results_spec("spark:noop?schema=n long"))
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+OWN = "{}.{}".format(*sys.version_info)
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        (f"echo {OWN} pandas pyarrow", ", which has no pandas and no pyarrow"),
+        ("echo 3.1", f", which is Python 3.1, and this is {OWN}"),
+        ("echo a line >&2; echo broken >&2; exit 3", r", which does not run \(broken\)"),
+        ("exit 3", r", which does not run \(exit code 3\)"),
+    ],
+)
+def test_a_python_of_a_session_that_cannot_read_results_is_named_with_what_it_lacks_and_the_remedy(
+    tmp_path: Path, says: str, why: str
+) -> None:
+    python = script(tmp_path / "python", says)
+    remedy = f": set PYSPARK_PYTHON={sys.executable} before the session starts"
+    with pytest.raises(UsageError, match=f"^schema: .*{python} on this machine{why}{remedy}$"):
+        check_python("schema", python)
+
+
+def test_a_python_of_a_session_is_the_one_on_path_as_java_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path), os.pathsep)
+    script(tmp_path / "bare-python", f"echo {OWN} pyarrow")
+    with pytest.raises(UsageError, match=f"{tmp_path}/bare-python on this machine, which has no pyarrow:"):
+        check_python("schema", "bare-python")
+    with pytest.raises(UsageError, match="starts no-such-python on this machine, which is not there:"):
+        check_python("schema", "no-such-python")
+
+
+def test_this_python_is_not_asked_and_one_that_has_all_is_let_pass(tmp_path: Path) -> None:
+    check_python("schema", sys.executable)
+    asked = tmp_path / "asked"
+    check_python("schema", script(tmp_path / "python", f"touch {asked}; exec {sys.executable} \"$@\""))
+    assert asked.exists()

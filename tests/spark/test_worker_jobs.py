@@ -1,0 +1,22 @@
+"""What is kept of the jobs of a session. Needs no Spark."""
+
+from unittest.mock import Mock
+
+import pytest
+
+from megaflow.spark import worker_jobs
+from megaflow.spark.worker_jobs import WorkerJobs
+
+WAIT_SECONDS = 60.0
+
+
+def test_what_is_kept_does_not_follow_how_many_processes_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_jobs, "serve", Mock())
+    jobs, ended = WorkerJobs(Mock(), "archive", "path"), Mock()
+    for number in range(20):
+        jobs.submit(number, b"", ended)
+        jobs.avoid(str(number))
+        for thread in (*jobs._threads, *jobs._avoiding):
+            thread.join(WAIT_SECONDS)
+    assert ended.call_count == 20 and len(jobs._threads) == len(jobs._avoiding) == 1
+    jobs.join()
