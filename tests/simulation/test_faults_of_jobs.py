@@ -29,9 +29,6 @@ FAULTS = {
     "the end does not wait for a change of the membership": Fault(
         "Controller._end_or_wait", "self._changes.under_way", "False"
     ),
-    "a hand-over does not wait for who has asked for a state": Fault(
-        "Controller._is_at_rest", "self._lookups.under_way", "False"
-    ),
     "a batch enters before the one before it is taken in": Fault("Commits.is_next", "query != commit.query", "True"),
     "a batch is taken in when one worker has its part": Fault(
         "Commits.taken", "workers.discard(worker)", "workers.clear()"
