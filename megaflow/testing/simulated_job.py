@@ -41,8 +41,7 @@ from megaflow.testing.simulated_storage import STORE, JobStorage
 SECONDS_MAX = 3_600.0  # of the simulated clock
 _PACES = (0.0001, 0.001, 0.003)
 """Seconds that an action takes at most; a run draws which."""
-_CHECKED_SHARE = 0.05
-"""How often what belongs to whom is checked: it costs more than a step."""
+_CHECKED_SHARE = 0.05  # how often what belongs to whom is checked: it costs more than a step
 
 
 @dataclass(eq=False)
