@@ -111,6 +111,20 @@ def test_watermark_and_clock_never_fall_and_the_infinite_watermark_makes_the_clo
     assert (timers.watermark, timers.clock) == (INFINITE, INFINITE)
 
 
+def test_at_the_end_counts_begin_in_the_order_of_how_long_they_are_as_who_recovers_has_them() -> None:
+    timers = EventTimers()
+    for micros in (30, 10, 20, 10):
+        timers.set_after(1, micros, 0, "a", micros)
+    recovered = EventTimers()
+    recovered.install(0, sorted(timers.of(0), key=lambda timer: timer[0]))
+    fired = []
+    for each in (timers, recovered):
+        each.read(2, Watermark(INFINITE))
+        each.close(2)
+        fired.append(each.pop())
+    assert fired[0] == fired[1] and fired[0]["a"] == [10, 10, 20, 30]
+
+
 def test_a_bin_tells_its_new_owner_the_watermark_before_its_time_and_what_comes_at_it() -> None:
     source, target = EventTimers(), EventTimers()
     assert source.heard(1) == ()
