@@ -38,7 +38,7 @@ the error names the sink, the worker and n; with `--restarts` only a lost proces
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -57,7 +57,13 @@ class SinkPlace:
 
 
 class Sink(Generic[T]):
-    """Takes the records of a stream, on each worker. To be inherited from; the module's header says what must hold."""
+    """Takes the records of a stream, on each worker. To be inherited from; the module's header says what must hold.
+
+    `write`, `prepare` and `commit` must be defined. `stream.write` refuses a sink that lacks one, and says which: not
+    Python, as an abstract class would have to define them for an `OutboxSink`, which nobody asks for them.
+    """
+
+    _to_define: ClassVar[tuple[str, ...]] = ("write(epoch, records)", "prepare(n)", "commit(n, token)")
 
     parallel: bool = True
     """Whether each worker writes what it has. False: all records go to one worker, that with the lowest id; where that
@@ -102,8 +108,11 @@ class OutboxSink(Sink[T]):
 
     With `--state` the records of an interval go into a segment of the store, the outbox, so they must be such as can
     travel between processes; the segment is kept until they are delivered. Without, they wait in memory for a flush.
-    To be inherited from: `open`, `deliver` and `close`, and `parallel` if one worker is to write all.
+    To be inherited from: `deliver`, which must be defined, `open` and `close`, and `parallel` if one worker is to write
+    all.
     """
+
+    _to_define = ("deliver(n, token, records)",)
 
     def deliver(self, n: int, token: str, records: Iterable[T]) -> None:
         """Write these records and a mark of (sink, token, n) in one transaction; do nothing if the mark is there.
@@ -117,3 +126,10 @@ class OutboxSink(Sink[T]):
         transaction is committed: it is called again, with equal records.
         """
         raise NotImplementedError
+
+
+def undefined(sink: Sink[Any]) -> list[str]:
+    """Return the methods that a sink must define and does not, with their arguments."""
+    kind, base = type(sink), OutboxSink if isinstance(sink, OutboxSink) else Sink
+    named = ((each, each.partition("(")[0]) for each in base._to_define)
+    return [each for each, name in named if getattr(kind, name) is getattr(base, name)]

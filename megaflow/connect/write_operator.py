@@ -21,13 +21,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from megaflow.connect.sink import Sink
+from megaflow.connect.sink import Sink, undefined
 from megaflow.errors import BuildError
 from megaflow.megaphone.routing import Checkpoint, Numbered
 from megaflow.timely.dataflow import given
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import OperatorInfo
+from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed, Pipeline
 from megaflow.timely.order import Time
@@ -84,6 +85,11 @@ def write(port: Port[T], sink: Sink[T], name: str) -> Port[T]:
     """Build the operator that writes a stream to a sink; return the stream. Raises BuildError."""
     given.instance("write", sink, Sink, "a Sink, as those of megaflow.connect")
     given.name(name, "a sink")
+    if missing := undefined(sink):
+        raise BuildError(
+            f"write to {name!r} ({user_line()}): {type(sink).__name__} is a sink without {' and '.join(missing)}; "
+            "define that: help('megaflow.connect.sink') says what must hold"
+        )
     host = port.scope.graph.extension(Writing).host
     if host is None:
         raise BuildError(

@@ -35,7 +35,7 @@ class MaximaSeen:
 
     operator: str  # that takes timestamps
     maxima: tuple[tuple[Partition, int], ...]  # microseconds
-    firsts: tuple[tuple[Partition, int], ...] = ()  # of partitions that it has seen nothing of before: the first one
+    firsts: tuple[tuple[Partition, int], ...] = ()  # of files that it has seen nothing of before: the first one
 
 
 @dataclass(frozen=True, slots=True)

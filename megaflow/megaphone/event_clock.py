@@ -10,6 +10,9 @@ see what comes of one partition apart from what comes of others. A source says o
 operators in between that stay on the worker; a source never mixes partitions in a batch, and those operators make
 batches of batches. Behind an exchange, or a state, nobody could tell any more: that is refused when the dataflow is
 built.
+
+An origin is what kind of partition it is and which. Of files, of which a job has so many, the first timestamp is of use
+as well; partitions of a source may come for ever, so nothing is kept of them but what is still to be reported.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from megaflow.timely.dataflow.origin import Traced, followed
 T = TypeVar("T")
 
 NAME: Final = "event_time"
+_WITH_FIRST: Final = "split"  # the kind of partition that is a file, or a piece of one
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -84,14 +88,14 @@ class EventClock(Generic[T]):
         self._title = title  # its name and where it is declared
         self._unit = unit
         self._fast: Callable[[Any, T], int] | None = None  # instead of `_stamp`, once the unit is known, for numbers
-        self._met: set[Any] = set()  # origins of records that have come
-        self._first: int | None = None  # timestamp of the first record of the present batch, whose origin is new
+        self._met: set[Any] = set()  # origins of records that have come, of those whose first one is to be known
+        self._first: int | None = None  # timestamp of the first record of the present batch, whose origin is such a one
         self._firsts: dict[Any, int] = {}  # origin -> that, until it is taken
         self._maxima: dict[Any, int] = {}  # origin -> greatest timestamp, until it is taken
 
     def begin(self, batch: list[Any]) -> Callable[[Any, T], int]:
         """Begin with a batch, or with what it was made of; return what makes timestamps of what the program gives."""
-        if type(batch) is Traced and batch.origin not in self._met:
+        if type(batch) is Traced and self._is_new(batch.origin):
             self._first = None
             return self._stamp_first
         known = self._unit.known
@@ -104,18 +108,21 @@ class EventClock(Generic[T]):
         if greatest == NEVER or type(batch) is not Traced:
             return
         origin = batch.origin
-        if origin not in self._met:
+        if self._is_new(origin):
             assert self._first is not None, "a record has come"
             self._met.add(origin)
             self._firsts[origin] = self._first
         self._maxima[origin] = max(greatest, self._maxima.get(origin, NEVER))
 
     def take(self) -> tuple[dict[Any, int], dict[Any, int]]:
-        """Return, by origin, the greatest timestamps since the last call; and the first, of those not met before."""
+        """Return, by origin, the greatest timestamps since the last call; and the first, of files not met before."""
         maxima, firsts = self._maxima, self._firsts
         if maxima:
             self._maxima, self._firsts = {}, {}
         return maxima, firsts
+
+    def _is_new(self, origin: Any) -> bool:
+        return origin[0] == _WITH_FIRST and origin not in self._met
 
     def _stamp_first(self, given: Any, record: T) -> int:
         micros = self._stamp(given, record)

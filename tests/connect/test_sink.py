@@ -187,6 +187,28 @@ def test_what_is_no_sink_and_where_none_can_be_is_refused_when_it_is_built() -> 
         example(lambda scope: scope.to_stream([1]).write(Noting([]), "notes").capture())
 
 
+def test_a_sink_without_a_method_is_refused_when_it_is_built_and_the_method_named() -> None:
+    class Folder(Sink[Any]):
+        def write(self, epoch: int, records: list[Any]) -> None:
+            """Drop them."""
+
+    class Named(Folder):
+        def commit(self, n: int, token: Any) -> None:
+            """Nothing is there."""
+
+    class Box(OutboxSink[Any]):
+        """Nothing is delivered."""
+
+    for sink, missing in (
+        (Folder(), "Folder is a sink without prepare(n) and commit(n, token); define"),
+        (Named(), "Named is a sink without prepare(n); define"),
+        (Box(), "Box is a sink without deliver(n, token, records); define"),
+    ):
+        with pytest.raises(BuildError, match=re.escape(missing)) as raised:
+            build_dry(draughtsman(()), lambda flow: flow.lines().write(sink, "rows"), ())  # noqa: B023
+        assert "write to 'rows' (" in str(raised.value) and "test_sink.py" in str(raised.value)
+
+
 def test_a_sink_that_is_missing_with_something_to_commit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("a\nb\n")
     given = JobInput(splits=tuple(plan_splits([str(tmp_path / "lines")])))

@@ -80,7 +80,7 @@ class PartitionsState:
     known: tuple[Portion, ...] = ()  # without positions
     held: tuple[tuple[int, int], ...] = ()  # (number, worker) of those that are not read
     unheard: tuple[str, ...] = ()  # sources that have not said yet which there are
-    bounds: tuple[tuple[int, int], ...] = ()  # (number, microseconds of event time before which it has nothing)
+    bounds: tuple[tuple[int, int], ...] = ()  # (number, microseconds before which it has nothing) of those not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class WatermarksState:
     clock: int  # microseconds that the job has run
     told: int  # likewise, as the clock was issued last
     wanting: tuple[int, ...]  # workers with timers by the clock
-    maxima: tuple[tuple[str, Partition, int], ...]  # operator, of what, microseconds
+    maxima: tuple[tuple[str, Partition, int], ...]  # operator, of what is not read to its end, microseconds
+    greatest: int | None  # microseconds, of all that was seen; None: nothing was
     firsts: tuple[tuple[str, str, str, int], ...]  # operator, input, path, microseconds; of files in their order
     idle: tuple[Partition, ...]
     pushed: tuple[Partition, ...]  # what the launcher sends

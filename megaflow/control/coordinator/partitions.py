@@ -55,7 +55,8 @@ class Partitions:
         self._numbers: dict[int, Portion] = {}  # the same, by their numbers
         self._unread: dict[int, WorkerId | None] = {}  # number -> who has it; None: nobody was told to read it
         self._unheard = set(sources)  # those that have not said yet which there are
-        self.bounds: dict[int, int] = {}  # number -> microseconds of event time before which it has nothing
+        self.bounds: dict[int, int] = {}  # number -> microseconds of event time before which it has nothing; unread
+        self._next = -1  # the number of the next one
         self._revoked: tuple[int, ...] = ()  # that somebody was told to hand back, and has not
         self._owed = False  # these are part of the checkpoint that was issued last
         self.cut: tuple[Portion, ...] = ()  # what has come back of that, which no source reports
@@ -116,18 +117,20 @@ class Partitions:
         new = [each for each in dict.fromkeys(event.partitions) if (event.input, each) not in self._known]
         portions = [self._know(Portion(self._next, event.input, each)) for each in new]
         self._unheard.discard(event.input)
-        for partition, bound in zip(event.partitions, event.bounds):
-            if bound is not None:
-                self.bounds[self._known[event.input, partition].number] = bound
         if event.over:
             self._asked.discard(event.input)
         self._give(portions, out, now)
+        for partition, bound in zip(event.partitions, event.bounds):
+            number = self._known[event.input, partition].number
+            if bound is not None and number in self._unread:
+                self.bounds[number] = bound
 
     def learn(self, report: object, ended: bool, out: list[Instruction], now: float) -> None:
         """Take in what a worker reports; give what it has returned to others unless the job has `ended`."""
         match report:
             case SplitRead(number):
                 self._unread.pop(number, None)
+                self.bounds.pop(number, None)
             case PortionsRevoked(portions):
                 self.cut += portions if self._owed else ()
                 self._revoked, self._owed = (), False
@@ -156,14 +159,10 @@ class Partitions:
         holders = Counter(self._unread.values())
         return {worker: holders[worker] for worker in readers}
 
-    @property
-    def _next(self) -> int:
-        """The number of the next one."""
-        return min((portion.number for portion in self._known.values()), default=0) - 1
-
     def _know(self, portion: Portion) -> Portion:
         at_begin = replace(portion, position=None)
         self._known[portion.input, portion.partition] = self._numbers[portion.number] = at_begin
+        self._next = min(self._next, portion.number - 1)
         return portion
 
     def state(self) -> PartitionsState:
@@ -183,4 +182,5 @@ class Partitions:
     def _check(self) -> None:
         numbers = {portion.number for portion in self._known.values()}
         assert len(numbers) == len(self._known) and max(numbers, default=-1) < 0
-        assert self._unread.keys() <= numbers
+        assert self._unread.keys() <= numbers and self.bounds.keys() <= self._unread.keys()
+        assert self._next < min(numbers, default=0)

@@ -54,6 +54,15 @@ class UnreadPartitions:
         """Tell whether one is a file of an input that is read in an order."""
         return isinstance(each.what, Split) and each.input in self._lines.ordered
 
+    def among(self, partitions: Iterable[Partition]) -> set[Partition]:
+        """Return these without the files and partitions of sources that are read to their ends.
+
+        Cost: linear in these, and in all that are not.
+        """
+        numbers = {split.number for split, _ in self._lines.unread}
+        numbers.update(portion.number for portion, _ in self._lines.partitions.unread)
+        return {each for each in partitions if each[0] not in ("split", "portion") or each[1] in numbers}
+
     def all(self, has_begun: Callable[[Partition], bool]) -> Iterator[Unread]:
         """Go over them; `has_begun` tells whether something was seen of a file."""
         passed: set[str] = set()  # inputs in an order, whose next file was there

@@ -31,6 +31,9 @@ only, and never falls.
    kept: nothing was seen of any partition then, so w waits until something is.
 9. The clock counts the microseconds that the job has run, in all its lives. It is issued while a worker has timers by
    it, and goes on whether it is issued or not.
+10. A source may find partitions for ever. One that is read to its end counts no more and never has a reader again, so
+   what was seen of it is forgotten in the end, and what is reported late (rule 4) as well. Of all that was seen the
+   greatest stays: it shows how far the watermark is behind.
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,6 +65,8 @@ from megaflow.timely.membership import WorkerId
 PERIOD_SECONDS: Final = 0.1
 """Between two watermarks at least, and between two readings of the clock: each costs a round of progress."""
 IDLE_SECONDS: Final = 5.0
+KEPT_MIN: Final = 1_000
+"""So many maxima and idle partitions may have come before it is worth while to look which of all are read."""
 MICROS: Final = 1_000_000  # in a second
 
 
@@ -108,6 +113,8 @@ class Watermarks:
         self._maxima: dict[tuple[str, Partition], int] = {}  # operator, partition -> microseconds
         self._firsts: dict[tuple[str, str], dict[str, int]] = {}  # operator, input -> path -> microseconds
         self._idle: dict[Partition, None] = {}
+        self._left = 0  # how many of both were of partitions not read to their ends, when that was looked up last
+        self._greatest: int | None = None  # of all maxima, in microseconds; None: nothing was seen
         self._seen: dict[str, dict[int, dict[str, int]]] = {}  # input of Spark's -> batch -> operator -> microseconds
         self._active: dict[str, float] = {}  # input of Spark's -> seconds, when something came of it last
         self._wanting: set[WorkerId] = set()
@@ -199,6 +206,8 @@ class Watermarks:
                 self._rouse(self._unread.pushed)
             case CommitTaken(query):
                 self._active[input_of(query)] = now
+        if len(self._maxima) + len(self._idle) > 2 * self._left + KEPT_MIN:
+            self._forget_read()
         return isinstance(report, MaximaSeen | PartitionsIdle | ClockWanted)
 
     def _rouse(self, partitions: Iterable[Partition]) -> None:
@@ -215,7 +224,18 @@ class Watermarks:
             seen[operator] = max(micros, seen.get(operator, NEVER))
             self._active[input] = now
         else:
-            self._maxima[operator, partition] = max(micros, self._maxima.get((operator, partition), NEVER))
+            self._count(operator, partition, micros)
+
+    def _count(self, operator: str, partition: Partition, micros: int) -> None:
+        self._maxima[operator, partition] = max(micros, self._maxima.get((operator, partition), NEVER))
+        self._greatest = micros if self._greatest is None else max(micros, self._greatest)
+
+    def _forget_read(self) -> None:
+        """Forget what was seen of partitions that are read to their ends: see rule 10."""
+        unread = self._unread.among({*self._idle, *(partition for _, partition in self._maxima)})
+        self._maxima = {key: micros for key, micros in self._maxima.items() if key[1] in unread}
+        self._idle = {each: None for each in self._idle if each in unread}
+        self._left = len(self._maxima) + len(self._idle)
 
     # What follows
 
@@ -276,8 +296,7 @@ class Watermarks:
             seen, taken = self._seen.get(input_of(query), {}), self._commits.taken_up_to(query)
             for batch in [batch for batch in seen if batch <= taken]:
                 for operator, micros in seen.pop(batch).items():
-                    key: tuple[str, Partition] = operator, ("spark", input_of(query))
-                    self._maxima[key] = max(micros, self._maxima.get(key, NEVER))
+                    self._count(operator, ("spark", input_of(query)), micros)
 
     # What others are to know
 
@@ -286,8 +305,8 @@ class Watermarks:
         if not self._operators:
             return None
         _, held = self._least(now)
-        greatest = max(self._maxima.values(), default=None)
-        lag = None if greatest is None or self.micros is None else max(0, greatest - self.micros) / MICROS
+        behind = None if self._greatest is None or self.micros is None else self._greatest - self.micros
+        lag = None if behind is None else max(0, behind) / MICROS
         age = self._time(now) + self._age if self._rose is None else now - self._rose
         idle = tuple(shown(each) for each in self._unread.all(self._has_begun) if self._is_idle(each, now))
         holds = None if held is None or self.is_over else self._holds(*held)
@@ -302,10 +321,11 @@ class Watermarks:
     def state(self, now: float) -> WatermarksState:
         """Return what whoever goes on with this must know; all batches of Spark's are taken in."""
         self._settle_spark()
+        self._forget_read()
         age = self._time(now) + self._age if self._rose is None else now - self._rose
         return WatermarksState(
             self.micros, self.clock(now), self.told, tuple(sorted(self._wanting)),
-            tuple((name, partition, micros) for (name, partition), micros in self._maxima.items()),
+            tuple((name, partition, micros) for (name, partition), micros in self._maxima.items()), self._greatest,
             tuple((*key, *each) for key, firsts in self._firsts.items() for each in firsts.items()),
             tuple(self._idle), self._unread.pushed, self._unread.spark, self._idle_seconds, age,
         )  # fmt: skip
@@ -318,6 +338,7 @@ class Watermarks:
         self._clock, self.told = state.clock, state.told
         self._wanting = set(state.wanting)
         self._maxima = {(name, partition): micros for name, partition, micros in state.maxima}
+        self._greatest = state.greatest
         for name, input, path, micros in state.firsts:
             self._firsts.setdefault((name, input), {})[path] = micros
         self._idle = dict.fromkeys(state.idle)

@@ -8,8 +8,9 @@
    counts as read: of what waits in a queue nobody knows yet whether it comes to one. So one that is held back, be it
    in the source or behind it, is not idle. To know it, one batch at a time of each partition is watched, until its
    epoch is closed at the output of the dataflow.
-4. That one is idle is said once, until a record of it comes, or it is handed back. In a round maxima are reported
-   first, then who is idle: what was worked off by now has been seen by now.
+4. That one is idle is said once, until a record of it comes, or it is handed back. One that is read to its end is
+   forgotten, as partitions may come for ever; maxima of what is still under way are reported as ever. In a round maxima
+   are reported first, then who is idle: what was worked off by now has been seen by now.
 No clock: times are arguments. A batch costs a copy of its list and a lookup, and nothing is counted by the record.
 """
 
@@ -90,6 +91,12 @@ class EventReports:
         if fresh:
             self._idle.update(fresh)
             self._report(PartitionsIdle(tuple(fresh)))
+
+    def ended(self, number: int) -> None:
+        """Forget a file, or a partition of a source, which has a negative number: it is read to its end."""
+        partition: Partition = "portion" if number < 0 else "split", number
+        self._unseen.pop(partition, None)
+        self._idle.discard(partition)
 
     def keep(self, partitions: Iterable[Partition]) -> None:
         """Forget all partitions but these, which are read here still."""

@@ -49,6 +49,7 @@ from megaflow.control.reading_messages import (
     RevokePortions,
     RevokeSplits,
     ShareRate,
+    SplitRead,
     SplitsReturned,
     SplitsRevoked,
 )
@@ -218,6 +219,8 @@ class LineSource:
     def _report_all(self) -> None:
         """Tell what has been read to its end."""
         for report in self.queue.take_reports():
+            if isinstance(report, SplitRead):
+                self._events.ended(report.number)
             self.report(report)
 
     def _tell_position(self, checkpoint: int, time: int) -> None:
@@ -255,8 +258,7 @@ class LineSource:
             self._took = now
             self.lateness.begin(self._epoch, since, len(lines))
             self._batches += 1
-        for report in self.queue.take_reports():
-            self.report(report)
+        self._report_all()
         self._call_again(now, allowed, self._batches > before)
 
     def _ship(self, lines: list[Any], now: float) -> None:

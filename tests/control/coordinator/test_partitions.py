@@ -22,8 +22,10 @@ class Bench:
         self.all = Partitions(self.roster, CommandStream(), sources, durable)
         self.out: list[Any] = []
 
-    def found(self, *partitions: bytes, input: str = "s", over: bool = False) -> None:
-        self.all.found(Discovered(input, partitions, over), self.out, 0.0)
+    def found(
+        self, *partitions: bytes, input: str = "s", over: bool = False, bounds: tuple[int | None, ...] = ()
+    ) -> None:
+        self.all.found(Discovered(input, partitions, over, bounds), self.out, 0.0)
         self.all._check()
 
     def learn(self, report: Any, ended: bool = False) -> None:
@@ -66,6 +68,19 @@ def test_each_is_given_to_a_worker_with_the_fewest_once_however_often_it_is_foun
     assert not bench.all.over and bench.all.asked == {"t"}
     bench.found(b"a", input="t", over=True)
     assert bench.all.over and bench.given == [], "what was read is not given out again"
+
+
+def test_a_bound_is_known_of_what_is_not_read_to_its_end() -> None:
+    bench = Bench("s")
+    bench.found(b"a", b"b", bounds=(7, None))
+    assert bench.all.bounds == {-1: 7}
+    bench.found(b"a", b"b", bounds=(7, 8))
+    assert bench.all.bounds == {-1: 7, -2: 8}
+    bench.learn(SplitRead(-1))
+    bench.found(b"a", b"b", b"c", bounds=(7, 8, 9))
+    assert bench.all.bounds == {-2: 8, -3: 9}
+    bench.learn(SplitRead(-3))
+    assert bench.all.state().bounds == ((-2, 8),)
 
 
 def test_what_is_returned_goes_to_others_from_where_it_is_unless_the_job_has_ended() -> None:

@@ -12,13 +12,13 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.coordinator import lines_to_read
+from megaflow.control.coordinator import lines_to_read, watermarks
 from megaflow.control.coordinator.epoch_clock import CommandStream
 from megaflow.control.coordinator.events import Asked, Discovered, Inject
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.watermarks import PERIOD_SECONDS, EventTime, TimedOperator, Watermarks
+from megaflow.control.coordinator.watermarks import KEPT_MIN, PERIOD_SECONDS, EventTime, TimedOperator, Watermarks
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Request, SourceEnded, Split
 from megaflow.control.reading_messages import (
     AssignSplits,
@@ -289,6 +289,38 @@ def test_whoever_goes_on_knows_what_was_seen_and_how_long_the_job_has_run() -> N
     assert other.tick(6.0) == 10, "the query is idle by now"
 
 
+def test_of_partitions_that_come_and_go_for_ever_a_bounded_number_is_kept_and_the_greatest_of_all() -> None:
+    bench = Bench(files("slow", "short"), inputs=("", "topic"), sources=("topic",))
+    bench.see((A, 7), (B, 3))
+    bench.end(1)
+    bench.lines.partitions.found(Discovered("topic", (encode("open"),), False, (50,)), bench.out, 0.0)
+    bench.see((("portion", -1), 90))
+    bench.hear(1, PartitionsIdle((("portion", -1),)))
+    for number in range(-2, -10_002, -1):
+        partition = "portion", number
+        bench.lines.partitions.found(Discovered("topic", (encode(number),), False, (60,)), bench.out, 0.0)
+        bench.see((partition, 1_000 - number))
+        bench.hear(0, SplitRead(number))
+        bench.see((partition, 1_000))
+        bench.hear(0, PartitionsIdle((partition,)))
+        bench.out.clear()
+    kept = len(bench.all._maxima), len(bench.all._idle), len(bench.lines.partitions.bounds)
+    assert sum(kept) <= KEPT_MIN + 10, f"maxima, idle ones and bounds: {kept}"
+    assert bench.tick() == 7
+    state = bench.all.state(0.0)
+    assert state.maxima == (("event_time", A, 7), ("event_time", ("portion", -1), 90))
+    assert (state.greatest, state.idle) == (11_001, (("portion", -1),))
+    assert bench.all.status(0.0).lag_seconds == (11_001 - 7) / 1_000_000  # type: ignore[union-attr]
+    other = Bench([], inputs=("", "topic"))
+    other.lines.resume(bench.lines.state())
+    other.all.resume(state)
+    assert other.all.status(0.0).lag_seconds == (11_001 - 7) / 1_000_000  # type: ignore[union-attr]
+    bench.end(0)
+    assert bench.tick() is None, "the other one is idle"
+    bench.see((("portion", -1), 80), worker=1)
+    assert bench.tick() == 90, "its greatest was kept"
+
+
 def test_what_the_launcher_reads_is_a_partition_until_it_has_ended() -> None:
     bench = Bench([], inputs=("", "clicks"), pushed=(("pushed", ""), ("items", "clicks")))
     bench.see((("pushed", ""), 50))
@@ -527,11 +559,15 @@ class RandomJob:
 def test_no_record_is_late_that_comes_within_its_bound_whatever_changes_hands_and_is_reported_late(
     seed: int, ordered: bool, late: int, steps: int
 ) -> None:
-    with patch.object(lines_to_read, "HELD_BYTES", 1):  # so that some are in the pool
-        play(seed, ordered, late, steps)
+    issued = []
+    for kept in (0, KEPT_MIN):  # what is read to its end is forgotten soon, or never; some are in the pool
+        with patch.object(lines_to_read, "HELD_BYTES", 1), patch.object(watermarks, "KEPT_MIN", kept):
+            issued.append(play(seed, ordered, late, steps))
+    assert issued[0] == issued[1], "nothing is forgotten that counts"
 
 
-def play(seed: int, ordered: bool, late: int, steps: int) -> None:
+def play(seed: int, ordered: bool, late: int, steps: int) -> list[tuple[int, int]]:
+    """Return the watermarks that are issued, with their epochs."""
     job = RandomJob(seed, ordered, late)
     for _ in range(steps):
         job.step()
@@ -548,3 +584,4 @@ def play(seed: int, ordered: bool, late: int, steps: int) -> None:
         w = min(max(job.records[number][: read[number]]) for number in unread) - late
         issued = max((micros for _, micros in job.issued), default=None)
         assert issued is not None and issued >= w, "what all partitions have passed is known"
+    return job.issued

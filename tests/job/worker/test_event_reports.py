@@ -14,7 +14,8 @@ from megaflow.program import example
 from megaflow.timely.dataflow.origin import Traced
 
 A: Partition = ("split", 1)
-B: Partition = ("portion", 2)
+B: Partition = ("portion", -2)
+C: Partition = ("split", 3)
 SECOND = 1_000_000
 
 
@@ -66,13 +67,15 @@ class Bench:
         return self.empty.items()
 
 
-def test_the_greatest_of_each_partition_is_told_once_and_the_first_of_all_with_it() -> None:
+def test_the_greatest_of_each_partition_is_told_once_and_the_first_of_a_file_with_it() -> None:
     bench = Bench()
-    for partition, timestamps in ((A, (3, 5, 4)), (B, (200, 1)), (A, (2,))):
+    for partition, timestamps in ((A, (3, 5, 4)), (B, (200, 1)), (C, (201, 2)), (A, (2,))):
         bench.work_off(bench.read(partition, *timestamps))
     assert bench.settle() == [
-        MaximaSeen("all", ((A, 5 * SECOND), (B, 200 * SECOND)), ((A, 3 * SECOND), (B, 200 * SECOND))),
-        MaximaSeen("late", ((B, 200 * SECOND),), ((B, 200 * SECOND),)),
+        MaximaSeen(
+            "all", ((A, 5 * SECOND), (B, 200 * SECOND), (C, 201 * SECOND)), ((A, 3 * SECOND), (C, 201 * SECOND))
+        ),
+        MaximaSeen("late", ((B, 200 * SECOND), (C, 201 * SECOND)), ((C, 201 * SECOND),)),
     ]
     assert bench.settle() == []
     bench.work_off(bench.read(A, 1))
@@ -108,7 +111,7 @@ def test_one_is_idle_again_after_a_record_of_it_has_come() -> None:
     assert bench.settle(1.0) == [PartitionsIdle((B,))]
     del bench.empty[B]
     bench.work_off(bench.read(B, 7))
-    assert bench.settle() == [MaximaSeen("all", ((B, 7 * SECOND),), ((B, 7 * SECOND),))]
+    assert bench.settle() == [MaximaSeen("all", ((B, 7 * SECOND),))]
     bench.empty[B] = bench.now
     assert bench.settle(0.9) == []
     assert bench.settle(0.2) == [PartitionsIdle((B,))]
@@ -165,11 +168,30 @@ def test_one_that_was_handed_back_and_came_again_begins_anew() -> None:
     assert bench.settle(1.0) == [PartitionsIdle((B,))]
 
 
+def test_of_partitions_that_come_and_go_for_ever_nothing_stays() -> None:
+    bench = Bench()
+    told = set()
+    for number in range(-1, -5_001, -1):
+        partition: Partition = ("portion", number)
+        batches = [bench.read(partition, 200, -1), bench.read(partition, -1)]
+        bench.work_off(batches[0])
+        told.update(each for said in bench.settle(0.0625) if isinstance(said, MaximaSeen) for each, _ in said.maxima)
+        bench.empty = {partition: 0.0}
+        assert bench.settle(0.0625) == [PartitionsIdle((partition,))]
+        bench.empty = {}
+        bench.read(partition, -1)
+        bench.reports.ended(number)
+        bench.work_off(batches[1])
+    assert len(told) == 5_000 and not bench.reports._unseen and not bench.reports._idle
+    clocks = [each.clock for each in bench._operators.values()]
+    assert not any(clock._met or clock._maxima or clock._firsts for clock in clocks)
+
+
 @settings(max_examples=200)
 @given(
-    st.lists(st.tuples(st.sampled_from([A, B]), st.lists(st.integers(-3, 120), max_size=4), st.floats(0.0, 0.1)))
+    st.lists(st.tuples(st.sampled_from([A, B, C]), st.lists(st.integers(-3, 120), max_size=4), st.floats(0.0, 0.1)))
 )
-def test_what_is_told_of_a_partition_is_the_greatest_and_the_first_that_came(steps: Any) -> None:
+def test_what_is_told_of_a_partition_is_the_greatest_that_came_and_of_a_file_the_first(steps: Any) -> None:
     bench = Bench()
     said: list[Any] = []
     came: dict[tuple[str, Partition], list[int]] = {}
@@ -187,7 +209,7 @@ def test_what_is_told_of_a_partition_is_the_greatest_and_the_first_that_came(ste
         for partition, micros in report.firsts if isinstance(report, MaximaSeen) else ():
             assert firsts.setdefault((report.operator, partition), micros) == micros, "once"
     assert maxima == {key: max(each) for key, each in came.items() if each}
-    assert firsts == {key: each[0] for key, each in came.items() if each}
+    assert firsts == {key: each[0] for key, each in came.items() if each and key[1] != B}
 
 
 def test_a_batch_is_traced_to_its_partition() -> None:

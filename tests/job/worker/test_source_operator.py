@@ -85,7 +85,7 @@ class Bench:
                 scope.input_from(self.control).port, self.worker, cast(LauncherDoor, self.launcher), self.queue,
                 self.lateness, self.probe, self.reports.append,
             )  # fmt: skip
-            self.activate = source.activate
+            self.source, self.activate = source, source.activate
             lines = Stream(source.lines)
             if timed:
                 carries(lines.port, "")
@@ -515,7 +515,18 @@ def test_maxima_are_told_by_partition_as_soon_as_an_operator_takes_timestamps(tm
         bench.tick(time, seconds=0.06)
     [seen] = bench.told(MaximaSeen)
     assert dict(seen.maxima) == {("split", 0): 19_000_000, ("pushed", ""): 7_000_000}
-    assert dict(seen.firsts) == {("split", 0): 0, ("pushed", ""): 7_000_000}
+    assert dict(seen.firsts) == {("split", 0): 0}
+
+
+def test_what_is_read_to_its_end_is_forgotten_though_no_record_of_it_came_to_an_operator(tmp_path: Path) -> None:
+    scripted = Scripted(**{f"p{number}": [2, Idle(after_seconds=9.0), 1] for number in range(100)})
+    bench = Bench(timed=True, scripted=scripted)
+    assign(bench, tmp_path / "text", 20)
+    bench.command(AssignPortions({0: tuple(portions(*scripted.answers))}))
+    for time in range(1, 100):
+        bench.tick(time, seconds=0.2)
+    assert len(bench.told(SplitRead)) == 101 and bench.told(PartitionsIdle)
+    assert not bench.source._events._unseen and not bench.source._events._idle
 
 
 def test_without_timestamps_batches_are_plain_lists_and_nothing_is_told(tmp_path: Path) -> None:
