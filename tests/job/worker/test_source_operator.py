@@ -562,8 +562,8 @@ def test_a_partition_that_has_nothing_is_idle_when_the_timeout_is_over_and_not_a
     while bench.clock.now < given + IDLE_SECONDS - 0.1:
         bench.tick(time := time + 1, seconds=0.06)
         assert not bench.told(PartitionsIdle), "it was given just now"
-    for time in range(time + 1, time + 10):
-        bench.tick(time, seconds=0.06)
+    for more in range(1, 10):
+        bench.tick(time + more, seconds=0.06)
     assert bench.told(PartitionsIdle) == [PartitionsIdle((("portion", -1),))]
 
 
