@@ -169,7 +169,7 @@ class WindowedPort:
             fold = WindowFold(keeper, self._accumulators, unit, emit, core)
             return timed_folds(core, fold, EventUnit.MICROSECONDS)
 
-        pairs = linear(port, f"{place.name}.by_key", _by_key(place.name, unit))
+        pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))
         self._output: Port[Output] = build(
             [pairs], place.hash, place.control, place.bins, place.name, policy, ByKey, place.terms
         )
@@ -190,14 +190,14 @@ class WindowedPort:
         return linear(self._output, f"{self.name}.{what}", take)
 
 
-def _by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:
+def by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:
     """Return what puts a batch's timestamps beside its values, in lists if nobody has said that they are datetimes.
 
     Raises ProgramError for a record that is no pair.
     """
     is_said = unit.known is not None
 
-    def by_key(time: Any, batch: list[Any]) -> list[Any]:
+    def apply(time: Any, batch: list[Any]) -> list[Any]:
         try:
             if not is_said and unit.known is EventUnit.DATETIME:
                 return [(key, [micros, value]) for micros, (key, value) in batch]
@@ -206,9 +206,9 @@ def _by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]
             for _, record in batch:
                 if not isinstance(record, (tuple, list)) or len(record) != 2:
                     raise ProgramError(
-                        f"{name}: the record {record!r:.200} is not a pair (key, value); windows are kept by key: map "
-                        "the stream to pairs first"
+                        f"{name}: the record {record!r:.200} is not a pair (key, value); what is kept, is kept by key: "
+                        "map the stream to pairs first"
                     ) from None
             raise
 
-    return by_key
+    return apply

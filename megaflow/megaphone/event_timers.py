@@ -32,7 +32,8 @@ Why exactly once, at whoever owns the bin at t, and always at the same t
     count has not begun are written by every cut, and count in no later one: then they have been written as begun.
 The first timer that a fold sets must not miss a watermark that was read before. So each operator with timed folds has
 markers from the beginning; without commands, in a dataflow where nothing has timestamps, there are none. Aggregates
-and folds by record have no timers, and no markers. In nested scopes, whose times commands do not have, there are none.
+and folds by record have no timers, and no markers, unless their states last for a while only (`stateful_lasting`). In
+nested scopes, whose times commands do not have, there are none.
 
 The watermark is INFINITE when all lines are read: then timers `after` a while are due, too. What is set while timers
 fire under it is dropped, and counted: a fold that sets one whenever one is due would never end.
@@ -139,7 +140,7 @@ class EventTimers:
         self.dropped = 0  # timers that were set while others fired, under the infinite watermark
         self.is_firing = False  # written by S
         self._coming: dict[int, tuple[int, int]] = {}  # time of commands, not closed -> watermark and clock; or NEVER
-        self._ticked: int | None = None  # the last time that was closed and had a `Clock`
+        self.ticked: int | None = None  # the last time that was closed and had a `Clock`
         self._by_event = TimerLine()
         self._by_clock = TimerLine()
         self._unbegun: dict[int, list[tuple[int, Any, Any]]] = {}  # bin -> (micros, key, payload), never empty
@@ -193,7 +194,7 @@ class EventTimers:
         """
         if self._drops():
             return None
-        if self._ticked == time or self.clock >= INFINITE:
+        if self.ticked == time or self.clock >= INFINITE:
             return self._begin(micros, bin, key, payload)
         self._unbegun.setdefault(bin, []).append((micros, key, payload))
         return None
@@ -216,7 +217,7 @@ class EventTimers:
         self.watermark = max(watermark, self.watermark)
         if clock == NEVER:
             return []
-        self.clock, self._ticked = max(clock, self.clock), time
+        self.clock, self.ticked = max(clock, self.clock), time
         unbegun, self._unbegun = self._unbegun, {}
         return [(bin, self._begin(micros, bin, *rest)) for bin, each in unbegun.items() for micros, *rest in each]
 

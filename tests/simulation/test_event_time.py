@@ -57,6 +57,9 @@ FAULTS = {
     "event timers that have fired fire again in a job that goes on": Fault(
         "EventTimers.waits", "bool(line == AFTER or micros > (self.watermark, self.clock)[line])", "True"
     ),
+    "that a state has gone, or has begun to last, is in no checkpoint": Fault(
+        "LastingMachine._about_to_change", "journal is None or not keys", "True"
+    ),
     "event timers are not read again by who stays after a loss": Fault(
         "Memory.restore", "again.events | read.events", "read.events"
     ),
