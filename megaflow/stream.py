@@ -15,9 +15,10 @@ from typing import Any, Generic, TypeAlias, Unpack
 
 from megaflow.connect.sink import Sink
 from megaflow.connect.write_operator import write
+from megaflow.durable.restored import BY_CLOCK, BY_EVENTS
 from megaflow.event_time.aggregations import Aggregations
-from megaflow.event_time.windowed import Emit, WindowedPort
-from megaflow.event_time.windows import Length, Window, Windows
+from megaflow.event_time.windowed import Emit, WindowedPort, by_key
+from megaflow.event_time.windows import Length, Window, Windows, length_of
 from megaflow.megaphone.aggregates import COUNT_BY_KEY, COUNT_BY_VALUE, SUM_BY_KEY, N, Placing, aggregated, fold_by_key
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.event_clock import IN_SECONDS, NAME, StreamUnit, event_time
@@ -25,6 +26,7 @@ from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter
 from megaflow.megaphone.stateful import A, Fold, K, R, V
 from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build, terms_of, title_of
 from megaflow.megaphone.stateful_durable import state_machine
+from megaflow.megaphone.stateful_lasting import lasting_machine
 from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, W, timed_folds
 from megaflow.stream_end import StreamEnd
 from megaflow.timely.dataflow.given import function, instance
@@ -42,6 +44,7 @@ class Stream(StreamEnd[T]):
     """Records of type T, with times, spread over the workers."""
 
     unit = IN_SECONDS  # that timers take and give the times of events in
+    pairs: Port[Any] | None = None  # of timestamps and records; None: they have none
 
     # Records one by one -----------------------------------------------------------------
 
@@ -126,16 +129,13 @@ class Stream(StreamEnd[T]):
 
         `merge(a, b)` is a policy of its own: of each time one record waits, that which `merge` makes of all (`max`,
         `set.union`, or any join whose result does not depend on order and grouping); it may not change `a` or `b`.
-        `handle` counts, on this worker, what waits, was dropped and was merged.
-
-        Records are passed on as soon as there is room, so nothing is dropped, and little merged, while the rest keeps
-        up. A producer that asks sends whole batches, so up to 700 more may wait. In a loop nothing waits for room.
+        `handle` counts, on this worker, what waits, was dropped and was merged. Records are passed on as soon as there
+        is room. A producer that asks sends whole batches, so up to 700 more may wait. In a loop nothing waits for room.
         """
         return Stream(buffering.buffer(self.port, records, when_full, merge, handle))
 
     def event_time(
-        self, timestamp: Callable[[T], Any], out_of_order: Length = 0.0, *, unit: str | None = None,
-        name: str = NAME,
+        self, timestamp: Callable[[T], Any], out_of_order: Length = 0.0, *, unit: str | None = None, name: str = NAME,
     ) -> EventStream[T]:  # fmt: skip
         """Say when what a record tells of has happened: `timestamp(record)`, taken once, stays beside the record.
 
@@ -171,10 +171,7 @@ class Stream(StreamEnd[T]):
         return Stream(aggregation.count(self.port))
 
     def accumulate(self, init: A, f: Callable[[A, T], A]) -> Stream[A]:
-        """Fold this worker's records of each time: `f(acc, record) -> acc`, beginning with a copy of `init`.
-
-        The result is sent when the time is closed; nothing for a time without records.
-        """
+        """Fold this worker's records of each time that has any: `f(acc, record) -> acc`, from a copy of `init`."""
         return Stream(aggregation.accumulate(self.port, init, function("accumulate", f)))
 
     def aggregate(
@@ -183,8 +180,7 @@ class Stream(StreamEnd[T]):
     ) -> Stream[R]:  # fmt: skip
         """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first.
 
-        Keys are exchanged among the founding workers. When a time is closed `emit(key, state)` is sent for each key.
-        A key that is NaN, or has it in it, is refused.
+        Keys, none of which may be NaN, go to founding workers. As a time is closed `emit(key, state)` is sent for each.
         """
         function("aggregate", fold, "fold")
         function("aggregate", emit, "emit")
@@ -193,10 +189,9 @@ class Stream(StreamEnd[T]):
     def state_machine(
         self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = stable_hash
     ) -> Stream[R]:
-        """Keep a state per key that stays where it is; the fold is that of `stateful_state_machine`.
+        """Keep a state per key that stays where it is; fold and order are those of `stateful_state_machine`.
 
-        Keys are exchanged among the founding workers, also after others join; use `stateful_state_machine` for state
-        that moves. Per key, values come in time order, those of one time in the order of their arrival.
+        Keys are exchanged among the founding workers, also after others join: use that one for state that moves.
         """
         function("state_machine", fold, "fold")
         return Stream(aggregation.state_machine(self.port, fold, function("state_machine", hash, "hash")))
@@ -278,37 +273,45 @@ class Stream(StreamEnd[T]):
         self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = stable_hash,
         control: Stream[Any] | None = None, *, bins: int = 256, name: str | None = None, version: int = 1,
         upgrade: Callable[[K, Any, int], A | None] | None = None, rehash: Callable[[K], int] | bool = False,
+        ttl: Length | None = None,
     ) -> Stream[R]:  # fmt: skip
         """Keep a state per key, in bins that can move between workers while the stream runs.
 
-        `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets
-        it. Per key, values come in time order, those of one time in the order of their arrival. Outputs carry the
-        time of their record.
+        `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets it.
+        Per key, values come in time order, those of one time in order of arrival. Outputs have their record's time.
 
         In a nested scope time order is: the outer time, then the round. So round 0 of t + 1 waits here for the last
         round of t, and a state never shows what is later. Commands have int times wherever the operator is, and move
         bins between outer times: at t, after the last round of t - 1. The times of the dataflow must be ints.
 
         Outputs are a list of records, or another iterable of them: `[(key, state)]` for one record, `[]` or `()` for
-        none. A str, bytes, dict or a tuple that is not empty is refused, for it is one record that would be split.
-        An output must not be, or have in it, what the fold changes in place later: it is read later, and would show
-        what the state has become by then. Emit a copy, `[(key, list(state))]`, or make a new state at each call;
-        `MEGAFLOW_CHECK=aliasing` in the environment finds a fold that does neither.
+        none. A str, bytes, dict or a tuple that is not empty is refused, for it is one record that would be split. An
+        output must not be, or have in it, what the fold changes in place later. Emit a copy, `[(key, list(state))]`, or
+        make a new state at each call; `MEGAFLOW_CHECK=aliasing` in the environment finds a fold that does neither.
+
+        With `ttl`, seconds or a timedelta, a key that has had no record for so long loses its state: on a stream of
+        `event_time` once the watermark has reached its greatest timestamp plus `ttl`, on others when the job has run
+        for so long since its last record, by the clock of `timers.after`. Nothing is put out; the key's next record
+        finds None. When all lines are read no state goes. There is no `ttl` in nested scopes, nor without commands.
 
         A key that is NaN, or has it in it, is refused: it equals nothing. `hash` must agree between processes; it is
         mixed before a bin is taken from it. `control` is a stream of `Move` and `Map`, injected on one worker (one
         that joins may be named once `worker.peer_ids` does); without it (and without a flow's) the table is fixed.
         `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
 
-        For a job that keeps its state (`--state`): there the operator is known by its `name`, by default the fold's.
-        When its states take another form give it the next `version`, and `upgrade(key, state, version)`, which returns
-        the new form of a state of an earlier version (None: forget the key): a job that goes on from such states has
-        each pass through it once, before anything else. When `hash` becomes another one, give the one that it was as
-        `rehash` (True: it was `stable_hash`); keys are placed anew then. Both may stay in the program afterwards. With
-        another number of `bins` nothing more need be said. Payloads of timers stay as they are.
+        With `--state` it is known by its `name`, by default the fold's. When its states take another form give it the
+        next `version`, and `upgrade(key, state, version)`, which returns the new form of a state of an earlier version
+        (None: forget the key): each passes through it once, before anything else. When `hash` becomes another one, give
+        the one that it was as `rehash` (True: it was `stable_hash`); keys are placed anew then. Both may stay in the
+        program afterwards. For another number of `bins` nothing more is needed. Payloads of timers stay as they are.
         """
-        name = title_of("stateful_state_machine", fold, name)
-        return self._owned(partial(state_machine, fold=fold), hash, control, bins, name, (), (version, upgrade, rehash))
+        name, terms = title_of("stateful_state_machine", fold, name), (version, upgrade, rehash)
+        if ttl is None:
+            return self._owned(partial(state_machine, fold=fold), hash, control, bins, name, (), terms)
+        by_time = None if self.pairs is None else linear.linear(self.pairs, f"{name}.by_key", by_key(name, IN_SECONDS))
+        kind, stream = (BY_CLOCK, self) if by_time is None else (BY_EVENTS, Stream(by_time))
+        policy = partial(lasting_machine, fold=fold, kind=kind, ttl=length_of(name, "ttl", ttl))
+        return stream._owned(policy, hash, control, bins, name, (), (*terms, kind))
 
     def stateful_unary(
         self: Stream[tuple[K, V]], fold: UnaryFold[K, A, R], hash: Callable[[K], int] = stable_hash,
@@ -387,8 +390,7 @@ class Stream(StreamEnd[T]):
         """Send each record, as it is, to the owner of the bin of `hash(record)` at its time.
 
         Placement alone, for operators that keep nothing: unlike that of `exchange` it changes at a time, for all
-        senders alike, and by the same commands as that of states.
-        Records may have NaN in them, if `hash` leaves it out: `stable_hash` refuses it.
+        senders alike, by the commands for states. Records may have NaN, if `hash`, unlike `stable_hash`, takes it.
         """
         return self._owned(PassOn, hash, control, bins, str(name or "distribute"), splitter=ByRecord)
 
@@ -406,9 +408,8 @@ class Stream(StreamEnd[T]):
 
 class EventStream(Stream[T]):
     """Records of type T, each with a timestamp beside it, which functions do not see."""
-
     def __init__(self, pairs: Port[stamped.Stamped[T]], unit: StreamUnit, behind: int = 0) -> None:
-        self.pairs = pairs  # timestamp in microseconds since 1970, and record
+        self.pairs: Port[stamped.Stamped[T]] = pairs  # timestamp in microseconds since 1970, and record
         self.unit = unit  # that the program counts timestamps in
         self.behind = behind  # microseconds that records may be behind the watermark, and are not late
         self._plain: Port[T] | None = None  # made when first needed

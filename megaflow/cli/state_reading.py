@@ -189,7 +189,7 @@ def states_of(folder: LocalFolder, commit: Commit, cut: OperatorCut, operators: 
     count = len(cut.bases)
     bin_of_key = BinStore(count).bin_of_key if operators is None else operators.bin_of_key(cut.name, count)
     try:
-        return OperatorStates(folder, commit, cut.name, bin_of_key, may_be_unreadable=operators is None)
+        return OperatorStates(folder, commit, cut, bin_of_key, may_be_unreadable=operators is None)
     except (StoreError, UsageError) as error:
         if operators is None and not isinstance(error, StoreDamaged):
             raise StoreError(f"{error}; name the program by --app FILE") from error

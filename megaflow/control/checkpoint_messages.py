@@ -31,6 +31,7 @@ class DurableOperator:
     name: str
     bins: int
     version: int = 1  # of its states
+    kind: str = ""  # see `durable.restored`
 
 
 # Workers to the coordinator, or in `Ended` to the launcher --------------------------------

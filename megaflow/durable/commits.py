@@ -48,7 +48,7 @@ class OperatorCut:
     """A stateful operator in a commit."""
 
     name: str
-    kind: str  # of operator, in the words of whoever made it
+    kind: str  # of operator: see `restored`
     bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
     version: int = 1  # of its states, in all segments
 

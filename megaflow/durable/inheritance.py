@@ -6,9 +6,9 @@ Decided by values alone, from a commit and what the program says of its operator
  2. The same command is given again after a crash, perhaps by a supervisor, when it has done its work: OLD is gone and
     NEW is there, NAME is gone and the commit says that it was given up. That is no mistake, and changes nothing. So
     neither OLD nor NAME may be an operator of the program: the second run would do to that what the first has done.
- 3. A commit has of each operator one name, one number of bins, one hash and one version. Whatever a resume changes of
-    these, its first checkpoint follows none: all states are written whole, as they are then, and no segment from
-    before is named beside them. So the version stands in commits, for all segments alike; and until that commit is
+ 3. A commit has of each operator one name, one number of bins, one hash, one version and one kind. Whatever a resume
+    changes of these, its first checkpoint follows none: all states are written whole, as they are then, and no segment
+    from before is named beside them. So the version stands in commits, for all segments alike; and until that commit is
     durable the store is what it was: the program as it was before goes on with it.
  4. Where a key was, is what counts for which of its pieces are valid (`restored`), so the hash that placed it must be
     known when another takes its place: `rehash=` gives it. Whether that is still to be done is seen by the keys: if
@@ -18,9 +18,10 @@ Decided by values alone, from a commit and what the program says of its operator
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.restored import Heir, Restored
+from megaflow.durable.restored import Heir, Restored, bare
 from megaflow.errors import ProgramError, StoreError
 
 
@@ -105,7 +106,23 @@ def check_version(heir: Heir, cut: OperatorCut) -> None:
 
 def has_changed(heir: Heir, cut: OperatorCut) -> bool:
     """Tell whether an operator's states are to be written anew because of rule 3, its hash aside."""
-    return (heir.name, heir.bins, heir.terms.version) != (cut.name, len(cut.bases), cut.version)
+    terms = heir.terms
+    return (heir.name, heir.bins, terms.version, terms.kind) != (cut.name, len(cut.bases), cut.version, cut.kind)
+
+
+def reshape(restored: Restored, heir: Heir, kind: str) -> None:
+    """Have states as the operator keeps them, which one of another kind has kept: with since when they last, or not.
+
+    Those that did not last, or by another time, last since the next command of the kind that they wait for.
+    """
+    for states in restored.states.values():
+        for key, state in states.items():
+            states[key] = (None, bare(kind, state)) if heir.terms.kind else bare(kind, state)
+
+
+def _replaced(kind: str, kept: Any, state: Any) -> Any:
+    """Return what is kept with another state in it."""
+    return (kept[0], state) if kind and state is not None else state
 
 
 def upgrade(restored: Restored, heir: Heir, version: int) -> None:
@@ -116,7 +133,7 @@ def upgrade(restored: Restored, heir: Heir, version: int) -> None:
         upgraded = {}
         for key, state in states.items():
             try:
-                upgraded[key] = function(key, state, version)
+                upgraded[key] = _replaced(heir.terms.kind, state, function(key, bare(heir.terms.kind, state), version))
             except Exception as error:
                 raise ProgramError(
                     f"operator {heir.name!r}: upgrade(key, state, version) raised {type(error).__name__}: {error}, for "

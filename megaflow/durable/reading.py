@@ -20,6 +20,7 @@ from megaflow.durable.commits import Commit, OperatorCut, commit_name
 from megaflow.durable.incarnation import missing
 from megaflow.durable.inspection import StoreContent, inspect
 from megaflow.durable.local_folder import LocalFolder
+from megaflow.durable.restored import bare
 from megaflow.durable.segments import IndexEntry, SegmentReader
 from megaflow.durable.store import FolderStore
 from megaflow.errors import ProtocolError, StoreDamaged, StoreError
@@ -100,7 +101,7 @@ class OperatorStates:
         self,
         folder: LocalFolder,
         commit: Commit,
-        operator: str,
+        cut: OperatorCut,
         bin_of_key: Callable[[Any], int],
         may_be_unreadable: bool = False,
     ) -> None:
@@ -109,7 +110,8 @@ class OperatorStates:
         With `may_be_unreadable`, states are `Unreadable` if they have classes that this process does not know. Raises
         StoreError if `bin_of_key` is not the operator's, StoreDamaged or OSError, as do the methods.
         """
-        self._operator = operator
+        self._operator = operator = cut.name
+        self._kind = cut.kind
         self._bin_of_key = bin_of_key
         self._may_be_unreadable = may_be_unreadable
         self._bases: dict[int, int] = {}  # bin -> checkpoint in which it was written whole last
@@ -184,7 +186,8 @@ class OperatorStates:
 
     def _states(self, block: Block) -> list[Any]:
         try:
-            return states_of(block)
+            states = states_of(block)
+            return [None if state is None else bare(self._kind, state) for state in states] if self._kind else states
         except ProtocolError as error:
             if self._may_be_unreadable and (types := unknown_in(block.states)):
                 return [Unreadable(tuple(types), round(len(block.states) / block.count))] * block.count

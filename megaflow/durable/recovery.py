@@ -6,7 +6,7 @@ from typing import Any
 
 from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.inheritance import check_version, has_changed, upgrade
+from megaflow.durable.inheritance import check_version, has_changed, reshape, upgrade
 from megaflow.durable.restored import Heir, Restored, restore
 from megaflow.durable.segments import SegmentReader
 from megaflow.durable.store import Store
@@ -40,6 +40,8 @@ class Recovery:
         chain = ((number, self._blocks(reader, cut.name)) for number, reader in self._readers)
         present = heir.binning(heir.bins, None)
         restored = restore(chain, cut.name, self._time, present, bins, self._earlier_binning(heir, cut))
+        if cut.kind != heir.terms.kind:
+            reshape(restored, heir, cut.kind)
         if cut.version < heir.terms.version:
             upgrade(restored, heir, cut.version)
         return restored
@@ -84,8 +86,7 @@ class Recovery:
     def as_now(self, heir: Heir) -> bool:
         """Tell whether what was written of an operator has keys, bins and states as it has them now."""
         cut = self._cuts.get(heir.name)
-        same = cut is not None and (cut.name, len(cut.bases), cut.version) == (heir.name, heir.bins, heir.terms.version)
-        return same and heir.terms.rehash is None
+        return cut is not None and not has_changed(heir, cut) and heir.terms.rehash is None
 
     def changes(self, heir: Heir) -> bool:
         """Tell whether an operator's states have to be written anew: see `inheritance`."""

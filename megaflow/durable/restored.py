@@ -15,7 +15,7 @@ An operator that asks for them is an *heir*: it may have become another one mean
 
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import UNBEGUN, Block, BlockKind, keys_of, states_of
 from megaflow.errors import StoreError
@@ -25,6 +25,12 @@ Upgrade: TypeAlias = Callable[[Any, Any, int], Any]
 """Key, state, the version that has made it -> state of the present version, None to forget the key."""
 
 
+BY_CLOCK: Final = "lasts by the clock"
+"""The kind of an operator beside whose states stands since when each lasts: microseconds of the clock, or None."""
+BY_EVENTS: Final = "lasts by timestamps"
+"""Likewise, of event time. Of all other operators the kind is ""."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What an operator says of the states that an earlier run has kept."""
@@ -32,6 +38,7 @@ class Terms:
     version: int = 1  # of its states
     upgrade: Upgrade | None = None  # for those of an earlier one
     rehash: Hash | None = None  # the hash that it had before; None: it may not have changed
+    kind: str = ""  # BY_CLOCK, BY_EVENTS or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,15 @@ def restore(
                 states[bin][key] = state
     due = [timer for timer in timers if (timer[0] if type(timer[0]) is int else timer[0][0]) >= time]  # nested: (t, i)
     return Restored(states, _by_bin(due), events=_by_bin(events))
+
+
+def bare(kind: str, state: Any) -> Any:
+    """Return the state that a fold has returned, of what an operator of some kind keeps.
+
+    >>> bare(BY_CLOCK, (7_000_000, "a")), bare("", (7, "a"))
+    ('a', (7, 'a'))
+    """
+    return state[1] if kind else state
 
 
 def _by_bin(timers: list[tuple[Any, int, Any, Any]]) -> dict[int, list[tuple[Any, Any, Any]]]:

@@ -19,7 +19,8 @@ State and timers are plain values, which move and are written as those of every 
 
 A program need not say that its timestamps are datetimes: a worker knows it from the first one that it sees. It may own
 keys, and close their windows, before it sees any. So where nobody has said it records go as lists, not tuples, and the
-states that they come to end in a mark: either teaches the worker that has it.
+states that they come to end in a mark: either teaches the worker that has it. Tuples say that they are seconds. Who
+knows it to be otherwise ends the job: workers have read timestamps of both kinds.
 
 Results have the end of their window, less a microsecond, as their timestamp. A window closes at the first watermark
 that has come to its end (and the lateness), so the watermark before it had not: for a next window the result is late
@@ -88,8 +89,8 @@ class WindowFold:
         """Put in the records of an epoch, or close what is due: then `records` are the times of alarms."""
         watermark = self._core.store.events.watermark
         out: list[Output] = []
-        if not self._is_said and (type(records[0]) is list or (state is not None and state[-1] is IN_DATETIMES)):
-            self._unit.learn(EventUnit.DATETIME)
+        if not self._is_said:
+            self._learn({*map(type, records)}, state)
         if type(records[0]) is int:
             if state is None:
                 return None, out
@@ -113,6 +114,13 @@ class WindowFold:
             if not self._is_said and self._unit.known is EventUnit.DATETIME and state[-1] is not IN_DATETIMES:
                 state.append(IN_DATETIMES)
         return state, out
+
+    def _learn(self, kinds: set[type], state: Any) -> None:
+        """Know the unit, by what records and a state are. Raises ProgramError if it is not one."""
+        if list in kinds or (state is not None and state[-1] is IN_DATETIMES):
+            self._unit.learn(EventUnit.DATETIME)
+        if tuple in kinds:
+            self._unit.learn(EventUnit.SECONDS)
 
     def _put(self, out: list[Output], key: Any, closed: list[Closed]) -> None:
         """Add the results of windows to the outputs."""
@@ -161,7 +169,7 @@ class WindowedPort:
             fold = WindowFold(keeper, self._accumulators, unit, emit, core)
             return timed_folds(core, fold, EventUnit.MICROSECONDS)
 
-        pairs = linear(port, f"{place.name}.by_key", _by_key(place.name, unit))
+        pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))
         self._output: Port[Output] = build(
             [pairs], place.hash, place.control, place.bins, place.name, policy, ByKey, place.terms
         )
@@ -182,14 +190,14 @@ class WindowedPort:
         return linear(self._output, f"{self.name}.{what}", take)
 
 
-def _by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:
+def by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:
     """Return what puts a batch's timestamps beside its values, in lists if nobody has said that they are datetimes.
 
     Raises ProgramError for a record that is no pair.
     """
     is_said = unit.known is not None
 
-    def by_key(time: Any, batch: list[Any]) -> list[Any]:
+    def apply(time: Any, batch: list[Any]) -> list[Any]:
         try:
             if not is_said and unit.known is EventUnit.DATETIME:
                 return [(key, [micros, value]) for micros, (key, value) in batch]
@@ -198,9 +206,9 @@ def _by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]
             for _, record in batch:
                 if not isinstance(record, (tuple, list)) or len(record) != 2:
                     raise ProgramError(
-                        f"{name}: the record {record!r:.200} is not a pair (key, value); windows are kept by key: map "
-                        "the stream to pairs first"
+                        f"{name}: the record {record!r:.200} is not a pair (key, value); what is kept, is kept by key: "
+                        "map the stream to pairs first"
                     ) from None
             raise
 
-    return by_key
+    return apply

@@ -36,8 +36,8 @@ def read_state(
     folder = open_to_look(directory)
     try:
         commit = open_checkpoint(folder, checkpoint)
-        bins = len(find_operator(commit, operator).bases)
-        for _, states in OperatorStates(folder, commit, operator, BinStore(bins, hash).bin_of_key).by_bin():
+        cut = find_operator(commit, operator)
+        for _, states in OperatorStates(folder, commit, cut, BinStore(len(cut.bases), hash).bin_of_key).by_bin():
             yield from states.items()
     finally:
         folder.close_folder()

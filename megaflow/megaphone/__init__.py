@@ -23,6 +23,8 @@ stateful, stateful_timed
                 the other kinds: record by record; all records of a key and time, with timers
 stateful_durable
                 the first of these, in a durable job
+stateful_lasting
+                the same, where a key that has had no record for a while loses its state
 partial_results what a worker has of a time by key, combined before F
 aggregates      S of counts, sums and folds by key, which merges those
 timers          what is due at which time for which key, by bin

@@ -211,6 +211,7 @@ class BinStore:
         self.timers = TimerStore()  # of keys in owned bins, with a state or without
         self.events = EventTimers()  # likewise
         self.watcher: BinWatcher | None = None  # set once the first bins are in
+        self.arrived: Callable[[dict[Any, Any]], None] | None = None  # told of states that a bin has brought; set by S
 
     def bin_of_key(self, key: Any) -> int:
         """Return the bin that the key falls into; raises UsageError for NaN, and if the user's hash gives no int."""
@@ -270,6 +271,8 @@ class BinStore:
         expected = len(self.states) + len(arrived)
         self.states.update(arrived)
         assert len(self.states) == expected, f"a key of bin {bin} arrived twice"
+        if self.arrived is not None:
+            self.arrived(arrived)
         self.timers.install(bin, timers)
         self.events.install(bin, events)
 

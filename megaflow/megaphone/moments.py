@@ -52,6 +52,7 @@ class Moments:
         self.showing = Showing()  # set when the operator is built
         self.registered: deque[tuple[FlatTime, Checkpoint | Lookup]] = deque()  # by time
         self.answers: list[Shown] = []  # drained by whoever reports them
+        self.bare: Callable[[Any], Any] = lambda state: state  # what stands in the store -> the fold's; set by S
         self._operator = operator
         self._store = store
 
@@ -94,6 +95,7 @@ class Moments:
     def _shown(self, lookup: Lookup, place: int, state: Any) -> Shown:
         if state is None:
             return Shown(lookup.number, place, None)
+        state = self.bare(state)
         kind = type(state).__qualname__
         try:
             text = self.showing.show(state, lookup.as_json)

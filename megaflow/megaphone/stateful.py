@@ -63,16 +63,19 @@ class StateMachine:
 
     def run(self) -> None:
         """One invocation: install state, apply what has become due, then what has arrived, for a turn."""
-        self._core.install()
+        self._install()
         apply = self._apply_after if self._moments.registered else self._apply
         now = self._meter.now
         end = now() + TURN_SECONDS
         while (waiting := self._stash.least()) is not None and self._due(waiting):
             capability, batches = self._stash[waiting]
-            batch = batches.popleft()
-            self._core.waiting -= len(batch)
-            apply(waiting, batch)
+            if batches:
+                batch = batches.popleft()
+                self._core.waiting -= len(batch)
+                apply(waiting, batch)
             if not batches:
+                if not self._is_done(waiting):
+                    break
                 self._stash.take(waiting)
                 capability.release()
             if now() >= end:
@@ -87,6 +90,14 @@ class StateMachine:
             apply(time, batch)
             if now() >= end:
                 return  # a queue that is not empty has it run again
+
+    def _install(self) -> None:
+        """Own what has arrived of bins."""
+        self._core.install()
+
+    def _is_done(self, time: FlatTime) -> bool:
+        """Tell whether nothing is left to do at a time of the stash of which no batch waits."""
+        return True
 
     def _due(self, time: FlatTime) -> bool:
         return not self._data.frontier.less_than(time) and not self._state.frontier.less_equal(time)

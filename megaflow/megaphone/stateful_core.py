@@ -64,6 +64,7 @@ class Core:
         self.moments = moments  # None: it keeps nothing
         self.journal = moments if isinstance(moments, Journal) else None  # None: it is not durable
         self.may_be_asked = False  # whether lookups come here; set when the operator is built
+        self.lasts_by_clock = False  # whether its states last by the job's clock; set by the policy
         self.nested = False  # whether times are flat tuples: see `flat_times`; set when the operator is built
         self.activate: Callable[[], None]  # asks for another run; set when the operator is made
         self._router = router
@@ -118,13 +119,8 @@ class Core:
 
     @property
     def wants_clock(self) -> bool:
-        """Whether it has timers by the job's clock."""
-        return self.store.events.wants_clock
-
-    @property
-    def timers_dropped(self) -> int:
-        """How many timers a fold has set here as others fired, when all lines were read."""
-        return self.store.events.dropped
+        """Whether it has timers, or states, by the job's clock."""
+        return self.store.events.wants_clock or (self.lasts_by_clock and bool(self.store.states))
 
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
@@ -322,13 +318,17 @@ def title_of(verb: str, fold: Callable[..., Any], name: str | None) -> str:
 
 
 def terms_of(
-    title: str, version: int, upgrade: Callable[..., Any] | None, rehash: Callable[[Any], int] | bool
+    title: str,
+    version: int,
+    upgrade: Callable[..., Any] | None,
+    rehash: Callable[[Any], int] | bool,
+    kind: str = "",
 ) -> Terms:
-    """Return on what terms an operator takes over the states that an earlier run has kept."""
+    """Return on what terms an operator of a kind takes over the states that an earlier run has kept."""
     if type(version) is not int or version < 1:
         raise BuildError(f"{title} ({user_line()}): version must be an int from 1 on, not {shown(version)}")
     if upgrade is not None:
         function(title, upgrade, "upgrade")
     if isinstance(rehash, bool):
-        return Terms(version, upgrade, stable_hash if rehash else None)
-    return Terms(version, upgrade, function(title, rehash, "rehash"))
+        return Terms(version, upgrade, stable_hash if rehash else None, kind)
+    return Terms(version, upgrade, function(title, rehash, "rehash"), kind)

@@ -32,12 +32,12 @@ def test_the_states_are_those_of_the_model_and_of_a_worker_that_recovers(tmp_pat
     for checkpoint in sorted(history.at)[-3:]:
         folder = LocalFolder(tmp_path)
         commit = open_checkpoint(folder, checkpoint)
-        bins = dict(OperatorStates(folder, commit, "count", history.bin_of_key).by_bin())
+        bins = dict(OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key).by_bin())
         assert {key: state for states in bins.values() for key, state in states.items()} == history.at[checkpoint]
         heir = Heir("count", BINS, lambda bins, hash: history.bin_of_key)
         recovered = Recovery(FolderStore(folder), commit, {}).restore(heir, range(BINS))
         assert bins == recovered.states
-        states = OperatorStates(folder, commit, "count", history.bin_of_key)
+        states = OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key)
         assert [states.find(key) for key in range(13)] == [history.at[checkpoint].get(key) for key in range(13)]
         folder.close_folder()
 
@@ -72,7 +72,8 @@ def test_a_job_that_goes_on_before_its_files_are_open_is_followed(tmp_path: Path
     folder = Disturbed(tmp_path, history, times=3)
     commit = open_checkpoint(folder)
     assert commit.checkpoint == 15
-    assert read(folder, OperatorStates(folder, commit, "count", history.bin_of_key)) == history.at[15]
+    states = OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key)
+    assert read(folder, states) == history.at[15]
     folder.close_folder()
     history.close()
 
@@ -82,7 +83,7 @@ def test_a_job_that_goes_on_later_takes_nothing_away(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     commit = open_checkpoint(folder)
     go_on(history)
-    states = OperatorStates(folder, commit, "count", history.bin_of_key)
+    states = OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key)
     go_on(history)
     assert read(folder, states) == history.at[3]
     folder.close_folder()
@@ -122,7 +123,8 @@ def test_another_hash_is_refused(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     commit = open_checkpoint(folder)
     with pytest.raises(StoreError, match=r"operator 'count' had key .* in bin \d, which the hash says is in bin \d: "):
-        OperatorStates(folder, commit, "count", BinStore(BINS, lambda key: mix(len(str(key)))).bin_of_key)
-    assert OperatorStates(folder, commit, "count", history.bin_of_key).find("rose") == 3
+        other = BinStore(BINS, lambda key: mix(len(str(key))))
+        OperatorStates(folder, commit, find_operator(commit, "count"), other.bin_of_key)
+    assert OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key).find("rose") == 3
     folder.close_folder()
     history.close()

@@ -89,7 +89,7 @@ class PlainTimers:
 
     def begin(self) -> None:
         """Have the time begin that timers wait by the clock."""
-        for micros, key, payload in self.unbegun:
+        for micros, key, payload in sorted(self.unbegun, key=lambda each: each[0]):
             self.clocks.append((min(self.clock + micros, INFINITE), self._next(), key, payload))
         self.unbegun.clear()
 
@@ -150,6 +150,43 @@ class PlainFold:
             if state is not None:
                 self._states[key] = state
             out += outputs
+
+
+class PlainLasting:
+    """A fold record by record, whose states last for a while: by the clock if that is said, else by timestamps."""
+
+    def __init__(self, fold: Callable[..., Any], ttl: int, by_clock: bool) -> None:
+        self._fold = fold
+        self._ttl = ttl
+        self._by_clock = by_clock
+        self._clock = NEVER
+        self._states: dict[Any, tuple[int | None, Any]] = {}  # key -> since when, None: since the next reading
+
+    def times(self) -> Iterable[int]:
+        """No timers are set for epochs."""
+        return ()
+
+    def step(self, moment: Moment, records: list[Stamped]) -> list[Any]:
+        """Return what comes out at an epoch."""
+        out: list[Any] = []
+        for micros, (key, value) in records:
+            since, state = self._states.pop(key, (None, None))
+            state, outputs = self._fold(key, value, state)
+            out += outputs
+            if state is not None:
+                last = micros if since is None else max(since, micros)
+                self._states[key] = (None if self._by_clock else last, state)
+        if moment.after < INFINITE:
+            self._end(moment)
+        return out
+
+    def _end(self, moment: Moment) -> None:
+        now = moment.after
+        if self._by_clock:
+            now = self._clock = max(self._clock, NEVER if moment.clock is None else moment.clock)
+            if moment.clock is not None:
+                self._states = {key: (now if t is None else t, state) for key, (t, state) in self._states.items()}
+        self._states = {key: kept for key, kept in self._states.items() if kept[0] is None or kept[0] + self._ttl > now}
 
 
 @dataclass(frozen=True)

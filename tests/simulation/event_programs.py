@@ -1,4 +1,4 @@
-"""Random programs with event time: windows of all kinds, folds with event timers, and such behind windows.
+"""Random programs with event time: windows, folds with event timers or with states that last, and such behind windows.
 
 A program is a list of operators. Each takes the stream of events or the results of windows before it. It is built as a
 dataflow, and as a model in plain Python (`event_model`), which both give outputs of the same form, as JSON has them:
@@ -26,6 +26,7 @@ from tests.simulation.event_model import (
     NEVER,
     Moment,
     PlainFold,
+    PlainLasting,
     PlainWindows,
     Result,
     Stamped,
@@ -48,9 +49,11 @@ class Operator:
 
     number: int
     parent: int | None  # the windows whose results it takes; None: it takes the events
-    windows: Windows | None = None  # None: a fold with timers
+    windows: Windows | None = None  # None: a fold
     verbs: tuple[str, ...] = ()  # what is made of the windows; those behind it take what the first gives
     behind: int = 0  # the lateness of the windows before it
+    ttl: int = 0  # microseconds that states of a fold last, which has no timers then; 0: it has
+    by_clock: bool = False  # whether they do by the clock
 
 
 @dataclass
@@ -83,7 +86,17 @@ def draw(random: Random, in_order: bool = True) -> Program:
         windows = replace(windows, lateness=windows.lateness + behind)
         verbs = tuple(random.sample(VERBS, random.choice([1, 1, 2])))
         program.operators.append(Operator(number, parent, windows, verbs, behind))
+    _draw_lasting(Random(repr(program)), program)
     return program
+
+
+def _draw_lasting(random: Random, program: Program) -> None:
+    """Add folds whose states last, in half of all programs; their own dice, so the rest is what it was without them."""
+    for _ in range(random.choice([0, 0, 1, 2])):
+        parent = random.choice([None, *(each.number for each in program.operators if each.windows is not None)])
+        by_clock = random.random() < 0.5
+        ttl = random.choice([10_000, 100_000, 200_000] if by_clock else [SECOND // 2, 2 * SECOND, 5 * SECOND])
+        program.operators.append(Operator(len(program.operators), parent, ttl=ttl, by_clock=by_clock))
 
 
 def _draw_windows(random: Random, in_order: bool) -> Windows:
@@ -140,6 +153,24 @@ def watcher(unit: str) -> Callable[..., Any]:
         return (None if count % 4 == 0 else count), [(key, count, in_json(seen), [name for name, _ in fired])]
 
     return watch
+
+
+def _counter(program: Program, each: Operator) -> Callable[..., Any]:
+    return counter(each.by_clock or (program.by_partition and each.parent is None))
+
+
+def counter(in_order: bool) -> Callable[..., Any]:
+    """Return a fold that counts; and forgets, if records of one epoch come in a certain order. States change in place.
+
+    How often a key was forgotten by the fold does not tell which of its timestamps came after that.
+    """
+
+    def count(key: str, value: Any, state: Any) -> Any:
+        state = state or [0]
+        state[0] += 1
+        return (None if in_order and state[0] % 4 == 0 else state), [(key, state[0])]
+
+    return count
 
 
 def in_json(timestamp: Any) -> Any:
@@ -203,7 +234,12 @@ def build(program: Program, events: Any, **place: Any) -> Any:
     outputs: list[Any] = []
     for each in program.operators:
         source = results[each.parent]
-        if each.windows is None:
+        if each.ttl:
+            source = source.plain() if each.by_clock else source
+            fold, ttl = _counter(program, each), each.ttl / SECOND
+            counted = source.stateful_state_machine(fold, bins=BINS, name=f"count {each.number}", ttl=ttl, **place)
+            outputs.append(counted.map(partial(_tagged, each.number, "count")))
+        elif each.windows is None:
             watched = source.stateful_unary(watcher(program.unit), bins=BINS, name=f"watch {each.number}", **place)
             outputs.append(watched.map(partial(_tagged, each.number, "watch")))
         else:
@@ -274,7 +310,9 @@ def expected(
     return outputs
 
 
-def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows:
+def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows | PlainLasting:
+    if each.ttl:
+        return PlainLasting(_counter(program, each), each.ttl, each.by_clock)
     return PlainFold(watcher(program.unit), program.unit) if each.windows is None else PlainWindows(each.windows)
 
 
@@ -283,6 +321,8 @@ def _step(
 ) -> list[Any]:
     """Have one operator apply an epoch; return its outputs, and put what the next ones get into `flowing`."""
     given, unit = flowing[each.parent], program.unit
+    if each.ttl:
+        return [("count", *output) for output in operator.step(moment, given)]
     if each.windows is None:
         return [("watch", *output) for output in operator.step(moment, given)]
     results: list[Result]

@@ -51,7 +51,7 @@ FAULTS = {
         "TimedFolds._close", "if events.is_due():\n    self._stash[time]", "pass"
     ),
     "a count begins when it is set": Fault(
-        "EventTimers.set_after", "self._ticked == time or self.clock >= INFINITE", "self.clock > NEVER"
+        "EventTimers.set_after", "self.ticked == time or self.clock >= INFINITE", "self.clock > NEVER"
     ),
     "what is set under the infinite watermark is not dropped": Fault(
         "EventTimers._drops", "self.is_firing and self.watermark >= INFINITE", "False"

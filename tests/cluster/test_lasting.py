@@ -1,0 +1,155 @@
+"""States that last on real processes: through kill -9 none goes early, and none stays when the watermark has passed."""
+
+import json
+import os
+import random
+import signal
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.job.kept_states import read_state
+from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
+from tests.cluster.test_durable import Counted, end
+
+pytestmark = pytest.mark.cluster
+
+TTL = 3.0
+EVENTS = 4_000
+PROGRAM = """
+from megaflow import tumbling
+
+def parse(line):
+    key, timestamp = line.split()
+    return key, float(timestamp)
+
+def counter(kind):
+    def count(key, timestamp, total):
+        total = (total or 0) + 1
+        return total, [(kind, key, timestamp, total)]
+    return count
+
+def dataflow(flow):
+    plain = flow.lines().map(parse)
+    events = plain.event_time(lambda event: event[1])
+    counts = events.stateful_state_machine(counter("event"), name="by events", ttl=3)
+    clocked = plain.stateful_state_machine(counter("clock"), name="by clock", ttl=0.5)
+    closed = events.map(lambda event: ("all", 1)).window(tumbling(0.5)).count()
+    return counts.concat(clocked, closed.map(lambda result: ("window", result[1].end)).plain())
+"""
+
+
+class Lasting(Counted):
+    """The program, on events in the order of their timestamps."""
+
+    def __init__(self, folder: Path, start: Callable[..., Run]) -> None:
+        super().__init__(folder, start)
+        self.text, self.app = folder / "events", folder / "app.py"
+        self.app.write_text(PROGRAM)
+        dice = random.Random("events")
+        self.events = [(f"key{dice.randrange(300)}", number / 100) for number in range(EVENTS)]
+        self.text.write_text("".join(f"{key} {timestamp}\n" for key, timestamp in self.events))
+
+    def check(self) -> None:
+        """Each event is counted once; from 1 if its key's state has gone, which depends on the watermark at its epoch.
+
+        That is at most the greatest timestamp of epochs before, and at least the end of each window that has closed.
+        """
+        found: dict[tuple[str, str, float], tuple[int, int]] = {}
+        most, least = defaultdict[int, float](float), defaultdict[int, float](float)  # by epoch
+        with self.out.open(encoding="utf-8") as lines:
+            for line in map(json.loads, lines):
+                kind, *rest = line["record"]
+                if kind == "window":
+                    least[line["time"]] = max(least[line["time"]], *rest)
+                    continue
+                key, timestamp, total = rest
+                assert (kind, key, timestamp) not in found
+                found[kind, key, timestamp] = line["time"], total
+                most[line["time"]] = max(most[line["time"]], timestamp)
+        begun = self.check_counts(found, up_to(most), up_to(least))
+        assert begun > 20, "the watermark has hardly moved"
+        states = dict(read_state(self.store, "by events"))
+        assert states and states == {key: self.totals[key] for key in states}
+        assert {key for key, last in self.last.items() if last + TTL > EVENTS / 100} <= states.keys()
+
+    def check_counts(
+        self, found: dict[Any, tuple[int, int]], most: Callable[[int], float], least: Callable[[int], float]
+    ) -> int:
+        """Return how often a state had to go, by what has come out."""
+        begun = 0
+        self.totals: dict[str, int] = {}
+        self.last: dict[str, float] = {}
+        seen: dict[str, int] = {}
+        for key, timestamp in self.events:
+            epoch, total = found.pop(("event", key, timestamp))
+            over = self.last.get(key, timestamp) + TTL
+            if total == 1:
+                assert key not in self.totals or over <= most(epoch), f"{key} at {timestamp} was forgotten early"
+            else:
+                assert total == self.totals[key] + 1
+            if over <= least(epoch):
+                assert total == 1, f"{key} at {timestamp} was not forgotten"
+                begun += 1
+            self.totals[key], self.last[key] = total, timestamp
+            _, total = found.pop(("clock", key, timestamp))
+            assert total in (1, seen.get(key, 0) + 1)
+            seen[key] = total
+        assert not found
+        return begun
+
+
+def up_to(values: dict[int, float]) -> Callable[[int], float]:
+    """Return what gives the greatest value of all epochs before one."""
+    greatest, before = 0.0, []
+    for epoch in sorted(values):
+        greatest = max(greatest, values[epoch])
+        before.append((epoch, greatest))
+    return lambda epoch: max((value for other, value in before if other < epoch), default=0.0)
+
+
+@pytest.mark.slow
+def test_states_go_when_they_have_lasted_whatever_is_killed(tmp_path: Path, start: Callable[..., Run]) -> None:
+    lasting = Lasting(tmp_path, start)
+    app = str(lasting.app)
+    run = lasting.run("--processes", "2", "--restarts", "0", app=app, rate=500)
+    lasting.await_more()
+    os.kill(run.status()["workers"][1]["pid"], signal.SIGKILL)
+    assert "was killed by SIGKILL" in end(run, 75)
+    run = lasting.run("--processes", "3", app=app, rate=500)
+    lasting.await_more()
+    os.kill(run.status()["workers"][0]["pid"], signal.SIGKILL)
+    wait_until(lambda: any("restart 1 of" in line for line in run.said), STATUS_SECONDS)
+    end(run, 0)
+    lasting.check()
+
+
+PLAIN = """
+def count(word, n, total):
+    total = (total or 0) + n
+    return total, [(word, total)]
+
+def dataflow(flow):
+    return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count, bins=8)
+"""
+UPGRADED = PLAIN.replace("bins=8", "bins=8, ttl=1000, version=2, upgrade=lambda key, total, version: 10 * total")
+
+
+@pytest.mark.slow
+def test_a_ttl_may_come_and_go_and_states_are_shown_as_the_fold_has_them(
+    tmp_path: Path, start: Callable[..., Run]
+) -> None:
+    app, lines = tmp_path / "app.py", tmp_path / "lines"
+    found = []
+    for program in (PLAIN, PLAIN.replace("bins=8", "bins=8, ttl=1000"), PLAIN, UPGRADED, UPGRADED):
+        app.write_text(program)
+        with lines.open("a") as file:
+            file.write("a\nb\na\n")
+        more = ("--output", f"jsonl:{tmp_path / 'out'}", "--state", str(tmp_path / "store"))
+        end(start(str(app), "--lines", str(lines), *more), 0)
+        found.append(sorted(read_state(tmp_path / "store", "count")))
+    assert [dict(each)["a"] for each in found] == [2, 4, 6, 62, 64]
+    assert [dict(each)["b"] for each in found] == [1, 2, 3, 31, 32]
