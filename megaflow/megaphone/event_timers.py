@@ -29,18 +29,20 @@ Why exactly once, at whoever owns the bin at t, and always at the same t
     t after that, by its data frontier, and so fires after it has applied it.
  8. *Checkpoints.* A cut at t has the timers that are not due by w(t), for it is made before anything of t. They are an
     append log; who recovers t drops those that w(t), and the clock then, have reached. Timers set `after` a while whose
-    count has not begun are written by every cut, and count in no later one: then they have been written as begun.
+    count has not begun are written by every cut, and count in no later one: then they have been written as begun. Their
+    counts begin in the order of how long they are, as who recovers has them: under the infinite watermark all are due.
 The first timer that a fold sets must not miss a watermark that was read before. So each operator with timed folds has
 markers from the beginning; without commands, in a dataflow where nothing has timestamps, there are none. Aggregates
 and folds by record have no timers, and no markers, unless their states last for a while only (`stateful_lasting`). In
 nested scopes, whose times commands do not have, there are none.
 
 The watermark is INFINITE when all lines are read: then timers `after` a while are due, too. What is set while timers
-fire under it is dropped, and counted: a fold that sets one whenever one is due would never end.
+fire under it is dropped: a fold that sets one whenever one is due would never end.
 """
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import UNBEGUN
@@ -137,7 +139,6 @@ class EventTimers:
         self.is_heard = False  # whether S has timed folds, and so is sent markers; set by S as it is made
         self.watermark = NEVER  # w(t), t being the time that S closes next
         self.clock = NEVER  # likewise
-        self.dropped = 0  # timers that were set while others fired, under the infinite watermark
         self.is_firing = False  # written by S
         self._coming: dict[int, tuple[int, int]] = {}  # time of commands, not closed -> watermark and clock; or NEVER
         self.ticked: int | None = None  # the last time that was closed and had a `Clock`
@@ -200,9 +201,7 @@ class EventTimers:
         return None
 
     def _drops(self) -> bool:
-        drops = self.is_firing and self.watermark >= INFINITE
-        self.dropped += drops
-        return drops
+        return self.is_firing and self.watermark >= INFINITE
 
     def _begin(self, micros: int, bin: int, key: Any, payload: Any) -> Timer:
         due = min(self.clock + micros, INFINITE)
@@ -219,7 +218,8 @@ class EventTimers:
             return []
         self.clock, self.ticked = max(clock, self.clock), time
         unbegun, self._unbegun = self._unbegun, {}
-        return [(bin, self._begin(micros, bin, *rest)) for bin, each in unbegun.items() for micros, *rest in each]
+        in_order = ((bin, timer) for bin, each in unbegun.items() for timer in sorted(each, key=itemgetter(0)))
+        return [(bin, self._begin(micros, bin, *rest)) for bin, (micros, *rest) in in_order]
 
     def is_due(self) -> bool:
         """Tell whether a timer is to fire now. Cost: O(1)."""

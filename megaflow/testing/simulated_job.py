@@ -38,12 +38,10 @@ from megaflow.testing.simulated_links import SimulatedClient, Wires
 from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.testing.simulated_storage import STORE, JobStorage
 
-ACTIONS_MAX = 30_000  # ten times what the longest take
 SECONDS_MAX = 3_600.0  # of the simulated clock
 _PACES = (0.0001, 0.001, 0.003)
 """Seconds that an action takes at most; a run draws which."""
-_CHECKED_SHARE = 0.05
-"""How often what belongs to whom is checked: it costs more than a step."""
+_CHECKED_SHARE = 0.05  # how often what belongs to whom is checked: it costs more than a step
 
 
 @dataclass(eq=False)
@@ -62,6 +60,8 @@ class SimulatedJob:
     partitions, `job_input` those of files that are there. Each process has `workers` workers. `rate` is in lines
     per second of the simulated clock. With a `storage` it is durable there; with `shrink` nobody replaces a lost one.
     """
+
+    actions_max = 30_000  # ten times what the longest take
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class SimulatedJob:
         self._clock += self.random.random() * self._pace / (1 + self.wires.under_way / 8)  # ticks are not to pile up
         while self._planned and self._planned[0][0] <= self.actions:
             self._planned.pop(0)[1]()
-        if self.actions > ACTIONS_MAX or self._clock > SECONDS_MAX:
+        if self.actions > self.actions_max or self._clock > SECONDS_MAX:
             raise self.violation(f"no end after {self.actions} actions and {self._clock:.0f} simulated seconds")
         actions, weights = self._possible()
         if actions:

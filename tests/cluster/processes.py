@@ -18,6 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any, TypeVar
 
+from megaflow.durable.incarnation import read_commits
+from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.store import FolderStore
+from megaflow.errors import StoreError
 from megaflow.job.job_file import process_start
 from megaflow.program import Worker
 from tests.ports import free_ports
@@ -272,6 +276,18 @@ def fall_asleep(start: Callable[..., Run], folder: Path, *options: str) -> Run:
     run.process.write_line(str(asleep))
     wait_until(asleep.exists)
     return run
+
+
+def committed(store: Path) -> int:
+    """Return the number of a store's newest checkpoint; 0 if there is none."""
+    try:
+        folder = open_to_look(store)
+    except StoreError:
+        return 0
+    try:
+        return read_commits(FolderStore(folder))[0].checkpoint
+    finally:
+        folder.close_folder()
 
 
 def wait_until(true: Callable[[], bool], seconds: float = END_SECONDS) -> None:

@@ -11,13 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.durable.incarnation import read_commits
-from megaflow.durable.local_folder import open_to_look
-from megaflow.durable.store import FolderStore
-from megaflow.errors import PeerFailed, StoreError
+from megaflow.errors import PeerFailed
 from megaflow.job.launcher.python_function import run
 from tests.apps.paid import Shop
-from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, wait_until
+from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, committed, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -76,18 +73,6 @@ def test_lines_that_are_skipped_are_told_once_and_counted(start: Callable[..., R
     assert "802 lines, 722 records, " in said[-1] and said[-1].endswith("80 lines skipped (orders 80)"), said
     told = [line for line in said if "is not JSON" in line]
     assert len(told) == 1 and re.search(r"line \d*1 of '.*\.jsonl' is not JSON: .* the line is '{broken'; it", told[0])
-
-
-def committed(store: Path) -> int:
-    """Return the number of the newest checkpoint."""
-    try:
-        folder = open_to_look(store)
-    except StoreError:
-        return 0
-    try:
-        return read_commits(FolderStore(folder))[0].checkpoint
-    finally:
-        folder.close_folder()
 
 
 @pytest.mark.slow

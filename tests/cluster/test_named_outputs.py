@@ -14,8 +14,7 @@ import pytest
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.launcher.python_function import run
 from tests.cluster.counts import check_counts, words_of, write_numbered
-from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
-from tests.cluster.test_named_inputs import committed
+from tests.cluster.processes import STATUS_SECONDS, Run, committed, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

@@ -284,6 +284,23 @@ def test_a_worker_that_has_seen_no_timestamp_knows_datetimes_by_their_records_an
     assert [unit.known for unit in units] == [EventUnit.DATETIME] * 3
 
 
+@pytest.mark.parametrize("first", ["seconds", "datetimes"])
+def test_workers_that_read_seconds_and_datetimes_find_out_at_the_first_key_of_both(first: str) -> None:
+    units: list[StreamUnit] = []
+
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        units.append(StreamUnit(title=f"event_time on {worker.index}"))
+        stream: EventStream[Any] = EventStream(records.port, units[-1])
+        return stream.window(tumbling(1), control=commands, bins=BINS).count()
+
+    hands = ByHand(build, 2)
+    units[0].micros(1.5 if first == "seconds" else datetime(2026, 11, 23, tzinfo=UTC))
+    units[1].micros(1.5 if first == "datetimes" else datetime(2026, 11, 23, tzinfo=UTC))
+    send(hands, (0.5, (key_of(0, BINS), 1)))  # worker 0 reads it, and owns it
+    with pytest.raises(ProgramError, match=r"timestamps are .* on one worker, and .* on another"):
+        send(hands, (0.5, (key_of(1, BINS), 1)))
+
+
 @pytest.mark.parametrize(
     ("build", "said"),
     [

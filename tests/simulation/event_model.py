@@ -89,7 +89,7 @@ class PlainTimers:
 
     def begin(self) -> None:
         """Have the time begin that timers wait by the clock."""
-        for micros, key, payload in self.unbegun:
+        for micros, key, payload in sorted(self.unbegun, key=lambda each: each[0]):
             self.clocks.append((min(self.clock + micros, INFINITE), self._next(), key, payload))
         self.unbegun.clear()
 

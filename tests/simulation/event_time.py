@@ -75,6 +75,8 @@ class LoggedStorage(JobStorage):
 class EventJob(SimulatedJob):
     """A job whose partitions are idle soon."""
 
+    actions_max = 150_000  # three times what the longest take: partitions wait for time to pass
+
     def __init__(self, *given: Any, idle_seconds: float, **options: Any) -> None:
         super().__init__(*given, **options)
         self._spec = replace(self._spec, idle_timeout=idle_seconds)

@@ -6,7 +6,7 @@ files as they are after any life; when the last one has ended nothing is missing
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -16,6 +16,12 @@ from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation.durable_jobs import draw, prepare
 
 LIVES = 3
+
+
+def check_all(run: Callable[[int], Counter[str]], seeds: Iterable[int], wanted: Iterable[str]) -> None:
+    """Run these seeds. Raises AssertionError if one fails, or what is wanted happens in none of them."""
+    seen = sum(map(run, seeds), Counter[str]())
+    assert seen.keys() >= {*wanted}, f"the runs have become too tame: {({*wanted} - seen.keys())} in none, {seen}"
 
 
 def outputs_in_order(storage: JobStorage) -> Counter[tuple[Any, ...]]:

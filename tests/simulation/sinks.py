@@ -12,7 +12,6 @@ a worker that has just joined; and an outbox where one worker writes all in orde
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,7 +22,8 @@ from megaflow.connect.sink import OutboxSink, Sink, SinkPlace
 from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
-from tests.simulation.durable_jobs import LIVES, Lives, Plan, dataflow, draw
+from tests.simulation import durable_jobs
+from tests.simulation.durable_jobs import Lives, Plan, dataflow
 
 SINKS = ("rows", "box", "one")
 CRASH_SHARE = 0.01  # of what is done outside
@@ -184,13 +184,4 @@ class SinkLives(Lives):
 
 def run(seed: int) -> Counter[str]:
     """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
-    try:
-        with tempfile.TemporaryDirectory(prefix="megaflow-sinks-") as folder:
-            lives = SinkLives(seed, Path(folder))
-            for _ in range(lives.random.randint(1, LIVES)):
-                if lives.live(draw(lives.random, lives.count)).outcome == "ended":
-                    break
-            lives.end()
-            return lives.seen
-    except Exception as error:
-        raise AssertionError(f"seed {seed}: {error!r}") from error
+    return durable_jobs.run(seed, SinkLives)

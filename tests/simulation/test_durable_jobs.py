@@ -3,11 +3,10 @@
 By hand: python -m tests.simulation.search "durable jobs" 1000.
 """
 
-from collections import Counter
-
 import pytest
 
 from tests.simulation.durable_jobs import run
+from tests.simulation.lives import check_all
 
 SEEDS = 300
 _SEEDS_PER_TEST = 50
@@ -25,10 +24,7 @@ def test_whatever_happens_to_a_job_its_output_is_that_of_one_to_which_nothing_ha
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, _SEEDS_PER_TEST))
 def test_so_it_is_in_many_more(first: int) -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(first, first + _SEEDS_PER_TEST):
-        seen += run(seed)
-    assert seen.keys() >= EVENTS, f"the runs have become too tame: {EVENTS - seen.keys()} in none, {seen}"
+    check_all(run, range(first, first + _SEEDS_PER_TEST), EVENTS)
 
 
 def test_a_durable_seed_that_fails_fails_again() -> None:

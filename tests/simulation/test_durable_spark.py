@@ -3,11 +3,10 @@
 By hand: python -m tests.simulation.search "durable Spark" 1000.
 """
 
-from collections import Counter
-
 import pytest
 
 from tests.simulation.durable_spark import run
+from tests.simulation.lives import check_all
 from tests.simulation.planting import Fault, planted
 from tests.simulation.test_planted_faults import check_found
 
@@ -56,10 +55,7 @@ def test_a_restart_goes_on_with_the_batch_where_the_checkpoint_was(seed: int) ->
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, _SEEDS_PER_TEST))
 def test_lines_are_neither_lost_nor_doubled_and_a_batch_is_answered_when_it_is_durable(first: int) -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(first, first + _SEEDS_PER_TEST):
-        seen += run(seed)
-    assert seen.keys() >= EVENTS, f"the runs have become too tame: {EVENTS - seen.keys()} in none, {seen}"
+    check_all(run, range(first, first + _SEEDS_PER_TEST), EVENTS)
 
 
 @pytest.mark.slow

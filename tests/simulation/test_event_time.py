@@ -3,11 +3,10 @@
 By hand: python -m tests.simulation.search "event time" 5000.
 """
 
-from collections import Counter
-
 import pytest
 
 from tests.simulation.event_time import run
+from tests.simulation.lives import check_all
 from tests.simulation.planting import Fault, planted
 from tests.simulation.test_planted_faults import check_found
 
@@ -74,10 +73,7 @@ def test_what_is_put_out_and_when_is_what_the_model_puts_out_for_the_same_waterm
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, _SEEDS_PER_TEST))
 def test_so_it_is_in_many_more(first: int) -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(first, first + _SEEDS_PER_TEST):
-        seen += run(seed)
-    assert seen.keys() >= EVENTS, f"the runs have become too tame: {EVENTS - seen.keys()} in none, {seen}"
+    check_all(run, range(first, first + _SEEDS_PER_TEST), EVENTS)
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ FAULTS = {
         "self._pool.put(splits)\nif source in self._owed:\n    self._owed.discard(source)\n    self._cut += splits",
         "pass",
     ),
-    "the next coordinator thinks that the pool is empty": Fault("LinesToRead.state", "self._pool.splits", "()"),
     "the next coordinator counts epochs from the one before last": Fault(
         "Controller._hand_over", "self.epoch", "self.epoch - 1"
     ),

@@ -1,14 +1,14 @@
 """Durable jobs that read a source whose partitions come and grow: see `growing_sources`."""
 
-from collections import Counter
-
 import pytest
 
 from tests.simulation.growing_sources import run
+from tests.simulation.lives import check_all
 from tests.simulation.planting import Fault, planted
 from tests.simulation.test_planted_faults import check_found
 
 SEEDS = 30
+EVENTS = {"ended", "failed", "killed", "moved", "stopped", "went on"}
 
 FAULTS = {
     "a partition is handed back behind what was looked up ahead": Fault(
@@ -31,11 +31,7 @@ def test_each_record_comes_once_in_the_order_of_its_partition_whatever_happens(s
 
 @pytest.mark.slow
 def test_so_it_is_in_many_more() -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(SEEDS):
-        seen += run(seed)
-    missing = {"ended", "stopped", "failed", "killed", "went on", "moved"} - set(seen)
-    assert not missing, f"the runs have become too tame: {seen}"
+    check_all(run, range(SEEDS), EVENTS)
 
 
 @pytest.mark.slow

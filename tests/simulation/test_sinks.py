@@ -3,10 +3,9 @@
 By hand: python -m tests.simulation.search sinks 1000.
 """
 
-from collections import Counter
-
 import pytest
 
+from tests.simulation.lives import check_all
 from tests.simulation.planting import Fault, planted
 from tests.simulation.sinks import run
 from tests.simulation.test_planted_faults import check_found
@@ -49,10 +48,7 @@ def test_whatever_happens_each_row_is_seen_once_outside(seed: int) -> None:
 
 @pytest.mark.slow
 def test_so_it_is_in_many_more() -> None:
-    seen: Counter[str] = Counter()
-    for seed in range(3, SEEDS):
-        seen += run(seed)
-    assert seen.keys() >= EVENTS, f"the runs have become too tame: {EVENTS - seen.keys()} in none, {seen}"
+    check_all(run, range(3, SEEDS), EVENTS)
 
 
 @pytest.mark.slow

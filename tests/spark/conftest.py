@@ -1,7 +1,8 @@
-"""One Spark session for all tests here that want one."""
+"""One Spark session for all tests here that want one, and a cluster of two machines for each that wants that."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,3 +20,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session.conf.set("spark.sql.execution.pythonUDF.arrow.enabled", "false")
         session.conf.set("spark.sql.shuffle.partitions", "2")
         yield session
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Any]:
+    from tests.spark.standalone import standalone
+
+    with standalone(tmp_path) as cluster:
+        yield cluster

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from megaflow.job.job_file import process_start
-from tests.cluster.processes import WORDCOUNT, Run, lives, wait_until
+from tests.cluster.processes import WORDCOUNT, Run, committed, lives, wait_until
 from tests.spark.standalone import Standalone, standalone
 from tests.spark.test_spark_crashes import victims
-from tests.spark.test_workers_on_executors import WAIT_SECONDS, check, checkpoint
+from tests.spark.test_workers_on_executors import WAIT_SECONDS, check
 
 pytestmark = [
     pytest.mark.spark,
@@ -97,7 +97,7 @@ class Counted:
 
     def await_checkpoint(self, run: Run) -> list[tuple[int, str | None]]:
         """Wait until some are committed; return the worker processes."""
-        wait_until(lambda: checkpoint(self.store) > 1 or run.process.poll() is not None, WAIT_SECONDS)
+        wait_until(lambda: committed(self.store) > 1 or run.process.poll() is not None, WAIT_SECONDS)
         assert run.process.poll() is None, run.end()
         found = [(pid, process_start(pid)) for pid in self.cluster.worker_processes()]
         assert len(found) == 2, found

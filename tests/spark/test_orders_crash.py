@@ -6,14 +6,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cluster.processes import PATIENT, ROOT, Process, wait_until
-from tests.spark.standalone import Standalone, standalone
+from tests.spark.standalone import Standalone
 from tests.spark.test_spark_submit import ORDERS, SUBMIT, check_totals, make_orders
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
 
@@ -25,12 +24,6 @@ pytestmark = [
     pytest.mark.xdist_group("spark"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Standalone]:
-    with standalone(tmp_path) as cluster:
-        yield cluster
 
 
 def written(out: Path) -> list[dict[str, Any]]:

@@ -3,14 +3,13 @@
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.cluster.processes import WORDCOUNT, Run, wait_until
-from tests.spark.standalone import Standalone, standalone
+from tests.spark.standalone import Standalone
 from tests.spark.test_spark_crashes import Fed
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
 
@@ -21,12 +20,6 @@ pytestmark = [
     pytest.mark.xdist_group("spark"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Standalone]:
-    with standalone(tmp_path) as cluster:
-        yield cluster
 
 
 class FedOnExecutors(Fed):

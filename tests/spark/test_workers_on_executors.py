@@ -14,11 +14,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from megaflow.durable.incarnation import read_commits
-from megaflow.durable.local_folder import open_to_look
-from megaflow.durable.store import FolderStore
-from megaflow.errors import StoreError
-from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, committed, wait_until
 from tests.other_pythons import NEWEST, OLDEST, candidates, runs
 from tests.spark.test_spark_crashes import children_of, command_of, victims
 
@@ -89,18 +85,6 @@ def test_a_job_on_executors_grows_moves_half_its_bins_and_shrinks_with_exact_cou
     check(out, wanted)
 
 
-def checkpoint(store: Path) -> int:
-    """The newest one."""
-    try:
-        folder = open_to_look(store)
-    except StoreError:
-        return 0
-    try:
-        return read_commits(FolderStore(folder))[0].checkpoint
-    finally:
-        folder.close_folder()
-
-
 def test_executors_with_another_python_are_one_line_with_the_remedy(tmp_path: Path) -> None:
     versions = [f"3.{minor}" for minor in range(OLDEST, NEWEST + 1) if minor != sys.version_info.minor]
     found = [python for version in versions for python in candidates(version) if runs(python, version)]
@@ -132,7 +116,7 @@ def test_an_executor_is_killed_and_the_job_goes_on_from_its_last_checkpoint_with
         "--processes", "2", "--checkpoint-every", "0.3", *CLUSTER,
     )  # fmt: skip
     try:
-        wait_until(lambda: checkpoint(store) > 1 or run.process.poll() is not None, WAIT_SECONDS)
+        wait_until(lambda: committed(store) > 1 or run.process.poll() is not None, WAIT_SECONDS)
         assert run.process.poll() is None, run.end()
         executors = [pid for java in victims(run, "java") for pid in children_of(java)]
         executors = [pid for pid in executors if "ExecutorBackend" in command_of(pid) and has_worker(pid)]

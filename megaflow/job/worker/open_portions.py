@@ -40,6 +40,7 @@ class PortionReader:
         self._before = self._position  # before that
         self._opened: OpenPartition[Any] | None = None
         self.empty_since: float | None = None  # seconds, when it had nothing first; None: it has, or nobody has asked
+        self.asked = 0.0  # seconds, when it had nothing last
 
     def read(self, limit: int) -> list[Any] | Idle | Exhausted:
         """Return the next batch, perhaps an empty one, or why there is none. Raises what the source does, noted."""
@@ -160,10 +161,16 @@ class OpenPortions:
         return None if due == float("inf") else max(0.0, due - now)
 
     def empty(self, now: float) -> Iterator[tuple[int, float]]:
-        """Yield the number of each that has nothing to read, and since when; none that may have, and waits its turn."""
-        for number, (reader, due) in self._idle.items():
-            if due > now and reader.empty_since is not None and number not in self._woken:
-                yield number, reader.empty_since
+        """Yield the number of each that had nothing to read when it was asked last, and since when it has nothing.
+
+        Of one that is to be asked again, and waits for its turn, nothing is known since then: that time does not count.
+        So one whose worker has long steps is idle at last, and one that is held back is not.
+        """
+        for reader in self._readers():
+            if reader.empty_since is not None:
+                number = reader.portion.number
+                sleeps = number in self._idle and self._idle[number][1] > now and number not in self._woken
+                yield number, reader.empty_since + (0.0 if sleeps else now - reader.asked)
 
     def rest(self, untaken: PortionReader | None) -> tuple[Portion, ...]:
         """Return what is left of each; the last batch of one is `untaken`."""
@@ -196,6 +203,7 @@ class OpenPortions:
         return sorted(readers, key=lambda reader: -reader.portion.number)
 
     def _lie_down(self, reader: PortionReader, idle: Idle, now: float) -> None:
+        reader.asked = now
         reader.empty_since = now if reader.empty_since is None else reader.empty_since
         by_itself = idle.fd is None and idle.on_ready is None
         seconds = IDLE_SECONDS if by_itself and idle.after_seconds is None else idle.after_seconds

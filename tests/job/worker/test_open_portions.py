@@ -59,12 +59,13 @@ def test_one_has_nothing_since_it_said_so_first_unless_it_may_have_something_by_
     bench = Bench(a=[1, idle, idle, 1, Idle(on_ready=future.add_done_callback)])
     assert [*bench.open.empty(0.0)] == [], "nobody has asked"
     assert bench.read(0.0) and bench.read(1.0) == [] and [*bench.open.empty(1.5)] == [(-1, 1.0)]
-    assert [*bench.open.empty(3.0)] == [], "it is its turn"
+    assert [*bench.open.empty(3.0)] == [(-1, 3.0)], "it is its turn, and nobody has asked for 2 s"
     assert bench.read(3.0) == [] and [*bench.open.empty(4.0)] == [(-1, 1.0)]
+    assert [*bench.open.empty(9.0)] == [(-1, 7.0)], "it is known of 2 s"
     assert bench.read(5.0) == ["a1"] and [*bench.open.empty(5.0)] == []
     assert bench.read(6.0) == [] and [*bench.open.empty(7.0)] == [(-1, 6.0)]
     future.set_result(None)
-    assert [*bench.open.empty(8.0)] == [], "it was woken"
+    assert [*bench.open.empty(8.0)] == [(-1, 8.0)], "it was woken, and nobody has asked since"
 
 
 def test_one_is_woken_by_a_call_and_too_many_calls_do_no_harm() -> None:
