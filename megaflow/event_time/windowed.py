@@ -19,7 +19,8 @@ State and timers are plain values, which move and are written as those of every 
 
 A program need not say that its timestamps are datetimes: a worker knows it from the first one that it sees. It may own
 keys, and close their windows, before it sees any. So where nobody has said it records go as lists, not tuples, and the
-states that they come to end in a mark: either teaches the worker that has it.
+states that they come to end in a mark: either teaches the worker that has it. Tuples say that they are seconds. Who
+knows it to be otherwise ends the job: workers have read timestamps of both kinds.
 
 Results have the end of their window, less a microsecond, as their timestamp. A window closes at the first watermark
 that has come to its end (and the lateness), so the watermark before it had not: for a next window the result is late
@@ -88,8 +89,8 @@ class WindowFold:
         """Put in the records of an epoch, or close what is due: then `records` are the times of alarms."""
         watermark = self._core.store.events.watermark
         out: list[Output] = []
-        if not self._is_said and (type(records[0]) is list or (state is not None and state[-1] is IN_DATETIMES)):
-            self._unit.learn(EventUnit.DATETIME)
+        if not self._is_said:
+            self._learn({*map(type, records)}, state)
         if type(records[0]) is int:
             if state is None:
                 return None, out
@@ -113,6 +114,13 @@ class WindowFold:
             if not self._is_said and self._unit.known is EventUnit.DATETIME and state[-1] is not IN_DATETIMES:
                 state.append(IN_DATETIMES)
         return state, out
+
+    def _learn(self, kinds: set[type], state: Any) -> None:
+        """Know the unit, by what records and a state are. Raises ProgramError if it is not one."""
+        if list in kinds or (state is not None and state[-1] is IN_DATETIMES):
+            self._unit.learn(EventUnit.DATETIME)
+        if tuple in kinds:
+            self._unit.learn(EventUnit.SECONDS)
 
     def _put(self, out: list[Output], key: Any, closed: list[Closed]) -> None:
         """Add the results of windows to the outputs."""
@@ -154,10 +162,13 @@ class WindowedPort:
         self.behind = behind + lateness
         self.is_merged = not isinstance(windows, AlignedWindows) or windows.every != windows.size
         self._accumulators = Accumulators()
+        self._where = user_line()
+        port.scope.graph.unmet.append(self._lacking)
         kind: Any = Sessions if isinstance(windows, SessionWindows) else Panes
         keeper: KeyWindows = kind(windows, self._accumulators, self.behind)
 
         def policy(core: Core) -> TimedFolds:
+            self._core = core
             fold = WindowFold(keeper, self._accumulators, unit, emit, core)
             return timed_folds(core, fold, EventUnit.MICROSECONDS)
 
@@ -173,7 +184,16 @@ class WindowedPort:
 
     def late(self) -> Port[Any]:
         """Return a port of pairs of a timestamp and (key, value), those that were late for all their windows."""
+        self._core.late_is_taken = True
         return self._taken(LATE, "late")
+
+    def _lacking(self) -> str | None:
+        if self._accumulators or self._core.late_is_taken:
+            return None
+        return (
+            f"{self.name} ({self._where}): nothing is made of these windows, whose records would be kept for nothing; "
+            "say what becomes of them, .count(), .collect() and others, or leave .window(…) out"
+        )
 
     def _taken(self, wanted: int, what: str) -> Port[Any]:
         def take(time: Any, batch: list[Output]) -> list[Any]:

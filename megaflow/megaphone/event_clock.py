@@ -42,20 +42,37 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 class StreamUnit:
     """In what the timestamps of a stream are counted, on one worker: said by the program, or by the first of them."""
 
-    def __init__(self, known: EventUnit | None = None) -> None:
+    def __init__(self, known: EventUnit | None = None, title: str = "") -> None:
         self.known = known  # None: no timestamp has come yet; written once
+        self.title = title  # the name and line of the `event_time` that it is of
         self._alike = [self]  # those that are the same, of streams that were put together
 
     def agree(self, others: Iterable[StreamUnit]) -> None:
-        """Have these be the same as this one, whichever is known first. Raises BuildError if they differ already."""
+        """Have these be the same as this one, whichever is known first.
+
+        Raises BuildError if they cannot be: where no unit was said numbers are seconds.
+        """
         alike = list(dict.fromkeys(chain(self._alike, *(each._alike for each in others))))
+        words = sorted({each._word for each in alike})
         known = {each.known for each in alike} - {None}
-        if len(known) > 1:
-            words = " and ".join(sorted(each.plural for each in known if each is not None))
-            raise BuildError(f"concat ({user_line()}): these streams have timestamps in {words}; give them one unit")
+        if len(known) > 1 or (len(words) > 1 and known & {EventUnit.MILLISECONDS, EventUnit.MICROSECONDS}):
+            which = ", ".join(f"{each.title} in {each._word}" for each in alike)
+            several = " and ".join(words)
+            raise BuildError(
+                f"concat ({user_line()}): these streams have timestamps in {several}: {which}; give them one unit"
+            )
         for each in alike:
             each._alike = alike
             each.known = next(iter(known), None)
+
+    @property
+    def _word(self) -> str:
+        return "seconds or datetimes" if self.known is None else self.known.plural
+
+    @property
+    def titles(self) -> str:
+        """The names and lines of all whose timestamps are in it."""
+        return " and ".join(dict.fromkeys(each.title for each in self._alike))
 
     def micros(self, value: Any) -> int:
         """Return a time in microseconds; if it is the first, it decides. Raises ValueError with the reason."""
@@ -67,7 +84,12 @@ class StreamUnit:
         return micros
 
     def learn(self, unit: EventUnit) -> None:
-        """Know it, from a timestamp or from another worker."""
+        """Know it, from a timestamp or from another worker. Raises ProgramError if it is known to be another."""
+        if self.known not in (None, unit):
+            raise ProgramError(
+                f"{self.titles}: timestamps are {unit.plural} on one worker, and {self._word} on another; all of a "
+                'stream must be of one kind: say which by unit="datetime" or unit="s"'
+            )
         for each in self._alike:
             each.known = unit
 
@@ -135,7 +157,9 @@ class EventClock(Generic[T]):
         try:
             return self._unit.micros(given)
         except ValueError as error:
-            raise ProgramError(f"{self._title}: no timestamp for the record {record!r:.200}: {error}") from None
+            shared = self._unit.titles
+            others = "" if shared == self._title else f" (the streams of {shared} were put together)"
+            raise ProgramError(f"{self._title}: no timestamp for the record {record!r:.200}: {error}{others}") from None
 
 
 def of_numbers(scale: int, otherwise: Callable[[Any, T], int]) -> Callable[[Any, T], int]:
@@ -191,7 +215,8 @@ def event_time(
         if name != NAME:
             raise BuildError(f"{name} ({where}): another event_time has this name; give each its own")
         name = next(each for n in range(2, len(times.operators) + 3) if (each := f"{NAME}_{n}") not in times.operators)
-    title, counted = f"{name} ({where})", StreamUnit(None if unit is None else UNITS[unit])
+    title = f"{name} ({where})"
+    counted = StreamUnit(None if unit is None else UNITS[unit], title)
     clock = EventClock(title, timestamp, counted)
     times.operators[name] = EventTimeSpec(late, followed(port, times.inputs, title), counted, clock)
     return stamped.with_stamps(port, name, clock), counted

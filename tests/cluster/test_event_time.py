@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import megaflow
+from megaflow import tumbling
+from megaflow.errors import PeerFailed
 from tests.cluster.processes import STATUS_SECONDS, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -89,3 +91,52 @@ def alarms(flow: Any) -> Any:
 def test_timers_take_datetimes_on_a_stream_of_datetimes(processes: int) -> None:
     items = [(key, NOON + timedelta(minutes=30 * n)) for n in range(8) for key in ("a", "b", "c")]
     assert sorted(megaflow.run(alarms, items=items, processes=processes)) == sorted(items)
+
+
+def second(line: str) -> int:
+    """What a line begins with."""
+    return int(line.split()[0])
+
+
+def counted(lines: Any, name: str) -> Any:
+    """(name, start, lines) of each ten seconds."""
+    windows = lines.map(lambda line: (name, line)).window(tumbling(10), name=name).count().plain()
+    return windows.map(lambda found: (found[0], found[1].start, found[2]))
+
+
+def of_two_inputs(flow: Any) -> Any:
+    """Of each input lines by a time of its own, in a unit of its own; and by another time, which falls."""
+    left, right = flow.lines("left"), flow.lines("right")
+    falling = left.event_time(lambda line: 1000 - second(line), out_of_order=1000, name="falling")
+    by_datetime = right.event_time(lambda line: NOON + timedelta(seconds=second(line)))
+    right_ones = counted(by_datetime, "right").map(lambda each: (each[0], str(each[1]), each[2]))
+    by_ms = left.event_time(lambda line: 1000 * second(line), unit="ms")
+    return counted(by_ms, "left").concat(counted(falling, "falling"), right_ones)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_windows_by_several_times_are_each_by_its_own(tmp_path: Path, processes: int) -> None:
+    write(tmp_path / "left", 0, 199)
+    write(tmp_path / "right", 100, 399)
+    lines = {name: str(tmp_path / name) for name in ("left", "right")}
+    found = megaflow.run(of_two_inputs, lines=lines, processes=processes, rate=500.0)
+    right: list[Any] = [("left", 10_000 * n, 10) for n in range(20)]
+    right += [("falling", 800, 9), *(("falling", 10 * n, 10) for n in range(81, 100)), ("falling", 1000, 1)]
+    right += [("right", str(NOON + timedelta(seconds=10 * n)), 10) for n in range(10, 40)]
+    assert sorted(found, key=str) == sorted(right, key=str)
+
+
+def of_both_kinds(flow: Any) -> Any:
+    seconds = flow.lines("left").event_time(second, name="in_seconds")
+    return counted(seconds.concat(flow.lines("right").event_time(lambda _: NOON, name="in_datetimes")), "both")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_streams_of_seconds_and_of_datetimes_that_are_put_together_are_refused_with_both(
+    tmp_path: Path, processes: int
+) -> None:
+    write(tmp_path / "left", 0, 99)
+    write(tmp_path / "right", 0, 99)
+    lines = {name: str(tmp_path / name) for name in ("left", "right")}
+    with pytest.raises(PeerFailed, match=r"in_seconds \(.*test_event_time.py:\d+\) and in_datetimes \(.*:\d+\)"):
+        megaflow.run(of_both_kinds, lines=lines, processes=processes)

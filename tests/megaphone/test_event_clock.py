@@ -170,12 +170,33 @@ def test_streams_that_are_put_together_have_one_unit_whichever_is_known_first() 
     assert records(example(build)) == [(NOON, NOON)]
 
 
-def test_streams_of_two_units_are_not_put_together() -> None:
-    def build(scope: Any) -> Any:
-        seconds = scope.to_stream([1]).event_time(lambda x: x, unit="s")
-        return seconds.concat(scope.to_stream([NOON]).event_time(lambda x: x, unit="datetime"))
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        (("s", "datetime"), ("datetimes and seconds", "seconds", "datetimes")),
+        ((None, "ms"), ("milliseconds and seconds or datetimes", "seconds or datetimes", "milliseconds")),
+        (("us", None), ("microseconds and seconds or datetimes", "microseconds", "seconds or datetimes")),
+    ],
+)
+def test_streams_of_two_units_are_not_put_together(units: tuple[Any, Any], words: tuple[str, str, str]) -> None:
+    """Also where one names none: its numbers are seconds."""
 
-    with pytest.raises(BuildError, match=r"concat \(.*\): .*timestamps in datetimes and seconds"):
+    def build(scope: Any) -> Any:
+        first = scope.to_stream([1]).event_time(lambda x: x, unit=units[0])
+        return first.concat(scope.to_stream([NOON]).event_time(lambda x: x, unit=units[1], name="other"))
+
+    place = r"\(.*test_event_clock.py:\d+\)"
+    each = rf"event_time {place} in {words[1]}, other {place} in {words[2]}; give them one unit"
+    with pytest.raises(BuildError, match=rf"concat {place}: .*timestamps in {words[0]}: {each}"):
+        example(build)
+
+
+def test_of_streams_put_together_one_whose_timestamps_are_of_another_kind_is_refused_with_both() -> None:
+    def build(scope: Any) -> Any:
+        first = scope.to_stream([1]).event_time(lambda x: x)
+        return first.concat(scope.to_stream([NOON]).event_time(lambda x: x, name="other")).stamped().capture()
+
+    with pytest.raises(ProgramError, match=r"no timestamp for .*streams of event_time \(.*\) and other \(.*\) were"):
         example(build)
 
 

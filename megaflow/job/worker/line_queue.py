@@ -94,7 +94,7 @@ class LineQueue:
         self.portions = OpenPortions()  # what is read of sources
         self._portion: PortionReader | None = None  # the next batch is of this partition
         self._spares_portions = True  # the last batch was of one
-        self._now = 0.0  # seconds; when somebody last said so
+        self.now = 0.0  # seconds; the source says so whenever it runs
         self._encoding_errors = encoding_errors
         self._splits: deque[SplitReader] = deque()  # to be read one after the other
         self._from_split = False  # the next batch is of the first of them
@@ -193,7 +193,7 @@ class LineQueue:
 
         There are `lines_max` at most, but of a source's partition as many as it has put out together.
         """
-        self._now = now
+        self.now = now
         if not self.ready:
             return None
         since = now
@@ -231,7 +231,7 @@ class LineQueue:
 
         Partitions that are idle have none: `portions.wait` says when they are to be looked at.
         """
-        self._now = now
+        self.now = now
         if not self.ready:
             return None
         if self._schedule is None:
@@ -304,7 +304,7 @@ class LineQueue:
         limit = RECORDS_MAX
         if self.rate is not None:
             limit = min(limit, max(1, int(self.rate * self.share * RATED_SECONDS)))
-        found = self.portions.read(limit, self._now, lambda number: self._reports.append(SplitRead(number)))
+        found = self.portions.read(limit, self.now, lambda number: self._reports.append(SplitRead(number)))
         if found is not None:
             self._portion, self._next = found
             self.input, self.partition = self._portion.portion.input, ("portion", self._portion.portion.number)

@@ -145,6 +145,7 @@ class LineSource:
 
     def run(self) -> None:
         """Obey commands, move to the present epoch, read what may be read, report."""
+        self.queue.now = self.worker.now()  # before all that may look for what comes next, and find nothing since then
         if self._events.are_wanted:
             self._report_events()
         frontier = self._commands.frontier.elements

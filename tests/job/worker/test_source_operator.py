@@ -7,6 +7,7 @@ import pytest
 
 from megaflow.connect import Idle
 from megaflow.control.checkpoint_messages import PositionsAt
+from megaflow.control.coordinator.watermarks import IDLE_SECONDS
 from megaflow.control.messages import Busy, CommitBatch, CommitTaken, EndOfLines, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
     AssignPortions,
@@ -549,6 +550,21 @@ def test_what_is_held_back_is_not_idle_and_what_nobody_pushes_is(tmp_path: Path)
         bench.tick(time, seconds=0.06)
     assert 0 < bench.queue.lines_taken < 200_000, "it is held back"
     assert bench.told(PartitionsIdle) == [PartitionsIdle((("pushed", ""),))]
+
+
+def test_a_partition_that_has_nothing_is_idle_when_the_timeout_is_over_and_not_as_soon_as_it_is_given() -> None:
+    """So also at the start of a job, when the launcher has not come and nothing may be read."""
+    bench = Bench(timed=True, scripted=Scripted(a=[Idle()] * 1000))
+    bench.launcher.has_room = False
+    bench.command(AssignPortions({0: (*portions("a"),)}))
+    bench.tick(1)
+    given, time = bench.clock.now, 1
+    while bench.clock.now < given + IDLE_SECONDS - 0.1:
+        bench.tick(time := time + 1, seconds=0.06)
+        assert not bench.told(PartitionsIdle), "it was given just now"
+    for more in range(1, 10):
+        bench.tick(time + more, seconds=0.06)
+    assert bench.told(PartitionsIdle) == [PartitionsIdle((("portion", -1),))]
 
 
 def test_one_whose_records_are_all_left_out_is_idle() -> None:

@@ -1,0 +1,294 @@
+"""Event time of partitions that tests write to: what is late, and which windows there are, is known by plain Python."""
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import megaflow
+from megaflow import tumbling
+from megaflow.cli.event_time_text import watermark_text
+from megaflow.connect import Exhausted, Found, Idle
+from megaflow.errors import ClusterError
+from tests.cluster.processes import STATUS_SECONDS, wait_until
+
+pytestmark = pytest.mark.cluster
+
+BEHIND = 5  # seconds that a click may be out of order
+SIZE = 10  # of windows, in seconds
+SECOND = 1_000_000  # microseconds
+FILES, RATE = 20, 60.0  # that are read in an order, and clicks a second: there is a minute for all that happens
+
+Click = tuple[str, int, int]  # key, seconds, number
+
+
+class Journals:
+    """A source of files of JSON lines, which grow until there is one called `over`; "b-600" has nothing before 600."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def discover(self) -> Found:
+        over = (self.folder / "over").exists()
+        return Found(sorted(path.stem for path in self.folder.glob("*.log")), again_seconds=None if over else 0.05)
+
+    def lower_bound(self, partition: str) -> int | None:
+        return bound_of(partition)
+
+    def open(self, partition: str, position: int | None) -> "Journal":
+        return Journal(self.folder, partition, position or 0)
+
+
+class Journal:
+    """Reads one of them."""
+
+    def __init__(self, folder: Path, name: str, position: int) -> None:
+        self.over, self.position, self.file = folder / "over", position, (folder / f"{name}.log").open("rb")
+
+    def read(self, limit: int) -> Any:
+        over = self.over.exists()
+        self.file.seek(self.position)
+        lines = [line for line in self.file.readlines(4096)[:limit] if line.endswith(b"\n")]
+        if not lines:
+            return Exhausted() if over else Idle(after_seconds=0.02)
+        self.position += sum(map(len, lines))
+        return [json.loads(line) for line in lines], self.position
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def bound_of(partition: str) -> int | None:
+    """The second before which a partition has nothing, as its name says."""
+    bound = partition.partition("-")[2]
+    return int(bound) if bound else None
+
+
+def put_out(clicks: Any) -> Any:
+    """[key, start, numbers] of each window, and ["late", number] of each late click."""
+    windows = clicks.map(lambda click: (click[0], click[2])).window(tumbling(SIZE), bins=16)
+    closed = windows.collect().plain().map(lambda found: (found[0], found[1].start, sorted(found[2])))
+    return closed.concat(windows.late().plain().map(lambda click: ("late", click[1])))
+
+
+def of_journals(flow: Any) -> Any:
+    return put_out(flow.read(Journals(flow.args[0]), "clicks").event_time(lambda click: click[1], out_of_order=BEHIND))
+
+
+class Clicks:
+    """The journals, and what the job must make of them."""
+
+    def __init__(self, folder: Path, *names: str) -> None:
+        self.folder, self.out, self.store = folder / "in", folder / "out.jsonl", folder / "store"
+        self.folder.mkdir()
+        self.greatest: dict[str, int | None] = dict.fromkeys(names)  # partition -> seconds, in this life of the job
+        self.watermark: int | None = None  # seconds, that the job has come to
+        self.late: list[int] = []  # numbers
+        self.kept: dict[tuple[str, int], list[int]] = defaultdict(list)
+        self.count = 0
+        for name in names:
+            (self.folder / f"{name}.log").touch()
+
+    @contextmanager
+    def job(self, **options: Any) -> Iterator[Any]:
+        options = {"output": f"jsonl:{self.out}", "args": [str(self.folder)], "idle_timeout": 3600.0} | options
+        with megaflow.start(of_journals, **options) as job:
+            yield job
+
+    def write(self, partition: str, *seconds: int) -> None:
+        """Write clicks to a partition; which of them are late is known by the watermark before."""
+        clicks = [("abc"[self.count + n & 1], each, self.count + n) for n, each in enumerate(seconds)]
+        self.count += len(clicks)
+        with (self.folder / f"{partition}.log").open("a") as file:
+            file.write("".join(f"{json.dumps(click)}\n" for click in clicks))
+        for key, each, number in clicks:
+            start = each // SIZE * SIZE
+            if self.watermark is not None and start + SIZE <= self.watermark:
+                self.late.append(number)
+            else:
+                self.kept[key, start].append(number)
+        self.greatest[partition] = max([*seconds, *([self.greatest[partition]] if self.greatest[partition] else [])])
+
+    def values(self) -> dict[str, int | None]:
+        """Partition -> the second below which it has nothing more that is in time; None: it may have anything."""
+        return {name: bound_of(name) if most is None else most - BEHIND for name, most in self.greatest.items()}
+
+    def rise(self, job: Any) -> None:
+        """Wait until all is read and the watermark where it must be, and see that the right partition is named.
+
+        Then what is written next is read at a later epoch than the watermark's, whoever reads it.
+        """
+        wait_until(lambda: self.is_read(job), STATUS_SECONDS)
+        values = self.values()
+        least = None if None in values.values() else min(each for each in values.values() if each is not None)
+        if least is not None:
+            self.watermark = max(least, least if self.watermark is None else self.watermark)
+            wait_until(lambda: job.status().watermark.micros == self.watermark * SECOND, STATUS_SECONDS)
+        holding = {
+            ("event_time", "clicks", repr(name), None if most is None else most * SECOND)
+            for name, most in self.greatest.items()
+            if values[name] == least
+        }
+        wait_until(lambda: self.held(job) in holding, STATUS_SECONDS)
+        assert job.status().watermark.idle == ()
+        epoch = job.status().epoch
+        wait_until(lambda: job.status().frontier > epoch, STATUS_SECONDS)
+
+    def is_read(self, job: Any) -> bool:
+        """Tell whether somebody has read each partition to where it ends by now."""
+        read = {each.partition: each.position for worker in job.status().workers for each in worker.partitions}
+        sizes = {name: (self.folder / f"{name}.log").stat().st_size for name in self.greatest}
+        return read == {repr(name): str(size) if size else "" for name, size in sizes.items()}
+
+    def held(self, job: Any) -> Any:
+        held = job.status().watermark.held_by
+        return held.operator, held.input, held.partition, held.maximum
+
+    def end(self, job: Any) -> None:
+        """Say that nothing more comes, and check what was put out when the job has ended."""
+        (self.folder / "over").touch()
+        job.wait()
+        found = Counter(json.dumps(json.loads(line)["record"]) for line in self.out.read_text().splitlines())
+        right = Counter(json.dumps(["late", number]) for number in self.late)
+        right.update(json.dumps([key, start, sorted(some)]) for (key, start), some in self.kept.items())
+        assert found == right, (found - right, right - found)
+
+
+def test_a_partition_that_was_not_begun_holds_event_time_back_at_its_lower_bound(tmp_path: Path) -> None:
+    clicks = Clicks(tmp_path, "a", "b-600")
+    with clicks.job() as job:
+        clicks.rise(job)
+        assert "waits for 'a' of 'clicks', of which nothing was seen yet (worker 0" in told(job)
+        clicks.write("a", 100, 103, 99)
+        clicks.rise(job)
+        clicks.write("a", 700, 20, 640)
+        clicks.rise(job)
+        assert clicks.watermark == 600
+        assert "'b-600' of 'clicks', of which nothing was seen yet, and which by its source's word" in told(job)
+        clicks.write("b-600", 600, 650)
+        clicks.rise(job)
+        assert clicks.watermark == 645
+        clicks.write("a", 601, 639, 650)
+        clicks.end(job)
+    assert clicks.late == [4, 8, 9]
+
+
+def told(job: Any) -> str:
+    return watermark_text(job.status().watermark)
+
+
+def read_by_all(job: Any) -> bool:
+    """Tell whether each worker has partitions to read."""
+    return all(worker.partitions for worker in job.status().workers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_partitions_change_hands_and_the_job_goes_on_from_its_store_and_what_is_late_is_known(
+    tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    clicks = Clicks(tmp_path, "a", "b", "c-40", "d-80")
+
+    def write_some() -> None:
+        for name in dice.sample([*clicks.greatest], dice.randint(1, 4)):
+            now = clicks.greatest[name] or bound_of(name) or 0
+            clicks.write(name, *(max(now + dice.randint(-30, 60), bound_of(name) or 0) for _ in range(20)))
+
+    with pytest.raises(ClusterError, match="ended by force"), clicks.job(state=clicks.store) as job:
+        for change in (None, "add", "balance", "remove 0", "add", "remove 1"):
+            write_some()
+            clicks.rise(job)
+            if change == "add":
+                job.control.add_workers(1)
+                wait_until(lambda: len(job.status().workers) == 2 and read_by_all(job), STATUS_SECONDS)
+            elif change == "balance":
+                job.move_bins(balance=True)
+            elif change:
+                job.control.remove_workers(int(change[-1]))
+            write_some()
+            clicks.rise(job)
+        job.control.checkpoint()
+        job.end()
+    clicks.greatest = dict.fromkeys(clicks.greatest)
+    with clicks.job(state=clicks.store, processes=2) as job:
+        assert job.status().watermark.micros == clicks.watermark * SECOND
+        clicks.rise(job)
+        for _ in range(3):
+            write_some()
+            clicks.rise(job)
+        clicks.end(job)
+    assert clicks.late
+
+
+@pytest.mark.slow
+def test_an_idle_partition_counts_again_when_it_changes_hands_or_is_written_to(tmp_path: Path) -> None:
+    clicks, names = Clicks(tmp_path, "a", "b", "c", "d"), {"'a'", "'b'", "'c'", "'d'"}
+    with clicks.job(idle_timeout=0.5) as job:
+
+        def rest() -> None:
+            """Wait until all are idle; then the watermark does not move, and later clicks are of later epochs."""
+            wait_until(lambda: clicks.is_read(job) and set(job.status().watermark.idle) == names, STATUS_SECONDS)
+            micros = job.status().watermark.micros
+            clicks.watermark = None if micros is None else micros // SECOND
+            epoch = job.status().epoch
+            wait_until(lambda: job.status().frontier > epoch, STATUS_SECONDS)
+
+        rest()
+        assert clicks.watermark is None, "nothing was seen of any"
+        for number, change in enumerate((lambda: job.control.add_workers(1), lambda: job.control.remove_workers(0))):
+            for name in ("a", "b"):  # each goes on alone, and may be idle again before it is heard of
+                second, before = 1000 * (number + 1) + 100 * "ab".index(name), clicks.watermark or 0
+                while (clicks.watermark or 0) <= before:
+                    clicks.write(name, second := second + 10)
+                    rest()
+            assert 1000 * (number + 1) < clicks.watermark <= clicks.greatest["b"] - BEHIND
+            clicks.write("c", clicks.watermark - 50, clicks.watermark)
+            change()
+            rest()
+            assert clicks.watermark <= clicks.greatest["b"] - BEHIND
+        clicks.end(job)
+    assert len(clicks.late) == 2
+
+
+def of_files(flow: Any) -> Any:
+    return put_out(flow.json_lines().event_time(lambda click: click[1], out_of_order=BEHIND))
+
+
+def test_windows_close_before_files_begin_that_go_on_from_others(tmp_path: Path) -> None:
+    dice, folder, out = random.Random(7), tmp_path / "logs", tmp_path / "out.jsonl"
+    folder.mkdir()
+    right: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for file in range(FILES):
+        clicks = [(dice.choice("abc"), 100 * file + n - dice.randint(0, BEHIND) * (n > 0), n) for n in range(200)]
+        (folder / f"{file:02}.json").write_text("".join(f"{json.dumps(click)}\n" for click in clicks))
+        for key, second, number in clicks:
+            right[key, second // SIZE * SIZE].append(number)
+    options: dict[str, Any] = {"lines": f"{folder}/*.json?ordered-by=name", "output": f"jsonl:{out}"}
+    options["state"] = tmp_path / "store"
+    with pytest.raises(ClusterError, match="ended by force"), megaflow.start(of_files, rate=RATE, **options) as job:
+
+        def closes() -> bool:
+            held = job.status().watermark.held_by
+            return held is not None and held.in_order and held.bound is not None and out.stat().st_size > 0
+
+        wait_until(closes, STATUS_SECONDS)
+        held = job.status().watermark.held_by
+        assert held.bound in [(100 * file - BEHIND) * SECOND for file in range(FILES)]
+        assert "by the order of names has nothing before" in told(job)
+        job.control.add_workers(1)
+        wait_until(lambda: job.status().workers[-1].lines > 0, STATUS_SECONDS)
+        job.control.remove_workers(0)
+        job.control.checkpoint()
+        before = job.status().watermark.micros
+        job.end()
+    with megaflow.start(of_files, processes=2, **options) as job:
+        assert job.status().watermark.micros >= before
+        job.wait()
+    found = Counter(json.dumps(json.loads(line)["record"]) for line in out.read_text().splitlines())
+    assert found == Counter(json.dumps([key, start, sorted(some)]) for (key, start), some in right.items())
