@@ -12,6 +12,9 @@ FAST := not cluster and not spark and not slow
 
 unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that the tests start would compile megaflow anew
 
+# Or a seed of a simulation would not be the same run everywhere.
+export PYTHONHASHSEED = 0
+
 .DEFAULT_GOAL := help
 .PHONY: venv test test-all test-spark newest-python other-pythons fast lint demo bench bench-peers clean help
 

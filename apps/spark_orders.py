@@ -46,7 +46,7 @@ def fold(spark, orders, kind, out, processes, state, checkpoint):
     with megaflow.spark.run(paid, dataflow, TOTALS, processes=processes, state=state) as run:
         click.echo("they fold the orders: megaflow control status shows how")
         totals = run.results.join(customers, "customer").writeStream.option("checkpointLocation", checkpoint)
-        query = totals.trigger(availableNow=True).start(out)  # it ends with the job
+        query = run.start_query(lambda: totals.trigger(availableNow=True).start(out))  # it ends with the job
         with contextlib.suppress(JobNotFound, CommandRefused):  # somebody has stopped it
             await_orders(run.job, query, min(known, 1))
             move_half(run.job)
@@ -64,11 +64,11 @@ def await_orders(job, query, number):
 
 
 def move_half(job):
-    """Give every other bin to the next worker."""
-    status = job.status()
-    workers = [worker.id for worker in status.workers]
+    """Give every other bin to the next worker of those that own some, also if one is too busy to answer."""
+    table = job.status().operators[0].table
+    workers = sorted(set(table))
     after = dict(zip(workers, [*workers[1:], workers[0]]))
-    owners = [after[owner] if bin % 2 else owner for bin, owner in enumerate(status.operators[0].table)]
+    owners = [after[owner] if bin % 2 else owner for bin, owner in enumerate(table)]
     moved = job.move_bins(map=" ".join(map(str, owners)), strategy="batched", batch=16)
     click.echo(f"meanwhile {moved.bins} bins have moved, with {moved.keys} customers, in {moved.steps} steps")
 

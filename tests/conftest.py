@@ -48,11 +48,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     unchecked = sum(NO_SPIN in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
     if unchecked:
         terminalreporter.write_line(f"NOT CHECKED: {unchecked} properties of the models in tests/model; {NO_SPIN}")
+    failed = any("tests/simulation/" in report.nodeid for report in terminalreporter.getreports("failed"))
+    if failed and os.environ.get("PYTHONHASHSEED") != "0":
+        terminalreporter.write_line("a seed of a simulation is the same run everywhere only with PYTHONHASHSEED=0")
 
 
 @pytest.fixture(autouse=True)
 def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether dataflows are fused."""
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)  # processes that a test starts agree whatever each has
     wanted = getattr(request, "param", request.config.getoption("fusion"))
     if wanted == "off" and request.node.get_closest_marker("about_fusion") is None:
         monkeypatch.setenv(SWITCH, "off")

@@ -220,15 +220,15 @@ class ByFunctions:
 
     def together(self, parts: Sequence[Any]) -> Any:
         """Merge them; a copy of the only one."""
-        first, *others = parts
+        merged, *others = parts
         if not others:
-            return deepcopy(first)
+            return deepcopy(merged)
         assert self._merge is not None, "said when the dataflow is built"
         for part in others:
-            merged = self._merge(first, part)
-            self._check(merged, f"merge({first!r:.99}, {part!r:.99})")
-            first = merged
-        return deepcopy(first) if any(first is part for part in parts) else first
+            before, merged = merged, self._merge(merged, part)
+            if merged is None:
+                self._check(merged, f"merge({before!r:.99}, {part!r:.99})")
+        return deepcopy(merged) if any(merged is part for part in parts) else merged
 
     def _check(self, accumulated: Any, call: str) -> None:
         if accumulated is None:

@@ -52,11 +52,11 @@ class Panes:
 
         Cost for each record of a single pane, as mostly: two comparisons and the addition; else a dict lookup more.
         """
-        offset, width, time = self._windows.offset, self._width, records[0][0]
-        start = time - (time - offset) % width
+        offset, width, micros = self._windows.offset, self._width, records[0][0]
+        start = micros - (micros - offset) % width
         end = start + width
-        for time, _ in records:
-            if time < start or time >= end:
+        for micros, _ in records:
+            if micros < start or micros >= end:
                 groups = self._by_pane(records)
                 break
         else:
@@ -83,12 +83,12 @@ class Panes:
     def _by_pane(self, records: list[Stamped]) -> dict[int, list[Stamped]]:
         offset, width = self._windows.offset, self._width
         groups: dict[int, list[Stamped]] = {}
-        for record in records:
-            start = record[0] - (record[0] - offset) % width
+        for each in records:
+            start = each[0] - (each[0] - offset) % width
             if start in groups:
-                groups[start].append(record)
+                groups[start].append(each)
             else:
-                groups[start] = [record]
+                groups[start] = [each]
         return groups
 
     def _first_open(self, pane: int, watermark: int) -> int | None:
@@ -129,7 +129,7 @@ class Panes:
             return []
         offset, windows = self._windows.offset, self._windows
         ends: set[int] = set()
-        for pane in {time - (time - offset) % self._width for time, _ in records}:
+        for pane in {micros - (micros - offset) % self._width for micros, _ in records}:
             first = self._first_open(pane, watermark)
             if first is not None:
                 ends.update(range(first, windows.last_end_of(pane) + 1, windows.every))

@@ -63,7 +63,7 @@ class Sessions:
         if watermark == INFINITE or watermark < self._closes_at(records[0][0] + self._gap):
             on_time, late = records, NONE_LATE
         else:
-            last = bisect_right(records, watermark, key=lambda record: self._closes_at(record[0] + self._gap))
+            last = bisect_right(records, watermark, key=lambda each: self._closes_at(each[0] + self._gap))
             on_time, late = records[last:], records[:last]
         for run in self._runs(on_time) if len(on_time) > 1 else [on_time] if on_time else ():
             self._insert(intervals, run)
@@ -85,12 +85,12 @@ class Sessions:
     def _take_youngest_first(self, intervals: list[list[Any]], candidates: list[Stamped]) -> list[Stamped]:
         """Put in the candidates that meet a session; return the others, which are late."""
         late = []
-        for record in sorted(candidates, key=_TIMESTAMP, reverse=True):
-            first, last = self._met(intervals, record[0], record[0] + self._gap)
+        for each in sorted(candidates, key=_TIMESTAMP, reverse=True):
+            first, last = self._met(intervals, each[0], each[0] + self._gap)
             if first < last:
-                self._insert(intervals, [record])
+                self._insert(intervals, [each])
             else:
-                late.append(record)
+                late.append(each)
         return sorted(late, key=_TIMESTAMP)
 
     def _met(self, intervals: list[list[Any]], start: int, end: int) -> tuple[int, int]:
@@ -127,7 +127,7 @@ class Sessions:
     def so_far(self, state: list[Any] | None, records: Iterable[Stamped], watermark: int) -> list[Closed]:
         """Return what there is of the sessions that have some of these records, by their ends."""
         intervals = [] if state is None else state[1]
-        found = {self._met(intervals, time, time + 1) for time, _ in records}
+        found = {self._met(intervals, micros, micros + 1) for micros, _ in records}
         return [
             (start, end, self._accumulators.together([accumulated]))
             for first, last in sorted(found)

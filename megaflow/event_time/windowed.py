@@ -162,10 +162,13 @@ class WindowedPort:
         self.behind = behind + lateness
         self.is_merged = not isinstance(windows, AlignedWindows) or windows.every != windows.size
         self._accumulators = Accumulators()
+        self._where = user_line()
+        port.scope.graph.unmet.append(self._lacking)
         kind: Any = Sessions if isinstance(windows, SessionWindows) else Panes
         keeper: KeyWindows = kind(windows, self._accumulators, self.behind)
 
         def policy(core: Core) -> TimedFolds:
+            self._core = core
             fold = WindowFold(keeper, self._accumulators, unit, emit, core)
             return timed_folds(core, fold, EventUnit.MICROSECONDS)
 
@@ -181,7 +184,16 @@ class WindowedPort:
 
     def late(self) -> Port[Any]:
         """Return a port of pairs of a timestamp and (key, value), those that were late for all their windows."""
+        self._core.late_is_taken = True
         return self._taken(LATE, "late")
+
+    def _lacking(self) -> str | None:
+        if self._accumulators or self._core.late_is_taken:
+            return None
+        return (
+            f"{self.name} ({self._where}): nothing is made of these windows, whose records would be kept for nothing; "
+            "say what becomes of them, .count(), .collect() and others, or leave .window(…) out"
+        )
 
     def _taken(self, wanted: int, what: str) -> Port[Any]:
         def take(time: Any, batch: list[Output]) -> list[Any]:

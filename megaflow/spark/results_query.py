@@ -3,12 +3,13 @@
 It runs in the session that feeds the job or holds its workers, or in one of its own, which the feed then uses, too. It
 begins before the job does. Its checkpoint is where the results are: in the job's store, or with the job.
 
-Spark gives the Python process of a data source ten seconds to start, which on a busy machine can be too few. A query
-that fails by this is started again, from its checkpoint, ATTEMPTS times at most.
+Spark gives the Python process of a data source ten seconds to start, which on a busy machine can be too few, and no
+setting gives it more. A query that fails by this is started again, from its checkpoint, ATTEMPTS times at most.
 
 A program has queries of its own (`OwnQueries`), which it may start, end and start again as it likes: a job goes on
-without one. But if the program waits for the end of a job that waits for its results to be read, and nobody reads them
-for a while, both would wait for ever: then the job fails with what has ended the query (`watch`).
+without one. `start_reading` starts them, and sees to those ten seconds. But if the program waits for the end of a job
+that waits for its results to be read, and nobody reads them for a while, both would wait for ever: then the job fails
+with what has ended the query (`watch`).
 """
 
 import contextlib
@@ -45,6 +46,7 @@ class Served(Protocol):
     schema: str
     lock: int | None
     has_ended: bool  # nothing is written any more
+    questions: int  # of readers, so far
 
     @property
     def secret(self) -> bytes:
@@ -183,6 +185,18 @@ class Query:
                 if not self._stopping.is_set():
                     self._fail(told)
                 return
+
+
+def start_reading(begin: Callable[[], Any], results: Served) -> Any:
+    """Start a program's own query by `begin`; return it once it reads results, or has ended."""
+    for _ in range(ATTEMPTS):
+        before = results.questions
+        query = begin()
+        while query.isActive and results.questions == before:
+            time.sleep(POLL_SECONDS)
+        if results.questions > before or LATE not in str(query.exception()):
+            break
+    return query
 
 
 class OwnQueries:

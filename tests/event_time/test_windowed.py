@@ -344,6 +344,60 @@ def test_a_value_that_has_no_sum_is_refused_with_its_key() -> None:
     assert "key 'anna'" in "".join(refused.value.__notes__)
 
 
+def bad_add(accumulated: Any, value: int) -> Any:
+    if value == 3:
+        raise ValueError("three")
+    return (accumulated or 0) + value
+
+
+def bad_merge(one: Any, other: Any) -> Any:
+    raise ValueError("merged")
+
+
+@pytest.mark.parametrize(
+    ("windows", "options", "functions", "time", "note"),
+    [
+        (tumbling(60), {}, (bad_add,), 0, "value 3"),
+        (session(9), {}, (bad_add, max), 0, "value 3"),
+        (session(9), {"emit": "every"}, (bad_add, max), 0, "value 3"),
+        (sliding(60, 20), {}, (max, bad_merge), 1, "merging 3 and 4"),
+        (session(9), {}, (max, bad_merge), 1, "merging 2 and 4"),
+    ],
+)
+def test_the_note_of_what_a_function_of_windows_raises_has_the_epoch_the_key_and_what_it_was_given(
+    windows: Windows, options: Any, functions: Any, time: int, note: str
+) -> None:
+    hands = by_hand(lambda stream, placing: stream.window(windows, **placing, **options).fold(0, *functions))
+    key, other = KEYS[0], KEYS[1]
+    with pytest.raises(ValueError, match=r"three|merged") as raised:
+        send(hands, (1, (key, 1)), (2, (key, 2)), (16, (key, 3)), (3, (other, 1)), (21, (key, 4)))
+        send(hands, (9, (key, 1)), watermark=100)
+    [said] = raised.value.__notes__
+    assert said.startswith("in operator 'window' (")
+    assert said.endswith(f", worker 0, time {time}, key {key!r}, {note}")
+
+
+def test_windows_of_which_nothing_is_made_are_refused_with_their_line() -> None:
+    def build(stream: EventStream[Any], placing: dict[str, Any]) -> Any:
+        stream.window(tumbling(60), **placing, name="late ones").late()
+        stream.window(tumbling(60), **placing, name="forgotten")
+        return stream.plain()
+
+    with pytest.raises(BuildError, match=rf"^forgotten \({__file__}:\d+\): nothing is made of these windows, .*count"):
+        by_hand(build)
+
+
+def test_it_is_known_whether_the_program_takes_late_records() -> None:
+    def build(stream: EventStream[Any], placing: dict[str, Any]) -> Any:
+        windows = [stream.window(tumbling(60), **placing, name=name) for name in ("taken", "left")]
+        windows[0].late()
+        return windows[0].count().concat(windows[1].count())
+
+    hands = by_hand(build)
+    assert [(view.name, view.late_is_taken) for view in hands.workers[0].stateful] == [("taken", True), ("left", False)]
+    hands.finish()
+
+
 def test_a_state_that_a_move_takes_along_goes_on_at_its_new_owner() -> None:
     hands = by_hand(lambda stream, placing: stream.window(session(10), **placing).collect(), workers=2)
     send(hands, (1, (KEYS[0], 1)))

@@ -28,7 +28,9 @@ from math import inf
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
+from megaflow.control.coordinator import watermarks
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.splits import plan_splits
 from megaflow.megaphone.routing import Watermark
@@ -174,7 +176,7 @@ class EventLives:
             job_input=self._input, **plan.options,
         )  # fmt: skip
         durable_jobs.prepare(plan, job, self._storage)
-        with few_waits(self._random), jobs.few_held(self._seed):
+        with many_watermarks(self._seed), jobs.few_held(self._seed):
             launch = job.run()
         self._seconds += job.now() + 1.0
         self._job = None
@@ -290,9 +292,11 @@ def _is_of_program(error: Exception) -> bool:
 
 
 @contextmanager
-def few_waits(random: Random) -> Iterator[None]:
-    """Have watermarks rise often, in most runs."""
-    yield
+def many_watermarks(seed: int) -> Iterator[None]:
+    """Have them rise often, in most runs, and have what was read to its end be forgotten soon."""
+    period = Random(f"watermarks {seed}").choice([0.005, 0.02, watermarks.PERIOD_SECONDS])
+    with patch.object(watermarks, "PERIOD_SECONDS", period), patch.object(watermarks, "KEPT_MIN", 0):
+        yield
 
 
 def run(seed: int) -> Counter[str]:

@@ -1,6 +1,11 @@
-"""Run seeds until one fails; print it. Run by test_planted_faults, with a fault as JSON that is planted before."""
+"""Run seeds until one fails; print it. Run by test_planted_faults, with a fault as JSON that is planted before.
+
+The order of a set may decide how large a slice of a checkpoint is, and so what a seed does next: so all runs have one
+PYTHONHASHSEED. Where megaflow is, and where temporary files are, decides nothing.
+"""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -90,4 +95,6 @@ def read_fault(record: dict[str, Any]) -> Fault:
 
 
 if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
     sys.exit(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

@@ -4,7 +4,6 @@ If a fault here survives 200 seeds the oracle test proves less than it says.
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -526,11 +525,20 @@ def test_the_search_finds_nothing_in_the_code_as_it_is(kind: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("given", ["", "7"])
+def test_a_search_is_the_same_whatever_strings_are_hashed_to(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", given)
+    renamed = FAULTS_OF_FOLDERS["a file is renamed instead of linked"]
+    done = search("folders", 1, Fault(renamed.where, renamed.right, "[][print(hash('a')) or 9]"))
+    pinned = [sys.executable, "-c", "print(hash('a'))"]
+    wanted = subprocess.run(pinned, env={"PYTHONHASHSEED": "0"}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and done.stdout.splitlines()[0] == wanted.stdout.strip(), done.stdout + done.stderr
+
+
 def search(kind: str, seeds: int, fault: Fault | None = None) -> "subprocess.CompletedProcess[str]":
     """Run the seeds in a process of their own, with a fault in megaflow."""
     planting = [json.dumps(asdict(fault))] if fault else []
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation.search", kind, str(seeds), *planting],
         cwd=ROOT, capture_output=True, text=True, timeout=280,
-        env={**os.environ, "PYTHONHASHSEED": "0"},  # the order of a set may decide whether a fault shows
     )  # fmt: skip

@@ -147,7 +147,7 @@ spark = SparkSession.builder.master("local[4,4]").config("spark.ui.enabled", "fa
 frame = spark.createDataFrame([(f"w{{number % 97}}", 1) for number in range({LINES})], "word STRING, n LONG")
 run = megaflow.spark.run({{"words": frame}}, dataflow, "word STRING, n LONG", processes=2)
 results = run.results.writeStream.format("parquet").option("checkpointLocation", "{tmp_path}/checkpoint")
-query = results.trigger(availableNow=True).start("{tmp_path}/out")
+query = run.start_query(lambda: results.trigger(availableNow=True).start("{tmp_path}/out"))
 query.awaitTermination()
 print(run.job.wait().records)
 spark.stop()
@@ -197,11 +197,11 @@ def test_a_job_that_waits_for_a_reader_in_vain_says_why_instead_of_waiting(
     results = run.results.writeStream.foreachBatch(write)
     why = "no query reads them"
     if ends == "fails":
-        query = results.start()
+        query = run.start_query(results.start)
         wait_until(lambda: not query.isActive, WAIT_SECONDS)
         why = "their query has failed: .*no room"
     elif ends == "is stopped":
-        query = run.results.writeStream.format("noop").trigger(processingTime="1 day").start()
+        query = run.start_query(run.results.writeStream.format("noop").trigger(processingTime="1 day").start)
         assert seen.wait(WAIT_SECONDS)
         query.stop()
         why = "their query was stopped"
@@ -219,6 +219,10 @@ def test_a_job_whose_results_nobody_has_asked_for_ends_when_it_is_stopped(spark:
     run.job.wait()
     with pytest.raises(UsageError, match="the job has ended, and nobody had asked for them"):
         assert run.results
+    without = megaflow.spark.run(spark.range(3), lambda flow: flow.rows())
+    with pytest.raises(UsageError, match="start_query: the job has no results: say by schema= which columns"):
+        without.start_query(lambda: pytest.fail("there is nothing to read"))
+    without.job.wait()
 
 
 def test_a_query_that_comes_when_the_job_has_failed_says_what_made_it_fail(spark: Any, tmp_path: Path) -> None:
@@ -236,6 +240,6 @@ def test_a_query_that_comes_when_the_job_has_failed_says_what_made_it_fail(spark
         run.job.wait()
     with pytest.raises(PeerFailed, match="a bad order"):
         assert spark_run.Run(run.job, spark, run._output).results
-    query = results.writeStream.format("noop").start()
+    query = run.start_query(results.writeStream.format("noop").start)
     with pytest.raises(Exception, match=r"(?s)the job has failed: .*a bad order"):
         query.awaitTermination(WAIT_SECONDS)

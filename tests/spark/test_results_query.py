@@ -11,7 +11,7 @@ import pytest
 
 from megaflow.errors import MegaflowError, OutputError
 from megaflow.spark import results_query
-from megaflow.spark.results_query import LATE, OwnQueries, Query, watch
+from megaflow.spark.results_query import LATE, OwnQueries, Query, start_reading, watch
 from megaflow.spark.results_spec import parse_results_spec
 
 WAIT_SECONDS = 30.0
@@ -100,6 +100,56 @@ def test_executors_find_what_the_results_need_whenever_they_ask(tmp_path: Path) 
         results_frame(session, ResultsPlace("job", (("127.0.0.1", 1),), "{}", b"secret"))
     [added] = session.sparkContext.addArchive.call_args_list
     assert Path(added.args[0].partition("#")[0]).exists()
+
+
+class Reading(SimpleNamespace):
+    """Results that a program's queries read, which end like this or, if that is nothing, ask what there is."""
+
+    def start_each(self, ends: list[str]) -> Any:
+        self.questions = 0
+
+        def begin() -> Any:
+            started = Started(ends.pop(0))
+            self.questions += started.isActive
+            return started
+
+        return start_reading(begin, self)  # type: ignore[arg-type]
+
+
+def test_a_program_s_query_is_started_again_if_python_was_late() -> None:
+    ends = [f"Python worker {LATE}."] * 2 + ["", "not started"]
+    assert Reading().start_each(ends).isActive and ends == ["not started"]
+
+
+def test_a_program_s_query_that_fails_by_something_else_is_not_started_again() -> None:
+    ends = ["[STREAM_FAILED] no room", "not started"]
+    assert str(Reading().start_each(ends).exception()) == "[STREAM_FAILED] no room" and ends == ["not started"]
+
+
+def test_a_program_s_query_is_not_started_for_ever() -> None:
+    ends = [LATE] * 20
+    assert str(Reading().start_each(ends).exception()) == LATE and 0 < len(ends) < 20
+
+
+def test_a_program_s_query_that_has_read_and_ended_is_returned_as_it_is() -> None:
+    results, ended = SimpleNamespace(questions=0), Started(LATE)  # by what it does itself, perhaps
+
+    def begin() -> Any:
+        results.questions += 1
+        return ended
+
+    assert start_reading(begin, results) is ended and results.questions == 1  # type: ignore[arg-type]
+
+
+def test_who_starts_a_query_waits_until_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    results, waits = SimpleNamespace(questions=3), []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        results.questions += len(waits) == 5
+
+    monkeypatch.setattr(results_query, "time", SimpleNamespace(sleep=sleep))
+    assert start_reading(Started, results).isActive and len(waits) == 5  # type: ignore[arg-type]
 
 
 class OfProgram(Started):

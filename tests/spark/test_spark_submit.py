@@ -27,6 +27,7 @@ pytestmark = [
 SECONDS = 600.0
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 ORDERS = str(ROOT / "apps" / "spark_orders.py")
+SHOWN_LINES = 40  # of what Spark says when a program has failed
 CLUSTER = ("--master", "local-cluster[2,2,1024]", "--conf", "spark.executor.memory=900m")
 FAULTY = """
 from pyspark.sql import SparkSession
@@ -43,16 +44,32 @@ if __name__ == "__main__":
     megaflow.spark.run(session.range(10), dataflow).job.wait()
 """
 
+LATE_PYTHON = """#!/bin/sh
+case "$*" in *python_streaming_source_runner*)
+    if [ ! -e {late} ]; then
+        touch {late}
+        sleep 15  # Spark waits for ten
+    fi
+esac
+exec {python} "$@"
+"""
+
 assert environment, "a fixture"
 
 
-def submit(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def submit(*arguments: str, python: str = sys.executable) -> "subprocess.CompletedProcess[str]":
     """Run spark-submit to its end."""
-    more = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    more = {"PYSPARK_PYTHON": python, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     return subprocess.run(
         [SUBMIT, "--conf", "spark.ui.enabled=false", *arguments],
         capture_output=True, text=True, timeout=SECONDS, env={**os.environ, **more}, check=False,
     )  # fmt: skip
+
+
+def said(ended: "subprocess.CompletedProcess[str]") -> str:
+    """Return what the program has printed, its traceback with that, before what Spark says beside its steps."""
+    steps = [line for line in ended.stderr.splitlines() if " INFO " not in line and not line.startswith("\tat ")]
+    return "\n".join([f"exit code {ended.returncode}", ended.stdout, *steps[-SHOWN_LINES:]])
 
 
 def make_orders(folder: Path, number: int) -> list[tuple[int, int, bool]]:
@@ -87,8 +104,26 @@ def test_orders_are_folded_on_executors_and_written_by_spark_as_plain_python_doe
     orders, out = tmp_path / "in", tmp_path / "out"
     made = make_orders(orders, 7)
     ended = submit(*CLUSTER, ORDERS, str(orders), "--format", "json", "--out", str(out), "--processes", "2")
-    assert ended.returncode == 0, ended.stderr
-    assert "bins have moved" in ended.stdout, ended.stdout
+    assert ended.returncode == 0, said(ended)
+    assert "bins have moved" in ended.stdout, said(ended)
+    check_totals(parquet.read_table(out).to_pylist(), made)
+
+
+@pytest.mark.usefixtures("environment")
+def test_orders_are_written_though_the_python_of_the_query_takes_longer_to_start_than_spark_waits(
+    tmp_path: Path,
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    late, python = tmp_path / "late", tmp_path / "python3"
+    python.write_text(LATE_PYTHON.format(late=late, python=sys.executable))
+    python.chmod(0o755)
+    orders, out = tmp_path / "in", tmp_path / "out"
+    made = make_orders(orders, 7)
+    words = (ORDERS, str(orders), "--format", "json", "--out", str(out), "--processes", "1")
+    ended = submit("--master", "local[4]", *words, python=str(python))
+    assert ended.returncode == 0, said(ended)
+    assert late.exists(), said(ended)
+    assert "failed to connect back" in ended.stderr, said(ended)
     check_totals(parquet.read_table(out).to_pylist(), made)
 
 
@@ -96,7 +131,7 @@ def test_an_error_of_the_program_ends_it_with_1_and_its_traceback_last_and_alone
     path = tmp_path / "faulty.py"
     path.write_text(FAULTY)
     ended = submit("--master", "local[2]", str(path))
-    assert ended.returncode == 1, ended.stderr
+    assert ended.returncode == 1, said(ended)
     first, place, *_, error, where = ended.stdout.splitlines()  # spark-submit puts there all that Python says
     assert first.startswith("Traceback") and str(path) in place, ended.stdout
     assert error.startswith("ZeroDivisionError") and "record" in where, ended.stdout

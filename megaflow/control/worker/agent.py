@@ -162,9 +162,9 @@ class Agent:
                 self._report(StatesShown(tuple(map(astuple, view.moments.take_answers()))))
 
     def _tell_of_late(self) -> None:
-        """Have the user told, once, that an operator has records that are late."""
+        """Have the user told, once, that an operator has late records, of which the program knows nothing."""
         for view in self._worker.stateful:
-            if view.late and view.name not in self._late:
+            if view.late and not view.late_is_taken and view.name not in self._late:
                 self._late.add(view.name)
                 self._tell_once(
                     f"late records of {view.name!r}",

@@ -80,6 +80,7 @@ class SparkResults(Writer):
         self._door: AgentDoor | None = None
         self._waiting: dict[Connection, Latest] = {}  # the door's thread's
         self._asked_at = time.monotonic()  # by Spark, last
+        self.questions = 0  # of readers, so far; the door's thread counts
         self.has_ended = False  # nothing is written any more
         self._is_let_go = False
         self._is_answered = self._is_unwanted = False  # a reader has heard of an end; none will ever ask
@@ -259,6 +260,7 @@ class SparkResults(Writer):
         """Answer a reader, or have it wait. Raises ProtocolError."""
         if type(value) not in (Latest, Take) or not conforms(value, type(value)):
             raise ProtocolError(f"a reader of results sent {value!r:.100}, which is no such message")
+        self.questions += 1
         if isinstance(value, Latest):
             self._waiting[connection] = value
             self._asked_at = time.monotonic()

@@ -23,7 +23,7 @@ from megaflow.job.launcher.started_job import JobHandle
 from megaflow.job.spec import JobSpec
 from megaflow.spark.cluster import check_session
 from megaflow.spark.kept_query import RESULTS
-from megaflow.spark.results_query import OwnQueries, frame_of, watch
+from megaflow.spark.results_query import OwnQueries, frame_of, start_reading, watch
 from megaflow.spark.results_spec import check_arrow, check_python
 
 ONLY_ROWS = "rows"  # what a frame is called that is given without a name
@@ -35,6 +35,7 @@ class Run:
 
     job     the job itself: `status()`, `move_bins(…)`, `stop()`, `wait()`
     results what it puts out, as a streaming DataFrame
+    start_query starts the query that reads them
 
     A context manager, as the job is one: leaving the block stops the job.
     """
@@ -59,6 +60,17 @@ class Run:
             self.job.wait()
             raise UsageError("results: the job has ended, and nobody had asked for them")
         return frame_of(self._session, self._output)
+
+    def start_query(self, begin: Callable[[], Any]) -> Any:
+        """Start a query that reads the results: `run.start_query(lambda: frame.writeStream.….start())`; return it.
+
+        Spark lets a query fail if its Python takes more than ten seconds to start, as on a busy machine: `begin` is
+        called again then, ten times at most. Blocks until the query reads, or has ended. Raises what `begin` does; what
+        else makes the query fail is the query's to raise.
+        """
+        if self._output is None:
+            raise UsageError("start_query: the job has no results: say by schema= which columns they have")
+        return start_reading(begin, self._output)
 
     def __enter__(self) -> Self:
         self.job.__enter__()

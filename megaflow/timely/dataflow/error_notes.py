@@ -1,10 +1,11 @@
 """Notes on errors: the user's line where an operator was declared, and the record on which user code raised.
 
 Nothing is recorded per record. When user code raises, the frames of the traceback say which engine loop called it; by
-agreement such loops name their variables `record` (or `key` and `value`, or `key` and `timers`) and `time`. The
-variable of a comprehension is gone by then (from Python 3.12 on): a comprehension over a `batch` goes over an iterator
-named `left`, which knows how many records it has left. A generated function (`codegen`) does the work of several
-operators: its module has a table that says for each of its lines which operator calls user code there.
+agreement such loops name their variables `record` (or `key` and `value`, or `key` and `timers`) and `time`; and loops
+that these call for one key, over its values, `accumulated` and `value`, or `merged` and `part`. The variable of a
+comprehension is gone by then (from Python 3.12 on): a comprehension over a `batch` goes over an iterator named `left`,
+which knows how many records it has left. A generated function (`codegen`) does the work of several operators: its
+module has a table that says for each of its lines which operator calls user code there.
 """
 
 import sys
@@ -22,6 +23,7 @@ GENERATED = "<megaflow "  # how the names of files begin that are generated
 CALL_SITES = "__call_sites__"  # a global of a generated module: line number -> CallSite
 _NOTE = "in operator "
 _NOTES = (_NOTE, "in source ")  # either says where an error came from
+_LAUNCHING = ("/threading.py", "/runpy.py", "/contextlib.py")  # the last at the end of a block that builds a dataflow
 _LONGEST_REPR = 200  # characters of a record shown
 
 
@@ -54,7 +56,7 @@ def annotate(error: BaseException, operator: str, where: str, worker: int) -> No
     note = f"{_NOTE}{who}, worker {worker}"
     if "time" in facts:
         note += f", time {facts['time']}"
-    for what in ("record", "key"):
+    for what in ("record", "key", "value", "merging"):
         if what in facts:
             note += f", {what} {facts[what]}"
     error.add_note(note)
@@ -81,7 +83,7 @@ def _hide_engine(shown: traceback.TracebackException) -> None:
 
 
 def _is_launch(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith("<frozen") or frame.filename.endswith(("/threading.py", "/runpy.py"))
+    return frame.filename.startswith("<frozen") or frame.filename.endswith(_LAUNCHING)
 
 
 def _is_of_our_dataclass(frame: FrameType) -> bool:
@@ -136,6 +138,10 @@ def _collect(frame: FrameType, facts: dict[str, str], show: Callable[[object], s
         facts["record"] = show((known["key"], known["value"]))
     elif "key" in known and "timers" in known:
         facts["key"] = show(known["key"])
+    elif "key" in facts and "accumulated" in known and "value" in known:
+        facts["value"] = show(known["value"])
+    elif "key" in facts and "merged" in known and "part" in known:
+        facts["merging"] = f"{show(known['merged'])} and {show(known['part'])}"
     elif "batch" in known and "left" in known:
         facts["record"] = show(known["batch"][len(known["batch"]) - length_hint(known["left"]) - 1])
 

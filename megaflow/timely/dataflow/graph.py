@@ -134,6 +134,7 @@ class Graph:
         self.pinned: list[str] = []  # operators that get records on founding members only
         self.over = False  # complete, dropped or failed: nothing in it will run again
         self.listeners: dict[int, list[Any]] = {}  # source location -> edges, shared with its Output
+        self.unmet: list[Callable[[], str | None]] = []  # each says at the start what an operator still lacks
         self._extensions: dict[type, object] = {}  # class -> its one object here
         self.builder = GraphBuilder(least)
         self.initial: list[tuple[int, Time, int]] = []
@@ -198,6 +199,8 @@ class Graph:
                 f"dataflow {self.name!r}: {', '.join(unfinished)} was never connected; "
                 "a feedback needs stream.connect_loop(handle), an OperatorBuilder needs build(...)"
             )
+        if lacking := [why for each in self.unmet if (why := each()) is not None]:
+            raise BuildError("; ".join(lacking))
         own = [((location, time), 1) for location, time, _ in self.initial] if self.founds else []
         self.progress.start(self.builder.build(self.initial), own, self.listeners)
         runs_in = [node.index if node.within is None else node.within for node in self.nodes]

@@ -235,19 +235,21 @@ def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
     assert heard == [Mailed(0, BinsInstalled((LedgerEntry("count", 3, 7, 1, 0, 100, 5, 0.25),)))]
 
 
-def test_late_records_are_counted_for_each_operator_and_told_of_once() -> None:
+def test_late_records_are_counted_for_each_operator_and_told_of_once_unless_the_program_has_them() -> None:
     worker = lone_worker(Clock())
     with worker.dataflow() as scope:
         handle, stream = scope.new_input()
-        for name in ("first", "second"):
+        for name in ("first", "second", "third"):
             stream.stateful_state_machine(lambda key, value, state: (value, []), bins=4, name=name)
     told: list[str] = []
     agent = Agent(worker, "h:1", lambda: 3, Lateness(), _tell_once=lambda about, text: told.append(text))
-    _, second = worker.stateful
+    _, second, third = worker.stateful
+    third.late_is_taken = True
     for late in (0, 2, 5):
-        second.late = late
+        second.late = third.late = late
         agent.turn(0.0, 0)
-    assert {name: use.late for name, use in agent.status(1).status.useful.items()} == {"first": 0, "second": 5}
+    late_by_name = {name: use.late for name, use in agent.status(1).status.useful.items()}
+    assert late_by_name == {"first": 0, "second": 5, "third": 5}
     assert len(told) == 1 and "'second'" in told[0] and "control status counts them" in told[0]
     handle.close()
 
