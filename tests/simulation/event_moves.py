@@ -39,6 +39,7 @@ def run(seed: int) -> None:
     random = Random(f"event moves {seed}")
     scenario, changes = (draw_hand_overs if seed % 2 else draw_changes)(seed)
     program = event_programs.draw(random, in_order=False)  # a newcomer is given some of what others are fed
+    event_programs.draw_other(Random(f"two times {seed}"), program, partitions=1)
     feeds: dict[int, list[tuple[int, Any]]] = {}
     for worker, feed in scenario.feeds.items():
         feeds[worker] = [*zip(sorted(time for time, _ in feed), draw_events(random, program, worker, len(feed)))]

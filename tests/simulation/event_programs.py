@@ -1,6 +1,7 @@
 """Random programs with event time: windows, folds with event timers or with states that last, and such behind windows.
 
-A program is a list of operators. Each takes the stream of events or the results of windows before it. It is built as a
+A program is a list of operators. Each takes a stream of events or the results of windows before it. There may be two
+such streams, of the same events or of two inputs, each by its own timestamps in its own unit. A program is built as a
 dataflow, and as a model in plain Python (`event_model`), which both give outputs of the same form, as JSON has them:
 the number of the operator, what kind of output it is, and what it says. What depends on the order of arrival of records
 that come at one epoch from several partitions is put in an order by the program.
@@ -37,6 +38,8 @@ from tests.simulation.event_model import (
 from tests.simulation.jobs import BINS
 
 SECOND = 1_000_000
+PER_PARTITION = 10_000  # numbers of events
+SHIFT_MAX = 2 * SECOND  # by which the second timestamps of events are later, or less
 VERBS = ["count", "sum", "max", "collect", "fold"]
 
 Event: TypeAlias = tuple[str, tuple[Any, int]]  # key, (timestamp in the unit, number)
@@ -54,6 +57,15 @@ class Operator:
     behind: int = 0  # the lateness of the windows before it
     ttl: int = 0  # microseconds that states of a fold last, which has no timers then; 0: it has
     by_clock: bool = False  # whether they do by the clock
+    taker: int = 0  # of which stream these are in the end
+
+
+@dataclass(frozen=True)
+class Taker:
+    """An operator `event_time`."""
+
+    unit: str
+    out_of_order: int  # microseconds
 
 
 @dataclass
@@ -65,6 +77,28 @@ class Program:
     by_partition: bool  # whether all events of a key are of one partition
     operators: list[Operator] = field(default_factory=list)
     skips: int = 0  # of so many events one is left out before timestamps are taken; 0: none is
+    other: Taker | None = None  # which takes other timestamps
+    is_apart: bool = False  # that takes them of odd partitions, an input of their own, and the first of the others
+
+    @property
+    def takers(self) -> list[Taker]:
+        """All that take timestamps."""
+        first = Taker(self.unit, self.out_of_order)
+        return [first] if self.other is None else [first, self.other]
+
+    def takes(self, taker: int, partition: int) -> bool:
+        """Tell whether one takes timestamps of a partition."""
+        return not self.is_apart or partition % 2 == taker
+
+    def micros(self, taker: int, event: Event) -> int:
+        """The timestamp that one takes of an event."""
+        timestamp, number = event[1]
+        shift = SECOND // 2 * (stable_hash(("other", number)) % (2 * SHIFT_MAX // SECOND + 1)) if taker else 0
+        return micros_of(timestamp, self.unit) + shift
+
+    def event_of(self, taker: int, event: Event) -> Event:
+        """An event with that timestamp."""
+        return event[0], (in_unit(self.micros(taker, event), self.takers[taker].unit), event[1][1])
 
 
 def draw(random: Random, in_order: bool = True) -> Program:
@@ -88,6 +122,17 @@ def draw(random: Random, in_order: bool = True) -> Program:
         program.operators.append(Operator(number, parent, windows, verbs, behind))
     _draw_lasting(Random(repr(program)), program)
     return program
+
+
+def draw_other(random: Random, program: Program, partitions: int) -> None:
+    """Have some programs take two timestamps, of several partitions perhaps as two inputs."""
+    if random.random() < 0.4:
+        program.other = Taker(random.choice(["s", "ms", "us", "datetime"]), random.choice([0, 1, 3]) * SECOND)
+        program.is_apart = partitions > 1 and random.random() < 0.5
+        takers: list[int] = []
+        for each in program.operators:
+            takers.append(random.choice([0, 1]) if each.parent is None else takers[each.parent])
+        program.operators = [replace(each, taker=taker) for each, taker in zip(program.operators, takers)]
 
 
 def _draw_lasting(random: Random, program: Program) -> None:
@@ -224,23 +269,29 @@ def timestamp_of(event: Event) -> Any:
 # As a dataflow -------------------------------------------------------------------------------------------------------
 
 
-def build(program: Program, events: Any, **place: Any) -> Any:
-    """Build the operators on a stream of events; return the plain stream of their outputs.
+def build(program: Program, *inputs: Any, **place: Any) -> Any:
+    """Build the operators on a stream of events, or on two; return the plain stream of their outputs.
 
     `place`: whose commands they hear, if it is not the default.
     """
-    events = events.event_time(timestamp_of, out_of_order=program.out_of_order / SECOND, unit=program.unit)
-    results: dict[int | None, Any] = {None: events}
+    streams: list[Any] = []
+    for number, taker in enumerate(program.takers):
+        events = inputs[number if program.is_apart else 0]
+        if number:
+            events = events.map(partial(program.event_of, number))
+        streams.append(events.event_time(timestamp_of, out_of_order=taker.out_of_order / SECOND, unit=taker.unit))
+    results: dict[int, Any] = {}
     outputs: list[Any] = []
     for each in program.operators:
-        source = results[each.parent]
+        source = streams[each.taker] if each.parent is None else results[each.parent]
         if each.ttl:
             source = source.plain() if each.by_clock else source
             fold, ttl = _counter(program, each), each.ttl / SECOND
             counted = source.stateful_state_machine(fold, bins=BINS, name=f"count {each.number}", ttl=ttl, **place)
             outputs.append(counted.map(partial(_tagged, each.number, "count")))
         elif each.windows is None:
-            watched = source.stateful_unary(watcher(program.unit), bins=BINS, name=f"watch {each.number}", **place)
+            watch = watcher(program.takers[each.taker].unit)
+            watched = source.stateful_unary(watch, bins=BINS, name=f"watch {each.number}", **place)
             outputs.append(watched.map(partial(_tagged, each.number, "watch")))
         else:
             outputs += _build_windows(program, each, source, results, place)
@@ -248,7 +299,7 @@ def build(program: Program, events: Any, **place: Any) -> Any:
 
 
 def _build_windows(
-    program: Program, each: Operator, source: Any, results: dict[int | None, Any], place: dict[str, Any]
+    program: Program, each: Operator, source: Any, results: dict[int, Any], place: dict[str, Any]
 ) -> Iterable[Any]:
     windows = each.windows
     assert windows is not None
@@ -288,9 +339,9 @@ def expected(
     program: Program, events: Iterable[tuple[int, Event]], commands: Iterable[tuple[int, Command]]
 ) -> list[Output]:
     """Return what is put out, for (epoch, event)s in the order of their partitions, and (epoch, command)s."""
-    coming: dict[int, list[Stamped]] = defaultdict(list)
+    coming: dict[int, list[Event]] = defaultdict(list)
     for time, event in events:
-        coming[time].append((micros_of(event[1][0], program.unit), event))
+        coming[time].append(event)
     heard: dict[int, list[Command]] = defaultdict(list)
     for time, command in commands:
         heard[time].append(command)
@@ -303,9 +354,10 @@ def expected(
         risen = max([watermark, *(each.micros for each in here if isinstance(each, Watermark))])
         clock = max((each.micros for each in here if isinstance(each, Clock)), default=None)
         moment, watermark = Moment(time, watermark, risen, clock), risen
-        flowing: dict[int | None, list[Stamped]] = {None: coming.pop(time, [])}
+        came, flowing = coming.pop(time, []), dict[int, list[Stamped]]()
         for each in program.operators:
-            found = _step(program, each, plain[each.number], moment, flowing)
+            given = _taken(program, each.taker, came) if each.parent is None else flowing[each.parent]
+            found = _step(program, each, plain[each.number], moment, given, flowing)
             outputs += [(time, json.dumps([each.number, *output])) for output in found]
     return outputs
 
@@ -313,14 +365,22 @@ def expected(
 def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows | PlainLasting:
     if each.ttl:
         return PlainLasting(_counter(program, each), each.ttl, each.by_clock)
-    return PlainFold(watcher(program.unit), program.unit) if each.windows is None else PlainWindows(each.windows)
+    unit = program.takers[each.taker].unit
+    return PlainFold(watcher(unit), unit) if each.windows is None else PlainWindows(each.windows)
+
+
+def _taken(program: Program, taker: int, events: Iterable[Event]) -> list[Stamped]:
+    """What comes of events behind an operator that takes timestamps."""
+    here = (event for event in events if program.takes(taker, event[1][1] // PER_PARTITION))
+    return [(program.micros(taker, event), program.event_of(taker, event)) for event in here]
 
 
 def _step(
-    program: Program, each: Operator, operator: Any, moment: Moment, flowing: dict[int | None, list[Stamped]]
-) -> list[Any]:
+    program: Program, each: Operator, operator: Any, moment: Moment, given: list[Stamped],
+    flowing: dict[int, list[Stamped]],
+) -> list[Any]:  # fmt: skip
     """Have one operator apply an epoch; return its outputs, and put what the next ones get into `flowing`."""
-    given, unit = flowing[each.parent], program.unit
+    unit = program.takers[each.taker].unit
     if each.ttl:
         return [("count", *output) for output in operator.step(moment, given)]
     if each.windows is None:

@@ -20,10 +20,9 @@ from megaflow.control.reading_messages import AssignPortions
 from megaflow.megaphone.routing import Clock, Command, Numbered, Watermark
 from megaflow.timely.communication.codec.decode import decode
 from tests.simulation.event_model import INFINITE, in_unit, micros_of
-from tests.simulation.event_programs import SECOND, Event, Program
+from tests.simulation.event_programs import PER_PARTITION, SECOND, SHIFT_MAX, Event, Program
 from tests.simulation.jobs import PADDING
 
-PER_PARTITION = 10_000  # numbers
 MORE_MAX = 400  # events that a steady partition has while others wait
 
 
@@ -110,6 +109,23 @@ def draw_events(random: Random, program: Program, partition: int, count: int) ->
     return found
 
 
+def put_in_order(program: Program, events: dict[int, list[Event]]) -> None:
+    """Have no partition begin with what is earlier than the first event of one before it, whoever takes timestamps."""
+    least = 0
+    for some in events.values():
+        ahead = max(0, least - min(micros_in(program, each) for each in some))
+        some[:] = [event_at(program, key, micros_of(at, program.unit) + ahead, n) for key, (at, n) in some]
+        kept = [micros_in(program, each) for each in some if is_kept(program, each)]
+        least = max([least, *(micros + SHIFT_MAX for micros in kept[:1])])
+
+
+def draw_bound(random: Random, program: Program, partition: int, events: list[Event]) -> Any:
+    """A timestamp before which a partition has none, in a unit in which they are taken of it, or as a datetime."""
+    micros = min(micros_in(program, each) for each in events) - random.choice([0, 0, 1, 4]) * SECOND
+    units = [taker.unit for number, taker in enumerate(program.takers) if program.takes(number, partition)]
+    return in_unit(micros, "datetime" if "datetime" in units else random.choice(units))
+
+
 def event_at(program: Program, key: str, micros: int, number: int) -> Event:
     """An event, whose timestamp is rounded to half a second."""
     return key, (in_unit(micros - micros % (SECOND // 2), program.unit), number)
@@ -156,6 +172,7 @@ class EventFeed:
             self.target = steady + random.randint(0, 5) * SECOND
         self.more = 0
         self.found = 0
+        self.bounds: dict[int, Any] = {}  # partition -> timestamp before which it has none
         self.gave: dict[int, float] = {}  # number of an event -> seconds
         self.idled: dict[int, list[tuple[float, float]]] = defaultdict(
             list
@@ -166,6 +183,9 @@ class EventFeed:
         more = self.found < len(self.events)
         return Found([*self.events][: self.found], again_seconds=0.02 * self.random.random() if more else None)
 
+    def lower_bound(self, partition: int) -> Any:
+        return self.bounds.get(partition)
+
     def open(self, partition: int, position: int | None) -> EventReader:
         self.log.lives[-1].opened.setdefault(partition, self.now())
         return EventReader(self, partition, position or 0)
@@ -174,6 +194,17 @@ class EventFeed:
     def is_waiting(self) -> bool:
         """Whether a partition waits for the watermark."""
         return bool(self.waits) and (self.log.watermark or 0) < self.target
+
+
+class HalfFeed:
+    """The even partitions, or the odd ones, as a source of their own."""
+
+    def __init__(self, feed: EventFeed, odd: int) -> None:
+        self.open, self.lower_bound, self._feed, self._odd = feed.open, feed.lower_bound, feed, odd
+
+    def discover(self) -> Found:
+        found = self._feed.discover()
+        return Found([each for each in found.partitions if each % 2 == self._odd], found.again_seconds)
 
 
 class EventReader:

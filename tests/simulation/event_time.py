@@ -8,8 +8,9 @@ were before the epoch that the next life begins with. Then
 2. the watermark and the clock never fall; the watermark is infinite once, at the end, after all events; a job that had
    ended, and was killed before that was told, goes on from where it was before, and ends again;
 3. of a partition that is not read to its end and not idle there was an event, and the greatest of those by then is
-   ahead of the watermark by as much as events may be out of order. So none is late that is not more out of order than
-   the program says;
+   ahead of the watermark by as much as events may be out of order, for all that take timestamps of it. So none is late
+   that is not more out of order than the program says. Where its source has told a bound, that will do, and so will the
+   first event of a file before it, where files are read in an order: nobody need know yet that it has begun;
 4. an idle partition holds the watermark back for a while, not for ever.
 """
 
@@ -21,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from math import inf
@@ -37,20 +39,23 @@ from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation import durable_jobs, event_programs, jobs, lost_processes
-from tests.simulation.event_model import INFINITE
+from tests.simulation.event_model import INFINITE, micros_of
 from tests.simulation.event_moves import few
+from tests.simulation.event_programs import PER_PARTITION
 from tests.simulation.event_sources import (
-    PER_PARTITION,
     EventFeed,
+    HalfFeed,
     Log,
+    draw_bound,
     draw_events,
     is_kept,
-    micros_in,
     parse,
+    put_in_order,
     write_files,
 )
 
 LIVES = 3
+INPUTS = ("left", "right")
 EPSILON_SECONDS = 1e-9
 REPORT_SECONDS = 0.2  # at most, from when something comes of a partition until the coordinator knows, and is heard
 PACE_SECONDS = 0.001  # or partitions are idle for too many actions
@@ -101,13 +106,28 @@ class EventLives:
         count = random.choice([15, 40, 80])
         partitions = range(random.choice([1, 2, 2, 3, 4]))
         self._events = {each: draw_events(random, self._program, each, random.randint(1, count)) for each in partitions}
+        more = Random(f"two times {seed}")
+        event_programs.draw_other(more, self._program, len(partitions))
         self._feed: EventFeed | None = None
         self._input = JobInput()
+        self._is_ordered = more.random() < 0.5
         if random.random() < 0.6:
             self._feed = EventFeed(random, self._program, self._events, self._log)
+            for each in partitions if more.random() < 0.5 else ():
+                self._feed.bounds[each] = draw_bound(more, self._program, each, self._events[each])
         else:
-            self._input = JobInput(splits=tuple(plan_splits(write_files(folder, self._program, self._events))))
+            self._input = self._files(folder)
         self._storage = LoggedStorage(random, self._log) if random.random() < 0.8 else None
+
+    def _files(self, folder: Path) -> JobInput:
+        """Write the events as files, those of two inputs if the program has two."""
+        if self._is_ordered:
+            put_in_order(self._program, self._events)
+        splits = plan_splits(write_files(folder, self._program, self._events))
+        names = INPUTS if self._program.is_apart else ("",)
+        splits = [replace(each, input=names[int(each.path[-1]) % len(names)]) for each in splits]
+        ordered = names if self._is_ordered else ()
+        return JobInput(splits=tuple(splits), lines=names if self._program.is_apart else (), ordered=ordered)
 
     def _now(self) -> float:
         return self._seconds + (0.0 if self._job is None else self._job.now())
@@ -115,9 +135,15 @@ class EventLives:
     def _dataflow(self, flow: Any) -> Any:
         program, life = self._program, self._log.lives[-1]
         flow.control.inspect_time(life.hear)
-        events = flow.lines().map(partial(parse, program)) if self._feed is None else flow.read(self._feed, "feed")
-        kept = events.filter(lambda event: is_kept(program, event)).inspect_time(life.see)
-        return event_programs.build(program, kept)
+        if self._feed is None:
+            streams = [flow.lines(name) for name in INPUTS] if program.is_apart else [flow.lines()]
+            streams = [lines.map(partial(parse, program)) for lines in streams]
+        elif program.is_apart:
+            streams = [flow.read(HalfFeed(self._feed, odd), name) for odd, name in enumerate(INPUTS)]
+        else:
+            streams = [flow.read(self._feed, "feed")]
+        kept = [each.filter(lambda event: is_kept(program, event)).inspect_time(life.see) for each in streams]
+        return event_programs.build(program, *kept)
 
     def run(self) -> Counter[str]:
         """Run all lives, the last of them undisturbed; return what was seen."""
@@ -204,14 +230,39 @@ class EventLives:
 
     def _check_watermark(self, time: int, micros: int, events: Any) -> None:
         """No partition that counts may have anything below a watermark, as far as it is not out of order."""
+        program = self._program
+        read = {event[1][1] for at, event in events if at < time}
         for partition in self._events:
-            of = [each for each in events if each[1][1][1] // PER_PARTITION == partition]
-            before = [event for at, event in of if at < time]
-            if len(before) == len(of) or not self._counts(partition, time, [event for _, event in of]):
+            of = [event for _, event in events if event[1][1] // PER_PARTITION == partition]
+            before = [event for event in of if event[1][1] in read]
+            if len(before) == len(of) or not self._counts(partition, time, of):
                 continue
-            greatest = max((micros_in(self._program, event) for event in before), default=None)
-            why = f"the watermark is {micros} at {time}, but partition {partition} has come to {greatest} by then"
-            assert greatest is not None and greatest - self._program.out_of_order >= micros, why
+            for number, taker in enumerate(program.takers):
+                if program.takes(number, partition):
+                    seen = [program.micros(number, event) for event in before + self._firsts(partition, read)]
+                    told = self._bounds(partition)
+                    reached = max([*(each - taker.out_of_order for each in seen), *told], default=None)
+                    why = f"the watermark is {micros} at {time}, but {taker} may get {reached} of {partition} then"
+                    assert reached is not None and reached >= micros, why
+                    self.seen["by a bound" if told else "by an order"] += not before
+
+    def _firsts(self, partition: int, read: set[int]) -> list[Any]:
+        """The first events, by then, of files before one that has not begun, if they are read in an order."""
+        if self._feed is not None or not self._is_ordered:
+            return []
+        apart = 2 if self._program.is_apart else 1
+        before = range(partition % apart, partition, apart)
+        kept = [[event for event in self._events[each] if is_kept(self._program, event)] for each in before]
+        return [some[0] for some in kept if some and some[0][1][1] in read]
+
+    def _bounds(self, partition: int) -> list[int]:
+        """The bound that a source has told of a partition, if it has; of several units the least that it may mean."""
+        bound = None if self._feed is None else self._feed.bounds.get(partition)
+        if bound is None:
+            return []
+        takers = [each for n, each in enumerate(self._program.takers) if self._program.takes(n, partition)]
+        units = ["datetime"] if isinstance(bound, datetime) else [each.unit for each in takers]
+        return [min(micros_of(bound, unit) for unit in units)]
 
     def _counts(self, partition: int, time: int, events: Any) -> bool:
         """Tell whether a partition was known at an epoch, and not idle.
@@ -221,8 +272,10 @@ class EventLives:
         feed, life = self._feed, self._log.life_at(time)
         if feed is None:
             return True
-        if partition not in life.opened or life.known[partition] >= time:
+        if partition not in life.known or life.known[partition] >= time:
             return False
+        if partition not in life.opened:
+            return True
         heard = life.heard[time]
         came = sorted([life.opened[partition], *(feed.gave[event[1][1]] for event in events), inf])
         skipped = (feed.gave.get(event[1][1], 0.0) for event in self._events[partition])

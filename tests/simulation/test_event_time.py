@@ -29,6 +29,23 @@ FAULTS = {
     "an idle partition holds the watermark back for ever": Fault(
         "Watermarks._is_idle", "each.partition in self._idle", "False"
     ),
+    "only the first of those that take timestamps of an input counts": Fault(
+        "Watermarks._least",
+        "[(name, some) for name, some in self._operators.items() if each.input in some.inputs]",
+        "[(name, some) for name, some in self._operators.items() if each.input in some.inputs][:1]",
+    ),
+    "a bound is told of the partition that was found first": Fault(
+        "Partitions.found", "self._known[event.input, partition].number", "next(iter(self._known.values())).number"
+    ),
+    "the first record of a file is not out of order": Fault(
+        "Watermarks._bound", "max(before) - operator.out_of_order", "max(before)"
+    ),
+    "the first record of any file tells where one that has not begun may be": Fault(
+        "Watermarks._bound", "file < path", "True"
+    ),
+    "the greatest record of a file tells where the next ones may be": Fault(
+        "EventReports.settle", "tuple(firsts.items())", "tuple((each, maxima[each]) for each in firsts)"
+    ),
     "a partition that is held back is idle": Fault(
         "EventReports.settle", "unseen.until - unseen.since", "now - unseen.since"
     ),
