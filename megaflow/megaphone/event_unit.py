@@ -2,7 +2,7 @@
 
 An `EventUnit` says what that is: numbers of seconds, milliseconds or microseconds since 1970 (or since whatever the
 program counts from), or datetimes with a time zone. A number may be an int or a float; a float of seconds keeps its
-microseconds up to the year 2255. Times are of the years 1 to 9999, whatever the unit.
+microseconds up to the year 2242. Times are of the years 1 to 9999, whatever the unit.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ LEAST: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 """The first microsecond of the year 1."""
 GREATEST: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 """The last microsecond of the year 9999."""
+_PRODUCTS_MAX: Final = 2**32 * 1_000_000
+"""Microseconds, in the year 2106, up to which a product that is rounded twice is right."""
 
 
 class TimeUnit(Protocol):
@@ -63,7 +65,11 @@ class EventUnit:
         elif scale and kind is not bool and isinstance(value, (int, float)):
             if not isfinite(value):
                 raise ValueError(f"{value!r} is no time: it must be finite")
-            micros = round(min(max(value, LEAST), GREATEST + 1.0) * scale)
+            within = min(max(value, LEAST), GREATEST + 1.0)
+            micros = round(within * scale)
+            if not -_PRODUCTS_MAX < micros < _PRODUCTS_MAX:
+                whole = int(within)
+                micros = whole * scale + round((within - whole) * scale)
         elif not scale and isinstance(value, datetime):
             if value.tzinfo is None or value.utcoffset() is None:
                 raise ValueError(f"{value!r} has no time zone; give it one, say .replace(tzinfo=UTC)")
