@@ -6,8 +6,7 @@ VENV := .venv
 PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/pytest -q -n 2 --dist loadgroup
-SLOW := $(BIN)/pytest -q -n 3 --dist loadgroup    # they wait for other processes a third of their time
+PYTEST := $(BIN)/pytest -q -n 3 --dist loadgroup    # they wait for other processes a third of their time
 FAST := not cluster and not spark and not slow
 
 unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that the tests start would compile megaflow anew
@@ -35,7 +34,7 @@ test: lint  ## linters, types, floor plan, doctests, every kind of test: real pr
 	@$(PYTEST) -m 'not slow'
 
 test-all: test newest-python  ## the same, the fast suite on the newest Python that is installed, then all slow tests
-	@$(SLOW) -m 'slow and not faults'
+	@$(PYTEST) -m 'slow and not faults'
 
 test-spark: $(STAMP)  ## all tests of Spark, also the whole table of what can be killed of a job on its executors (half an hour)
 	@$(BIN)/pytest -q -m spark

@@ -186,6 +186,7 @@ def test_words_are_counted_by_one_and_by_two_processes_beside_the_plain_loop(tmp
     assert record["repeat"] == 1 and "S2  word count, two processes" in done.stdout and "[S2 1/1]" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_words_are_counted_by_epoch_and_the_counts_are_right(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
@@ -259,6 +260,7 @@ def test_what_was_due_while_the_program_stalled_is_late_for_all_that_time(monkey
         assert sum(ms >= stall_ms - ticks_later * tick_ms for ms, _ in found["late"]) > ticks_later
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_latency_is_measured_across_two_processes() -> None:
     [figures] = latency.run_program("program", rate=200, seconds=1).values()

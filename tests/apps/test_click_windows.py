@@ -37,6 +37,7 @@ def in_one(app: Callable[[Any], Stream[Any]]) -> Callable[[Flow], Stream[Any]]:
     return dataflow
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", DATAFLOWS)
 def test_results_are_a_loops_though_processes_come_and_go(tmp_path: Path, app: str) -> None:
     called_late = 0

@@ -26,6 +26,7 @@ def bench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_all_strategies_move_the_same_bins_there_and_back_and_count_exactly(tmp_path: Path) -> None:
     done = bench(tmp_path, "all", "--quick", "--json", "--plots", str(tmp_path / "plots"))

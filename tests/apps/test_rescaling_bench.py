@@ -58,6 +58,7 @@ def test_what_real_processes_tell_of_their_progress_is_counted(tmp_path: Path) -
     assert point["messages"] > 0 and point["bytes"] > 20 * point["messages"], "a head and an address are 21 bytes"
 
 
+@pytest.mark.slow
 def test_a_table_says_what_a_join_took_phase_by_phase(tmp_path: Path) -> None:
     done = bench(tmp_path, "bootstrap", "--repeat", "1", "--bins", "16", "--rate", "500", "--rest", "0.1")
     assert done.returncode == 0, done.stderr

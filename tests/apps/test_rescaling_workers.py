@@ -35,6 +35,7 @@ def test_the_state_does_not_grow_with_the_workers_but_for_a_number_for_each(reco
     assert 0 < many["snapshot"] - few["snapshot"] < 16 * (many["workers"] - few["workers"])
 
 
+@pytest.mark.slow
 def test_messages_grow_with_the_square_of_the_workers_and_in_a_tree_with_their_number(record: dict[str, Any]) -> None:
     for points in of_shapes(record).values():
         few, many = points[1], points[-1]

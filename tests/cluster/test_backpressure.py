@@ -113,6 +113,7 @@ def dataflow(flow):
 """
 
 
+@pytest.mark.slow
 def test_the_reader_of_a_file_waits_for_a_slow_process_that_reads_none(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def named(process: Process, text: str) -> None:
     assert any(text in line for line in process.errors), process.errors
 
 
+@pytest.mark.slow
 def test_control_answers_while_the_coordinator_is_in_a_long_step(job: Busy) -> None:
     with job.at(0) as line:
         record = job.asked_when("status", lambda record: record["state"] == "busy")

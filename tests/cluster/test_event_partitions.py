@@ -260,6 +260,7 @@ def of_files(flow: Any) -> Any:
     return put_out(flow.json_lines().event_time(lambda click: click[1], out_of_order=BEHIND))
 
 
+@pytest.mark.slow
 def test_windows_close_before_files_begin_that_go_on_from_others(tmp_path: Path) -> None:
     dice, folder, out = random.Random(7), tmp_path / "logs", tmp_path / "out.jsonl"
     folder.mkdir()

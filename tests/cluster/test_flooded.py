@@ -113,6 +113,7 @@ def refusal(client: Client) -> str:
     return answer.reason
 
 
+@pytest.mark.slow
 def test_thousands_of_clients_that_come_and_go_leave_nothing_behind(target: Target) -> None:
     pids = [each["pid"] for each in target.run.status()["workers"]]
     held: list[int] = []  # bytes
@@ -141,6 +142,7 @@ def test_a_client_that_asks_a_thousand_things_at_once_keeps_no_other_waiting(tar
     target.check()
 
 
+@pytest.mark.slow
 def test_hundreds_of_silent_strangers_keep_neither_clients_nor_joiners_out(target: Target) -> None:
     crowd = [socket.create_connection(target.address) for _ in range(400)]
     try:

@@ -140,6 +140,7 @@ def dataflow(flow):
 """
 
 
+@pytest.mark.slow
 def test_the_launcher_forgets_who_has_left_and_who_never_came(start: Callable[..., Run], tmp_path: Path) -> None:
     app, stop = tmp_path / "fickle.py", tmp_path / "fickle.py.stop"
     app.write_text(FICKLE)
@@ -169,6 +170,7 @@ def test_the_launcher_forgets_who_has_left_and_who_never_came(start: Callable[..
     assert run.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_a_process_that_joined_by_hand_lets_it_leave_and_twice_ends_it_by_name(
     start: Callable[..., Run], text: Path
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_file_is_applied_in_its_order_and_another_worker_reads_on_when_its_rea
     assert (code, output) == (0, ""), said
 
 
+@pytest.mark.slow
 def test_what_is_piped_in_is_applied_in_its_order_and_another_worker_reads_on_when_its_reader_leaves(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

@@ -413,6 +413,7 @@ NEIGHBOUR = "SCALE = 1\n"
 SCALED = "from neighbour import SCALE\n" + COUNT.replace("[(word, total)]", "[(word, total * SCALE)]")
 
 
+@pytest.mark.slow
 def test_a_process_whose_code_or_arguments_are_not_the_jobs_does_not_join(
     job: Callable[..., Job], tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def end_well(run: Run) -> None:
     assert code == 0, said
 
 
+@pytest.mark.slow
 def test_a_removal_whose_command_was_killed_is_resumed_to_its_end(runner: tuple[Run, Process]) -> None:
     run, command = runner
     assert run.status()["plan"]["removes"] == 1

@@ -32,6 +32,7 @@ def dataflow(flow):
 """
 
 
+@pytest.mark.slow
 def test_each_timer_is_due_once_at_its_time_while_all_bins_move(start: Callable[..., Run], tmp_path: Path) -> None:
     app, numbers, out = tmp_path / "alarms.py", tmp_path / "numbers.txt", tmp_path / "out.jsonl"
     app.write_text(ALARMS)

@@ -192,6 +192,7 @@ def dataflow(flow):
 '''
 
 
+@pytest.mark.slow
 def test_a_move_of_a_state_that_cannot_travel_is_refused_and_the_job_goes_on(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

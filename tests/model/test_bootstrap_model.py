@@ -84,6 +84,7 @@ def test_no_batch_is_lost_doubled_or_misordered_and_no_frontier_is_ahead_of_the_
         assert verdict.takes_every_step
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize("fault", [
     pytest.param("NO_DEDUP", id="a joiner folds what its snapshot holds already"),

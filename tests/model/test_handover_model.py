@@ -110,6 +110,7 @@ def test_each_report_is_heard_once_in_order_and_answered_by_one_coordinator_at_a
         assert verdict.takes_every_step
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize("fault", [
     pytest.param("NO_FENCE", id="a successor does not keep what comes directly before its sender's fence"),

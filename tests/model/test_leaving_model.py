@@ -96,6 +96,7 @@ def test_whoever_leaves_leaves_nothing_behind(tmp_path: Path, bounds: str) -> No
         assert verdict.takes_every_step, str(verdict)
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.parametrize("fault", [
     pytest.param("NO_DRAIN", id="a worker goes though others may still send it records"),

@@ -85,6 +85,7 @@ def await_lines(path: Path, count: int) -> None:
     wait_until(lambda: len(path.read_text().splitlines()) >= count)
 
 
+@pytest.mark.slow
 def test_a_batch_counts_when_it_is_wholly_taken_in(spark: Any, tmp_path: Path) -> None:
     """Each batch is in no order and takes half a second: a watermark that rose meanwhile would make much of it late."""
     given = batches(4, 500)
