@@ -37,7 +37,7 @@ and folds by record have no timers, and no markers, unless their states last for
 nested scopes, whose times commands do not have, there are none.
 
 The watermark is INFINITE when all lines are read: then timers `after` a while are due, too. What is set while timers
-fire under it is dropped: a fold that sets one whenever one is due would never end.
+fire under it is dropped, and counted: a fold that sets one whenever one is due would never end.
 """
 
 from collections.abc import Iterable, Iterator
@@ -139,6 +139,7 @@ class EventTimers:
         self.is_heard = False  # whether S has timed folds, and so is sent markers; set by S as it is made
         self.watermark = NEVER  # w(t), t being the time that S closes next
         self.clock = NEVER  # likewise
+        self.dropped = 0  # timers that were set while others fired, under the infinite watermark
         self.is_firing = False  # written by S
         self._coming: dict[int, tuple[int, int]] = {}  # time of commands, not closed -> watermark and clock; or NEVER
         self.ticked: int | None = None  # the last time that was closed and had a `Clock`
@@ -201,7 +202,9 @@ class EventTimers:
         return None
 
     def _drops(self) -> bool:
-        return self.is_firing and self.watermark >= INFINITE
+        drops = self.is_firing and self.watermark >= INFINITE
+        self.dropped += drops
+        return drops
 
     def _begin(self, micros: int, bin: int, key: Any, payload: Any) -> Timer:
         due = min(self.clock + micros, INFINITE)

@@ -123,6 +123,11 @@ class Core:
         """Whether it has timers, or states, by the job's clock."""
         return self.store.events.wants_clock or (self.lasts_by_clock and bool(self.store.states))
 
+    @property
+    def timers_dropped(self) -> int:
+        """How many timers a fold has set here as others fired, when all lines were read."""
+        return self.store.events.dropped
+
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""
         rows = list(self._installer.ledger)

@@ -307,7 +307,7 @@ def test_a_timer_that_the_watermark_has_reached_fires_at_the_close_of_the_presen
     assert [time for time, *_ in calls.seen] == [1, 1, 1, 1, 2] and calls.seen[3][3] == ["last"]
 
 
-def test_when_all_lines_are_read_all_timers_fire_and_what_is_set_meanwhile_is_dropped() -> None:
+def test_when_all_lines_are_read_all_timers_fire_and_what_is_set_meanwhile_is_dropped_and_counted() -> None:
     calls, hands = started()
     timers = [
         ("at_event", 9, [("at_event", 1, "dropped")]),
@@ -322,7 +322,7 @@ def test_when_all_lines_are_read_all_timers_fire_and_what_is_set_meanwhile_is_dr
         (9, inf),
     ]
     [view] = hands.workers[0].stateful
-    assert not view.wants_clock
+    assert view.timers_dropped == 2 and not view.wants_clock
 
 
 def test_without_a_watermark_no_timer_fires_and_the_dataflow_ends() -> None:

@@ -25,6 +25,7 @@ from megaflow.control.messages import (
 )
 from megaflow.control.staging_messages import StagedAnswer, StagedAsk
 from megaflow.control.watermark_messages import ClockWanted
+from megaflow.control.wording import quantity
 from megaflow.control.worker.latency import Lateness, RateMeter
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.megaphone.bin_trial import trial
@@ -70,6 +71,7 @@ class Agent:
         self._wants_clock = False  # as was reported last
         self._began = self._worker.now()
         self._late: set[str] = set()  # operators with late records
+        self._dropping: set[str] = set()  # operators whose timers were dropped
         self._rate = RateMeter()
         self._ready: Callable[[], None] | None = None  # told when this worker, which has joined, knows its tables
         self._trials: deque[Iterator[None]] = deque()  # of bins that are to move; the first is under way
@@ -84,6 +86,7 @@ class Agent:
         self._report_installed()
         self._report_shown()
         self._tell_of_late()
+        self._tell_of_dropped()
         if self._trials:
             self._try_on()
         self._lateness.settle(open_epoch, now)
@@ -171,6 +174,17 @@ class Agent:
                     f"records come too late for their windows of {view.name!r}, which leaves them out: control status "
                     "counts them, .late() is the stream of them, and a greater out_of_order or allowed_lateness waits "
                     "for them",
+                )
+
+    def _tell_of_dropped(self) -> None:
+        """Have the user told, once, that a fold has set timers that will never fire."""
+        for view in self._worker.stateful:
+            if (dropped := view.timers_dropped) and view.name not in self._dropping:
+                self._dropping.add(view.name)
+                self._tell_once(
+                    f"dropped timers of {view.name!r}",
+                    f"{view.name!r} has set {quantity(dropped, 'timer')} on one worker while its last ones fired, all "
+                    "lines being read: these never fire, or a fold that sets one whenever one fires would not end",
                 )
 
     def _records(self) -> int:

@@ -218,7 +218,7 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
 
 def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
     class View:
-        name, records, ready, moments, wants_clock, late = "count", 0, True, None, False, 0
+        name, records, ready, moments, wants_clock, late, timers_dropped = "count", 0, True, None, False, 0, 0
         rows: ClassVar = [LedgerRow(3, 7, 1, 0, 100, 5, 0.25)]
 
         def take_ledger(self) -> list[LedgerRow]:
@@ -251,6 +251,21 @@ def test_late_records_are_counted_for_each_operator_and_told_of_once_unless_the_
     late_by_name = {name: use.late for name, use in agent.status(1).status.useful.items()}
     assert late_by_name == {"first": 0, "second": 5, "third": 5}
     assert len(told) == 1 and "'second'" in told[0] and "control status counts them" in told[0]
+    handle.close()
+
+
+def test_timers_that_are_dropped_at_the_end_are_told_of_once_for_each_operator() -> None:
+    worker = lone_worker(Clock())
+    with worker.dataflow() as scope:
+        handle, stream = scope.new_input()
+        for name in ("first", "second"):
+            stream.stateful_unary(lambda key, time, values, state, timers: (None, []), bins=4, name=name)
+    told: list[str] = []
+    agent = Agent(worker, "h:1", lambda: 3, Lateness(), _tell_once=lambda about, text: told.append(text))
+    for dropped in (0, 2, 5):
+        worker.stateful[1].store.events.dropped = dropped
+        agent.turn(0.0, 0)
+    assert len(told) == 1 and "'second' has set 2 timers on one worker" in told[0]
     handle.close()
 
 
@@ -389,7 +404,7 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
         bootstrap_seconds = 0.25
         moments = None
         wants_clock = False
-        late = 0
+        late = timers_dropped = 0
 
         def take_ledger(self) -> list[Any]:
             return []
@@ -415,7 +430,7 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
     for key in range(2000):
         store.create(key, [key])
     view = SimpleNamespace(
-        name="count", store=store, moments=None, take_ledger=list, records=0, wants_clock=False, late=0
+        name="count", store=store, moments=None, take_ledger=list, records=0, wants_clock=False, late=0, timers_dropped=0
     )
     bench.worker.stateful.append(view)
     heard: list[Any] = []
@@ -477,7 +492,7 @@ def test_a_part_is_bounded_and_keeps_what_is_heaviest() -> None:
 def test_timers_by_the_clock_are_told_of_when_there_are_some_and_when_there_are_none_any_more() -> None:
     bench = Bench()
     view: Any = SimpleNamespace(
-        wants_clock=False, late=0, take_ledger=list, moments=None, ready=True, records=0, waiting=0, store=None
+        wants_clock=False, late=0, timers_dropped=0, take_ledger=list, moments=None, ready=True, records=0, waiting=0, store=None
     )
     bench.worker.stateful.append(view)
     read = []
