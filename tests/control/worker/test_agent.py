@@ -430,7 +430,8 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
     for key in range(2000):
         store.create(key, [key])
     view = SimpleNamespace(
-        name="count", store=store, moments=None, take_ledger=list, records=0, wants_clock=False, late=0, timers_dropped=0
+        name="count", store=store, moments=None, take_ledger=list, records=0, wants_clock=False, late=0,
+        timers_dropped=0,
     )
     bench.worker.stateful.append(view)
     heard: list[Any] = []
@@ -492,7 +493,8 @@ def test_a_part_is_bounded_and_keeps_what_is_heaviest() -> None:
 def test_timers_by_the_clock_are_told_of_when_there_are_some_and_when_there_are_none_any_more() -> None:
     bench = Bench()
     view: Any = SimpleNamespace(
-        wants_clock=False, late=0, timers_dropped=0, take_ledger=list, moments=None, ready=True, records=0, waiting=0, store=None
+        wants_clock=False, late=0, timers_dropped=0, take_ledger=list, moments=None, ready=True, records=0, waiting=0,
+        store=None,
     )
     bench.worker.stateful.append(view)
     read = []
