@@ -34,9 +34,6 @@ FAULTS = {
         "[(name, some) for name, some in self._operators.items() if each.input in some.inputs]",
         "[(name, some) for name, some in self._operators.items() if each.input in some.inputs][:1]",
     ),
-    "a bound is told of the partition that was found first": Fault(
-        "Partitions.found", "self._known[event.input, partition].number", "next(iter(self._known.values())).number"
-    ),
     "the first record of a file is not out of order": Fault(
         "Watermarks._bound", "max(before) - operator.out_of_order", "max(before)"
     ),
