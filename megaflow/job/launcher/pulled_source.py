@@ -103,6 +103,8 @@ class PulledSource:
 
     def _from_loop(self, source: FedQueue) -> Iterator[Any]:
         async def some() -> list[Any]:
+            if self._is_ended:  # and was cancelled before it began, which it does all the same; its items would be lost
+                return []
             items = [await source.queue.get()]
             while len(items) < AT_ONCE and not source.queue.empty():
                 items.append(source.queue.get_nowait())

@@ -164,6 +164,31 @@ def test_a_queue_of_asyncio_is_asked_in_the_loop_that_feeds_it() -> None:
             assert asyncio.run_coroutine_threadsafe(source.get(), loop).result(WAIT_SECONDS) == "late"
 
 
+def test_a_queue_of_asyncio_keeps_what_comes_after_an_end_that_its_loop_had_no_time_to_hear_of() -> None:
+    with running_loop() as loop:
+        source: asyncio.Queue[int] = asyncio.Queue()
+        is_held, may_go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            is_held.set()
+            may_go.wait(WAIT_SECONDS)
+
+        loop.call_soon_threadsafe(hold)
+        assert is_held.wait(WAIT_SECONDS)
+        items = PulledItems(FedQueue(source, loop))
+        found: list[Any] = []
+        reader = threading.Thread(target=lambda: found.extend(items))
+        reader.start()
+        while items._asked is None:
+            reader.join(0.001)
+        items.end()
+        loop.call_soon_threadsafe(source.put_nowait, 7)
+        may_go.set()
+        reader.join(WAIT_SECONDS)
+        assert not reader.is_alive() and found == []
+        assert asyncio.run_coroutine_threadsafe(source.get(), loop).result(WAIT_SECONDS) == 7
+
+
 def test_a_queue_whose_loop_nobody_knows_is_refused() -> None:
     source: asyncio.Queue[int] = asyncio.Queue()
     assert bound(source) is source
