@@ -119,7 +119,7 @@ class LastingMachine(StateMachine):
         self._moments.bare = partial(bare, kind)
         self._closing: set[FlatTime] = set()  # times of the stash that are to be closed
         self._alarms = Alarms()
-        self._unbegun: set[Any] = set()  # keys whose states last since the next command; some may be gone
+        self._unbegun: dict[Any, None] = {}  # keys whose states last since the next command; some may be gone
         self._arrived(core.store.states)
 
     def _install(self) -> None:
@@ -137,7 +137,7 @@ class LastingMachine(StateMachine):
 
     def _watch(self, key: Any, since: int | None) -> None:
         if since is None:
-            self._unbegun.add(key)
+            self._unbegun[key] = None
         else:
             self._alarms.set(since + self._ttl, key)
 
@@ -162,7 +162,7 @@ class LastingMachine(StateMachine):
 
     def _begin(self, now: int) -> None:
         """Have states last since now that were to last since the next command."""
-        keys, self._unbegun = self._unbegun, set()
+        keys, self._unbegun = self._unbegun, {}
         put = self._about_to_change(keys)
         for key in keys:
             kept = self._kept(key)
@@ -213,7 +213,7 @@ class LastingMachine(StateMachine):
         if state is None:
             core.come_or_go(key, kept, None)
             self._alarms.cancel(key)
-            self._unbegun.discard(key)
+            self._unbegun.pop(key, None)
             return
         core.try_travel(key, state, STATE)
         core.come_or_go(key, kept, (since, state))
@@ -246,7 +246,7 @@ class LastingMachine(StateMachine):
                 else:
                     young[key] = (since, state)
                     if since is None and kept[0] is not None:
-                        unbegun.add(key)
+                        unbegun[key] = None
                 if outputs is not NO_OUTPUTS:
                     if type(outputs) is not list:
                         check_outputs(self._core.name, outputs)
