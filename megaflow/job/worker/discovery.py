@@ -14,7 +14,6 @@ Sets, or floats and ints that are equal, need not be encoded alike; so the first
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Thread
 from types import MappingProxyType
@@ -25,6 +24,7 @@ from megaflow.control.coordinator.events import Discovered
 from megaflow.control.coordinator.watermarks import TimedOperator
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.megaphone.event_unit import EventUnit
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
