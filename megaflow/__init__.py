@@ -16,6 +16,7 @@ What programs call:
     operator_builder         operators of one's own, of any shape
     errors                   every error, sorted by whose fault it is
     front_door               has the names below, and those of packages below, loaded when they are used
+    quick_dataclass          frozen dataclasses, made in a tenth of the time
 What is below:
     timely                   the engine: timely dataflow, with workers that join and leave
     connect                  sources and sinks: their protocols, and the built-in ones

@@ -37,8 +37,9 @@ the error names the sink, the worker and n; with `--restarts` only a lost proces
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+from megaflow.quick_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -21,8 +21,9 @@ read by one worker at a time, and its records are processed in their order, key 
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+
+from megaflow.quick_dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -17,11 +17,11 @@
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
 
-from dataclasses import dataclass
 
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Fingerprint, Portion, SinkToken, UntakenLines
 from megaflow.durable.segments import SegmentRef
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

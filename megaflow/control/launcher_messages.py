@@ -6,11 +6,12 @@ coordinator's controller takes what the launcher answers to `StartProcesses`. Ch
 their own, `megaflow.control.checkpoint_messages`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, TokensAt
 from megaflow.control.reports import BusyWorker
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

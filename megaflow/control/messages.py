@@ -15,11 +15,11 @@ who reads which splits and partitions in `megaflow.control.reading_messages`, an
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
 from megaflow.durable.incarnation import DurablePart
+from megaflow.quick_dataclass import dataclass
 
 # 1. On the control stream -------------------------------------------------------------
 

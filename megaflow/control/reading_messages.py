@@ -12,10 +12,10 @@ twice by that: `megaflow.control.coordinator.lines_to_read`, `megaflow.job.worke
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
 
-from dataclasses import dataclass
 
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Portion
+from megaflow.quick_dataclass import dataclass
 
 # Coordinator to sources ---------------------------------------------------------------
 

@@ -4,10 +4,11 @@ All are values that cross processes: a worker reports on itself, the coordinator
 sum. None of them names the job's secret. How they look as text and JSON is the command line's to say.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from megaflow.control.watermark_messages import WatermarkStatus
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.order import Time
 
 KEYS_REPORTED_MAX = 16  # of one operator: those that certainly have the most records

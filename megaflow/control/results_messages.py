@@ -18,7 +18,7 @@ The launcher answers `Latest` late, or not at all: the reader asks anew after a 
 over answers to earlier ones. So neither side needs to know the clock of the other.
 """
 
-from dataclasses import dataclass
+from megaflow.quick_dataclass import dataclass
 
 RESULTS_ROLE = "results"
 

@@ -7,9 +7,9 @@ A task attempt sends all its lines over one connection, and their end; what an a
 its connection. The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
 
-from dataclasses import dataclass
 
 from megaflow.control.messages import CommitBatch
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

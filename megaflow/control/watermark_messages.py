@@ -13,8 +13,9 @@ What follows from these, and why reports may come late: `megaflow.control.coordi
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
 """
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from megaflow.quick_dataclass import dataclass
 
 Partition: TypeAlias = tuple[str, int | str]
 """What is read in one order, and what it is:

@@ -17,13 +17,14 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef, check_format, damaged
 from megaflow.errors import MegaflowError, UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 

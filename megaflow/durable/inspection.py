@@ -8,7 +8,7 @@ only if the commit that names it is still there when it has been missed.
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from megaflow.durable.commits import Commit, commit_name, commit_numbers
@@ -16,6 +16,7 @@ from megaflow.durable.incarnation import check_present, is_newer, missing, read_
 from megaflow.durable.segments import SegmentReader, SegmentRef, damaged
 from megaflow.durable.store import Store
 from megaflow.errors import StoreError
+from megaflow.quick_dataclass import dataclass
 
 _CHUNK_BYTES = 1 << 20
 

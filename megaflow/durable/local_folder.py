@@ -20,7 +20,6 @@ import re
 import socket
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +27,7 @@ from megaflow.durable.commits import COMMIT_NAME
 from megaflow.durable.incarnation import COMMIT_FILE, SEGMENT_FILE
 from megaflow.durable.segments import SEGMENT_NAME
 from megaflow.errors import StoreError
+from megaflow.quick_dataclass import dataclass
 
 LOCK: Final = "lock"
 NEXT_LOCK: Final = "lock.next"  # while a store is taken over

@@ -10,7 +10,6 @@
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final
@@ -24,6 +23,7 @@ from megaflow.durable.restored import bare
 from megaflow.durable.segments import IndexEntry, SegmentReader
 from megaflow.durable.store import FolderStore
 from megaflow.errors import ProtocolError, StoreDamaged, StoreError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.class_names import unknown_in
 
 ALL: Final = range(1 << 63)  # bins

@@ -14,11 +14,12 @@ An operator that asks for them is an *heir*: it may have become another one mean
 """
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import UNBEGUN, Block, BlockKind, keys_of, states_of
 from megaflow.errors import StoreError
+from megaflow.quick_dataclass import dataclass
 
 Hash: TypeAlias = Callable[[Any], int]
 Upgrade: TypeAlias = Callable[[Any, Any, int], Any]

@@ -20,11 +20,11 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import Block, BlockKind, CutHeader
 from megaflow.errors import MegaflowError, StoreDamaged, StoreError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 

@@ -13,12 +13,12 @@ window is one. A record is put into one pane, however many windows it is in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from math import gcd
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from megaflow.errors import BuildError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.given import shown
 

@@ -11,12 +11,13 @@ The app, its arguments and the secret have come with the agent's task (`AgentTas
 nothing that arrives at a port is unpickled. The end of the connection ends the process, or is its end.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from megaflow.control.shapes import conforms
 from megaflow.errors import ProtocolError
 from megaflow.job.spec import Address, ChildSpec
+from megaflow.quick_dataclass import dataclass
 
 AGENT_ROLE = "agent"
 

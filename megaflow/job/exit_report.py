@@ -14,10 +14,11 @@ import os
 import select
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal, TypeAlias
 
 from megaflow.control.wording import ranges_text
+from megaflow.quick_dataclass import dataclass
 
 TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
 BINS_CHARACTERS_MAX = 8_000

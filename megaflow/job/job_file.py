@@ -22,10 +22,11 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from megaflow.errors import CommandRefused, JobNotFound, UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.secret import private_folder
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")

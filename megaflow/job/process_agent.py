@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from megaflow.errors import MegaflowError, PeerLost
@@ -51,6 +51,7 @@ from megaflow.job.reachable import listen_toward, probe
 from megaflow.job.sign_of_life import READ_BYTES as SIGN_BYTES
 from megaflow.job.sign_of_life import SignFile
 from megaflow.job.spec import AppFile, ChildSpec, Founder, JoiningProcess
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 

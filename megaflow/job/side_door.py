@@ -16,7 +16,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +25,7 @@ from megaflow.control.shapes import conforms
 from megaflow.control.wording import busy_text
 from megaflow.errors import ClusterError, NoAnswer, UsageError
 from megaflow.job.job_file import Job, door_path, present
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.secret import private_folder
 

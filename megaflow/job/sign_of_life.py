@@ -12,7 +12,9 @@ import os
 import tempfile
 import threading
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from megaflow.quick_dataclass import dataclass
 
 READ_BYTES = 64 * 1024
 BUSY_WRITTEN_MAX = 8  # of the workers of a process: each takes less than 8 KB

@@ -9,12 +9,12 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.messages import Split
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT, DurablePart
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
 
 BACKLOG = 128

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -34,6 +33,7 @@ from megaflow.megaphone.partial_results import ByPartial, Combined, Partials, co
 from megaflow.megaphone.splitting import Pairs, complain_about
 from megaflow.megaphone.stateful_core import Core, build, terms_of
 from megaflow.megaphone.stateful_timed import NestedFolds, TimedFolds
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.error_notes import raised_by_loop
 from megaflow.timely.dataflow.given import function, instance
 from megaflow.timely.dataflow.graph import Port

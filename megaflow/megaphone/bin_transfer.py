@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.megaphone.bins import BinStore
@@ -39,6 +38,7 @@ from megaflow.megaphone.chunks import Chunk, Freight, chunks
 from megaflow.megaphone.flat_ends import AnyOutput
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.routing import Clock, Watermark
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.membership import WorkerId
 

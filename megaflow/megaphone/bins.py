@@ -11,7 +11,7 @@ Rules for `stable_hash`, on which all processes must agree:
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from enum import Enum, Flag
 from numbers import Number
@@ -22,6 +22,7 @@ from zlib import crc32
 from megaflow.errors import BuildError, UsageError
 from megaflow.megaphone.event_timers import EventTimers
 from megaflow.megaphone.timers import Timer, TimerStore
+from megaflow.quick_dataclass import compares_fields, dataclass
 from megaflow.timely.dataflow.folds import NAN_IN_KEY, check_key
 
 LOG2_BINS_MAX: Final = 20  # a routing table of a million bins; more would cost every reconfiguration too much
@@ -154,10 +155,12 @@ def _hash_for(key: object) -> Callable[[Any], int]:
 
 
 def _has_generated_eq(kind: type) -> bool:
-    """Tell whether `@dataclass` wrote the equality of this class, so that it compares the fields."""
+    """Tell whether `@dataclass` made the equality of this class, so that it compares the fields."""
     owner = next(base for base in kind.__mro__ if "__eq__" in vars(base))
-    code = getattr(vars(owner)["__eq__"], "__code__", None)
-    return code is not None and code.co_filename == "<string>" and fields(owner) == fields(kind)
+    equality = vars(owner)["__eq__"]
+    code = getattr(equality, "__code__", None)
+    is_generated = code is not None and code.co_filename == "<string>"
+    return (is_generated or compares_fields(equality)) and fields(owner) == fields(kind)
 
 
 def check_bins(bins: int) -> int:

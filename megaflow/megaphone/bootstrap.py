@@ -24,11 +24,11 @@ Why it then routes exactly as all others do
     that name it, the right to give credit (rule 2 of `bin_transfer`). No command in the state does.
 """
 
-from dataclasses import dataclass
 
 from megaflow.errors import ProtocolError
 from megaflow.megaphone import routing
 from megaflow.megaphone.flat_times import FlatTime, outermost
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time, less_than
 

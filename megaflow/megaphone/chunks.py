@@ -10,7 +10,7 @@ and are small travel together, as a parcel: see `bin_transfer`.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -19,6 +19,7 @@ from megaflow.megaphone.bin_trial import PAYLOAD, STATE, check_pairs
 from megaflow.megaphone.bins import BinStore, Taken
 from megaflow.megaphone.event_timers import Heard
 from megaflow.megaphone.flat_times import FlatTime, outermost
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 

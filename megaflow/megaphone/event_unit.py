@@ -7,10 +7,11 @@ microseconds up to the year 2242. Times are of the years 1 to 9999, whatever the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import inf, isfinite
 from typing import Any, ClassVar, Final, Protocol
+
+from megaflow.quick_dataclass import dataclass
 
 NEVER: Final = -(1 << 63)
 """Less than every time: the watermark as long as there is none."""

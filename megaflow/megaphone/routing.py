@@ -7,13 +7,13 @@ bin wins. It is in force from exactly its time on: a record at s goes by the new
 from bisect import bisect
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from itertools import chain, islice, pairwise
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from megaflow.errors import CommandRefused
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time, less_equal, less_than
 

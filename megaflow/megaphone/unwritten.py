@@ -21,7 +21,6 @@ and how many keys are saved meanwhile and written besides.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass
 from itertools import chain, filterfalse, islice
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +29,7 @@ from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.event_timers import AFTER, LINES
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.timers import Timer
+from megaflow.quick_dataclass import dataclass
 
 RUN_BYTES: Final = 1 << 16
 """A run of keys is as long as the last one says that its states will take this: less than a millisecond to encode."""

@@ -24,13 +24,14 @@ import functools
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, count
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from megaflow.control.messages import Refused
 from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError, SourceError, UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.client import Client
 
 CHUNK_BYTES = 64 << 10  # text in one message: large against its frame, small against the worker's step

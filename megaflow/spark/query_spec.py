@@ -2,11 +2,12 @@
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from urllib.parse import parse_qsl
 
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 
 FILE_FORMATS = ("text", "csv", "json", "parquet", "orc", "xml", "avro", "delta")
 OTHER_FORMATS = ("kafka", "rate", "rate-micro-batch", "socket")

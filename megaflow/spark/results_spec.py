@@ -6,11 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import Final
 
 from megaflow.control.ddl import EXAMPLE, parse_ddl, schema_json
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.preflight import find_java
 from megaflow.spark.push import VARIABLE
 from megaflow.spark.query_spec import FILE_FORMATS, check_format, read_options

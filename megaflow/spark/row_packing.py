@@ -6,13 +6,13 @@ with few, as a row may be large.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from megaflow.control.packed_rows import RowPack, columns_of, pack_rows
 from megaflow.control.row_values import Convert, leaving, stranger
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.push import Parcel
 
 ROWS_FIRST = 16

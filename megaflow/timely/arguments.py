@@ -7,11 +7,11 @@ address, out of `--nn`.
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 
 _FIRST_PORT = 2101
 _TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in milliseconds, and only to 2**31

@@ -14,11 +14,11 @@ One worker that asks is enough. A worker that hears of it before it has built th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from megaflow.errors import BuildError, CannotTravel, ProtocolError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Channel, Envelope
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode

@@ -11,11 +11,11 @@ Where something happens the engine asks `log.emit is not None` and, if nothing l
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.order import Time
 
 

@@ -11,7 +11,6 @@
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import ceil
 
 from megaflow.control.client import commands
@@ -21,6 +20,7 @@ from megaflow.control.client.move_request import Selection, make_plan, plan_remo
 from megaflow.control.client.rate_sample import processes_of
 from megaflow.control.reports import JoinedProcess, MoveReport, RemovalReport, StepReport
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
+from megaflow.quick_dataclass import dataclass
 
 HURRY_STEPS = 4  # in which the bins of a job move that cannot keep up
 

@@ -21,12 +21,12 @@ Known limits: more workers cannot spread a skewed load, so the recommendation na
 keeps the job from shrinking; a thread that waits for the processor, or sleeps inside a fold, counts as busy.
 """
 
-from dataclasses import dataclass
 from math import ceil
 
 from megaflow.control.client.rate_sample import Sample
 from megaflow.control.wording import quantity
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 
 TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for bursts, catching up, and what the model leaves out
 TOLERANCE = 0.1  # of the target, either way: see 5

@@ -12,13 +12,13 @@
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Literal
 
 from megaflow.control.client.ds2 import TOLERANCE, Goal, Recommendation, recommend
 from megaflow.control.client.rate_sample import processes_of, sample
 from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused
+from megaflow.quick_dataclass import dataclass
 
 GROW_SAMPLES = 2
 SHRINK_SAMPLES = 3

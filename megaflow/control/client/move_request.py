@@ -1,7 +1,6 @@
 """From a user's request to a plan: which bins go where, and in which steps."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 from megaflow.control.client.load_balance import balance_load
 from megaflow.control.client.planner import HOTTEST_FIRST, Step, balance, drain, parse_bins, plan, read_map
@@ -9,6 +8,7 @@ from megaflow.control.messages import KeptPlan
 from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference, validate
+from megaflow.quick_dataclass import dataclass
 
 GAP_SECONDS_MAX = 86_400
 

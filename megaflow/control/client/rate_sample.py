@@ -5,10 +5,10 @@ compared with itself only. If workers came or left or bins moved in between, the
 are there now: then there is no sample, and `CommandRefused` says why.
 """
 
-from dataclasses import dataclass
 
 from megaflow.control.reports import JobStatus, UsefulTime
 from megaflow.errors import CommandRefused
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ worker's steps.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from megaflow.control.checkpoint_messages import CheckpointAbandoned, CheckpointBegun, CheckpointReady
@@ -23,6 +22,7 @@ from megaflow.control.reports import Explanation, HeldBy
 from megaflow.control.staging_messages import StagedAnswer
 from megaflow.errors import CommandRefused
 from megaflow.program import Worker
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.explain import Inquiry

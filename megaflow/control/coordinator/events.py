@@ -1,7 +1,6 @@
 """What the controller is told and what it tells its caller to do: two small languages of values."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from megaflow.control.checkpoint_messages import (
@@ -16,6 +15,7 @@ from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.launcher_messages import EndProcess, Started, StartFailed, StartWaits
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk, TrialAsk
 from megaflow.megaphone.routing import Numbered
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved

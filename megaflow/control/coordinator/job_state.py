@@ -13,7 +13,6 @@ The part changes hands only when it is at rest:
    state, too: see `megaflow.timely.rescale.handover`.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from megaflow.control.checkpoint_messages import DurableOperator
@@ -22,6 +21,7 @@ from megaflow.control.reports import CheckpointStatus, LedgerEntry
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Fingerprint, Portion, SinkToken
 from megaflow.megaphone.routing import RoutingTable
+from megaflow.quick_dataclass import dataclass
 
 BEFORE_HAND_OVER: Final = (StatusQuery, StopJob, CommitRequest, SourceEnded)
 """Requests that are answered while all others are held back: what begins nothing, and what ends what was begun."""

@@ -1,7 +1,7 @@
 """What a status of the job shows: what its workers have answered, and what the coordinator knows by itself."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from megaflow.control.coordinator.checkpoints import Checkpoints
@@ -13,6 +13,7 @@ from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.watermarks import Watermarks
 from megaflow.control.messages import StatusAnswer, StatusQuery
 from megaflow.control.reports import KEYS_REPORTED_MAX, JobStatus, OperatorLoad, OperatorStatus, PendingMove
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ have begun are here and the next one: what comes after it has nothing earlier.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from megaflow.control.coordinator.lines_to_read import LinesToRead
@@ -18,6 +17,7 @@ from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.messages import Split
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Portion
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.membership import WorkerId
 

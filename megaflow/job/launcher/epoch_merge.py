@@ -14,7 +14,6 @@ before it lets the epoch pass, by the connection over which its own process clos
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -23,6 +22,7 @@ from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.durable.commits import OutputLength
 from megaflow.errors import MegaflowError, ProtocolError
 from megaflow.job.spec import Form
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

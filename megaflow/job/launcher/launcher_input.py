@@ -13,7 +13,7 @@ import difflib
 import os
 import select
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.pulled_source import PulledItems, PulledLines, is_pulled
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import (
     ORDERED,

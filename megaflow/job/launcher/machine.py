@@ -4,7 +4,6 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.child_process import Child
@@ -12,6 +11,7 @@ from megaflow.job.launcher.line_reader import LineReader
 from megaflow.job.launcher.stop_request import Stop
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.spec import Address
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.source import SparkFeed
 
 

@@ -20,11 +20,11 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.wording import quantity
 from megaflow.job.launcher.epoch_merge import Leaving, Mark, Writer
+from megaflow.quick_dataclass import dataclass
 
 FULL_BYTES = 4 << 20  # of text, a fraction of a second for a disk
 SLICE = 100  # records in one call of the writer

@@ -17,10 +17,10 @@ import contextlib
 import queue
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from megaflow.errors import CannotTravel, UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.encode import encode
 
 POLL_SECONDS: Final = 0.1  # until it is looked whether a queue is still to be asked

@@ -32,10 +32,10 @@ A frame has a place, an epoch, a number of rows, a length, a crc32 of all that a
 import struct
 import zlib
 from bisect import bisect_right
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from megaflow.errors import CommandRefused, StoreDamaged
+from megaflow.quick_dataclass import dataclass
 
 FILE_BYTES: Final = 16 << 20  # from which on the next pack begins another file
 BATCH_BYTES: Final = 32 << 20  # of one batch of Spark's, some seconds of its work at most

@@ -19,7 +19,7 @@ import pickle
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -40,6 +40,7 @@ from megaflow.job.launcher.place import BOOT, COMMAND
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.kept_query import KeptQuery, check_record, keep_query
 from megaflow.spark.query_spec import NOT_READ_AGAIN, RowFrames, SparkSpec
 

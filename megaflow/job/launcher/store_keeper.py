@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 from uuid import uuid4
 
@@ -34,6 +34,7 @@ from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.several_outputs import compare_outputs
+from megaflow.quick_dataclass import dataclass
 
 DOUBT_SECONDS: Final = 1.0  # between two attempts to find out
 DOUBT_SECONDS_MAX: Final = 600.0  # then the job is ended

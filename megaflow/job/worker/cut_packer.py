@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
@@ -19,6 +18,7 @@ from megaflow.durable.segments import SEGMENT_BYTES, SegmentRef, SegmentWriter, 
 from megaflow.durable.store import Store
 from megaflow.job.worker.untaken_lines import LinesCut, write_lines
 from megaflow.megaphone.unwritten import Piece
+from megaflow.quick_dataclass import dataclass
 
 _NOTHING: Final = 0  # the number of no checkpoint
 

@@ -14,13 +14,13 @@ versions would mix unseen.
 4. Functions that travel pickled (notebooks) have no fingerprint, and are compared with nothing.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.durable.commits import Fingerprint
 from megaflow.errors import ConfigMismatch, JoinDenied
 from megaflow.job.program_code import difference
 from megaflow.program import Worker
+from megaflow.quick_dataclass import dataclass
 
 TOPIC = "code"
 

@@ -12,10 +12,10 @@
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from megaflow.errors import PeerFailed
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Channel, Envelope
 
 

@@ -1,9 +1,9 @@
 """What a dataflow and its operators get from their worker: transport, clocks, log, and ways to be run again."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.log import Log

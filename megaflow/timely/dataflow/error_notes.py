@@ -11,11 +11,11 @@ module has a table that says for each of its lines which operator calls user cod
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from operator import length_hint
 from pathlib import Path
 from types import FrameType
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.order import Product
 
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"

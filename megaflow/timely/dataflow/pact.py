@@ -7,9 +7,9 @@ and says so). The Membership decides which worker a key belongs to, never a coun
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Lane
 
 

@@ -6,9 +6,9 @@ One that says "fused" is no channel: what it connects is run as one operator.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.pact import Silent
 from megaflow.timely.dataflow.scopes import around

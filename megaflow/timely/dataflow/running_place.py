@@ -6,12 +6,12 @@ a value of a class of theirs is shown by its type alone, as its `__repr__` might
 
 import sysconfig
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from os.path import basename
 from types import FrameType, NoneType
 from typing import Any
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.error_notes import CALL_SITES, facts_of, is_ours
 from megaflow.timely.dataflow.graph import Node
 

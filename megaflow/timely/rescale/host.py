@@ -1,9 +1,9 @@
 """What a worker lends to its part in membership changes, and what the program above may have to say in them."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Envelope
 from megaflow.timely.dataflow.graph import Graph

@@ -10,9 +10,10 @@ that is over are dropped. A *hand-over*, from one coordinator to the next, takes
 5. *To the program that supervises*, on the coordinating worker: see `Supervisor`.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.membership import Membership, WorkerId
 
 TOPIC = "megaflow.rescale"

@@ -26,7 +26,6 @@ import sys
 from abc import ABCMeta
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import repeat
 from pathlib import Path
@@ -34,6 +33,7 @@ from types import FunctionType, GetSetDescriptorType, MappingProxyType, MemberDe
 from typing import Any, Final, Generic
 
 from megaflow.errors import CannotTravel, ProtocolError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.equal_shapes import ARITY_MAX, Column, count_of, for_each, take_dicts_apart
 
 HOOKS: Final = ("__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")  # see rule 2

@@ -25,11 +25,11 @@ user's are stored by name; a program that reads them must have imported them.
 """
 
 import struct
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from megaflow.errors import CannotTravel, ProtocolError, SourceError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import Time, coordinates, from_coordinates

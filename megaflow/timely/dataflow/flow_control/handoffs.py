@@ -37,11 +37,11 @@ What is due is sent at the end of a step, one message for each worker.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from megaflow.errors import ProtocolError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.allocator import Allocator
 from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.flow_control.credit import Credits, Debts

@@ -29,9 +29,9 @@ record.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.error_notes import CallSite
 from megaflow.timely.dataflow.fusion.stage import NO_STAMPS, Kind, Stamps
 

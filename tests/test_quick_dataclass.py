@@ -1,0 +1,169 @@
+"""`megaflow.quick_dataclass` against Python's own decorator: whatever is done to an object, both do the same."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, astuple, dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+
+from megaflow.megaphone.bins import stable_hash
+from megaflow.quick_dataclass import dataclass as quick
+from megaflow.timely.log import OperatorShut
+
+
+def bodies() -> list[type]:
+    """Return classes to be decorated, new ones each time."""
+
+    class Empty:
+        pass
+
+    class One:
+        value: Any
+
+    class Two:
+        number: int
+        name: str
+
+    class Defaults:
+        number: int
+        name: str = "none"
+        parts: dict[str, int] = field(default_factory=dict)
+        secret: bytes = field(default=b"", repr=False)
+
+        @property
+        def double(self) -> int:
+            return 2 * self.number
+
+    class Checked:
+        number: int
+
+        def __post_init__(self) -> None:
+            if self.number < 0:
+                raise ValueError(self.number)
+
+    return [Empty, One, Two, Defaults, Checked]
+
+
+ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((), {}),
+    ((1,), {}),
+    ((-1,), {}),
+    ((float("nan"),), {}),
+    (([],), {}),
+    ((1, "a"), {}),
+    ((1,), {"name": "a"}),
+    ((1, "a", {"x": 1}, b"key"), {}),
+    ((), {"number": 2}),
+    ((), {"wrong": 2}),
+    ((1, 2, 3, 4, 5), {}),
+]
+DONE: list[Callable[[Any], Any]] = [
+    repr,
+    hash,
+    astuple,
+    lambda made: made == copy.copy(made),
+    lambda made: made == copy.deepcopy(made),
+    lambda made: made == astuple(made),
+    lambda made: made != replace(made),
+    lambda made: replace(made, number=7),
+    lambda made: [setattr(made, each.name, 3) for each in fields(made)],
+    lambda made: [delattr(made, each.name) for each in fields(made)],
+    lambda made: [each.name for each in fields(made)],
+    lambda made: is_dataclass(made),
+    lambda made: type(made).__match_args__,
+    lambda made: made.double,
+    lambda made: hasattr(made, "__dict__"),
+    lambda made: {made: 1}[replace(made)],
+]
+
+
+def outcome(do: Callable[..., Any], *given: Any, **named: Any) -> object:
+    """Return what comes of it, as a text: the two classes have one name, but are not equal."""
+    try:
+        return repr(do(*given, **named))
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("number", range(len(bodies())), ids=[each.__name__ for each in bodies()])
+def test_both_decorators_make_the_same(number: int) -> None:
+    ours, theirs = (decorate(frozen=True, slots=True)(bodies()[number]) for decorate in (quick, dataclass))
+    made = 0
+    for given, named in ARGUMENTS:
+        expected = outcome(theirs, *given, **named)
+        assert outcome(ours, *given, **named) == expected
+        if isinstance(expected, str):
+            made += 1
+            one, other = ours(*given, **named), theirs(*given, **named)
+            for do in DONE:
+                assert outcome(do, one) == outcome(do, other)
+    assert made
+
+
+def test_equal_values_of_two_classes_are_not_equal() -> None:
+    one, other = (quick(frozen=True, slots=True)(bodies()[2]) for _ in range(2))
+    assert one(1, "a") == one(1, "a") != one(1, "b")
+    assert one(1, "a") != other(1, "a")
+
+
+def test_a_field_cannot_be_set() -> None:
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'number'"):
+        quick(frozen=True, slots=True)(bodies()[2])(1, "a").number = 2
+
+
+def test_a_base_class_and_a_method_that_would_be_lost_are_refused() -> None:
+    class Base:
+        __slots__ = ()
+
+    class Shown:
+        number: int
+
+        def __repr__(self) -> str:
+            return "shown"
+
+    class Based(Base):
+        number: int
+
+    for cls in (Shown, Based):
+        with pytest.raises(AssertionError, match=cls.__name__):
+            quick(frozen=True, slots=True)(cls)
+
+
+@dataclass(frozen=True)
+class NamedShut(OperatorShut):
+    """A program may derive a frozen dataclass from one of megaflow's."""
+
+    name: str
+
+
+def test_an_object_is_pickled_derived_from_and_a_key() -> None:
+    shut = OperatorShut(0, 60)
+    assert pickle.loads(pickle.dumps(shut)) == shut
+    assert stable_hash(shut) == stable_hash(OperatorShut(0, 60)) != stable_hash(OperatorShut(0, 61))
+    named = NamedShut(0, 60, "first")
+    assert named == NamedShut(0, 60, "first") != NamedShut(0, 60, "second")
+    assert (named.operator, named.name) == (60, "first")
+    with pytest.raises(FrozenInstanceError):
+        named.name = "other"  # type: ignore[misc]
+
+
+def test_records_are_compiled_when_the_first_object_is_made() -> None:
+    """Python's own decorator compiles six methods of each class when a module is imported."""
+    program = """
+import builtins
+compiled, run = [], exec
+def counted(source, *rest):
+    compiled.append(source)
+    run(source, *rest)
+builtins.exec = counted
+from megaflow.control.messages import CommitBatch, Split
+compiled.clear()
+Split(1, "path", 0, 10), Split(2, "path", 10, 20)
+print(len(compiled))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["1"]
