@@ -15,7 +15,6 @@ as long as the coordinator knows it.
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Thread
 from types import MappingProxyType
@@ -26,6 +25,7 @@ from megaflow.control.coordinator.events import Discovered
 from megaflow.control.coordinator.watermarks import TimedOperator
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.megaphone.event_unit import EventUnit
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
