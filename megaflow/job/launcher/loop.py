@@ -31,6 +31,7 @@ from megaflow.control import launcher_messages as messages
 from megaflow.control.checkpoint_messages import SinksCommitted
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreUnfit
 from megaflow.job.job_file import Job, republish
+from megaflow.job.launcher.busy_workers import is_in_a_step
 from megaflow.job.launcher.checkpointing import Checkpointing
 from megaflow.job.launcher.child_process import EXIT_SECONDS, Child
 from megaflow.job.launcher.children import Children
@@ -158,10 +159,11 @@ class Loop:
         return 0.0 if has_more else min((wait for wait in waits if wait is not None), default=None)
 
     def _connect(self) -> None:
-        """Connect to all children, and start the Spark feed; the job fails if a child does not answer."""
+        """Connect to all children, and start the Spark feed; one that neither answers nor works fails the job."""
         for child in self.children.members:
             try:
-                client = child.connect(self._secret, self._connect_timeout_seconds)
+                is_at_work = functools.partial(is_in_a_step, child)
+                client = child.connect(self._secret, self._connect_timeout_seconds, is_at_work)
             except ClusterError as error:
                 self._lose(error)
                 return
