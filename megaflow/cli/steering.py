@@ -167,7 +167,12 @@ def resume(where: Where, as_json: bool, gap: float | None) -> None:
 def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> MoveReport:
     """Run a plan, or go on with the one of this number; return its account. Shows a bar on a terminal."""
     with counted(commands.run_plan(talk, plan, time.sleep, number), len(plan.steps), "moving bins") as steps:
-        return commands.total(list(steps))
+        try:
+            return commands.total(list(steps))
+        except KeyboardInterrupt:
+            if len(plan.steps) > 1:
+                say("megaflow control status shows which bins are left, and megaflow control resume moves them")
+            raise
 
 
 @click.command("add-workers")
