@@ -14,7 +14,6 @@ Several workers can then read the lines of a file without asking each other.
    a file is not part of its text; elsewhere it is text like any other, as with `open(path, encoding="utf-8-sig")`.
 """
 
-import difflib
 import glob
 import os
 import re
@@ -39,7 +38,6 @@ SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that work left over can still be given 
 SPLITS_PER_WORKER = 4  # a worker that is slow for a while delays the end by a quarter of its share
 ENCODING_ERRORS = ("replace", "strict")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-SIMILAR = 0.85  # of 1: letters exchanged, left out or doubled, and not b.txt for a.txt
 LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -62,24 +60,11 @@ def find_files(spec: str) -> list[str]:
             raise SourceError(f"cannot read lines from {spec!r}: not a regular file; pipe it in with --lines -")
         return [spec]
     if not glob.has_magic(spec):
-        near = _similar_path(spec)
-        hint = f"; did you mean {near!r}?" if near else ""
-        raise SourceError(f"cannot read lines from {spec!r}: no such file or directory (from {os.getcwd()!r}){hint}")
+        raise SourceError(f"cannot read lines from {spec!r}: no such file or directory (from {os.getcwd()!r})")
     files = sorted({path for path in glob.iglob(spec, recursive=True) if os.path.isfile(path)})
     if not files:
         raise SourceError(f"cannot read lines from {spec!r}: no file matches (from {os.getcwd()!r})")
     return files
-
-
-def _similar_path(path: str) -> str | None:
-    """Return what is there in the same folder and has almost the same name."""
-    folder, name = os.path.split(path)
-    try:
-        names = os.listdir(folder or ".")
-    except OSError:
-        return None
-    near = difflib.get_close_matches(name, names, n=1, cutoff=SIMILAR)
-    return os.path.join(folder, near[0]) if near else None
 
 
 def cut(sizes: Iterable[tuple[str, int]], workers: int | None = None) -> list[Split]:

@@ -6,12 +6,13 @@ known and the output before its epoch is durable: by `CheckpointReady`, or, at t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
 from megaflow.errors import ProtocolError
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(eq=False)

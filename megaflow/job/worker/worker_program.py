@@ -342,7 +342,7 @@ class WorkerProgram:
             self._shared.launcher.send(LinesTaken(credit))
         due = None
         if self._coordinator is not None and self._discovery is not None:
-            for found in self._discovery.turn(now):
+            for found in self._discovery.turn(now, self._coordinator.is_known):
                 self._coordinator.put(found)
             wait = self._discovery.due_in(now)
             due = self._coordinator.turn(now, open_epoch)  # 0 if it hands over
