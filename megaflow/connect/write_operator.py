@@ -18,12 +18,12 @@ Behind it the stream `sent` is empty; its frontier passes a time once everything
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from megaflow.connect.sink import Sink, undefined
 from megaflow.errors import BuildError
 from megaflow.megaphone.routing import Checkpoint, Numbered
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow import given
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint

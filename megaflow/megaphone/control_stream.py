@@ -6,13 +6,14 @@ A worker that joins is told the tables of all of them.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from megaflow.errors import BuildError
 from megaflow.megaphone.event_unit import NEVER
 from megaflow.megaphone.introduction import Numbering
 from megaflow.megaphone.routing import Bootstrap, Numbered, validate
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.operators.linear import linear

@@ -18,7 +18,7 @@ as well; partitions of a source may come for ever, so nothing is kept of them bu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from itertools import chain
 from math import isfinite
@@ -26,6 +26,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.event_unit import GREATEST, LEAST, NEVER, UNITS, EventUnit
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow import given
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port

@@ -30,11 +30,12 @@ A Bootstrap that such a program injects is checked, and changes nothing: who cou
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from megaflow.errors import ProtocolError
 from megaflow.megaphone.bootstrap import RoutingState
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Channel
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.graph import Graph

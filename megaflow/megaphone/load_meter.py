@@ -17,12 +17,13 @@ share of the records is among them.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappush, heapreplace
 from itertools import islice
 from typing import Any
 
 from megaflow.errors import CannotTravel
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.encode import encode
 
 SAMPLE_MAX = 512  # records of a sample

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.routing import Checkpoint, Lookup
+from megaflow.quick_dataclass import dataclass
 
 SHOWN_MAX: Final = 1 << 20
 """Characters of one state: more would hold up what else is said to the coordinator."""

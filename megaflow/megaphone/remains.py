@@ -22,11 +22,11 @@ Timers are read again, all: they fire, and are set, without a trace that is kept
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.journal import Interval, Journal
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -10,12 +10,13 @@ import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from megaflow.control import messages
 from megaflow.control.client.conversation import Conversation, Stopped
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.push import LinePacking, Packing, StageJob, Transfer, push_frame
 from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec

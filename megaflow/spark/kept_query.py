@@ -27,13 +27,14 @@ import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.durable.query_record import sync_path
 from megaflow.errors import SourceError, StoreError
+from megaflow.quick_dataclass import dataclass
 
 POLL_SECONDS: Final = 0.1
 RESULTS: Final = "results"

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +24,7 @@ import msgpack
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.shipping import serve, ship
 
 Address: TypeAlias = tuple[str, int]

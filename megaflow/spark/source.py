@@ -26,11 +26,11 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.control.client.conversation import Conversation
 from megaflow.errors import SourceLost
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.fed_query import Contact, FedQuery
 from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.preflight import check_spark, folder_of_a_session

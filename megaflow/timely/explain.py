@@ -10,10 +10,11 @@ they are exact.
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeAlias
 
 from megaflow.errors import NoAnswer
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflow.signature import places

@@ -5,10 +5,11 @@ it goes over `Membership.ids`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from megaflow.errors import UsageError
+from megaflow.quick_dataclass import dataclass
 
 WorkerId: TypeAlias = int
 

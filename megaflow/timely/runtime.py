@@ -17,10 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from megaflow.errors import ClusterError, PeerFailed, UsageError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.allocator import Allocator, FailureReport
 from megaflow.timely.communication.local import SIGNAL_SECONDS, LocalFabric
 from megaflow.timely.communication.rendezvous import PeerAddress

@@ -1,9 +1,10 @@
 """Random runs of whole durable jobs that read a source whose partitions come and grow, as in `durable_jobs`.
 
 Each record says its key, its partition and its number there. A reader gives a few of those that are there by then, or
-is idle, and says in one of the ways what wakes it; partitions are found bit by bit. One life after the other goes on
-from what the one before has left. In the end each record has come once, and a key's records of one partition in its
-order: through moves, joins and leaves, which have partitions change hands, lost processes, and resumes.
+is idle, and says in one of the ways what wakes it; partitions are found bit by bit, and may be named no more once a
+checkpoint has them. One life after the other goes on from what the one before has left. In the end each record has come
+once, and a key's records of one partition in its order: through moves, joins and leaves, which have partitions change
+hands, lost processes, and resumes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 
 from megaflow.connect import Exhausted, Found, Idle
 from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.testing.simulated_storage import JobStorage
+from megaflow.timely.communication.codec.decode import decode
 from tests.simulation.jobs import BINS
 from tests.simulation.lives import live
 
@@ -28,6 +31,9 @@ class Feed:
 
     def __init__(self, random: Random) -> None:
         self.random = random
+        self.storage = JobStorage(random)
+        self.gone: set[tuple[str, int]] = set()  # partitions that are named no more
+        self.forgotten = 0  # of these, by the newest checkpoint
         self.wakes: list[Callable[..., None]] = []
         self.records: dict[tuple[str, int], list[Record]] = {}
         for number in range(random.randint(0, 5)):
@@ -54,8 +60,17 @@ class Feed:
     def discover(self) -> Found:
         self.go_on()
         self.found = min(len(self.records), self.found + self.random.randint(0, 2))
-        more = self.found < len(self.records)
-        return Found([*self.records][: self.found], again_seconds=0.02 * self.random.random() if more else None)
+        more = self.found < len(self.records) or self.random.random() < 0.8
+        assert self.storage.live is not None, "a job runs"
+        latest = self.storage.live.latest
+        kept = [decode(each.partition) for each in (*latest.portions, *latest.finished)]
+        self.forgotten = len(self.gone.difference(kept))
+        self.gone.update(each for each in kept if self.random.random() < 0.5)
+        complete = self.random.random() < 0.7
+        named: list[tuple[str, float]] = [each for each in [*self.records][: self.found] if each not in self.gone]
+        if self.random.random() < 0.3:
+            named = [(kind, float(number)) for kind, number in named]  # equal, and encoded otherwise
+        return Found(named, 0.02 * self.random.random() if more else None, complete)
 
     def open(self, partition: tuple[str, int], position: int | None) -> FeedReader:
         self.opened[partition] += 1
@@ -117,8 +132,8 @@ def run(seed: int) -> Counter[str]:
         def lived() -> Counter[str]:
             moved = max(feed.opened.values(), default=0) > 1  # without a crash between
             feed.opened.clear()
-            return Counter(moved=moved)
+            return Counter(moved=moved, forgotten=feed.forgotten > 0)
 
-        return live(random, seed, dataflow, JobInput(), wanted, lived)
+        return live(random, seed, dataflow, JobInput(), wanted, lived, feed.storage)
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error

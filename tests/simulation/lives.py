@@ -38,13 +38,13 @@ def outputs_in_order(storage: JobStorage) -> Counter[tuple[Any, ...]]:
 
 def live(
     random: Random, seed: int, dataflow: Callable[[Any], Any], given: JobInput, wanted: Counter[tuple[Any, ...]],
-    lived: Callable[[], Counter[str]] = Counter,
+    lived: Callable[[], Counter[str]] = Counter, storage: JobStorage | None = None,
 ) -> Counter[str]:  # fmt: skip
     """Run a job to its end, in several lives; return what was seen, with what `lived` says after each of them.
 
-    `wanted` is what is put out in the end.
+    `wanted` is what is put out in the end; `storage` is empty.
     """
-    storage, seen = JobStorage(random), Counter[str]()
+    storage, seen = storage or JobStorage(random), Counter[str]()
     for life in range(LIVES):
         plan = draw(random, wanted.total() or 1)
         job = SimulatedJob(10 * seed + life, dataflow, storage=storage, job_input=given, **plan.options)

@@ -8,7 +8,7 @@ from tests.simulation.planting import Fault, planted
 from tests.simulation.test_planted_faults import check_found
 
 SEEDS = 30
-EVENTS = {"ended", "failed", "killed", "moved", "stopped", "went on"}
+EVENTS = {"ended", "failed", "forgotten", "killed", "moved", "stopped", "went on"}
 
 FAULTS = {
     "a partition is handed back behind what was looked up ahead": Fault(
@@ -18,6 +18,13 @@ FAULTS = {
         "CommitDraft.commit", "portion.number not in left", "False"
     ),
     "the next coordinator knows no partition": Fault("Partitions.state", "self.known", "()"),
+    "a partition that is named no more is forgotten before it is read": Fault(
+        "Partitions._forget", "portion.number not in self._unread", "True"
+    ),
+    "a partition is forgotten that is named": Fault("Partitions._forget", "portion.partition not in named", "True"),
+    "who asks a source forgets how a partition is encoded that is being read": Fault(
+        "Discovery._found", "is_known(name, encoded)", "False"
+    ),
     "a partition that is idle is forgotten by a checkpoint": Fault(
         "OpenPortions._readers", "(reader for reader, _ in self._idle.values())", "()"
     ),

@@ -5,7 +5,7 @@ to leave and has stayed, it commits its own; the first of all workers commits th
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from megaflow.control.checkpoint_messages import CheckpointReady, CutFailed, CutWritten, PositionsAt, TokensAt
@@ -13,6 +13,7 @@ from megaflow.control.coordinator.events import Asked
 from megaflow.control.messages import CheckpointJob, Split
 from megaflow.durable.commits import Portion, SinkToken, UntakenLines
 from megaflow.durable.segments import SegmentRef
+from megaflow.quick_dataclass import dataclass
 
 Report: TypeAlias = CutWritten | CutFailed | PositionsAt | TokensAt
 

@@ -99,7 +99,7 @@ class Controller:
         self._trials = Trials(job, roster, self._moves, stream.issue)
         commits = self._commits = Commits(queries, None if durable is None else durable.spark)
         self._restored = None if durable is None else durable.untaken
-        lines = self._lines = LinesToRead(roster, stream, splits, pushed, rated, sources, durable, event_time.ordered)
+        lines = self.lines = LinesToRead(roster, stream, splits, pushed, rated, sources, durable, event_time.ordered)
         self.watermarks = Watermarks(event_time, stream, lines, commits, roster, durable)
         self._checkpoints = Checkpoints(job, roster, stream, durable, commits, lines, self.watermarks)
         self._lookups = Lookups(stream, places_of)
@@ -153,7 +153,7 @@ class Controller:
             case events.ChangeRefused():
                 self._changes.declined(event, out, now)
             case events.Discovered() if self._too_late() is None:
-                self._lines.partitions.found(event, out, now)
+                self.lines.partitions.found(event, out, now)
             case Started() | StartFailed() | StartWaits():
                 self._changes.launched(event, out, now)
             case Committed() | CommitFailed():
@@ -163,7 +163,7 @@ class Controller:
             self._answer(self._held.popleft(), out, now)
         self._changes.go_on(out, now)
         if self._state == "running" and not self._changes.may_hand_over:
-            self._lines.go_on(out, now)
+            self.lines.go_on(out, now)
         stopping = self._state == "stopping"
         may_begin = self._state == "running" or (stopping and not (self.ended or self._changes.under_way))
         may_begin = may_begin and not self._changes.keeps_checkpoints_out
@@ -190,7 +190,7 @@ class Controller:
         self._state = "running"
         self._stream.pace.busy(messages.Busy(), now)
         self.watermarks.begin(out, now)
-        self._lines.go_on(out, now)
+        self.lines.go_on(out, now)
         if self._restored is not None:
             self._commits.add(self._restored, self._stream.issue([self._restored], out, now))
         if self._is_over(out, now):  # before a request can begin a change, for which sources may not be there
@@ -258,7 +258,7 @@ class Controller:
             case messages.Busy():
                 self._stream.pace.busy(body, now)
             case SplitRead() | SplitsRevoked() | SplitsReturned() | PortionsRevoked() | messages.PushedEnded():
-                self._lines.learn(source, body, self.ended, out, now)
+                self.lines.learn(source, body, self.ended, out, now)
             case messages.CommitTaken(query, batch):
                 self._commits.taken(query, batch, source)
                 for asked in () if self._too_late() else self._commits.take_queue():
@@ -321,12 +321,12 @@ class Controller:
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued
         is_idle = not (self._moves or self._checkpoints.under_way or self._lookups.under_way)
-        return passed and is_idle and self._commits.at_rest and self._lines.at_rest
+        return passed and is_idle and self._commits.at_rest and self.lines.at_rest
 
     def _hand_over(self, out: list[Instruction], now: float) -> None:
         asked: Iterable[Asked] = (about for about in self._questions if isinstance(about, Asked))
         state = JobState(
-            self.epoch, self._stream.next, self._questions.next, self._moves.table, self._lines.state(),
+            self.epoch, self._stream.next, self._questions.next, self._moves.table, self.lines.state(),
             self._roster.state(), self._commits.state(), tuple(self._moves.ledger), self.joins.starts,
             self._moves.plans.kept, self._checkpoints.state(now), self.watermarks.state(now),
         )  # fmt: skip
@@ -339,7 +339,7 @@ class Controller:
         self._state = "running"
         self._stream.epoch, self._stream.next, self._questions.next = state.epoch, state.command, state.question
         self._moves.table, self._moves.plans.kept, self.joins.starts = state.table, state.plan, state.starts
-        self._lines.resume(state.lines)
+        self.lines.resume(state.lines)
         self._roster.resume(state.roster)
         self._commits.resume(state.commits)
         self._moves.ledger.extend(state.ledger)
@@ -348,7 +348,7 @@ class Controller:
 
     def _is_over(self, out: list[Instruction], now: float) -> bool:
         """Whether nothing more comes, or is to come, and what came is worked off."""
-        are_read = self._lines.over and self._commits.over
+        are_read = self.lines.over and self._commits.over
         over = self.last_lines.are_worked_off(are_read, self._frontier, out, now) and not self._moves
         return over or self._state in ("ending", "stopping")
 
@@ -382,7 +382,7 @@ class Controller:
         self._release_commits(out)
 
     def _check(self) -> None:
-        for check in (self._roster._check, self._changes._check, self._lines._check, self._lookups._check):
+        for check in (self._roster._check, self._changes._check, self.lines._check, self._lookups._check):
             check()
         assert not self.ended or self._state in ("ending", "stopping"), self._state
         assert not self._held or self._changes.handing_over, "requests are held back only for a hand-over"

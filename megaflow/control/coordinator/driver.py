@@ -117,6 +117,10 @@ class ControllerDriver:
             self._do(self._controller.handle(events.Ticked(open_epoch, works), now))
         return self._controller.seconds_to_tick(now)
 
+    def is_known(self, source: str, partition: bytes) -> bool:
+        """Tell whether a partition is known, of all that was put here before the last turn."""
+        return self._controller.lines.partitions.is_known(source, partition)
+
     def _are_on_their_way(self) -> bool:
         """Tell whether records are queued somewhere, as far as is known here, or wait in an operator of this worker."""
         graphs = [graph for graph, _ in self._output.places()]

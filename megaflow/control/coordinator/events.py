@@ -66,6 +66,7 @@ class Discovered:
     partitions: tuple[bytes, ...]  # encoded; perhaps known ones, too
     over: bool  # no more will ever come
     bounds: tuple[int | None, ...] = ()  # of each: microseconds of event time before which it has nothing; perhaps none
+    complete: bool = False  # these are all that there are: what is read to its end and not among them is gone
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ waited for. Then it is given up:
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from megaflow.control.coordinator.events import (
@@ -45,6 +45,7 @@ from megaflow.control.messages import AddProcesses
 from megaflow.control.reports import JoiningStatus
 from megaflow.control.wording import quantity, workers_text
 from megaflow.errors import CommandRefused
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.rescale.change_stages import ChangeStage
 from megaflow.timely.rescale.messages import Joined
 

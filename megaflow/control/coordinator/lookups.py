@@ -17,7 +17,7 @@ A state machine of values, a part of the controller.
 import contextlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
@@ -30,6 +30,7 @@ from megaflow.errors import CommandRefused
 from megaflow.megaphone.moments import Shown
 from megaflow.megaphone.routing import Lookup
 from megaflow.megaphone.stateful_core import Core
+from megaflow.quick_dataclass import dataclass
 
 WAITING_MAX: Final = 1_000  # questions that wait for those under way
 TOGETHER_MAX: Final = 100  # in one epoch

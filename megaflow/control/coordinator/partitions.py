@@ -5,7 +5,8 @@ which imports nothing of the program's: only workers call the dataflow function,
 comes here as a value, and from here to a worker by command; so whoever coordinates next needs these values only.
 
 1. A partition that is known is given out once, however often it is found: equal ones have equal bytes here, which
-   whoever asks the source sees to. Those that are wholly read stay known, also in checkpoints and after a hand-over.
+   whoever asks the source sees to. Those that are wholly read stay known, also in checkpoints and after a hand-over,
+   but for rule 7.
 2. It is in one worker's hands until that reports its end or returns it: `source_operator`, rule 6.
 3. What was known when a checkpoint was begun, and is not left at its time, is wholly read before it: nothing else can
    have become of it, for a partition that a worker has at that time is in its report.
@@ -16,10 +17,18 @@ comes here as a value, and from here to a worker by command; so whoever coordina
    and goes to who has the fewest: so a process that has joined gets its share. One revocation is under way at a time;
    each makes the sum of the squares of what readers have smaller. What a source hands back after a checkpoint was
    issued, and was told to before, is in no source's report of that: `cut` has it. See `lines_to_read`, 5 to 7.
+7. Of a source that names all that there are (`Found.complete`) what it does not name any more, and is wholly read, is
+   forgotten: such a source never names it again. Each answer was asked for after all that is known here was found, for
+   a source is asked once at a time, and by a successor anew; so what it leaves out had not yet to come. A checkpoint
+   that began before has it as read, or what is left of it; one that begins later does not know it, and has the effects
+   of all its records, as it was wholly read before (rule 3). So to go on from either, older or newer, is the same, and
+   nothing waits for a checkpoint. The last one that was found of each source stays, for its number: all numbers follow
+   the least that is known, and what is still under way of one that has ended must meet no other. By it a store also
+   tells which sources its job reads.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 from dataclasses import replace
 
 from megaflow.control.coordinator.epoch_clock import CommandStream
@@ -124,6 +133,12 @@ class Partitions:
             number = self._known[event.input, partition].number
             if bound is not None and number in self._unread:
                 self.bounds[number] = bound
+        if event.complete:
+            self._forget(event.input, {*event.partitions})
+
+    def is_known(self, input: str, partition: bytes) -> bool:
+        """Tell whether a partition was found, and is not forgotten."""
+        return (input, partition) in self._known
 
     def learn(self, report: object, ended: bool, out: list[Instruction], now: float) -> None:
         """Take in what a worker reports; give what it has returned to others unless the job has `ended`."""
@@ -164,6 +179,14 @@ class Partitions:
         self._known[portion.input, portion.partition] = self._numbers[portion.number] = at_begin
         self._next = min(self._next, portion.number - 1)
         return portion
+
+    def _forget(self, input: str, named: Set[bytes]) -> None:
+        """Forget what a source names no more: see rule 7. Cost: linear in all that are known."""
+        own = [portion for portion in self._known.values() if portion.input == input]
+        last = min((portion.number for portion in own), default=0)
+        for portion in own:
+            if portion.partition not in named and portion.number not in self._unread and portion.number != last:
+                del self._known[input, portion.partition], self._numbers[portion.number]
 
     def state(self) -> PartitionsState:
         """Return what whoever goes on with this must know."""

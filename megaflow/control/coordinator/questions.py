@@ -5,13 +5,13 @@ A bin that has moved a moment ago has a share of its load at either worker: the 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import inf
 from typing import Generic, TypeVar
 
 from megaflow.control.coordinator.events import Mail
 from megaflow.control.messages import StatusAnswer, StatusAsk, StatusQuery
 from megaflow.errors import CommandRefused
+from megaflow.quick_dataclass import dataclass
 
 QUESTIONS_MAX = 1_000  # under way
 ANSWER_SECONDS = 1.5  # clients are promised 2

@@ -6,7 +6,6 @@ that they have installed. Its account adds up these reports.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.coordinator.plans import Plans
@@ -15,6 +14,7 @@ from megaflow.control.reports import LedgerEntry, StepReport
 from megaflow.control.wording import quantity
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference
+from megaflow.quick_dataclass import dataclass
 
 PENDING_MAX = 1_000
 LEDGER_MAX = 10_000  # entries a status shows

@@ -1,13 +1,14 @@
 """Requests about the membership while they are under way: what each has come to so far, and its answers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final
 
 from megaflow.control.coordinator.events import Asked, Reply
 from megaflow.control.messages import Accepted, CommandProgress, Done, Refused
 from megaflow.control.reports import ChangeStatus, JoinedProcess, JoinReport
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.rescale.change_stages import check_transition
 
 

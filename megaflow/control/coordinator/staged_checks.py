@@ -8,7 +8,7 @@ batch alone, of which this one is then a replay, or of a later one, after which 
 """
 
 from collections.abc import Collection, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 
 from megaflow.control.coordinator.events import Asked
@@ -16,6 +16,7 @@ from megaflow.control.coordinator.spark_commits import WAITING_MAX
 from megaflow.control.messages import CommitBatch
 from megaflow.control.staging_messages import StagedAnswer, StagedAsk
 from megaflow.errors import CommandRefused
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ owners say whether they know the classes that it consists of. Only then the requ
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from megaflow.control.coordinator.events import Asked, Instruction, Mail, Reply
@@ -30,6 +30,7 @@ from megaflow.control.coordinator.roster import Roster
 from megaflow.control.messages import Reconfigure, Refused, TrialAnswer, TrialAsk, TryBins
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import apply, difference
+from megaflow.quick_dataclass import dataclass
 
 TRIALS_MAX: Final = 100  # under way
 

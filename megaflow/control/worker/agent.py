@@ -6,7 +6,7 @@ The engine brings the reports to the worker that coordinates, in order, also whi
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, field
 from typing import Any, Protocol
 
 from megaflow.control import reports
@@ -32,6 +32,7 @@ from megaflow.megaphone.bin_trial import trial
 from megaflow.megaphone.load_meter import Load, bin_sizes
 from megaflow.megaphone.stateful_core import Core
 from megaflow.program import Worker
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.class_names import ClassName, check_known
 
 BINS_REPORTED_MAX = 1 << 16  # of one operator on one worker, the heaviest

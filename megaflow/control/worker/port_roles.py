@@ -6,7 +6,7 @@ state of the job; they hand what comes to whoever owns it, and wake the worker.
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from megaflow.control.shapes import conforms
 from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.megaphone.routing import Map, Move
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.role_handlers import Connection
 
 OUTPUT_BYTES_MAX = 8 << 20  # kept for a launcher that is slow; beyond that outputs wait in the dataflow

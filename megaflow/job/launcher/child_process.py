@@ -8,13 +8,14 @@ import contextlib
 import signal
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO, Protocol
 
 from megaflow.errors import ClusterError, PeerLost
 from megaflow.job.exit_report import ExitReport, KeptBins, ReportPipe
 from megaflow.job.sign_of_life import SignFile
 from megaflow.job.spec import Address
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.tcp import address_text
 

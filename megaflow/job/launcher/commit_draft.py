@@ -6,12 +6,13 @@ known and the output before its epoch is durable: by `CheckpointReady`, or, at t
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
 from megaflow.errors import ProtocolError
+from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(eq=False)
@@ -78,7 +79,7 @@ class CommitDraft:
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
             table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
             portions=ready.portions, finished=finished, tokens=ready.tokens,
-            watermark=begun.watermark, clock=begun.clock,
+            watermark=begun.watermark, clock=begun.clock, sources=begun.sources,
         )  # fmt: skip
         return commit, ready.splits
 

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from megaflow.errors import ProtocolError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.side_door import open_door
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.wire import FrameDecoder, Kind, frames

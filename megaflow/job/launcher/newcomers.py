@@ -15,7 +15,7 @@ import functools
 import selectors
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, TypeAlias
 
 from megaflow.control.launcher_messages import (
@@ -31,6 +31,7 @@ from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.spec import Address
+from megaflow.quick_dataclass import dataclass
 
 STEP_SECONDS = 1_000_000.0  # of the longest step: eleven days; the system counts in milliseconds, and only to 2**31
 

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,6 +34,7 @@ from megaflow.job.process_agent import run_task
 from megaflow.job.profile.report import WITNESS
 from megaflow.job.reachable import interfaces
 from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.cluster import Jobs, await_slots, worker_jobs
 from megaflow.timely.communication.role_handlers import Connection
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -28,6 +28,7 @@ from megaflow.job.exit_report import ReportPipe
 from megaflow.job.launcher.child_process import Child, WorkerProcess
 from megaflow.job.sign_of_life import SignFile
 from megaflow.job.spec import Address, ChildSpec, address_of, listening
+from megaflow.quick_dataclass import dataclass
 
 BOOT = (
     "import sys, typing; sys.path.insert(0, sys.argv.pop()); import megaflow; del sys.path[0]; "

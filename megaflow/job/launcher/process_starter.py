@@ -6,7 +6,7 @@ nothing waits; else who drives a life looks again and again (`settled`), and tho
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from megaflow.errors import UsageError
 from megaflow.job.launcher.child_process import Child
@@ -15,6 +15,7 @@ from megaflow.job.launcher.place import ProcessPlace, Search, Seat
 from megaflow.job.launcher.resumption import Resumption
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address, ChildSpec, Form, Founder, JobSpec, JoiningProcess
+from megaflow.quick_dataclass import dataclass
 
 CROWD = 16  # processes, or threads in each, that any machine may have; a process takes some 40 MB
 CROWD_PER_CORE = 4

@@ -1,9 +1,10 @@
 """What a run came to, put together from what each of its workers says at its end."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from megaflow.control.launcher_messages import Ended, LatencyWindow
+from megaflow.quick_dataclass import dataclass
 
 LATENCY_SECONDS = 120.0  # as long as the log of a busy worker
 

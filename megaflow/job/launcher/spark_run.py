@@ -8,7 +8,7 @@ What the workers have not been given a slot for waits (see `on_spark`); the job'
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,7 @@ from megaflow.job.launcher.python_function import naming_arguments, pickle_app
 from megaflow.job.launcher.spark_results import SparkResults
 from megaflow.job.launcher.started_job import JobHandle
 from megaflow.job.spec import JobSpec
+from megaflow.quick_dataclass import dataclass
 from megaflow.spark.cluster import check_session
 from megaflow.spark.kept_query import RESULTS
 from megaflow.spark.results_query import OwnQueries, frame_of, start_reading, watch

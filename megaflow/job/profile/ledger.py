@@ -7,8 +7,9 @@ that was on it; so the rows sum to the worker's wall time, and nothing is counte
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from megaflow.quick_dataclass import dataclass
 
 BUILDING = "building"
 PROGRESS = "progress and scheduling"

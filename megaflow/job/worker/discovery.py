@@ -9,12 +9,12 @@ Of each partition its source is asked for a bound of event time, if the program 
 must not block. Where several operators do, in several units, the least that it can mean counts.
 
 What is found travels as bytes, and equal partitions must have equal bytes there (`control.coordinator.partitions`).
-Sets, or floats and ints that are equal, need not be encoded alike; so the first encoding of a value stands for all.
+Sets, or floats and ints that are equal, need not be encoded alike; so the first encoding of a value stands for all,
+as long as the coordinator knows it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from datetime import datetime
 from threading import Thread
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from megaflow.control.coordinator.events import Discovered
 from megaflow.control.coordinator.watermarks import TimedOperator
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.megaphone.event_unit import EventUnit
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
@@ -75,21 +76,28 @@ class Discovery:
                 self._known[name][decode(encoded)] = encoded
         self._beside = beside
 
-    def turn(self, now: float) -> list[Discovered]:
-        """Ask those that are due; return what was found since the last call. Raises what a source does, with a note."""
+    def turn(
+        self, now: float, is_known: Callable[[str, bytes], bool] = lambda source, partition: True
+    ) -> list[Discovered]:
+        """Ask those that are due; return what was found since the last call. Raises what a source does, with a note.
+
+        `is_known` tells what the coordinator has not forgotten of what it was told; that is all that was returned here.
+        """
         found = []
         for name, asked in [*self._asked.items()]:
             if asked.answer is None and asked.due <= now:
                 asked.answer = self._beside(asked.source.discover)
             if asked.answer is not None and asked.answer.done():
-                found.append(self._found(name, asked, now))
+                found.append(self._found(name, asked, now, is_known))
         return found
 
     def due_in(self, now: float) -> float | None:
         """Return in how many seconds one is to be asked; None: none, or not before an answer comes."""
         return min((max(0.0, each.due - now) for each in self._asked.values() if each.answer is None), default=None)
 
-    def _found(self, name: str, asked: Inquired, now: float) -> Discovered:
+    def _found(
+        self, name: str, asked: Inquired, now: float, is_known: Callable[[str, bytes], bool]
+    ) -> Discovered:  # fmt: skip
         assert asked.answer is not None, "it was asked"
         title = f"in source {name!r}, in discover()"
         try:
@@ -97,6 +105,9 @@ class Discovery:
                 raise fault
             answer = asked.answer.result()
             found = answer if isinstance(answer, Found) else Found(answer)
+            if found.complete:
+                known = self._known[name].items()
+                self._known[name] = {each: encoded for each, encoded in known if is_known(name, encoded)}
             new = {self._encoded(name, each): each for each in found.partitions}
         except (SourceError, CannotTravel) as error:
             raise type(error)(f"{title}: {error}") from None
@@ -110,7 +121,7 @@ class Discovery:
             asked.due = now + found.again_seconds
         bounds = tuple(self._bound(name, asked.source, each) for each in new.values())
         says = any(each is not None for each in bounds)
-        return Discovered(name, tuple(new), found.again_seconds is None, bounds if says else ())
+        return Discovered(name, tuple(new), found.again_seconds is None, bounds if says else (), found.complete)
 
     def _bound(self, name: str, source: Source[Any], partition: Any) -> int | None:
         """Return the microseconds of event time before which a partition has nothing; None if nobody knows, or cares.

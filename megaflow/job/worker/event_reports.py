@@ -15,13 +15,13 @@ No clock: times are arguments. A batch costs a copy of its list and a lookup, an
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from megaflow.control.coordinator.watermarks import EventTime, TimedOperator
 from megaflow.control.watermark_messages import MaximaSeen, Partition, PartitionsIdle
 from megaflow.job.spec import ChildSpec
 from megaflow.megaphone.event_clock import EventTimes
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.origin import Traced
 

@@ -26,7 +26,7 @@ on from a checkpoint, whoever has which part of it:
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 
 from megaflow.durable.commits import Commit
@@ -35,6 +35,7 @@ from megaflow.durable.restored import Heir, Restored
 from megaflow.durable.store import Store
 from megaflow.job.exit_report import KeptBins
 from megaflow.megaphone.remains import Remains
+from megaflow.quick_dataclass import dataclass
 
 
 def kept_bins(heirs: Sequence[Sequence[tuple[Heir, Remains]]]) -> KeptBins:

@@ -6,7 +6,7 @@ packed (`megaflow.control.packed_rows`) and are unpacked here, when they are tak
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from megaflow.control.packed_rows import RowPack, columns_of, names_text, unpack
 from megaflow.control.row_values import arriving
 from megaflow.errors import BuildError, SourceError, UsageError
 from megaflow.job.followed_files import FollowedFiles, Parse
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.user_types import is_named_tuple
 
 TIMESTAMPS = ("micros", "datetime")

@@ -14,7 +14,7 @@ That frontier takes all workers into account: at none does it pass a time at whi
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
@@ -26,6 +26,7 @@ from megaflow.job.spec import Form
 from megaflow.job.worker.csv_rows import CsvRows
 from megaflow.job.worker.json_lines import as_json_lines
 from megaflow.job.worker.source_operator import epoch_of
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import OperatorInfo

@@ -11,7 +11,6 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -22,6 +21,7 @@ from megaflow.durable.commits import Commit, Portion, UntakenLines
 from megaflow.durable.segments import SegmentReader, SegmentWriter
 from megaflow.durable.store import Store
 from megaflow.job.worker.staged_units import Content, Mark, records_in
+from megaflow.quick_dataclass import dataclass
 
 RUN: Final = "before"  # of no call of foreachBatch: those have names of their own
 ATTEMPT: Final = 0

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from megaflow.job.sign_of_life import LongStep, SignOfLife
 from megaflow.program import Worker
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.running_place import place_of
 
 LOOK_SECONDS = 0.5

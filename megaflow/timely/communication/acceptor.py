@@ -19,10 +19,10 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.errors import ConfigMismatch
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.complaints import Complaints
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake, ServerHandshake, refusal
 from megaflow.timely.communication.poller import Poller

@@ -6,11 +6,12 @@ and refuse it where it differs: what a newcomer asks for can never stop the memb
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch, ConnectTimeout, ProtocolError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.acceptor import Dialer
 from megaflow.timely.communication.handshake import ClientHandshake, welcome
 from megaflow.timely.communication.poller import Poller

@@ -11,10 +11,10 @@ worker's `ChannelEnd` of the same channel.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from megaflow.errors import CannotTravel, ProgramError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.error_notes import annotate

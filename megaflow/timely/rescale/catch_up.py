@@ -9,9 +9,10 @@ So every batch is in the sum exactly once, and in the order of its sender, whate
 """
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.rescale.messages import Marker, RangeAnswer, RangeAsk, Snapshot, Stamps

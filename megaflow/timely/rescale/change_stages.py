@@ -10,10 +10,11 @@ has not answered in a stage is in `silent`, with what is due from it.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias, TypeVar
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk

@@ -7,8 +7,9 @@
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import MAIL, Envelope, Lane
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.rescale.bootstrap_server import Server

@@ -23,9 +23,10 @@ class Bench:
         self.out: list[Any] = []
 
     def found(
-        self, *partitions: bytes, input: str = "s", over: bool = False, bounds: tuple[int | None, ...] = ()
-    ) -> None:
-        self.all.found(Discovered(input, partitions, over, bounds), self.out, 0.0)
+        self, *partitions: bytes, input: str = "s", over: bool = False, bounds: tuple[int | None, ...] = (),
+        complete: bool = False,
+    ) -> None:  # fmt: skip
+        self.all.found(Discovered(input, partitions, over, bounds, complete), self.out, 0.0)
         self.all._check()
 
     def learn(self, report: Any, ended: bool = False) -> None:
@@ -104,6 +105,49 @@ def test_a_job_that_goes_on_has_what_a_checkpoint_has_left_and_knows_what_was_re
     assert {(each.number, each.partition, each.position) for each in bench.all.known} == {
         (-2, b"b", None), (-1, b"a", None), (-3, b"c", None),
     }  # fmt: skip
+
+
+def test_what_is_read_is_forgotten_when_all_are_named_and_it_is_not() -> None:
+    bench = Bench("s", "t")
+    bench.found(b"a", b"b", b"c", b"d")
+    bench.found(b"a", input="t")
+    for number in (-1, -2, -5):
+        bench.learn(SplitRead(number))
+    bench.found(b"d")
+    assert len(bench.all.known) == 5, "these are perhaps not all"
+    bench.found(b"b", b"d", complete=True)
+    assert [(each.input, each.partition) for each in bench.all.known] == [
+        ("s", b"b"), ("s", b"c"), ("s", b"d"), ("t", b"a"),
+    ], "one is named, one not read, and what another source has is its own"  # fmt: skip
+    assert not bench.all.is_known("s", b"a") and bench.all.is_known("s", b"b")
+    bench.learn(SplitRead(-3))
+    bench.found(b"d", complete=True)
+    bench.found(input="t", complete=True)
+    assert [(each.input, each.partition) for each in bench.all.known] == [("s", b"d"), ("t", b"a")]
+
+
+def test_a_number_is_not_given_again_though_all_was_read_and_is_forgotten() -> None:
+    bench, next = Bench("s", "t"), Bench("s", "t")
+    bench.found(b"a", b"b")
+    bench.found(b"c", input="t")
+    for number in (-1, -2, -3):
+        bench.learn(SplitRead(number))
+    for each in "st":
+        bench.found(input=each, complete=True)
+    assert [each.number for each in bench.all.known] == [-2, -3], "the last one of each source"
+    resumed = Bench("s", "t", durable=Durable((), 1.0, finished=bench.all.known))
+    next.all.resume(bench.all.state())
+    for each in (bench, next, resumed):
+        each.found(b"d", b"e", complete=True)
+        assert [found.number for found in each.all.known] == [-3, -4, -5]
+
+
+def test_partitions_that_come_and_go_for_ever_cost_what_there_are_at_a_time() -> None:
+    bench = Bench("s")
+    for day in range(1_000):
+        bench.found(b"%d" % day, b"%d" % (day + 1), complete=True)
+        bench.learn(SplitRead(-1 - day))
+        assert len(bench.all.known) <= 3 and len(bench.all.state().known) <= 3
 
 
 @pytest.mark.parametrize("over", [True, False])

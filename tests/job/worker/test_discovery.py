@@ -60,6 +60,18 @@ def test_equal_partitions_are_one_also_after_a_resume() -> None:
     assert found.partitions == (known[0][1], known[1][1], encode("new"))
 
 
+def test_how_a_partition_is_encoded_is_forgotten_with_it_only() -> None:
+    shelves = Shelves(*(Found([each], 0.0, complete=True) for each in (1, 2, 1.0, 1.0)))
+    discovery, known = Discovery({"some": shelves}, [], at_once), {encode(1), encode(2)}
+    found = [discovery.turn(now, lambda name, partition: (name, partition) in {("some", each) for each in known})
+             for now in range(3)]  # fmt: skip
+    assert [each.partitions for [each] in found] == [(encode(1),), (encode(2),), (encode(1),)]
+    assert all(each.complete for [each] in found)
+    known.clear()
+    [forgotten] = discovery.turn(3.0, lambda name, partition: False)
+    assert forgotten.partitions == (encode(1.0),)
+
+
 def test_a_source_that_takes_long_holds_nobody_up_and_wakes_the_worker() -> None:
     go, done = Event(), Event()
     slow = Shelves()

@@ -21,9 +21,10 @@ members' own paths lead to, and no frontier outside of the group changes.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.graph import GraphEdge, Node
 from megaflow.timely.dataflow.pact import Pipeline
 

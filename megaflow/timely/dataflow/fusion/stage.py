@@ -12,11 +12,12 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from megaflow.errors import ProgramError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.error_notes import raised_by_loop

@@ -4,10 +4,10 @@ Like the linear operators they hold no capability and keep times; loops name `ti
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from megaflow.errors import BuildError, ProgramError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.error_notes import raised_by_loop, user_line
 from megaflow.timely.dataflow.fusion.stage import NO_STAMPS, Kind, Stage, Stamps, run_whole
