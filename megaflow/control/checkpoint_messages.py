@@ -118,6 +118,7 @@ class CheckpointBegun:
     tokens: tuple[SinkToken, ...] = ()  # of workers that have left, at the end; one before has them when it is ready
     watermark: int | None = None  # microseconds, the last finite one that was issued; None: there was none
     clock: int = 0  # microseconds that the job has run, as operators were told last
+    sources: tuple[str, ...] = ()  # that the program reads, sorted
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ COMMIT_FORMAT: Final = 2
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
-    "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0},
+    "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0,
+               "sources": ()},
     "SplitRemainder": {"input": "", "skip": 0},
     "SinkToken": {"worker": 0, "segments": ()},
 }
@@ -145,6 +146,7 @@ class Commit:
     portions: tuple[Portion, ...] = ()  # that are still to be read, by number
     finished: tuple[Portion, ...] = ()  # those of which nothing is, by number; without their positions
     clock: int = 0  # microseconds that the job had run, in all incarnations, as operators were told last
+    sources: tuple[str, ...] = ()  # that the program reads, sorted, also those that have found no partition
     record: SegmentRef | None = None  # with Spark's record as of `spark`, if the checkpoint was given a name
 
     @property

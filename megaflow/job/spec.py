@@ -189,6 +189,7 @@ class Rehearsal:
     rows: tuple[str, ...] = ()  # the names of its inputs of rows
     lines: tuple[str, ...] = ()  # and of those of lines
     outputs: tuple[str, ...] | None = None  # the names of its outputs beside the returned stream; None: not known
+    followed: tuple[str, ...] = ()  # the names of its inputs of lines whose files grow
 
 
 def gc_threshold() -> int:

@@ -193,7 +193,7 @@ class SimulatedLaunch:
         kept = storage.writer(self._views[1], "new" if self.keeper.is_new else "resume")
         try:
             resumption = resume(
-                self.keeper, self._spec, kept, self._input, self.reports.append, rehearse=lambda rehearsal: None
+                self.keeper, self._spec, kept, self._input, self.reports.append, rehearse=lambda rehearsal: ()
             )  # fmt: skip
             return kept, resumption
         except BaseException:

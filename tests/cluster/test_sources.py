@@ -118,6 +118,72 @@ def test_readers_are_woken_by_a_descriptor_a_call_and_a_time(tmp_path: Path) -> 
         assert [number for name, number in records if name == partition] == [1, 2, 3]
 
 
+NAMED = """
+from megaflow.connect import Exhausted
+
+class Pages:
+    def __init__(self, name):
+        self.pages = [f"{name} {number}" for number in range(3)]
+    def discover(self):
+        return self.pages
+    def open(self, page, position):
+        return Page(page, position or 0)
+
+class Page:
+    def __init__(self, page, position):
+        self.page, self.position = page, position
+    def read(self, limit):
+        if self.position == 4:
+            return Exhausted()
+        self.position += 1
+        return [(self.page, 1)], self.position
+    def close(self):
+        pass
+
+def dataflow(flow):
+    pairs = flow.lines().map(lambda line: (line, 1))
+    sources = [flow.read(Pages(name), name) for name in flow.args]
+    return pairs.concat(*sources).stateful_state_machine(
+        lambda key, one, total: ((total or 0) + one, [(key, (total or 0) + one)]), name="count")
+"""
+
+
+@pytest.mark.slow
+def test_a_program_whose_sources_have_other_names_than_those_of_its_store(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    app, lines, output, store = (tmp_path / name for name in ("app.py", "lines.txt", "out.jsonl", "store"))
+    app.write_text(NAMED)
+    lines.write_text("a line\n")
+
+    def records(*names: str) -> list[list[Any]]:
+        totals = [[f"{name} {page}", count + 1] for name in names for page in range(3) for count in range(4)]
+        return sorted([["a line", 1], *totals])
+
+    def ended(*names: str) -> tuple[int, list[str]]:
+        words = "--lines", str(lines), "--state", str(store), "--output", f"jsonl:{output}", "--", *names
+        code, _, said = start(str(app), *words).end()
+        return code, said
+
+    def written() -> list[list[Any]]:
+        return sorted(json.loads(line)["record"] for line in output.read_text().splitlines())
+
+    assert ended()[0] == 0 and written() == records()
+    code, said = ended("orders")
+    assert code == 0 and written() == records("orders"), f"a new source of a job that had ended was not read: {said}"
+    before = {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"}
+    for names, reads in ((), "none"), (("bills",), "'bills'"), (("bills", "prices"), "'bills', 'prices'"):
+        code, said = ended(*names)
+        assert code == 1 and said == [
+            "megaflow: the store has positions in the source 'orders', and the program reads no source of this name "
+            f"(it reads {reads}): read it by flow.read(…, 'orders'), give --follow if these were files, or begin with "
+            "a new --state folder"
+        ]
+        assert {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"} == before
+    code, said = ended("bills", "orders")
+    assert code == 0 and written() == records("bills", "orders"), said
+
+
 FAILING = """
 class Failing:
     def discover(self):

@@ -46,6 +46,7 @@ class Durable:
     portions: tuple[Portion, ...] = ()  # that are still to be read
     finished: tuple[Portion, ...] = ()  # and of which nothing is
     sinks: tuple[str, ...] = ()  # that the program writes to
+    sources: tuple[str, ...] = ()  # and those that it reads, sorted
     watermark: int | None = None  # microseconds; None: there was none
     clock: int = 0  # microseconds that the job had run
 

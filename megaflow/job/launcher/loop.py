@@ -82,7 +82,6 @@ class Loop:
         self._news = machine.wakeup()  # of threads
         self._readers = {name: machine.reader(each, self._news.wake) for name, each in job_input.pushed.items()}
         self._pusher = LinePusher(self._readers, self.children.all[0], self._send)
-        self._awaits_input = bool(self._readers) and not (job_input.splits or job_input.spark)  # by `end_input`
         self._is_holding = False  # the workers are to send no outputs
         hands = self.selector, self._answer, self._await, self._lose
         self._newcomers = Newcomers(self.children, start, *hands, machine)
@@ -145,7 +144,7 @@ class Loop:
         """Do what there is to do; return how long to wait for more: below 0 once a job that fails had time to end."""
         now = self.machine.now()
         has_more = self._pusher.push(now)
-        if not self._awaits_input or self._pusher.is_drained:
+        if self._pusher.is_drained:
             self.signals.input_ended.set()
         if self.output.is_full is not self._is_holding:
             self._hold(self.output.is_full)

@@ -3,8 +3,9 @@
 In this order, so that whatever is refused has changed nothing, and a crash in between is made good by the next start:
  1. The store is opened and locked, and read. A source that cannot be read again is refused.
  2. The output is opened and locked, and compared with what the store says; so are the input's files, and what the
-    program has of operators: in a rehearsal, for which a process builds it without running it, unless its files and
-    arguments are those that the checkpoint was taken with.
+    program has of operators and sources: in a rehearsal, for which a process builds it without running it, unless its
+    files and arguments are those that the checkpoint was taken with. It tells as well whether a job that had ended has
+    a source to read by now.
  3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
  4. The output is cut back to what is committed. Processes are started after that.
 Other code is allowed, and said; but not where the job goes on by itself after a loss, as nobody would see it.
@@ -18,7 +19,7 @@ import os
 import pickle
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -148,17 +149,23 @@ def app_name(spec: JobSpec) -> str:
     return app.name
 
 
-def rehearse_in_a_process(task: Rehearsal) -> None:
-    """Raise StoreError if a program cannot go on with its states, PeerFailed with the traceback if it cannot be built.
+def rehearse_in_a_process(task: Rehearsal) -> Collection[str]:
+    """Return which sources a program reads, by their names, but for files.
 
+    Raises StoreError if it cannot go on with what the store has, PeerFailed with the traceback if it cannot be built.
     Blocks as long as building it takes, and a Python process to start.
     """
     done = subprocess.run(REHEARSAL, input=pickle.dumps(task), stdout=subprocess.PIPE, process_group=0, check=False)
     if done.returncode or not done.stdout:
         raise ClusterError(f"the process that builds the program has ended with code {done.returncode}, without a word")
-    if (answer := json.loads(done.stdout)) is not None:
-        is_refused, text = answer
-        raise StoreError(text) if is_refused else PeerFailed(text)
+    match json.loads(done.stdout):
+        case {"refused": str(text)}:
+            raise StoreError(text)
+        case {"failed": str(text)}:
+            raise PeerFailed(text)
+        case answer:
+            sources: list[str] = answer["sources"]
+            return sources
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -177,12 +184,12 @@ def resume(
     writer: Writer,
     job_input: JobInput,
     report: Callable[[str], None],
-    rehearse: Callable[[Rehearsal], None] = rehearse_in_a_process,
+    rehearse: Callable[[Rehearsal], Collection[str]] = rehearse_in_a_process,
 ) -> Resumption:
     """Take a store over, and bring input and output to where it is; `report` tells the user what came of it.
 
     Raises StoreError if they are not what the store says; nothing has changed then. `rehearse` raises what the program
-    has against it.
+    has against it, and returns the names of the sources that it reads.
     """
     found = keeper.found
     if (spec.renamed or spec.dropped) and (found is None or found.checkpoint == 0):
@@ -200,18 +207,19 @@ def resume(
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
     is_over = found is not None and found.ended and not (job_input.splits or job_input.spark or job_input.followed)
-    is_over = is_over and found is not None and not found.finished  # a source may find more partitions
+    is_over = is_over and found is not None and not (found.finished or found.sources)  # which may find more partitions
     is_over = is_over and found is not None and not found.tokens  # which are perhaps not committed
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
-    is_idle = is_over and not (spec.renamed or spec.dropped)  # but wrong names are refused
-    if found is not None and found.checkpoint and not is_idle and not is_same:
+    if found is not None and found.checkpoint and not is_same:
         has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
         part_there = replace(part, folder=folder, commit=found.number)
         outputs = tuple(name for name, _ in writer.forms if name)
-        rehearse(Rehearsal(spec, part_there, has_lines, job_input.rows, job_input.lines, outputs))
+        followed = tuple(name for name, _ in job_input.followed)
+        task = Rehearsal(spec, part_there, has_lines, job_input.rows, job_input.lines, outputs, followed)
+        is_over = not rehearse(task) and is_over  # a source may be new
     fleeting = [each.name for each in writer.parts if not each.is_kept]
     for name in fleeting:
         report(

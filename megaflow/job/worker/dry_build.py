@@ -56,8 +56,8 @@ def build_dry(
     rows: Sequence[str] | None = None,
     lines: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
-) -> None:
-    """Call a flow program's function with a flow whose lines, or rows, never come.
+) -> frozenset[str]:
+    """Call a flow program's function with a flow whose lines, or rows, never come; return which sources it reads.
 
     Names are as in NamedInputs and NamedOutputs.
     """
@@ -72,6 +72,7 @@ def build_dry(
         inputs = NamedInputs(rows, lines)
         read = partial(scope.source, "Lines", never, stateless=True)
         function(Flow(worker, scope, numbers, args, read, inputs, NamedOutputs(outputs), lambda name, source: read()))
+    return frozenset(inputs.sources)
 
 
 def never(capability: Capability, info: object) -> Callable[[object], None]:

@@ -20,7 +20,7 @@ from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored, misplaced
 from megaflow.durable.store import FolderStore, Store
-from megaflow.errors import BuildError, StoreError
+from megaflow.errors import BuildError, StoreError, StoreUnfit
 from megaflow.job.worker.cut_keeper import CutKeeper, Outcome
 from megaflow.job.worker.cut_packer import CutPacker, OutboxCut
 from megaflow.job.worker.memory import Memory
@@ -85,6 +85,17 @@ class KeptState:
                 f"sink {name!r} has rows of checkpoint {number} to deliver, and the program writes to no sink of this "
                 f"name (it writes to {', '.join(map(repr, self._sinks)) or 'none'}): give it its name again, until "
                 f"another checkpoint is committed; or give up what is not delivered yet, by --drop-state {name}"
+            )
+
+    def check_sources(self, names: Collection[str]) -> None:
+        """Raise StoreUnfit unless the program reads, by their names, all sources in which the commit has positions."""
+        commit = None if self._part.commit is None else self._read()
+        known = () if commit is None else (*commit.portions, *commit.finished)
+        for name in sorted({each.input for each in known}.difference(names)):
+            raise StoreUnfit(
+                f"the store has positions in the source {name!r}, and the program reads no source of this name (it "
+                f"reads {', '.join(map(repr, sorted(names))) or 'none'}): read it by flow.read(…, {name!r}), give "
+                "--follow if these were files, or begin with a new --state folder"
             )
 
     def tokens(self) -> tuple[int, tuple[SinkToken, ...]]:
@@ -162,13 +173,14 @@ class KeptState:
             watermark=commit.watermark, clock=commit.clock,
         )  # fmt: skip
 
-    def rehearse(self) -> None:
-        """Raise StoreError if the operators that are built, and the sinks, cannot go on with what the commit has.
+    def rehearse(self, sources: Collection[str]) -> None:
+        """Raise StoreError if the operators that are built, sinks and `sources` cannot go on with what the commit has.
 
         What is found later only: a hash that changes no bin's first key, and an `upgrade` that fails. Cost: reads a
         block of each bin.
         """
         self._is_to_be_whole(self._read())
+        self.check_sources(sources)
         for heir in self._durability.heirs.values():
             if (wrong := self._recover().misplaced(heir)) is not None:
                 raise misplaced(heir.name, *wrong)

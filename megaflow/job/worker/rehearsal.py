@@ -19,7 +19,7 @@ from megaflow.errors import MegaflowError, PeerFailed, StoreError
 from megaflow.job.spec import Rehearsal
 from megaflow.job.worker.child import keep_from_forks
 from megaflow.job.worker.dry_build import Enough, build_dry, draughtsman
-from megaflow.job.worker.flow import App, Flow, build_flow
+from megaflow.job.worker.flow import ONLY_FOLLOWED, App, Flow, build_flow
 from megaflow.job.worker.kept_state import KeptState
 from megaflow.job.worker.lifeline import die_with_parent
 from megaflow.megaphone.journal import Durability
@@ -28,8 +28,8 @@ from megaflow.timely.dataflow.error_notes import format_user_traceback
 STDIN, STDOUT, STDERR = range(3)
 
 
-def rehearse(task: Rehearsal) -> MegaflowError | None:
-    """Build a program; return why it cannot go on with its states, or with the traceback why it cannot be built."""
+def rehearse(task: Rehearsal) -> frozenset[str] | MegaflowError:
+    """Build a program; return which sources it reads; or why it cannot go on with what the store has, or be built."""
     args = task.job.args
     worker = draughtsman(args)
     kept = KeptState(worker, task.part)
@@ -44,9 +44,9 @@ def rehearse(task: Rehearsal) -> MegaflowError | None:
 
     try:
         app.function()
-        build_dry(worker, build, args, task.rows, task.lines, task.outputs)
+        sources = build_dry(worker, build, args, task.rows, task.lines, task.outputs)
         try:
-            kept.rehearse()
+            kept.rehearse(sources.union(name or ONLY_FOLLOWED for name in task.followed))
         except FileNotFoundError as gone:
             raise StoreError(
                 f"{gone.filename} was removed meanwhile by a job that goes on: begin with a later checkpoint, or with "
@@ -58,7 +58,7 @@ def rehearse(task: Rehearsal) -> MegaflowError | None:
         return PeerFailed("the dataflow function steps its worker: leave that to megaflow")
     except BaseException as error:
         return PeerFailed(format_user_traceback(error, task.job.debug))
-    return None
+    return sources
 
 
 def main() -> None:
@@ -71,7 +71,13 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for file in (STDIN, STDOUT, STDERR):
         os.dup2(null, file)
-    error = rehearse(task)
+    match rehearse(task):
+        case StoreError() as error:
+            found: dict[str, object] = {"refused": str(error)}
+        case MegaflowError() as error:
+            found = {"failed": str(error)}
+        case sources:
+            found = {"sources": sorted(sources)}
     with open(answer, "w") as pipe:
-        json.dump(None if error is None else [isinstance(error, StoreError), str(error)], pipe)
+        json.dump(found, pipe)
     os._exit(0)  # whatever threads the program has started

@@ -29,7 +29,6 @@ from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.durable.commits import Portion
 from megaflow.durable.restored import Heir
-from megaflow.errors import StoreUnfit
 from megaflow.job.followed_files import FollowedFiles
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
@@ -268,13 +267,9 @@ class WorkerProgram:
         if durable is not None and durable.committed is not None:
             self._control.advance_to(durable.epoch + 1)
         sources = self._queue.portions.sources
-        known = () if durable is None else (*durable.portions, *durable.finished)
-        if strange := sorted({each.input for each in known} - sources.keys()):
-            raise StoreUnfit(
-                f"the store has positions in the source {strange[0]!r}, and the dataflow does not read it by "
-                f"flow.read(…, {strange[0]!r}): do so, give --follow if these were files, or name a new --state folder"
-            )
-        self._discover(sources, known)
+        if self._kept is not None:
+            self._kept.check_sources(sources)
+        self._discover(sources, () if durable is None else (*durable.portions, *durable.finished))
         self._coordinate(
             sources=tuple(sources),
             splits=spec.splits,
@@ -307,7 +302,8 @@ class WorkerProgram:
         spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
         operators = {view.name: view.bins for view in worker.stateful}
         if more["durable"] is not None:
-            more["durable"] = replace(more["durable"], sinks=self._sinks.names)
+            sources = tuple(sorted(self._queue.portions.sources))
+            more["durable"] = replace(more["durable"], sinks=self._sinks.names, sources=sources)
         controller = Controller(
             spec.name, worker.membership, operators, pins=worker.rescaling.pins,
             join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of,

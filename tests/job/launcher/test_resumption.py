@@ -40,6 +40,7 @@ class Bench:
         self.lines.write_text(LINE * 10)
         self.reports: list[str] = []
         self.rehearsed: list[Rehearsal] = []
+        self.sources: tuple[str, ...] = ()  # that the program reads
 
     def run(
         self, output: str = "", app: str = "app.py", store: str = "store", lines: str = "", **more: Any
@@ -52,7 +53,11 @@ class Bench:
             stack.callback(keeper.close)
             writer = open_writer(output or f"jsonl:{self.out}", mode="new" if keeper.is_new else "resume")
             stack.callback(writer.close)
-            return resume(keeper, spec, writer, job_input, self.reports.append, self.rehearsed.append)
+            return resume(keeper, spec, writer, job_input, self.reports.append, self.rehearse)
+
+    def rehearse(self, task: Rehearsal) -> tuple[str, ...]:
+        self.rehearsed.append(task)
+        return self.sources
 
     def leave(self, checkpoint: int, read: int, written: int, **more: Any) -> None:
         """Leave a checkpoint in the store, with so many bytes read and written."""
@@ -196,7 +201,7 @@ def test_a_job_of_its_own_appends_to_what_its_output_has(bench: Bench) -> None:
         keeper = open_store(spec, job_input)
         writer = open_writer(f"jsonl:{own}", mode=mode)
         assert keeper.is_new == (mode == "append")
-        resume(keeper, spec, writer, job_input, bench.reports.append, bench.rehearsed.append)
+        resume(keeper, spec, writer, job_input, bench.reports.append, bench.rehearse)
         writer.close()
         keeper.close()
         assert own.read_text() == "mine\n"
@@ -225,7 +230,10 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
 
 def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Bench) -> None:
     bench.run()
-    bench.leave(3, read=110, written=1100, ended=True)
+    app = bench.folder / "app.py"
+    app.write_text("dataflow = 1")
+    code = Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())})
+    bench.leave(3, read=110, written=1100, ended=True, code=code)
     assert bench.run().is_over and not bench.rehearsed
     bench.run(renamed=(("coutn", "count"),))
     assert bench.rehearsed, "whether there are such operators is asked though nothing is to be done"
@@ -233,6 +241,27 @@ def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Benc
         file.write("more\n")
     more = bench.run()
     assert not more.is_over and more.job_input.splits == (Split(1, str(bench.lines), 110, 115),)
+
+
+def test_a_job_that_had_ended_goes_on_if_its_program_reads_a_source(bench: Bench) -> None:
+    bench.run()
+    app = bench.folder / "app.py"
+    app.write_text("dataflow = 1")
+    code = Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())})
+    bench.leave(3, read=110, written=1100, ended=True, code=code)
+    app.write_text("dataflow = 2")
+    assert bench.run().is_over and len(bench.rehearsed) == 1
+    bench.sources = ("orders",)
+    assert not bench.run().is_over, "which no checkpoint has"
+
+
+def test_a_job_that_had_ended_asks_a_source_again_that_had_found_nothing(bench: Bench) -> None:
+    bench.run()
+    app = bench.folder / "app.py"
+    app.write_text("dataflow = 1")
+    code = Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())})
+    bench.leave(3, read=110, written=1100, ended=True, code=code, sources=("orders",))
+    assert not bench.run().is_over and not bench.rehearsed
 
 
 def test_other_code_is_said_and_rehearsed(bench: Bench) -> None:

@@ -3,17 +3,20 @@
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from megaflow.durable.commits import Portion
 from megaflow.durable.incarnation import DurablePart
 from megaflow.errors import ClusterError, PeerFailed, StoreError
 from megaflow.job.launcher import resumption
 from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec, Rehearsal
 from megaflow.job.worker.rehearsal import rehearse
+from megaflow.timely.communication.codec.encode import encode
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk
 
 __all__ = ["no_waiting_for_the_disk"]  # a fixture for all tests here
@@ -31,11 +34,28 @@ def flow_of(**more: Any) -> Any:
     return dataflow
 
 
-def task(folder: Path, dataflow: Any, has_lines: bool = True, **more: Any) -> Rehearsal:
+def task(folder: Path, dataflow: Any, has_lines: bool = True, commit: Any = None, **more: Any) -> Rehearsal:
     history = KeptHistory(folder)
-    number = history.checkpoint(dict.fromkeys("abcdefgh", 1)).number
+    number = history.checkpoint(dict.fromkeys("abcdefgh", 1), **(commit or {})).number
     history.close()
     return Rehearsal(JobSpec(pickle_app(dataflow)), DurablePart(str(folder), 0, number, **more), has_lines)
+
+
+class Shelf:
+    """A source that is only named."""
+
+    def discover(self) -> Any:
+        raise AssertionError("a rehearsal reads nothing")
+
+    open = discover
+
+
+def reading(*names: str) -> Any:
+    def dataflow(flow: Any) -> Any:
+        counts = flow_of()(flow)
+        return counts.concat(*(flow.read(Shelf(), name) for name in names))
+
+    return dataflow
 
 
 @pytest.mark.parametrize(
@@ -56,9 +76,32 @@ def test_what_does_not_fit_is_refused_with_its_reason(more: Any, error: type, sa
 
 
 def test_what_fits_is_not_refused(tmp_path: Path) -> None:
-    assert rehearse(task(tmp_path / "0", flow_of())) is None
-    assert rehearse(task(tmp_path / "1", flow_of(bins=8, version=2, upgrade=max, hash=len, rehash=True))) is None
-    assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) is None
+    assert rehearse(task(tmp_path / "0", flow_of())) == frozenset()
+    assert rehearse(task(tmp_path / "1", flow_of(bins=8, version=2, upgrade=max, hash=len, rehash=True))) == frozenset()
+    assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) == frozenset()
+
+
+@pytest.mark.parametrize("field", ["portions", "finished"])
+def test_a_program_that_does_not_read_a_source_of_the_store_is_refused_by_the_names_of_both(
+    field: str, tmp_path: Path
+) -> None:
+    has = {field: (Portion(-1, "orders", encode("page")),)}
+    for number, names in enumerate([["bills"], ["bills", "prices"], []]):
+        found = rehearse(task(tmp_path / f"{number}", reading(*names), commit=has))
+        assert isinstance(found, StoreError) and (
+            "the store has positions in the source 'orders', and the program reads no source of this name (it reads "
+            f"{', '.join(map(repr, names)) or 'none'}): read it by flow.read(…, 'orders'), give --follow if"
+        ) in str(found), found
+    before = task(tmp_path / "new", reading("bills", "orders"), commit=has)
+    assert rehearse(before) == {"bills", "orders"}, "one that is new is read from its beginning"
+    assert sorted(resumption.rehearse_in_a_process(before)) == ["bills", "orders"]
+
+
+def test_files_that_are_followed_are_a_source(tmp_path: Path) -> None:
+    has = {"portions": (Portion(-1, "lines", encode(7)),)}
+    before = task(tmp_path, flow_of(), commit=has)
+    assert isinstance(rehearse(before), StoreError)
+    assert rehearse(replace(before, followed=("",))) == frozenset()
 
 
 def test_a_checkpoint_of_another_job_that_has_gone_meanwhile_is_named(tmp_path: Path) -> None:
