@@ -5,11 +5,23 @@ are no part of megaflow. (What Python had imported by then may be from there; `p
 `megaflow` import nothing from there.)
 """
 
+import signal
 import sys
+
+
+def run() -> None:
+    """Run the command line and exit. Ctrl-C ends it without a word as long as it is not there to say one."""
+    is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_raised:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from megaflow.cli.main import main
+
+    if is_raised:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    main()
+
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
         del sys.path[0]
-    from megaflow.cli.main import main
-
-    main()
+    run()

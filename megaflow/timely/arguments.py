@@ -39,7 +39,7 @@ class _Parser(ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """Read the options. Raises UsageError for unknown options and numbers that do not fit.
+    """Read the options. Raises UsageError for unknown options and numbers that do not fit; `--help` exits.
 
     >>> parse(["20", "-w2", "--", "-x"]).rest
     ('20', '-x')
@@ -56,7 +56,8 @@ def parse(argv: Sequence[str]) -> Arguments:
     parser.add_argument("-r", "--report", action="store_true", help="report connections")
     parser.add_argument("--debug", action="store_true", help="keep the engine's frames in tracebacks")
     parser.add_argument("--connect-timeout", type=float, default=30.0, metavar="SECONDS")
-    parser.add_argument("args", nargs="*")
+    parser.add_argument("--help", action="help", help="show this and exit")
+    parser.add_argument("args", nargs="*", help="the program's own")
     end = argv.index("--") if "--" in argv else len(argv)
     options = parser.parse_intermixed_args(argv[:end])
     options.count = options.processes if options.nn is None else options.nn  # of addresses

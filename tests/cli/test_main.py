@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -195,6 +196,20 @@ def test_wrong_words_are_explained_with_exit_code_2(app: str, words: list[str], 
     result = megaflow(*(word.replace("APP", app) for word in words))
     assert result.exit_code == 2, result.output
     assert said.replace("APP", app) in result.stderr and result.stdout == ""
+
+
+def test_a_folder_of_an_output_that_is_not_there_is_named(app: str, tmp_path: Path) -> None:
+    result = megaflow("run", app, "--lines", app, "--output", f"jsonl:{tmp_path}/no such folder/out.jsonl")
+    assert result.exit_code == 2
+    assert f"there is no folder '{tmp_path}/no such folder'" in result.stderr
+
+
+def test_ctrl_c_before_there_is_a_command_line_leaves_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    words = [sys.executable, "-m", "megaflow", "--help"]
+    ran = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_missing_lines_are_refused_before_the_output_is_touched(app: str, tmp_path: Path) -> None:

@@ -113,3 +113,10 @@ def test_a_host_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_a_usage_error_shows_the_usage() -> None:
     with pytest.raises(UsageError, match=r"usage: program .*-w W.*-n N.*-p P.*-h FILE"):
         parse(["--nothing"])
+
+
+def test_help_says_what_each_option_is(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit:
+        parse(["20", "--help"])
+    assert exit.value.code == 0
+    assert "which one this is, from 0" in capsys.readouterr().out

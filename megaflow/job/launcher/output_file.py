@@ -152,7 +152,9 @@ class FileWriter(TextWriter):
         try:
             self._file = open_file(path, mode)
         except OSError as error:
-            raise refusal(self._spec, f"cannot write there: {error.strerror}") from error
+            there = isinstance(error, FileNotFoundError)
+            why = f"there is no folder {os.path.dirname(path)!r}" if there else f"cannot write there: {error.strerror}"
+            raise refusal(self._spec, why) from error
         super().__init__(self._file.stream, path)
         self._made = self._file.is_new  # by this, and still empty
         self._is_named = False  # in its folder, whatever happens
