@@ -127,7 +127,8 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
             options = {"stdout": output, "stderr": output, "process_group": 0, "pass_fds": tuple(held)}
             gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
-            said = [line.strip() for line in log_path.read_text(errors="replace").splitlines() if line.strip()]
+            lines = map(str.strip, log_path.read_text(errors="replace").splitlines())
+            said = [line for line in lines if line and not line.startswith(("at ", "... "))]  # no frames of Java's
             raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error
     process: subprocess.Popen[bytes] = gateway.proc
     try:

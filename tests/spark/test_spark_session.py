@@ -4,12 +4,15 @@ import logging
 import signal
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError
+from pyspark import SparkConf
 
-from megaflow.spark.spark_session import kept_signals, quiet_connections
+from megaflow.errors import SourceError
+from megaflow.spark.spark_session import _java_process, kept_signals, quiet_connections
 
 
 def close_whatever_connects(server: socket.socket) -> None:
@@ -48,3 +51,10 @@ def test_ctrl_c_stays_the_launcher_s_when_a_context_is_made_in_its_thread() -> N
         assert signal.getsignal(signal.SIGINT) is before
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.spark
+def test_a_wrong_master_is_told_in_spark_s_words(tmp_path: Path) -> None:
+    started = _java_process(SparkConf().setMaster("loca[4]"), tmp_path / "log", ())
+    with pytest.raises(SourceError, match=r"did not start: .*[Mm]aster.* local$"), started:
+        pytest.fail("it started")
