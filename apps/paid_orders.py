@@ -1,6 +1,6 @@
 """Orders joined with their payments by number, in a stateful_binary: what is paid, and in the end what is not.
 
-    megaflow run apps/paid_orders.py --lines orders=orders.csv --lines payments='payments/*.csv'
+    megaflow run apps/paid_orders.py --lines orders=orders.txt --lines payments='payments/*.txt'
 
 Orders are lines `NUMBER,CUSTOMER,CENTS`, one for each number. Payments are `NUMBER,CENTS`: an order may be paid in
 parts, and before it comes. Outputs follow from the lines alone, in whatever order those come:

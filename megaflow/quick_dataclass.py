@@ -6,7 +6,8 @@ anything. Here all methods but `__init__` are functions that the classes share, 
 first object is made: most classes never have one in most processes. What the methods do is the same: equality and hash
 of the fields as a tuple, `FrozenInstanceError` where a field of a frozen one is set or deleted, `fields` and `replace`
 of `dataclasses`, copies and pickles. Equality costs 0.15 microseconds more, so what is compared for each change of
-progress has Python's own; so has what uses `InitVar`.
+progress has Python's own; so has what uses `InitVar`. Python's own compares field by field from 3.13 on, which makes a
+difference for what does not equal itself: NaN.
 """
 
 from collections.abc import Callable, Sequence

@@ -231,7 +231,7 @@ def run(
 
     The job ends when its lines, or rows, end. Ctrl-C, SIGTERM or SIGHUP drains and stops it; the second kills it.
     At a process that joined, the first has it leave the job, the second ends it and the job.
-    The exit code is 75 if the job is lost and --state has what the same command goes on from.
+    The exit code is 130 after Ctrl-C, and 75 if the job is lost and --state has what the same command goes on from.
     """
     from megaflow.cli.text import skipped_text
     from megaflow.control.wording import quantity

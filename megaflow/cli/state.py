@@ -14,7 +14,7 @@ from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.wording import quantity
 from megaflow.durable.commits import Commit
-from megaflow.durable.incarnation import drop_name
+from megaflow.durable.incarnation import drop_name, read_commits
 from megaflow.durable.inspection import StoreContent, inspect, verify
 from megaflow.durable.local_folder import LocalFolder, lock_holder, open_for_a_job, open_to_look
 from megaflow.durable.segments import SegmentRef
@@ -103,6 +103,16 @@ def job_of(directory: str) -> Job | None:
     """Return the job on this machine that holds the lock of a store, if there is one."""
     pid = lock_holder(directory)
     return next((job for job, alive in present() if alive and job.pid == pid), None)
+
+
+def last_checkpoint(folder: str) -> int | None:
+    """Return the checkpoint from which a job goes on that has stopped; None if all its lines were read."""
+    try:
+        with looking_at(folder) as store:
+            newest = read_commits(FolderStore(store))[0]
+    except (StoreError, IndexError):  # whatever is wrong there, the job has stopped
+        return None
+    return None if newest.ended else newest.checkpoint or None
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> 
 @DIRECTORY
 @click.argument("operator", metavar="[OPERATOR]", required=False)
 @ARGS
-@option("--output", env="OUTPUT", metavar="FILE", type=click.Path(dir_okay=False),
+@option("--output", env="EXPORT_OUTPUT", metavar="FILE", type=click.Path(dir_okay=False),
         help="A new file to write to, instead of standard output.")  # fmt: skip
 @CHECKPOINT
 @APP
@@ -93,7 +93,7 @@ def export_states(
 ) -> None:  # fmt: skip
     """Print all states, or those of one operator, as JSON lines.
 
-    One object a line: {"operator": "count", "key": "rose", "state": 3}. Keys and states have the forms that records
+    One object a line: {"operator": "count", "key": "river", "state": 10}. Keys and states have the forms that records
     have with --output jsonl. Timers are left out.
     """
     operators = AppOperators(app, args) if app is not None else None

@@ -12,7 +12,7 @@ import click
 from megaflow.cli import text
 from megaflow.cli.json_records import plain, plan_record, to_json
 from megaflow.cli.options import Where, answer, counted, option, progress_bar, say, steering, tell_silence
-from megaflow.cli.state import looking_at
+from megaflow.cli.state import last_checkpoint
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
@@ -20,9 +20,7 @@ from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import Explanation, JobStatus, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
-from megaflow.durable.incarnation import read_commits
-from megaflow.durable.store import FolderStore
-from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, StoreError, UsageError
+from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, UsageError
 from megaflow.job.contact import checked_timeout, conversation
 from megaflow.job.job_file import find
 from megaflow.job.side_door import Silence, end_by_force, find_reason
@@ -167,7 +165,12 @@ def resume(where: Where, as_json: bool, gap: float | None) -> None:
 def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> MoveReport:
     """Run a plan, or go on with the one of this number; return its account. Shows a bar on a terminal."""
     with counted(commands.run_plan(talk, plan, time.sleep, number), len(plan.steps), "moving bins") as steps:
-        return commands.total(list(steps))
+        try:
+            return commands.total(list(steps))
+        except KeyboardInterrupt:
+            if len(plan.steps) > 1:
+                say("megaflow control status shows which bins are left, and megaflow control resume moves them")
+            raise
 
 
 @click.command("add-workers")
@@ -334,16 +337,6 @@ def stop(where: Where, as_json: bool, force: bool) -> None:
         answer(to_json({"stopped": True, "checkpoint": at}))
     else:
         answer(f"the job has stopped at checkpoint {at}: the same command goes on from there")
-
-
-def last_checkpoint(folder: str) -> int | None:
-    """Return the checkpoint from which a job goes on that has stopped; None if all its lines were read."""
-    try:
-        with looking_at(folder) as store:
-            newest = read_commits(FolderStore(store))[0]
-    except (StoreError, IndexError):  # whatever is wrong there, the job has stopped
-        return None
-    return None if newest.ended else newest.checkpoint or None
 
 
 COMMANDS = (add_workers, bootstrap, checkpoint, explain, get_state, move_bins, remove_workers, resume, status, stop)

@@ -189,12 +189,12 @@ def moved_text(moved: reports.MoveReport) -> str:
     """Return the account of a plan that was carried out.
 
     >>> moved_text(reports.MoveReport(steps=1, bins=1, bytes=20480, keys=4, seconds=1.0, epochs=(3,)))
-    'moved 1 bin (4 keys, 20.0 KiB) in 1 step, 1.00 seconds'
+    'moved 1 bin (4 keys, 20.0 KiB) in 1 step that took 1.00 seconds'
     """
     if not moved.steps:
         return NOTHING
     what = f"{quantity(moved.bins, 'bin')} ({quantity(moved.keys, 'key')}, {bytes_text(moved.bytes)})"
-    return f"moved {what} in {quantity(moved.steps, 'step')}, {moved.seconds:.2f} seconds"
+    return f"moved {what} in {quantity(moved.steps, 'step')} that took {moved.seconds:.2f} seconds"
 
 
 def explanation_text(report: reports.Explanation) -> str:

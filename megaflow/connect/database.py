@@ -185,7 +185,10 @@ class Database:
                 raise self._failure(f"{self.title}: {type(error).__name__}: the file cannot be read") from None
         else:
             text = place
-        return text.strip()
+        text = text.strip()
+        if not text.startswith(("sqlite:", *POSTGRESQL)) and "=" not in text:  # psycopg takes NAME=VALUE, too
+            raise self._failure(f"{self.title}: its text is no address: write sqlite:PATH or postgresql://USER@HOST/NAME")
+        return text
 
     def _failed(self, error: Exception, how_long: str) -> MegaflowError:
         said = " ".join(str(error).split())

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from megaflow.connect.database import Cursor, Database, Place, TryAgain, is_called
+from megaflow.connect.database import Cursor, Database, Place, TryAgain, is_called, may_pass
 from megaflow.connect.sink import OutboxSink, SinkPlace
 from megaflow.connect.sql_statements import (
     ADD_MARK,
@@ -111,7 +111,14 @@ class DatabaseSink(OutboxSink[Any]):
             self._make(self._create)
         if not self._database.transaction(_has_marks):
             self._make(CREATE_MARKS)
-        self._database.transaction(lambda cursor: cursor.execute(no_rows(self._table, self._columns)))
+        try:
+            self._database.transaction(lambda cursor: cursor.execute(no_rows(self._table, self._columns)))
+        except OutputError as error:
+            if not isinstance(error.__cause__, Exception) or may_pass(error.__cause__):
+                raise
+            columns = ", ".join(self._columns)
+            what = f"the table {self._table} with the columns {columns} must be there, unless create= makes it"
+            raise OutputError(f"{error}; {what}") from error.__cause__
 
     def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
         """Write these records and the mark of their token in one transaction, unless the mark is there."""

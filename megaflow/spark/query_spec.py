@@ -102,12 +102,14 @@ def parse_spark_spec(text: str, flag: str = "--lines ") -> SparkSpec:
 
 
 def spark_spec_of(path: str) -> str | None:
-    """Return the specification that is meant by one of Spark's formats without `spark:` before it.
+    """Return the specification that is meant by one of Spark's formats without `spark:` before it, or almost that.
 
-    >>> spark_spec_of("kafka:words"), spark_spec_of("csv:in"), spark_spec_of("kafka")
-    ('spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe=words', 'spark:csv:in', None)
+    >>> spark_spec_of("kafka:words"), spark_spec_of("csv:in"), spark_spec_of("kafka"), spark_spec_of("sprak:text:in")
+    ('spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe=words', 'spark:csv:in', None, 'spark:text:in')
     """
     kind, colon, rest = path.partition(":")
+    if ":" in rest and difflib.get_close_matches(kind.lower(), ("spark",)):
+        return f"spark:{rest}"
     if not colon or kind not in FILE_FORMATS + OTHER_FORMATS:
         return None
     if kind == "kafka" and not rest.startswith("?"):

@@ -141,7 +141,7 @@ class SimulatedChild(Child):
 
     dial: Callable[[Address, str, dict[str, Any]], SimulatedClient]
 
-    def connect(self, secret: bytes, timeout_seconds: float) -> Client:
+    def connect(self, secret: bytes, timeout_seconds: float, is_at_work: Callable[[], bool] = lambda: False) -> Client:
         """Connect. Raises ClusterError if it does not answer."""
         try:
             self.client = self.dial(self.address, "launcher", {})

@@ -403,8 +403,26 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConversation]:
 
 def test_moves_are_made_step_by_step_and_accounted_for(job: FakeConversation) -> None:
     result = megaflow("control", "move-bins", "--bins", "0,2", "--to", "1")
-    assert result.exit_code == 0 and result.stdout == "moved 2 bins (20 keys, 2.0 KiB) in 2 steps, 0.50 seconds\n"
+    assert result.exit_code == 0
+    assert result.stdout == "moved 2 bins (20 keys, 2.0 KiB) in 2 steps that took 0.50 seconds\n"
     assert job.moved == [[(0, 1)], [(2, 1)]] and result.stderr == ""
+
+
+def test_moves_that_are_interrupted_are_said_to_wait_for_resume(
+    job: FakeConversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.last = 1
+    monkeypatch.setitem(globals(), "CommandRefused", lambda _: KeyboardInterrupt())
+    result = megaflow("control", "move-bins", "--bins", "0,2", "--to", "1")
+    assert result.exit_code == 130 and len(job.moved) == 1
+    hint = "megaflow: megaflow control status shows which bins are left, and megaflow control resume moves them\n"
+    assert result.stderr == f"{hint}megaflow: interrupted\n"
+
+
+def test_a_worker_that_is_not_there_gets_no_bins(job: FakeConversation) -> None:
+    result = megaflow("control", "move-bins", "--bins", "0,2", "--to", "9")
+    assert (result.exit_code, result.stdout, job.moved) == (1, "", [])
+    assert result.stderr == "megaflow: there is no worker 9 that may own bins; the workers are 0, 1\n"
     result = megaflow("control", "move-bins", "--drain", "0", "--strategy", "all-at-once", "--json")
     assert json.loads(result.stdout) == {
         "steps": 1, "bins": 2, "bytes": 1024, "keys": 10, "seconds": 0.25, "epochs": [9]
@@ -587,7 +605,7 @@ def test_what_could_not_be_added_is_said_after_what_was(job: FakeConversation) -
 def test_a_worker_is_drained_before_it_is_removed(job: FakeConversation) -> None:
     result = megaflow("control", "remove-workers", "--id", "1")
     assert result.exit_code == 0 and result.stdout.splitlines() == [
-        "moved 2 bins (20 keys, 2.0 KiB) in 2 steps, 0.50 seconds", "removed worker 1 in 0.50 seconds"
+        "moved 2 bins (20 keys, 2.0 KiB) in 2 steps that took 0.50 seconds", "removed worker 1 in 0.50 seconds"
     ]  # fmt: skip
     assert job.moved == [[(1, 0)], [(3, 0)]]
     assert job.changed == [RemoveWorker(1, True), RemoveWorker(1)]

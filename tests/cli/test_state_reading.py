@@ -98,11 +98,15 @@ def test_what_is_not_there_is_said_with_what_is(store: Path, words: tuple[object
     assert said in done.stderr
 
 
-def test_export_gives_a_line_for_each_key(store: Path, tmp_path: Path) -> None:
+def test_export_gives_a_line_for_each_key(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = state("export", store)
     assert done.exit_code == 0, done.output
     found = {json.dumps(each["key"]): each["state"] for each in map(json.loads, done.stdout.splitlines())}
     assert found == {'"a"': 2, '"rose"': 3, "7": "seven", '["a", 1]': 2}
+    monkeypatch.setenv("MEGAFLOW_OUTPUT", "none")  # which is for `megaflow run`
+    assert state("export", store).stdout == done.stdout
     one = state("export", store, "count", "--output", tmp_path / "out.jsonl")
     assert (one.exit_code, one.stdout) == (0, ""), one.output
     assert one.stderr == f"megaflow: 4 keys of checkpoint 3 in {tmp_path / 'out.jsonl'}\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from megaflow.job.spec import AppFile, JobSpec
 from tests.cluster.processes import Process, Run, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -170,3 +171,21 @@ def test_the_launcher_says_once_where_a_worker_hangs(job: Busy) -> None:
         named(job.run.process, f"worker 1 has been in 'hold' (app.py:{LINE}) for 1")  # after ten seconds
     job.end()
     assert sum("worker 1 has been in 'hold'" in line for line in job.run.said) == 1
+
+
+@pytest.mark.slow
+def test_a_program_that_takes_longer_to_build_than_a_launcher_waits_for_one_that_is_silent_begins_then(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    seconds = JobSpec(AppFile("app.py", "dataflow")).connect_timeout_seconds
+    app, lines = tmp_path / "app.py", tmp_path / "lines"
+    app.write_text(
+        "import time\n\ndef dataflow(flow):\n"
+        f"    if flow.worker.index:\n        time.sleep({seconds + 2})\n"
+        "    return flow.lines()"
+    )
+    lines.write_text("a\n")
+    code, out, said = start(str(app), "--lines", str(lines), "--processes", "2").end()
+    assert code == 0 and out == "a\n", said
+    assert any("worker 1 has been in 'dataflow' (app.py:5)" in line for line in said)
+    assert not any("closed a connection" in line for line in said)

@@ -99,19 +99,22 @@ def check(database: File | Server, ordered: Ordered) -> None:
     assert database.query(ALL_TOTALS) == ordered.totals
 
 
-def test_what_the_readme_shows_becomes_rows_of_two_processes(
+def test_what_the_readme_shows_becomes_rows_of_two_processes_and_they_are_read(
     start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ordered, database, app = Ordered(tmp_path / "orders.csv", 3000), File(tmp_path), tmp_path / "to_shop.py"
     monkeypatch.setenv("SHOP", database.place)
     app.write_text(code_with("DatabaseSink"))
-    database.make("orders (customer TEXT, cents INTEGER)", "totals (customer TEXT PRIMARY KEY, cents INTEGER)")
     code, _, said = start(str(app), "--lines", str(ordered.path), "--output", "none", "--processes", "2").end()
     assert code == 0, said
-    orders = database.query("SELECT customer, cents FROM orders")
-    assert Counter(orders) == Counter((customer, cents) for _, customer, cents in ordered.orders)
+    assert Counter(database.query("SELECT number, customer, cents FROM orders")) == Counter(ordered.orders)
     totals = database.query("SELECT customer, cents FROM totals ORDER BY customer")
     assert totals == [(customer, cents) for customer, _, cents in ordered.totals]
+    app, out = tmp_path / "from_shop.py", tmp_path / "out.jsonl"
+    app.write_text(code_with("QuerySource"))
+    code, _, said = start(str(app), "--output", f"jsonl:{out}").end()
+    assert code == 0, said
+    assert sorted(dict(json.loads(line)["record"] for line in out.read_text().splitlines()).items()) == totals
 
 
 STOCK = """

@@ -126,6 +126,10 @@ def test_what_an_address_lacks_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("SHOP", raising=False)
     with pytest.raises(OutputError, match="no environment variable SHOP"):
         Database("env:SHOP", OutputError, 0).transaction(one)
+    monkeypatch.setenv("SHOP", "sqlit:hunter2.db")
+    with pytest.raises(OutputError, match=r"env:SHOP: .* no address: write sqlite:PATH or postgresql://") as refusal:
+        Database("env:SHOP", OutputError, 0).transaction(one)
+    assert "hunter2" not in str(refusal.value)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(UsageError, match=r"pip install 'megaflow\[postgres\]'"):
         Database("postgresql://host/shop", OutputError, 0).transaction(one)

@@ -169,7 +169,8 @@ def test_marks_are_kept_for_long_and_then_removed(totals: Totals, monkeypatch: p
 
 def test_a_table_or_column_that_is_not_there_is_found_as_the_sink_is_opened(totals: Totals) -> None:
     for table, column, said in (("none", "name", "no such table"), ("totals", "none", "no such column")):
-        with pytest.raises(OutputError, match=said):
+        what = f'{said}.*; the table "{table}" with the columns {column} must be there, unless create= makes it'
+        with pytest.raises(OutputError, match=what):
             opened(DatabaseSink(f"sqlite:{totals.path}", table, [column], create=CREATE))
 
 

@@ -200,6 +200,7 @@ def wanted_table(status: JobStatus, table: RoutingTable, members: set[int], sele
     bins = parse_bins(selection.bins, len(table)) if selection.bins.strip() else []
     if not bins:
         raise CommandRefused(f"--bins {selection.bins!r} names no bin; bins are 0 to {len(table) - 1}")
-    moves = [Move(bin, selection.to) for bin in bins]
-    validate(moves[0], len(table), members)  # also when the bins are there already
-    return apply(table, moves)
+    if selection.to not in members:  # also when the bins are there already
+        workers = ", ".join(map(str, sorted(members)))
+        raise CommandRefused(f"there is no worker {selection.to} that may own bins; the workers are {workers}")
+    return apply(table, [Move(bin, selection.to) for bin in bins])

@@ -29,6 +29,11 @@ def who_is_busy(children: Children) -> BusyReport:
     return BusyReport(tuple(found[:BUSY_REPORTED_MAX]), () if coordinator is None else coordinator.workers)
 
 
+def is_in_a_step(child: Child) -> bool:
+    """Tell whether a process gives signs of life, and one of its workers is in a long step, of user code say."""
+    return any(each.state == "busy" for each in _busy_of(child, time.monotonic()))
+
+
 def _busy_of(child: Child, now: float) -> Iterable[BusyWorker]:
     if child.sign is None or child.process is None or child.process.returncode is not None:
         return

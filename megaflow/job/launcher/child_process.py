@@ -94,10 +94,13 @@ class Child:
         self.workers = tuple(workers)
         self.running = set(workers)
 
-    def connect(self, secret: bytes, timeout_seconds: float) -> Client:
-        """Connect to the child, which takes as long as it needs to start. Raises ClusterError if it does not."""
+    def connect(self, secret: bytes, timeout_seconds: float, is_at_work: Callable[[], bool] = lambda: False) -> Client:
+        """Connect to the child, which takes as long as it needs to start. Raises ClusterError if it does not.
+
+        Waits for longer than the time given while the child `is_at_work`: what it builds may take long.
+        """
         try:
-            self.client = Client.connect(*self.address, secret, "launcher", {}, timeout_seconds)
+            self.client = Client.connect(*self.address, secret, "launcher", {}, timeout_seconds, is_at_work)
         except TimeoutError as error:
             raise ClusterError(f"{self} did not answer within {timeout_seconds:g} s") from error
         except (PeerLost, OSError) as error:

@@ -10,6 +10,7 @@ A job has either lines without a name, or inputs of lines by name: what is said 
 
 import contextlib
 import difflib
+import glob
 import os
 import select
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ from megaflow.spark.row_packing import check_columns
 
 BLOCK_BYTES = 64 * 1024
 STDIN = 0
+SIMILAR = 0.85  # of 1: of names with letters exchanged, left out or doubled, but not of a.txt and b.txt
 ONLY_ITEMS = "items"  # what those are called that are given without a name
 BARE = "a path with = in its first part is written ./NAME=…"
 
@@ -309,7 +311,7 @@ def split_option(spec: str) -> tuple[str, str]:
 
 
 def _find_files(path: str) -> list[str]:
-    """Do what `find_files` does; if there is none, ask whether an option was meant."""
+    """Do what `find_files` does; if there is none, ask whether an option, or a file with a similar name, was meant."""
     try:
         return find_files(path)
     except SourceError as error:
@@ -318,6 +320,9 @@ def _find_files(path: str) -> list[str]:
             raise SourceError(f"{error}; did you mean {f'{body}?{meant[0]}'!r}?") from None
         if spec := spark_spec_of(path):
             raise SourceError(f"{error}; did you mean {spec!r}?") from None
+        folder, name = os.path.split(path)
+        if near := difflib.get_close_matches(name, glob.glob("*", root_dir=folder or None), n=1, cutoff=SIMILAR):
+            raise SourceError(f"{error}; did you mean {os.path.join(folder, near[0])!r}?") from None
         raise
 
 

@@ -11,8 +11,8 @@
    done.
 4. What the source raises ends it, and is raised by `take` when the lines before it are taken, with its traceback.
 5. `stop` ends the thread between two lines, or while it waits for standard input. It is a daemon: in an iterable that
-   blocks it stays behind, and nobody waits for it. `end` does so, too, but what has been read is taken still: an item
-   that was being pulled is appended before the thread ends.
+   blocks it stays behind, and nobody waits for it. `end` does so, too, but what has been read is taken still: items
+   that were being pulled are appended before the thread ends.
 6. Items of any type are encoded as they are pulled (`PulledItems`): what the program does to an object later is not
    seen. From here on they are bytes among lines.
 """
@@ -124,7 +124,7 @@ class LineReader:
             lines.append(line)
             self._put += len(line) + 1
             if self._is_awaited or self._is_ending or self._is_ahead(len(lines)):
-                if not self._hand_over():
+                if not self._hand_over() and not source.taken:
                     return
 
     def _hand_over(self) -> bool:

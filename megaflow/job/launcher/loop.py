@@ -31,6 +31,7 @@ from megaflow.control import launcher_messages as messages
 from megaflow.control.checkpoint_messages import SinksCommitted
 from megaflow.errors import ClusterError, MegaflowError, PeerFailed, PeerLost, ProtocolError, StoreUnfit
 from megaflow.job.job_file import Job, republish
+from megaflow.job.launcher.busy_workers import is_in_a_step
 from megaflow.job.launcher.checkpointing import Checkpointing
 from megaflow.job.launcher.child_process import EXIT_SECONDS, Child
 from megaflow.job.launcher.children import Children
@@ -81,7 +82,6 @@ class Loop:
         self._news = machine.wakeup()  # of threads
         self._readers = {name: machine.reader(each, self._news.wake) for name, each in job_input.pushed.items()}
         self._pusher = LinePusher(self._readers, self.children.all[0], self._send)
-        self._awaits_input = bool(self._readers) and not (job_input.splits or job_input.spark)  # by `end_input`
         self._is_holding = False  # the workers are to send no outputs
         hands = self.selector, self._answer, self._await, self._lose
         self._newcomers = Newcomers(self.children, start, *hands, machine)
@@ -144,7 +144,7 @@ class Loop:
         """Do what there is to do; return how long to wait for more: below 0 once a job that fails had time to end."""
         now = self.machine.now()
         has_more = self._pusher.push(now)
-        if not self._awaits_input or self._pusher.is_drained:
+        if self._pusher.is_drained:
             self.signals.input_ended.set()
         if self.output.is_full is not self._is_holding:
             self._hold(self.output.is_full)
@@ -158,10 +158,11 @@ class Loop:
         return 0.0 if has_more else min((wait for wait in waits if wait is not None), default=None)
 
     def _connect(self) -> None:
-        """Connect to all children, and start the Spark feed; the job fails if a child does not answer."""
+        """Connect to all children, and start the Spark feed; one that neither answers nor works fails the job."""
         for child in self.children.members:
             try:
-                client = child.connect(self._secret, self._connect_timeout_seconds)
+                is_at_work = functools.partial(is_in_a_step, child)
+                client = child.connect(self._secret, self._connect_timeout_seconds, is_at_work)
             except ClusterError as error:
                 self._lose(error)
                 return

@@ -6,6 +6,7 @@ The outputs of a job go apart: no two are written to one file, or to standard ou
 
 import contextlib
 import csv
+import difflib
 import os
 import re
 import stat
@@ -88,6 +89,9 @@ def open_writer(
     Raises UsageError for wrong words, for files that cannot be written to and for those that must not.
     """
     kind, _, path = output.partition(":")
+    whole = f"{name}={output}" if name else output
+    if kind in ("jsonl", "csv") and path.partition("?")[0] == "-":
+        raise UsageError(f"--output {whole}: standard output is {kind}:/dev/stdout, and a file of this name {kind}:./-")
     if kind in ("jsonl", "csv") and path:
         writer = file_writer(kind, path, mode, name)
         try:
@@ -96,12 +100,13 @@ def open_writer(
             writer.close()
             raise
         return writer
-    whole = f"{name}={output}" if name else output
     if name and kind == "spark":
         raise UsageError(f"--output {whole}: Spark reads the stream that the dataflow returns, and none by a name")
     if output not in ("-", "none"):
         hint = f"; did you mean {name and f'{name}='}jsonl:{output}?" if output.endswith((".jsonl", ".json")) else ""
         hint = f"; did you mean {name and f'{name}='}csv:{output}?" if output.endswith(".csv") else hint
+        if path and (near := difflib.get_close_matches(kind.lower(), ("jsonl", "csv", "spark"), n=1)):
+            hint = f"; did you mean {name and f'{name}='}{near[0]}:{path}?"
         raise UsageError(f"--output {whole}: must be {KINDS}{hint}")
     if mode in ("overwrite", "append"):
         raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")

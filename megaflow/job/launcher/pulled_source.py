@@ -8,7 +8,11 @@ One thread pulls, the LineReader's; `end` is called by another one.
 3. An async iterable runs in an event loop of its own, on this thread, so that it goes on whatever the program does: a
    notebook's loop is busy as long as a cell runs. `end` cancels what it awaits, and closes it.
 4. An `asyncio.Queue` belongs to the loop that feeds it, so it is asked there: that is the one which runs in the thread
-   that starts the job (`bound`). `end` cancels the question, and so an item that nobody waits for stays in the queue.
+   that starts the job (`bound`). When that loop is closed the queue has ended.
+5. An item of such a queue is either taken before `end`, and comes, or stays in the queue: `_take` looks for the end,
+   has the queue's `get` go on, and appends to `taken` what that gives, all under the lock under which `end` says that
+   it has come. So nothing is on its way when `end` returns, and nobody waits for the loop, which `job.stop()` blocks if
+   one of its coroutines calls it. What it still has to do with the question is to forget it.
 """
 
 import asyncio
@@ -16,7 +20,9 @@ import concurrent.futures
 import contextlib
 import queue
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+import types
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from megaflow.errors import CannotTravel, UsageError
@@ -60,9 +66,10 @@ class PulledSource:
 
     def __init__(self, source: Any) -> None:
         """Raises UsageError for a queue of asyncio whose loop is not known."""
+        self.taken: deque[Any] = deque()  # what was pulled and has not come yet; appended to where a queue is asked
         self._source = source
         self._is_ended = False
-        self._lock = threading.Lock()  # guards the next
+        self._lock = threading.Lock()  # guards these three, and steps of `_take`
         self._asked: concurrent.futures.Future[Any] | asyncio.Task[Any] | None = None  # what `end` is to cancel
         self._loop: asyncio.AbstractEventLoop | None = None  # which a task belongs to
         if isinstance(source, asyncio.Queue):
@@ -102,27 +109,49 @@ class PulledSource:
             yield item
 
     def _from_loop(self, source: FedQueue) -> Iterator[Any]:
-        async def some() -> list[Any]:
-            if self._is_ended:  # and was cancelled before it began, which it does all the same; its items would be lost
-                return []
-            items = [await source.queue.get()]
-            while len(items) < AT_ONCE and not source.queue.empty():
-                items.append(source.queue.get_nowait())
-            return items
+        async def some() -> None:
+            await self._take(source.queue)
 
         while True:
             with self._lock:
                 if self._is_ended:
                     return
-                asked = self._asked = asyncio.run_coroutine_threadsafe(some(), source.loop)
-            try:
-                yield from asked.result()
-            except (asyncio.CancelledError, concurrent.futures.CancelledError):
-                return
-            except Exception as error:
-                if type(error).__name__ == "QueueShutDown":  # of Python 3.13
+                question = some()
+                try:
+                    asked = self._asked = asyncio.run_coroutine_threadsafe(question, source.loop)
+                except RuntimeError:  # the loop is closed
+                    question.close()
                     return
-                raise
+            is_over = False
+            try:
+                asked.result()
+            except (asyncio.CancelledError, concurrent.futures.CancelledError):
+                is_over = True
+            except Exception as error:
+                if type(error).__name__ != "QueueShutDown":  # of Python 3.13
+                    raise
+                is_over = True
+            while self.taken:
+                yield self.taken.popleft()
+            if is_over:
+                return
+
+    @types.coroutine
+    def _take(self, source: "asyncio.Queue[Any]") -> Generator[Any, None, None]:
+        """Wait for items and take some, in one step; none after an end: `get` is closed, and leaves them there."""
+        with contextlib.closing(source.get()) as get:
+            while True:
+                with self._lock:
+                    if self._is_ended:
+                        return
+                    try:
+                        awaited = get.send(None)
+                    except StopIteration as found:
+                        self.taken.append(found.value)
+                        while len(self.taken) < AT_ONCE and not source.empty():
+                            self.taken.append(source.get_nowait())
+                        return
+                yield awaited
 
     def _in_loop(self, source: AsyncIterable[Any]) -> Iterator[Any]:
         with asyncio.Runner() as runner:  # which closes generators

@@ -10,9 +10,9 @@
    wait for it any more. With `state` the same program goes on.
 5. An error of the job's that nobody catches is shown as `megaflow run` shows it: the traceback of the user's code, last
    and alone. For this `sys.excepthook` is replaced, if it is Python's own, as long as a job runs or has failed.
-6. A stop first ends what the program itself feeds the job (`Signals.end_input`): what was pulled of it has been worked
-   off then, so that the outputs are those of all that the program has handed out. Whatever else the job reads is
-   stopped after that.
+6. A stop first ends what the program itself feeds the job (`Signals.end_input`): what was pulled of it has been taken
+   in then, so that the outputs are those of all that the program has handed out. Whatever else the job reads, which
+   does not hold that up (see `megaflow.job.worker.line_queue`), is stopped after that.
 """
 
 import asyncio
@@ -164,8 +164,8 @@ class JobHandle:
         """Read no more, work off what was read, end the job. Blocks until it has ended; `wait` says how it did.
 
         Does nothing if it has ended. With a store the job leaves a checkpoint, from which the same call goes on. All
-        that was pulled of iterables and queues is worked off; one that blocks is left as it is, and what it gives later
-        is lost.
+        that was pulled of iterables and queues is worked off, and of files what was read when it was; an iterable that
+        blocks is left as it is, and what it gives later is lost.
         """
         self.is_stopping = True
         with self._keeping():

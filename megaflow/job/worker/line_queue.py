@@ -1,10 +1,12 @@
 """The lines, rows or records that one worker may read now, in small batches.
 
 They come from four places: splits of files, assigned by the coordinator; lines pushed by the launcher; batches of Spark
-that were staged here and then committed; partitions of sources (`open_portions`), assigned as splits are. The first
-three are read one after the other, and a batch of partitions between any two of theirs. The source takes batch by
-batch; what the coordinator must know of the end of a split or a commit becomes a report. Splits and partitions can be
-handed back, each from the first record on that was not taken. No clock: `now` is an argument.
+that were staged here and then committed; partitions of sources (`open_portions`), assigned as splits are. Splits are
+read one after the other, Spark's lines after them, a batch of what is pushed between any two of theirs, and a batch of
+partitions between any two of all these: so what a program feeds the job live does not wait for the ends of files, nor
+does the stop that works it off. The source takes batch by batch; what the coordinator must know of the end of a split
+or a commit becomes a report. Splits and partitions can be handed back, each from the first record on that was not
+taken. No clock: `now` is an argument.
 
 Batches are small (about 6 KB of text) because what a fold makes of one then stays in the processor's
 cache: batches of 256 KB run at less than half the speed.
@@ -94,6 +96,7 @@ class LineQueue:
         self.portions = OpenPortions()  # what is read of sources
         self._portion: PortionReader | None = None  # the next batch is of this partition
         self._spares_portions = True  # the last batch was of one
+        self._spares_pushed = False  # the last batch of lines was pushed
         self.now = 0.0  # seconds; the source says so whenever it runs
         self._encoding_errors = encoding_errors
         self._splits: deque[SplitReader] = deque()  # to be read one after the other
@@ -312,6 +315,13 @@ class LineQueue:
 
     def _next_of_lines(self) -> bool:
         """Find a batch of all else; tell whether there is one."""
+        if self._spares_pushed:
+            self._spares_pushed = False
+            return self._next_assigned() or self._next_pushed()
+        return self._next_pushed() or self._next_assigned()
+
+    def _next_assigned(self) -> bool:
+        """Find a batch of a split or of Spark's; tell whether there is one."""
         while self._splits:
             self._next = self._splits[0].next_batch()
             self._from_split = bool(self._next)
@@ -323,12 +333,16 @@ class LineQueue:
         self._from_spark = bool(self._next)
         if self._next:
             self.input, self.partition = self.staging.input, ("spark", self.staging.query)
-            return True
+        return self._from_spark
+
+    def _next_pushed(self) -> bool:
+        """Find a batch of what was pushed; tell whether there is one."""
         if self.pushed:
             self.partition, self._next = self.pushed.take()
-            self.input, self._from_pushed = str(self.partition[1]), True
+            self.input = str(self.partition[1])
+            self._from_pushed = self._spares_pushed = True
         elif self._pushed_ended is not None:
             self._reports.append(self._pushed_ended)
             self._pushed_ended, self.expects_pushed = None, False
-        return bool(self._next)
+        return self._from_pushed
 

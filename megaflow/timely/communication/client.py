@@ -5,6 +5,7 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Self
 
 from megaflow.errors import ConfigMismatch, PeerLost, ProtocolError
@@ -31,9 +32,10 @@ class Client:
 
     @classmethod
     def connect(
-        cls, host: str, port: int, secret: bytes, role: str, hello: dict[str, Any], timeout_seconds: float = 10.0
-    ) -> Self:
-        """Connect and shake hands, once.
+        cls, host: str, port: int, secret: bytes, role: str, hello: dict[str, Any], timeout_seconds: float = 10.0,
+        has_reason: Callable[[], bool] = lambda: False,
+    ) -> Self:  # fmt: skip
+        """Connect and shake hands, once. While the other side `has_reason` to be slow, the time begins anew.
 
         Raises OSError if no process listens, TimeoutError after the time given, ConfigMismatch if the other side
         refuses, PeerLost if it hangs up and ProtocolError if it is no megaflow.
@@ -49,8 +51,14 @@ class Client:
             handshake = ClientHandshake(secret, role, hello, secrets.token_bytes(NONCE_BYTES))
             connection.sendall(handshake.start())
             while handshake.answer is None:
-                kind, payload = client._next(timeout_seconds, deadline)
-                connection.sendall(handshake.received(kind, payload))
+                try:
+                    kind, payload = client._next(timeout_seconds, deadline)
+                except TimeoutError:
+                    if not has_reason():
+                        raise
+                    deadline = time.monotonic() + timeout_seconds
+                else:
+                    connection.sendall(handshake.received(kind, payload))
         except ConfigMismatch as error:
             connection.close()
             raise ConfigMismatch(f"{address} refuses the connection: {error}") from error

@@ -20,6 +20,7 @@ TEXT_MAX = 100  # characters of a name, or of a record shown
 ITEMS_MAX = 6  # of a container shown
 DEPTH_MAX = 3  # of containers within containers
 BITS_MAX = 256  # of a number shown
+COMMAND = "<string>"  # what a process was begun by, `python -c`: it is in there all the time
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _STANDARD = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/", "<frozen ")
@@ -38,6 +39,8 @@ class RunningPlace:
 def place_of(innermost: FrameType) -> RunningPlace | None:
     """Return where a thread is that runs this frame; None if it waits for something to do."""
     frames = list(islice(_outwards(innermost), FRAMES_MAX))
+    if frames[-1].f_code.co_filename == COMMAND:
+        del frames[-1]
     if any(frame.f_code.co_name == "park" and is_ours(frame.f_code.co_filename) for frame in frames):
         return None
     user = _innermost(frames, _is_users) or _innermost(frames, _is_foreign)

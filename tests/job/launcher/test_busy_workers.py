@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,8 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from megaflow.errors import ClusterError
 from megaflow.job.launcher import busy_workers
-from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
+from megaflow.job.launcher.busy_workers import BusyWords, is_in_a_step, who_is_busy
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
 from megaflow.job.sign_of_life import LongStep, SignFile, SignOfLife, write_sign
@@ -113,3 +115,32 @@ def test_the_user_is_told_once_of_each_long_step_and_not_often(monkeypatch: pyte
         assert look() == 2
         assert look() == 2  # both were told of
         assert look((first, 1.0)) == 3  # it is in another step
+
+
+@pytest.mark.parametrize("steps_left", [0, 1, 3])
+def test_a_process_that_does_not_answer_is_waited_for_as_long_as_it_is_in_a_step(steps_left: int) -> None:
+    looks = []
+
+    def is_at_work() -> bool:
+        looks.append(is_in_a_step(child))
+        if len(looks) == steps_left:
+            give_sign(child)
+        return looks[-1]
+
+    with processes(1) as children, socket.create_server(("127.0.0.1", 0)) as mute:
+        [child] = children.all
+        child.address = mute.getsockname()
+        give_sign(child, *[LongStep(0, time.monotonic() - 5, *PLACE)] * (steps_left > 0))
+        with pytest.raises(ClusterError, match=r"did not answer within 0\.05 s"):
+            child.connect(b"secret", 0.05, is_at_work)
+        mute.accept()[0].close()
+        mute.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it was called once: a second launcher would be refused
+            mute.accept()
+    assert looks == [True] * steps_left + [False]
+
+
+def test_a_process_that_is_suspended_in_a_step_is_not_in_one() -> None:
+    with processes(1) as children:
+        give_sign(children.all[0], LongStep(0, time.monotonic() - 900, *PLACE), late_by=800)
+        assert not is_in_a_step(children.all[0])

@@ -109,6 +109,19 @@ def test_an_option_that_was_perhaps_meant_is_named(tmp_path: Path, option: str) 
     assert "did you mean" not in str(refusal.value)
     with pytest.raises(SourceError, match=r"did you mean 'spark:kafka:\?kafka.*&subscribe=x'"):
         find_input("kafka:x", 1, "replace")
+    with pytest.raises(SourceError, match=r"did you mean 'spark:text:in/'"):
+        find_input("sprak:text:in/", 1, "replace")
+
+
+def test_a_file_of_almost_this_name_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "river.txt").write_text("a\n")
+    monkeypatch.chdir(tmp_path)
+    for wrong, right in (("rivre.txt", "river.txt"), (f"{tmp_path}/rver.txt", f"{tmp_path}/river.txt")):
+        with pytest.raises(SourceError, match=rf"no such file or directory .*; did you mean '{right}'\?$"):
+            find_input(wrong, 1, "replace")
+    for wrong in ("orders.txt", "no/such/river.txt"):
+        with pytest.raises(SourceError, match=r"no such file or directory \(from '[^']*'\)$"):
+            find_input(wrong, 1, "replace")
 
 
 def test_inputs_by_name_are_found_one_by_one(tmp_path: Path) -> None:

@@ -47,6 +47,21 @@ def test_the_words_of_output_are_checked(tmp_path: Path) -> None:
             open_writer(words)
     with pytest.raises(UsageError, match=r"spark:FORMAT:PATH or none; did you mean jsonl:out/counts.jsonl\?$"):
         open_writer("out/counts.jsonl")
+    for wrong, right in (("josnl:x", "jsonl:x"), ("late=CSV:x", "late=csv:x"), ("sprak:parquet:x", "spark:parquet:x")):
+        name, _, spec = wrong.rpartition("=")
+        with pytest.raises(UsageError, match=rf"--output {wrong}: must be .*; did you mean {right}\?$"):
+            open_writer(spec, name=name)
+
+
+@pytest.mark.parametrize("spec", ["jsonl:-", "csv:-", "csv:-?columns=a,b"])
+def test_a_file_named_as_standard_output_is_is_refused_and_both_are_named(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    kind = spec.partition(":")[0]
+    with pytest.raises(UsageError, match=rf"standard output is {kind}:/dev/stdout, and a file of this name {kind}:./-"):
+        open_writer(spec)
+    assert not [*tmp_path.iterdir()]
     with pytest.raises(UsageError, match=r"--append .* goes with --output jsonl:PATH"):
         open_writer("none", mode="append")
 

@@ -173,6 +173,26 @@ def test_outputs_come_while_the_job_runs_and_a_stop_works_off_what_was_pulled() 
     assert [*job.outputs()] == []
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stop_works_off_what_was_pulled_though_files_are_not_read_to_their_ends(
+    tmp_path: Path, processes: int
+) -> None:
+    def dataflow(flow: megaflow.Flow) -> Any:
+        words = flow.lines("text").map(lambda word: (word, 1))
+        return words.concat(flow.items("clicks").map(lambda click: (click.user, click.n)))
+
+    path, lines = tmp_path / "text", 2_000_000
+    path.write_text("word\n" * lines)
+    pulled: list[Click] = []
+    given: Any = {"lines": {"text": str(path)}, "items": {"clicks": endless_clicks(pulled)}}
+    with megaflow.start(dataflow, **given, rate=5000.0, processes=processes) as job:
+        seen = [*itertools.islice(job.outputs(), 1000)]
+    found = Counter(user for user, _ in itertools.chain(seen, job.outputs()))
+    words = found.pop("word")
+    assert 0 < words < lines, "of a file that which was read by then"
+    assert found == Counter(click.user for click in pulled) and words + len(pulled) == job.wait().lines
+
+
 def test_who_waits_for_the_end_has_all_kept_and_reads_it_then() -> None:
     clicks = [Click("abc"[number % 3], 1) for number in range(2000)]
     job = megaflow.start(clicks_of, items=iter(clicks))

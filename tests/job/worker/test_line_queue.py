@@ -1,5 +1,6 @@
 """What a worker may read next: in which order, in what portions, and what is reported when."""
 
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
@@ -77,6 +78,21 @@ def test_pushed_lines_earn_credit_when_taken_and_their_end_is_reported_after_the
     assert feed.take_credit() == 1857
     assert feed.take_reports() == [PushedEnded()]
     assert feed.take_reports() == []
+
+
+def test_what_is_pushed_waits_for_one_batch_of_a_file_and_no_file_waits_for_more_of_it(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a\n" * 30_000)
+    feed = LineQueue(Staging(0))
+    feed.assign(plan_splits([str(tmp_path / "text")]))
+    stage_and_commit(feed.staging, 0, ["s"] * 10)
+    found = ""
+    while (some := feed.take(0.0)) is not None:
+        found += some[0][0]
+        if len(found) == 1:
+            feed.push(["p"] * 20_000)
+            feed.end_pushed()
+    assert re.fullmatch("(ap){4}a+s", found)
+    assert [type(report) for report in feed.take_reports()] == [PushedEnded, SplitRead, CommitTaken]
 
 
 def test_credit_is_for_what_was_taken_and_not_for_what_was_looked_at() -> None:
@@ -374,7 +390,7 @@ def test_what_is_taken_is_of_one_input_which_is_known(tmp_path: Path) -> None:
     taken = []
     while (batch := feed.take(0.0)) is not None:
         taken.append((feed.input, *batch[0]))
-    assert taken == [("split", "one", "two"), ("pushed", "three")]
+    assert taken == [("pushed", "three"), ("split", "one", "two")]
     feed.push(["four"])
     assert feed.take(0.0) is not None and feed.input == ""
     assert feed.taken_of == {"split": 2, "pushed": 1} and feed.lines_taken == 4

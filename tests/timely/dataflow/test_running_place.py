@@ -1,5 +1,6 @@
 """Where a thread is, as another one sees it: the user's line, the operator, the record; nothing of the user's runs."""
 
+import subprocess
 import sys
 import threading
 import time
@@ -190,3 +191,13 @@ def test_a_value_shows_without_any_code_of_the_user_s(value: object, shown: str)
 def test_what_is_shown_is_short() -> None:
     long: Any = "x" * 10_000_000
     assert max(len(shown_plainly(each)) for each in (long, [long] * 9, {long: long}, (long, (long,)))) <= TEXT_MAX
+
+
+def test_the_command_that_began_a_process_is_not_where_it_is() -> None:
+    names: dict[str, Any] = {"place_of": place_of, "sys": sys}
+    code = "def own(): return place_of(sys._getframe())\nfound = [place_of(sys._getframe()), own()]"
+    line = f"import sys; from megaflow.timely.dataflow.running_place import place_of\n{code}\nprint(found)"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    exec(compile(code, "app.py", "exec"), names)
+    assert eval(done.stdout) == [RunningPlace(), RunningPlace("own", "<string>:2")]
+    assert names["found"] == [RunningPlace("<module>", "app.py:2"), RunningPlace("own", "app.py:1")]
