@@ -36,6 +36,7 @@ from megaflow.connect.sql_statements import (
 )
 from megaflow.errors import OutputError, ProgramError, UsageError
 
+AT_ONCE: Final = {"IntegrityError", "DuplicateObject", "DuplicateTable"}  # PostgreSQL's, of two that make one table
 MARKS_KEPT: Final = 1000  # of one worker: a quarter of an hour of checkpoints
 
 Row: TypeAlias = tuple[Any, ...]
@@ -148,7 +149,7 @@ class DatabaseSink(OutboxSink[Any]):
             try:
                 cursor.execute(statement)
             except Exception as error:
-                if is_called(error, {"IntegrityError"}):  # PostgreSQL's, of two that make one table at once
+                if is_called(error, AT_ONCE if "IF NOT EXISTS" in statement.upper() else set()):
                     raise TryAgain(f"another worker makes a table, too: {error}") from error
                 raise
 

@@ -102,6 +102,33 @@ def test_records_are_rows_by_order_or_by_name(totals: Totals) -> None:
     assert len(totals.query()) == 3
 
 
+@pytest.mark.parametrize("name", ["IntegrityError", "DuplicateObject", "DuplicateTable"])
+def test_a_table_that_another_worker_makes_at_the_same_moment_is_found_by_the_next_try(
+    name: str, totals: Totals
+) -> None:
+    refused: list[str] = []
+
+    class Cursor(sqlite3.Cursor):
+        def execute(self, text: str, *values: Any) -> sqlite3.Cursor:
+            if text.startswith("CREATE") and text not in refused:
+                refused.append(text)
+                raise type(name, (Exception,), {})("it already exists")
+            return super().execute(text, *values)
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Cursor)
+
+    def sink(create: str) -> DatabaseSink:
+        connect = lambda: sqlite3.connect(totals.path, factory=Connection)  # noqa: E731
+        return opened(DatabaseSink(connect, "totals", ["name", "total"], create=create))
+
+    sink(CREATE).deliver(1, "a", [("x", 1)])
+    assert len(refused) == 2 and totals.query() == [("x", 1)], "the table, and that of the marks"
+    with pytest.raises(OutputError, match=f"{name}: it already exists"):
+        sink("CREATE TABLE totals (name TEXT, total INT)")
+
+
 def test_what_fails_leaves_neither_rows_nor_mark(totals: Totals) -> None:
     sink = opened(totals.sink())
     sink.deliver(1, "a", [("x", 1)])
