@@ -1,6 +1,6 @@
 """Connectors: what a job reads and writes beside lines and Spark's rows.
 
-    from megaflow.connect import DatabaseSink, QuerySource
+    from megaflow.connect import DatabaseSink, Delete, QuerySource
     from megaflow.connect import Exhausted, Found, Idle, OutboxSink, Sink, SinkPlace, Source
 
 source_protocol    what `flow.read(source, name)` reads: partitions, positions, what wakes a reader
@@ -16,7 +16,7 @@ A name below is loaded from its module when it is first used. Its type stands in
 from megaflow.front_door import offer
 
 _NAMES = {
-    "megaflow.connect.database_sink": ("DatabaseSink",),
+    "megaflow.connect.database_sink": ("DatabaseSink", "Delete"),
     "megaflow.connect.query_source": ("QuerySource",),
     "megaflow.connect.sink": ("OutboxSink", "Sink", "SinkPlace"),
     "megaflow.connect.source_protocol": ("Exhausted", "Found", "Idle", "OpenPartition", "Source"),

@@ -1,6 +1,7 @@
 """The types of this front door, whose names are loaded lazily."""
 
 from megaflow.connect.database_sink import DatabaseSink as DatabaseSink
+from megaflow.connect.database_sink import Delete as Delete
 from megaflow.connect.query_source import QuerySource as QuerySource
 from megaflow.connect.sink import OutboxSink as OutboxSink
 from megaflow.connect.sink import Sink as Sink

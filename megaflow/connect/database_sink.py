@@ -6,14 +6,18 @@
     killed, and the server has not noticed yet.
  2. A mark is needed until the next checkpoint is durable (rule 5 of `sink`). It is kept far longer, for MARKS_KEPT
     deliveries of the worker that wrote it: a worker that was suspended, and replaced, may wake up and deliver again.
- 3. With a key the last row of each counts. Which is the last, workers that write in parallel could not tell where the
-    bin of a key has moved. So one writes all, in the order of epochs, and a transaction has of each key the last row.
- 4. Rows are written in the order of their keys: two jobs that write the same keys do not wait for each other in a ring,
-    but where something else is written meanwhile; the database then ends one of them, which is tried again.
+ 3. With a key the last row, or `Delete`, of each counts. Which is the last, workers that write in parallel could not
+    tell where the bin of a key has moved. So one writes all, in the order of epochs, and a transaction has of each key
+    the last one.
+ 4. Rows are written, and deleted, in the order of their keys: two jobs that write the same keys do not wait for each
+    other in a ring, but where something else is written meanwhile; the database then ends one of them, which is tried
+    again.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 from megaflow.connect.database import Cursor, Database, Place, TryAgain, is_called, may_pass
@@ -24,6 +28,7 @@ from megaflow.connect.sql_statements import (
     DROP_MARK,
     FIND_MARK,
     MARKS,
+    delete,
     insert,
     no_rows,
     table_name,
@@ -31,9 +36,17 @@ from megaflow.connect.sql_statements import (
 )
 from megaflow.errors import OutputError, ProgramError, UsageError
 
+AT_ONCE: Final = {"IntegrityError", "DuplicateObject", "DuplicateTable"}  # PostgreSQL's, of two that make one table
 MARKS_KEPT: Final = 1000  # of one worker: a quarter of an hour of checkpoints
 
 Row: TypeAlias = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A record that has a `DatabaseSink` with a key delete the row of a key, if there is one."""
+
+    key: Any  # its value; of several columns a tuple of theirs, in the order of `key=`
 
 
 class DatabaseSink(OutboxSink[Any]):
@@ -50,10 +63,10 @@ class DatabaseSink(OutboxSink[Any]):
     patience_seconds    for how long a lost or locked database is tried again before the job ends with an error
 
     Records are tuples or lists of the columns' values in their order, or dicts and NamedTuples by their names. With a
-    key a row replaces the one before: one worker writes all, in the order of epochs, so rows of one key must come from
-    one key of the fold before, as its outputs do. Without, each worker writes what it has. The rows of a checkpoint
-    are written in one transaction, while the worker waits. The table `megaflow_marks`, with the tokens of what is
-    written, is made beside it, where the database puts a table whose schema is not named.
+    key a row replaces the one before, and `Delete(key)` deletes it: one worker writes all, in the order of epochs, so
+    rows of one key must come from one key of the fold before, as its outputs do. Without, each worker writes what it
+    has. The rows of a checkpoint are written in one transaction, while the worker waits. The table `megaflow_marks`,
+    with the tokens of what is written, is made beside it, where the database puts a table whose schema is not named.
     Raises UsageError for arguments that cannot be.
     """
 
@@ -81,6 +94,7 @@ class DatabaseSink(OutboxSink[Any]):
         self._statement = (
             upsert(self._table, self._columns, self._key) if self._key else insert(self._table, self._columns)
         )
+        self._deletion = delete(self._table, self._key)
         self._key_places = [self._columns.index(name) for name in self._key]
         self._delivered: deque[str] = deque()  # tokens, oldest first
         if self._key:
@@ -109,18 +123,15 @@ class DatabaseSink(OutboxSink[Any]):
 
     def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
         """Write these records and the mark of their token in one transaction, unless the mark is there."""
-        rows = list(map(self._row, records))  # which a second try needs, too
-        if self._key:
-            latest = {tuple([row[place] for place in self._key_places]): row for row in rows}
-            rows = sorted(latest.values(), key=self._order)
+        batches = [*self._batches(records)]  # which a second try needs, too
         old = [*self._delivered][: max(0, len(self._delivered) + 1 - MARKS_KEPT)]
 
         def write(cursor: Cursor) -> None:
             if self._mark(cursor, token):
                 for each in old:
                     cursor.execute(DROP_MARK, each)
-                if rows:
-                    cursor.execute_each(self._statement, rows)
+                for statement, rows in batches:
+                    cursor.execute_each(statement, rows)
 
         self._database.transaction(write)
         for _ in old:
@@ -138,7 +149,7 @@ class DatabaseSink(OutboxSink[Any]):
             try:
                 cursor.execute(statement)
             except Exception as error:
-                if is_called(error, {"IntegrityError"}):  # PostgreSQL's, of two that make one table at once
+                if is_called(error, AT_ONCE if "IF NOT EXISTS" in statement.upper() else set()):
                     raise TryAgain(f"another worker makes a table, too: {error}") from error
                 raise
 
@@ -157,9 +168,27 @@ class DatabaseSink(OutboxSink[Any]):
             raise
         return True
 
-    def _order(self, row: Row) -> list[str]:
-        """Return what tells which of two rows is written first: the same for all writers, whatever the types."""
-        return [repr(row[place]) for place in self._key_places]
+    def _batches(self, records: Iterable[Any]) -> Iterator[tuple[str, list[Row]]]:
+        """Yield each statement with its rows, or keys; those of a key are in an order that all writers have."""
+        if not self._key:
+            if rows := list(map(self._row, records)):
+                yield self._statement, rows
+            return
+        latest = dict(map(self._change, records))
+        changes = sorted(latest.items(), key=lambda change: [repr(value) for value in change[0]])  # of any types
+        for is_row, some in groupby(changes, key=lambda change: change[1] is not None):
+            yield self._statement if is_row else self._deletion, [row or key for key, row in some]
+
+    def _change(self, record: Any) -> tuple[Row, Row | None]:
+        """Return a key and its row; None: it is to have none."""
+        if not isinstance(record, Delete):
+            row = self._row(record)
+            return tuple([row[place] for place in self._key_places]), row
+        key = (record.key,) if len(self._key) == 1 else record.key
+        if not isinstance(key, tuple) or len(key) != len(self._key):
+            wanted = ", ".join(self._key)
+            raise ProgramError(f"{record!r:.200}: the key of {self._table} is {wanted}: give a tuple of these")
+        return key, None
 
     def _row(self, record: Any) -> Row:
         columns = self._columns
@@ -171,6 +200,8 @@ class DatabaseSink(OutboxSink[Any]):
                 return tuple([getattr(record, name) for name in columns])
         elif isinstance(record, tuple | list) and len(record) == len(columns):
             return tuple(record)
+        if isinstance(record, Delete):
+            raise ProgramError(f"{record!r:.200}: the rows of {self._table} have no key here: name it by key=")
         raise ProgramError(
             f"the record {record!r:.200} is no row of {self._table} with the columns {', '.join(columns)}: give a "
             "tuple of their values, or a dict or NamedTuple by their names"

@@ -66,6 +66,11 @@ def upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
     return f"{insert(table, columns)} ON CONFLICT ({listed(key)}) DO {newer}"
 
 
+def delete(table: str, key: Sequence[str]) -> str:
+    """Return the statement that deletes the row of a key, of so many parameters."""
+    return f"DELETE FROM {table} WHERE {' AND '.join(f'{quoted(name)} = {PARAMETER}' for name in key)}"
+
+
 def next_rows(query: str, order_by: str, rows: int, *, first: bool) -> str:
     """Return the query for the next so many rows of another one: its `first` ones, or those above a parameter."""
     column = f"megaflow_rows.{quoted(order_by)}"

@@ -117,6 +117,39 @@ def test_what_the_readme_shows_becomes_rows_of_two_processes_and_they_are_read(
     assert sorted(dict(json.loads(line)["record"] for line in out.read_text().splitlines()).items()) == totals
 
 
+STOCK = """
+from megaflow.connect import DatabaseSink, Delete
+
+def take(item, count, stock):
+    stock = (stock or 0) + count
+    return stock or None, [(item, stock) if stock else Delete(item)]
+
+def dataflow(flow):
+    changes = flow.lines().map(str.split).map(lambda words: (words[0], int(words[1])))
+    stock = changes.stateful_state_machine(take, name="stock")
+    return stock.write(DatabaseSink("env:SHOP", "stock", ["item", "count"], key="item"), "stock")
+"""
+
+
+def test_what_is_deleted_goes_through_the_store_and_is_gone(
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, app, lines = File(tmp_path), tmp_path / "stock.py", tmp_path / "lines.txt"
+    monkeypatch.setenv("SHOP", database.place)
+    app.write_text(STOCK)
+    database.make("stock (item TEXT PRIMARY KEY, count INTEGER)")
+    words = [str(app), "--lines", str(lines), "--state", str(tmp_path / "state"), "--output", "none"]
+    for changes, wanted in (
+        (["tea 2", "salt 1", "rice 5", "tea -2"], [("rice", 5), ("salt", 1)]),
+        (["salt -1", "tea 1", "rice -5", "rice 4"], [("rice", 4), ("tea", 1)]),
+    ):
+        with lines.open("a") as file:
+            file.writelines(f"{each}\n" for each in changes)
+        code, _, said = start(*words, "--processes", "2").end()
+        assert code == 0, said
+        assert database.query("SELECT item, count FROM stock ORDER BY item") == wanted
+
+
 @pytest.mark.slow
 def test_rows_that_are_read_count_once_though_reader_and_launcher_are_killed(
     start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

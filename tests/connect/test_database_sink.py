@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from megaflow.connect import database_sink
-from megaflow.connect.database_sink import DatabaseSink
+from megaflow.connect.database_sink import DatabaseSink, Delete
 from megaflow.connect.sink import SinkPlace
 from megaflow.errors import OutputError, ProgramError, UsageError
 
@@ -66,6 +66,31 @@ def test_with_a_key_the_last_row_of_each_counts(totals: Totals) -> None:
     assert totals.query() == [("x", 1), ("y", 5)]
 
 
+def test_a_row_is_deleted_if_that_is_the_last_that_is_said_of_its_key(totals: Totals) -> None:
+    sink = opened(totals.sink(key="name"))
+    sink.deliver(1, "a", [(name, 1) for name in "uvwxyz"])
+    sink.deliver(2, "b", [Delete("x"), ("x", 2), ("v", 3), Delete("v"), Delete("none"), Delete("z"), ("y", 4)])
+    assert totals.query() == [("u", 1), ("w", 1), ("x", 2), ("y", 4)]
+    sink.deliver(2, "b", [Delete("u")])
+    assert len(totals.query()) == 4, "it was delivered"
+    sink.deliver(3, "c", map(Delete, "uwxy"))
+    assert totals.query() == []
+
+
+def test_the_row_of_a_key_of_several_columns_is_deleted(totals: Totals) -> None:
+    create = "CREATE TABLE daily (total INTEGER, day INTEGER, name TEXT, PRIMARY KEY (name, day))"
+    columns, key = ["total", "day", "name"], ["name", "day"]
+    sink = opened(DatabaseSink(f"sqlite:{totals.path}", "daily", columns, key, create=create))
+    sink.deliver(1, "a", [(1, 1, "x"), (2, 2, "x"), (3, 1, "y")])
+    sink.deliver(2, "b", [Delete(("x", 1))])
+    assert totals.query("SELECT total FROM daily ORDER BY 1") == [(2,), (3,)]
+    for wrong in ("x", ("x",), ("x", 1, 2), ["x", 1]):
+        with pytest.raises(ProgramError, match=r'Delete\(key=.*\): the key of "daily" is name, day: give a tuple of'):
+            sink.deliver(3, "c", [Delete(wrong)])
+    with pytest.raises(ProgramError, match=r'Delete\(.*\): the rows of "totals" have no key here: name it by key='):
+        opened(totals.sink()).deliver(1, "d", [Delete("x")])
+
+
 def test_records_are_rows_by_order_or_by_name(totals: Totals) -> None:
     sink = opened(totals.sink())
     sink.deliver(1, "a", [("a", 1), {"total": 2, "name": "b"}, namedtuple("Total", "total name")(3, "c")])
@@ -75,6 +100,33 @@ def test_records_are_rows_by_order_or_by_name(totals: Totals) -> None:
         with pytest.raises(ProgramError, match=r'is no row of "totals" with the columns name, total: give a tuple'):
             sink.deliver(2, "b", [wrong])
     assert len(totals.query()) == 3
+
+
+@pytest.mark.parametrize("name", ["IntegrityError", "DuplicateObject", "DuplicateTable"])
+def test_a_table_that_another_worker_makes_at_the_same_moment_is_found_by_the_next_try(
+    name: str, totals: Totals
+) -> None:
+    refused: list[str] = []
+
+    class Cursor(sqlite3.Cursor):
+        def execute(self, text: str, *values: Any) -> sqlite3.Cursor:
+            if text.startswith("CREATE") and text not in refused:
+                refused.append(text)
+                raise type(name, (Exception,), {})("it already exists")
+            return super().execute(text, *values)
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Cursor)
+
+    def sink(create: str) -> DatabaseSink:
+        connect = lambda: sqlite3.connect(totals.path, factory=Connection)  # noqa: E731
+        return opened(DatabaseSink(connect, "totals", ["name", "total"], create=create))
+
+    sink(CREATE).deliver(1, "a", [("x", 1)])
+    assert len(refused) == 2 and totals.query() == [("x", 1)], "the table, and that of the marks"
+    with pytest.raises(OutputError, match=f"{name}: it already exists"):
+        sink("CREATE TABLE totals (name TEXT, total INT)")
 
 
 def test_what_fails_leaves_neither_rows_nor_mark(totals: Totals) -> None:
