@@ -5,12 +5,13 @@ are no part of megaflow. (What Python had imported by then may be from there; `p
 `megaflow` import nothing from there.)
 """
 
-import signal
 import sys
 
 
 def run() -> None:
     """Run the command line and exit. Ctrl-C ends it without a word as long as it is not there to say one."""
+    import signal
+
     is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_raised:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
