@@ -7,18 +7,15 @@ are no part of megaflow. (What Python had imported by then may be from there; `p
 
 import sys
 
+INTERRUPTED = 130  # as shells tell of Ctrl-C
+
 
 def run() -> None:
     """Run the command line and exit. Ctrl-C ends it without a word as long as it is not there to say one."""
-    import signal
-
-    is_raised = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_raised:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from megaflow.cli.main import main
-
-    if is_raised:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        from megaflow.cli.main import main
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     main()
 
 

@@ -102,7 +102,6 @@ PURE = (
 
 # The thin shell: only these modules and packages may touch SHELL_LIBRARIES, all others are handed `now` and `rng`.
 SHELL = (
-    "megaflow/__main__.py",
     "megaflow/cli/",
     "megaflow/connect/database.py",
     "megaflow/control/worker/agent.py",
