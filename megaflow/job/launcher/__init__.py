@@ -19,5 +19,5 @@ stop_request        its own request to stop; early_end: the end of a job that ha
 door_keeper         who answers at its side door; busy_workers: which of them are in one step for long
 python_function     `megaflow.run`, `megaflow.start`; spark_run: `megaflow.spark.run`
 started_job         a job beside the program's own work; job_control: its commands; program_output: what it reads of it
-pulled_source       iterables and queues of the program's, from which the job pulls
+pulled_source       iterables and queues of the program's, from which the job pulls; loop_sources: those of asyncio
 """

@@ -16,10 +16,10 @@ import cloudpickle
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT
 from megaflow.errors import Interrupted, MegaflowError, PeerFailed, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter, Writer
+from megaflow.job.launcher.loop_sources import pullable, running_loop
 from megaflow.job.launcher.output_file import Mode
 from megaflow.job.launcher.output_specs import open_outputs
 from megaflow.job.launcher.program_output import ProgramWriter
-from megaflow.job.launcher.pulled_source import bound
 from megaflow.job.launcher.started_job import JobHandle
 from megaflow.job.profile.report import profile_spec
 from megaflow.job.spec import JobSpec, PickledFunction, WithTypes
@@ -137,7 +137,7 @@ def run(dataflow: Callable[[Any], Any], **arguments: Any) -> list[Any]:
     """
     writer = ListWriter()
     with naming_arguments():
-        job = begin(writer, dataflow, **arguments)
+        job = begin(writer, dataflow, **{**arguments, **pullable(inputs_of(arguments), None)})
         try:
             job.wait()
         except KeyboardInterrupt:
@@ -165,8 +165,12 @@ def start(dataflow: Callable[[Any], Any], **arguments: Any) -> JobHandle:
     """
     records = ProgramWriter(durable=arguments.get("state") is not None)
     with naming_arguments():
-        given = {name: bound(each) if name in ("lines", "items") else each for name, each in arguments.items()}
-        return begin(records, dataflow, **given)
+        return begin(records, dataflow, **{**arguments, **pullable(inputs_of(arguments), running_loop())})
+
+
+def inputs_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of these arguments from which a job may pull."""
+    return {name: each for name, each in arguments.items() if name in ("lines", "items")}
 
 
 def mode_of(overwrite: bool, append: bool) -> Mode:

@@ -20,4 +20,4 @@ def test_the_launcher_loads_no_engine_and_no_worker() -> None:
     )  # fmt: skip
     client = {name for name in loaded if name.startswith("megaflow.control.client.")}
     assert client == {"megaflow.control.client.conversation"}  # by which it asks the job to stop
-    assert loaded.isdisjoint({"cloudpickle", "pyspark", "megaflow.job.profile.worker_profile"})
+    assert loaded.isdisjoint({"asyncio", "cloudpickle", "pyspark", "megaflow.job.profile.worker_profile"})

@@ -14,15 +14,9 @@ import pytest
 from megaflow.errors import CannotTravel, UsageError
 from megaflow.job.launcher.launcher_input import JobInput, find_input
 from megaflow.job.launcher.line_reader import FIRST_LINES, LineReader
-from megaflow.job.launcher.pulled_source import (
-    AT_ONCE,
-    FedQueue,
-    PulledItems,
-    PulledLines,
-    bound,
-    is_pulled,
-    packed,
-)
+from megaflow.job.launcher.loop_sources import AT_ONCE, AsyncItems, QueueOfLoop, pullable
+from megaflow.job.launcher.loop_sources import running_loop as found_loop
+from megaflow.job.launcher.pulled_source import PulledItems, PulledLines, is_pulled, packed
 from megaflow.timely.communication.codec.decode import decode
 
 WAIT_SECONDS = 30.0
@@ -121,7 +115,7 @@ def test_an_async_generator_runs_in_a_loop_of_its_own_and_is_closed_by_an_end() 
         finally:
             closed.set()
 
-    with closing(Pulling(ticking())) as pulling:
+    with closing(Pulling(AsyncItems(ticking()))) as pulling:
         assert pulling.take_until(201) == [*range(201)]
         pulling.reader.end()
         assert closed.wait(WAIT_SECONDS) and pulling.take() is None
@@ -134,9 +128,9 @@ def test_an_async_generator_ends_and_raises() -> None:
         if error is not None:
             raise error
 
-    with closing(Pulling(two())) as pulling:
+    with closing(Pulling(AsyncItems(two()))) as pulling:
         assert pulling.take_all() == [1, 2]
-    with closing(Pulling(two(KeyError("mine")))) as pulling:
+    with closing(Pulling(AsyncItems(two(KeyError("mine"))))) as pulling:
         assert pulling.take_until(2) == [1, 2]
         with pytest.raises(KeyError, match="mine"):
             pulling.take()
@@ -160,10 +154,10 @@ def test_a_queue_of_asyncio_is_asked_in_the_loop_that_feeds_it() -> None:
 
         async def make() -> Any:
             source: asyncio.Queue[int] = asyncio.Queue()
-            return bound({"a": source, "b": "other"}), source
+            return pullable({"a": source, "b": "other"}, found_loop()), source
 
         given, source = asyncio.run_coroutine_threadsafe(make(), loop).result(WAIT_SECONDS)
-        assert given == {"a": FedQueue(source, loop), "b": "other"} and is_pulled(given["a"])
+        assert isinstance(given["a"], QueueOfLoop) and is_pulled(given["a"]) and given["b"] == "other"
         with closing(Pulling(given["a"])) as pulling:
             loop.call_soon_threadsafe(feeds, source.put_nowait, 250)
             assert pulling.take_until(250) == [*range(250)]
@@ -179,11 +173,12 @@ class Driven:
     def __init__(self, room: int = 0) -> None:
         self.loop = asyncio.new_event_loop()
         self.queue: asyncio.Queue[int] = asyncio.Queue(room)
-        self.items = PulledItems(FedQueue(self.queue, self.loop))
+        self.source = QueueOfLoop(self.queue, self.loop)
+        self.items = PulledItems(self.source)
         self.found: list[int] = []
         self.reader = threading.Thread(target=lambda: self.found.extend(self.items))
         self.reader.start()
-        while self.items._asked is None:
+        while self.source._asked is None:
             self.reader.join(0.001)
 
     def turn(self, count: int = 1) -> None:
@@ -265,7 +260,7 @@ def test_the_end_of_a_loop_is_the_end_of_its_queue() -> None:
             task.cancel()
         driven.turn(2)
         assert (driven.over(), driven.left()) == ([], [1])
-    assert [*PulledItems(FedQueue(driven.queue, driven.loop))] == []
+    assert [*PulledItems(QueueOfLoop(driven.queue, driven.loop))] == []
 
 
 def test_a_queue_of_asyncio_ends_when_it_is_shut_down() -> None:
@@ -281,7 +276,7 @@ def test_a_queue_of_asyncio_ends_when_it_is_shut_down() -> None:
     with running_loop() as loop:
         source = Closing()
         source.put_nowait(1)
-        with closing(Pulling(FedQueue(source, loop))) as pulling:
+        with closing(Pulling(QueueOfLoop(source, loop))) as pulling:
             assert pulling.take_all() == [1]
 
 
@@ -289,17 +284,16 @@ def test_an_end_between_items_that_were_taken_together_leaves_none_behind() -> N
     with running_loop() as loop:
         source: asyncio.Queue[int] = asyncio.Queue()
         feeds(source.put_nowait, AT_ONCE)
-        with closing(Pulling(FedQueue(source, loop), ahead=1)) as pulling:
+        with closing(Pulling(QueueOfLoop(source, loop), ahead=1)) as pulling:
             found = pulling.take_until(1)
             pulling.reader.end()
             assert found + pulling.take_all() == [*range(AT_ONCE)] and source.empty()
 
 
 def test_a_queue_whose_loop_nobody_knows_is_refused() -> None:
-    source: asyncio.Queue[int] = asyncio.Queue()
-    assert bound(source) is source
+    assert found_loop() is None
     with pytest.raises(UsageError, match=r"call megaflow\.start in a coroutine of that loop"):
-        PulledItems(source)
+        pullable({"orders": asyncio.Queue()}, None)
 
 
 def test_what_was_pulled_when_the_end_came_is_taken_and_no_more_is_pulled() -> None:
