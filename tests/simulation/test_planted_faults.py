@@ -234,7 +234,7 @@ FAULTS_OF_PARTITIONS = {
         "LineQueue.remainders", "each.rest(0 if index else untaken)", "each.rest(0)"
     ),
     "lines of a split go to the input that was read before": Fault(
-        "LineQueue._next_of_lines",
+        "LineQueue._next_assigned",
         'self.input, self.partition = self._splits[0].split.input, ("split", self._splits[0].split.number)',
         'self.partition = ("split", self._splits[0].split.number)',
     ),
