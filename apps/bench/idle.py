@@ -80,7 +80,7 @@ S6 = Workload(
     open_idle,
     (
         Goal(WORKERS, SHARE, 2.0),
-        Goal(LINE, SECONDS, 0.5),
+        Goal(LINE, SECONDS, 0.45),
         Goal(IMPORT, SECONDS, 0.15),
         Goal(IMPORT, FOREIGN, 0.0),
     ),
