@@ -1,8 +1,11 @@
 """The launcher starts fast: it loads what it runs itself, and nothing of what its worker processes run."""
 
 import json
+from pathlib import Path
 
-from tests.test_floor_plan import run_python
+import pytest
+
+from tests.test_floor_plan import ROOT, run_python
 
 
 def test_the_launcher_loads_no_engine_and_no_worker() -> None:
@@ -21,3 +24,17 @@ def test_the_launcher_loads_no_engine_and_no_worker() -> None:
     client = {name for name in loaded if name.startswith("megaflow.control.client.")}
     assert client == {"megaflow.control.client.conversation"}  # by which it asks the job to stop
     assert loaded.isdisjoint({"asyncio", "cloudpickle", "pyspark", "megaflow.job.profile.worker_profile"})
+
+
+@pytest.mark.cluster
+def test_a_launcher_that_has_run_a_job_of_files_has_not_loaded_asyncio(tmp_path: Path) -> None:
+    text, loaded = tmp_path / "text", tmp_path / "loaded"
+    text.write_text("a b a\n")
+    code = (
+        "import json, sys\nfrom megaflow.cli.main import main\nloaded = sys.argv.pop()\ntry:\n    main()\n"
+        "finally:\n    with open(loaded, 'w') as file:\n        json.dump(list(sys.modules), file)"
+    )
+    found = run_python(code, "run", str(ROOT / "apps" / "wordcount.py"), "--lines", str(text), str(loaded))
+    assert found.returncode == 0 and "('a', 2)" in found.stdout, found.stderr
+    modules = set(json.loads(loaded.read_text()))
+    assert "megaflow.job.launcher.pulled_source" in modules and "asyncio" not in modules
