@@ -106,8 +106,9 @@ class LinePusher:
             self._readers.rotate(-1)
             name, reader = self._readers[-1]
             reader.ahead = self.window.limit
+            is_left = self._end_due is not None and now >= self._end_due and not reader.is_at_work  # before `take`
             taken = reader.take()
-            if taken is None or (not taken[0] and self._end_due is not None and now >= self._end_due):
+            if taken is None or (is_left and not taken[0]):
                 reader.stop()
                 self._readers.pop()
                 if not self._readers:
@@ -120,7 +121,7 @@ class LinePusher:
         return False
 
     def end(self, now: float) -> None:
-        """Have the readers read no more, and send what they have; one that blocks is left behind after a moment."""
+        """Have the readers read no more, and send what they have; one whose source blocks is left after a moment."""
         if self._end_due is None:
             self._end_due = now + FAREWELL_SECONDS
             for _, reader in self._readers:
@@ -128,7 +129,9 @@ class LinePusher:
 
     def wait_seconds(self, now: float) -> float | None:
         """Return in how many seconds `push` is to be called; None: not before something has come."""
-        return max(0.0, self._end_due - now) if self._readers and self._end_due is not None else None
+        if not self._readers or self._end_due is None or now >= self._end_due:
+            return None
+        return self._end_due - now
 
     def move(self, worker: Child) -> None:
         """Send what follows to another process, and tell so to the one before."""

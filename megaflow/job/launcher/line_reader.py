@@ -12,7 +12,8 @@
 4. What the source raises ends it, and is raised by `take` when the lines before it are taken, with its traceback.
 5. `stop` ends the thread between two lines, or while it waits for standard input. It is a daemon: in an iterable that
    blocks it stays behind, and nobody waits for it. `end` does so, too, but what has been read is taken still: items
-   that were being pulled are appended before the thread ends.
+   that were being pulled are appended before the thread ends, however long they take to be encoded: `is_at_work` is
+   true from when one has come until it is appended.
 6. Items of any type are encoded as they are pulled (`PulledItems`): what the program does to an object later is not
    seen. From here on they are bytes among lines.
 """
@@ -42,6 +43,7 @@ class LineReader:
         self._lines: list[str | bytes] = []
         self._put = self._taken = 0  # bytes, ever; a line's end counts one
         self._ended = False
+        self._is_forming = False  # written by the thread
         self._error: BaseException | None = None
         self._is_awaited = False
         self._stopped = Wakeup()
@@ -76,6 +78,11 @@ class LineReader:
         if self._error is not None:
             raise self._error
         return None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether something was pulled and is not among the lines yet; asked before `take`, that has it otherwise."""
+        return self._is_forming or (not isinstance(self._source, FileLines) and bool(self._source.taken))
 
     def end(self) -> None:
         """Read no more; what was read can be taken, and the end comes behind it."""
@@ -120,8 +127,10 @@ class LineReader:
     def _pull(self, source: PulledLines | PulledItems) -> None:
         lines, form = self._lines, source.form
         for item in source:
+            self._is_forming = True
             line = form(item)
             lines.append(line)
+            self._is_forming = False
             self._put += len(line) + 1
             if self._is_awaited or self._is_ending or self._is_ahead(len(lines)):
                 if not self._hand_over() and not source.taken:

@@ -77,7 +77,8 @@ class QueueOfLoop(LoopSource):
                     raise
                 is_over = True
             while self.taken:
-                yield self.taken.popleft()
+                yield self.taken[0]
+                self.taken.popleft()  # it is among the lines
             if is_over:
                 return
 

@@ -26,7 +26,7 @@ class LoopSource(ABC):
     """What an event loop feeds; iterated by one thread, once."""
 
     def __init__(self) -> None:
-        self.taken: deque[Any] = deque()  # what was pulled and has not come yet
+        self.taken: deque[Any] = deque()  # what was pulled, as long as nobody has asked for what follows it
         self._is_ended = False
         self._lock = threading.Lock()  # guards that it is ended, and what is done only if it is not
 
@@ -61,7 +61,7 @@ class PulledSource:
 
     @property
     def taken(self) -> Sequence[Any]:
-        """What was pulled and has not come yet."""
+        """What was pulled of a LoopSource, as long as nobody has asked for what follows it."""
         return self._source.taken if isinstance(self._source, LoopSource) else ()
 
     def end(self) -> None:

@@ -1,5 +1,7 @@
 """The launcher's lines are sent no further ahead than the window allows."""
 
+import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -7,7 +9,10 @@ import pytest
 from megaflow.control.launcher_messages import Lines, LinesEnded
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.line_pusher import LEAST_LINES, LinePusher, SendWindow
-from megaflow.job.launcher.line_reader import FIRST_LINES
+from megaflow.job.launcher.line_reader import FAREWELL_SECONDS, FIRST_LINES, LineReader
+from megaflow.job.launcher.pulled_source import PulledLines
+
+WAIT_SECONDS = 30.0
 
 
 def test_window_comes_back_as_messages_are_taken_in() -> None:
@@ -135,6 +140,36 @@ def test_lines_go_elsewhere_from_one_to_the_next() -> None:
     assert bench.push_all() == [lines, LinesEnded()]
     bench.pusher.move(bench.one)
     assert bench.sent[-1] == (bench.other, LinesEnded())
+
+
+def test_an_end_waits_for_what_was_pulled_to_be_encoded() -> None:
+    begun, go_on, woken = threading.Event(), threading.Event(), threading.Semaphore(0)
+
+    class Slow(PulledLines):
+        """The second line is an item that takes long to encode."""
+
+        @staticmethod
+        def form(line: str) -> str:  # type: ignore[override]
+            if line == "b":
+                begun.set()
+                assert go_on.wait(WAIT_SECONDS)
+            return line
+
+    sent: list[Any] = []
+    with closing(LineReader(Slow(iter("abc")), woken.release)) as reader:
+        pusher = LinePusher({"": reader}, Child(("127.0.0.1", 1)), lambda child, message: sent.append(message))
+        reader.start()
+        assert begun.wait(WAIT_SECONDS)
+        pusher.end(0.0)
+        assert pusher.wait_seconds(0.0) == FAREWELL_SECONDS
+        assert pusher.push(WAIT_SECONDS) and not pusher.push(WAIT_SECONDS)
+        assert sent == [Lines(["a"])] and pusher.wait_seconds(WAIT_SECONDS) is None, "the reader tells"
+        go_on.set()
+        while not isinstance(sent[-1], LinesEnded):
+            assert woken.acquire(timeout=WAIT_SECONDS)
+            while pusher.push(WAIT_SECONDS):
+                pass
+    assert sent == [Lines(["a"]), Lines(["b"]), LinesEnded()]
 
 
 def test_inputs_take_turns_and_the_end_is_that_of_all() -> None:
