@@ -145,6 +145,26 @@ def test_lines_come_from_standard_input_as_they_come(start: Callable[..., Run]) 
     assert (code, run.process.read_line(), run.process.read_line()) == (0, "('end', 1)\n", ""), said
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@pytest.mark.parametrize("flag", [[], ["--append"], ["--overwrite"]])
+def test_a_second_job_with_the_same_output_is_refused(
+    start: Callable[..., Run], tmp_path: Path, kind: str, flag: list[str]
+) -> None:
+    out = tmp_path / "out"
+    app = tmp_path / "app.py"
+    app.write_text("def dataflow(flow):\n    return flow.lines().map(lambda line: {'line': line})\n")
+    words = [str(app), "--lines", "-", "--output", f"{kind}:{out}", *flag]
+    first = start(*words, stdin=subprocess.PIPE)
+    wait_until(lambda: len(first.files()) == 1)  # it runs
+    code, _, said = start(*words).end()
+    assert code == 1 and f"{kind}:{out}: another job writes to this file" in said[-1], said
+    first.process.write_line("word")
+    assert first.process.stdin is not None
+    first.process.stdin.close()
+    code, _, said = first.end()
+    assert code == 0 and "word" in out.read_text(), said
+
+
 @pytest.mark.slow
 def test_a_large_input_may_be_pushed_from_a_file_or_a_pipe(start: Callable[..., Run], tmp_path: Path) -> None:
     path = tmp_path / "large.txt"

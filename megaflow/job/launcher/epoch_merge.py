@@ -116,7 +116,7 @@ class Writer:
     def hold(self, take_over: bool = False) -> int:
         """Keep others from writing there, as long as it is open; return how long it is before the job writes.
 
-        `take_over`: also who writes there now, from `cut_back` on. Raises StoreError if somebody else writes there.
+        `take_over`: also who writes there now, from `cut_back` on. Raises OutputError if another job writes there.
         """
         return 0
 

@@ -203,7 +203,11 @@ def begin_writing(
 ) -> tuple[OutputQueue, Resumption]:
     """Return the output's queue, and what the job begins with. The writer is closed if this raises."""
     try:
-        begun = Resumption(job_input) if keeper is None else resume(keeper, spec, writer, job_input, report)
+        if keeper is None:
+            writer.hold()
+            begun = Resumption(job_input)
+        else:
+            begun = resume(keeper, spec, writer, job_input, report)
     except BaseException:
         writer.close()
         raise

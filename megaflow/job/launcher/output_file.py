@@ -9,17 +9,19 @@
    before leaves a file as it was, and none where there was none.
 4. Standard output belongs to the shell: /dev/stdout goes on where that is, and empties nothing. But a job that reads
    what the shell appends its output to (`>> FILE`) is refused: it might never end.
+5. A job locks each regular file before it starts. Otherwise two jobs would write over each other's records.
 
 With a store of durable state
- 5. A regular file is locked as the store is, and `name`d there by its absolute path, with the length that it has before
+ 6. A regular file is `name`d there by its absolute path, with the length that it has before
     the job writes: what it had is replaced if that is 0, and stays if it is appended to.
- 6. A file that the store names already is opened to `resume`: whatever it has is neither refused nor replaced, but cut
+ 7. A file that the store names already is opened to `resume`: whatever it has is neither refused nor replaced, but cut
     back to the length that the store says, and written on from there. One that is shorter than that is another file.
- 7. Whatever else is written to (standard output, a pipe, a device) cannot be cut back: `is_kept` says so.
- 8. A job that takes the place of one that does not answer goes on in a copy of the file: see `output_copy`.
+ 8. Whatever else is written to (standard output, a pipe, a device) cannot be cut back: `is_kept` says so.
+ 9. A job that takes the place of one that does not answer goes on in a copy of the file: see `output_copy`.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import stat
@@ -40,6 +42,7 @@ Mode: TypeAlias = Literal["new", "overwrite", "append", "resume"]
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 _APPEND = _CREATE | os.O_APPEND
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 FLAGS: dict[Mode, int] = {"new": _CREATE, "overwrite": _CREATE, "append": _APPEND, "resume": _APPEND}
 
 
@@ -94,8 +97,22 @@ class OutputFile:
         self.is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self.number).st_mode)
 
     def hold(self) -> None:
-        """Keep others from writing there."""
-        fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        """Lock the file, until `let_go`. Raises BlockingIOError if another process has it, or had it and removed it.
+
+        On a file system that knows no locks this does nothing: the store, if there is one, has checked its own.
+        """
+        try:
+            fcntl.flock(self.number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        if not self._has_its_name():
+            raise BlockingIOError(errno.EWOULDBLOCK, "it was removed or replaced a moment ago")
+
+    def let_go(self) -> None:
+        """Unlock the file, also for processes that were forked meanwhile and have it open."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self.number, fcntl.LOCK_UN)
 
     def size(self) -> int:
         """Return how many bytes it has."""
@@ -127,9 +144,15 @@ class OutputFile:
 
     def remove(self) -> None:
         """Take its name away, if it still has that."""
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self.path), os.fstat(self.number)):
+        if self._has_its_name():
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.realpath(self.path))
+
+    def _has_its_name(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self.number))
+        except FileNotFoundError:
+            return False
 
 
 class FileWriter(TextWriter):
@@ -165,6 +188,9 @@ class FileWriter(TextWriter):
     def check(self, read: Iterable[str | int]) -> None:
         """Raise UsageError if the file is among those that the job reads, or has something that is to stay."""
         check_is_no_input(self._file.number, read, self._spec)
+        self._check_is_empty()
+
+    def _check_is_empty(self) -> None:
         if self.is_kept and self._mode == "new" and self._file.size():
             raise refusal(
                 self._spec, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
@@ -173,8 +199,8 @@ class FileWriter(TextWriter):
     def hold(self, take_over: bool = False) -> int:
         """Lock the file as long as it is open; return how long it is before this job writes.
 
-        `take_over`: a file that the store names is taken from whoever has it, by `cut_back`. Raises StoreError if
-        another job has it.
+        `take_over`: a file that the store names is taken from the job that has it, by `cut_back`. Raises OutputError if
+        another job has it, UsageError if another job has written to a new file since `check`.
         """
         if not self.is_kept:
             return 0
@@ -183,11 +209,17 @@ class FileWriter(TextWriter):
                 self._copy = OutputCopy(self.path)
             else:
                 self._file.hold()
-        except OSError as error:
-            raise StoreError(
-                f"--output {self._spec} cannot be locked, another job may be writing to it ({error.strerror}): "
-                "wait until that has ended, or name another file"
+        except BlockingIOError as error:
+            raise OutputError(
+                f"--output {self._spec}: another job writes to this file. Wait until that job has ended, or name "
+                "another file."
             ) from error
+        except OSError as error:
+            raise OutputError(
+                f"--output {self._spec}: the file cannot be locked ({error.strerror}). Name a file on another file "
+                "system."
+            ) from error
+        self._check_is_empty()
         return self._file.size() if self._mode in ("append", "resume") else 0
 
     def sync(self) -> int:
@@ -238,8 +270,11 @@ class FileWriter(TextWriter):
         self._let_go_of_copy()
         if self._made and not self._begun:
             self._file.remove()
-        with self._failing():
-            self._stream.close()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._failing())
+            stack.callback(self._stream.close)
+            stack.callback(self._file.let_go)
+            self._stream.flush()
 
     def _let_go_of_copy(self) -> None:
         if self._copy is not None:

@@ -95,8 +95,11 @@ class SparkResults(Writer):
     def hold(self, take_over: bool = False) -> int:
         """Lock the log, end what an earlier run has left, and return how many rows there are. Raises StoreError.
 
-        `take_over`: end its launcher, too, which is suspended, but not if that is a program.
+        `take_over`: end its launcher, too, which is suspended, but not if that is a program. Without a store the folder
+        is this job's own.
         """
+        if not self._is_stored:
+            return 0
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             ending = (JAVA, LAUNCHER) if take_over else (JAVA,)

@@ -8,6 +8,7 @@ Nothing but a profile's own files is ever removed: a folder that holds anything 
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -73,27 +74,47 @@ def check_profile(spec: ProfileSpec | None, workers: int) -> None:
 def profile_folder(spec: ProfileSpec | None, report: Callable[[str], None]) -> Iterator[None]:
     """Make the folder ready for a run, which is the block; sum up what was written, and `report` the most important.
 
-    Nothing happens without a `spec`. Raises UsageError if the folder cannot be made or written to.
+    Nothing happens without a `spec`. Raises UsageError if the folder cannot be made or written to, or if another run
+    writes its profile there.
     """
     if spec is None:
         yield
         return
     check_profile(spec, workers=1)
     folder = Path(spec.folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.iterdir():
-            path.unlink()
-        (folder / TABLE).write_text("The run has not ended yet.\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--profile {spec.folder}: {error.strerror or error}") from error
-    try:
-        yield
-    finally:
+    with contextlib.ExitStack() as stack:
         try:
-            sum_up(folder, spec.calls, report)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            report(f"the profile in {spec.folder} cannot be summarized: {error}")
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, lock)
+            _lock(lock)
+            for path in folder.iterdir():
+                path.unlink()
+            (folder / TABLE).write_text("The run has not ended yet.\n", encoding="utf-8")
+        except BlockingIOError as error:
+            raise UsageError(
+                f"--profile {spec.folder}: another run writes its profile there. Wait until it has ended, or name "
+                "another folder."
+            ) from error
+        except OSError as error:
+            raise UsageError(f"--profile {spec.folder}: {error.strerror or error}") from error
+        try:
+            yield
+        finally:
+            try:
+                sum_up(folder, spec.calls, report)
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                report(f"the profile in {spec.folder} cannot be summarized: {error}")
+
+
+def _lock(folder: int) -> None:
+    """Lock a folder until it is closed, where the file system can. Raises BlockingIOError."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass
 
 
 def sum_up(folder: Path, calls: bool, report: Callable[[str], None]) -> None:

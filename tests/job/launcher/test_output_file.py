@@ -1,5 +1,7 @@
 """What `--output` names is written to as promised; what a user would miss is left alone."""
 
+import contextlib
+import errno
 import io
 import json
 import os
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.errors import MegaflowError, StoreError, UsageError
+from megaflow.errors import MegaflowError, OutputError, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter
 from megaflow.job.launcher.output_file import FileWriter, Mode, TextWriter
 from megaflow.job.launcher.output_specs import open_writer
@@ -127,14 +129,64 @@ def test_what_was_cut_back_stays_when_nothing_follows(tmp_path: Path) -> None:
     assert path.read_text() == "first\n"
 
 
-def test_two_jobs_with_stores_do_not_write_to_one_file(tmp_path: Path) -> None:
+def test_two_jobs_do_not_write_to_one_file(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     writer, other = (open_writer(f"jsonl:{path}") for _ in range(2))
     writer.hold()
-    with pytest.raises(StoreError, match=r"out.jsonl cannot be locked, another job may be writing to it"):
+    with pytest.raises(OutputError, match=r"out.jsonl: another job writes to this file\. Wait until"):
         other.hold()
     writer.close()
     other.close()
+
+
+def test_a_file_written_between_check_and_lock_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    first, second = (open_writer(f"jsonl:{path}") for _ in range(2))
+    first.hold()
+    first.write(1, ["first"])
+    first.close()
+    with pytest.raises(UsageError, match="the file is not empty"):
+        second.hold()
+    second.close()
+    assert path.read_text() == "first\n"
+
+
+def test_a_file_removed_between_check_and_lock_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    first, second = (open_writer(f"jsonl:{path}") for _ in range(2))
+    first.hold()
+    first.close()  # it wrote nothing, so it removes the file that it made
+    with pytest.raises(OutputError, match="another job writes to this file"):
+        second.hold()
+    second.close()
+
+
+def test_a_closed_file_is_unlocked_though_a_fork_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    writer = open_writer(f"jsonl:{path}")
+    writer.hold()
+    assert isinstance(writer, FileWriter)
+    inherited = os.dup(writer._file.number)
+    writer.write(1, ["first"])
+    writer.close()
+    other = open_writer(f"jsonl:{path}", mode="append")
+    other.hold()
+    other.close()
+    os.close(inherited)
+
+
+@pytest.mark.parametrize(("code", "goes_on"), [(errno.ENOLCK, True), (errno.ENOSYS, True), (errno.EIO, False)])
+def test_a_file_system_without_locks_is_written_to(
+    code: int, goes_on: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    writer = open_writer(f"jsonl:{tmp_path / 'out.jsonl'}")
+    with contextlib.nullcontext() if goes_on else pytest.raises(OutputError, match="the file cannot be locked"):
+        writer.hold()
+    writer.close()
 
 
 def test_what_a_launcher_writes_whose_place_is_taken_goes_nowhere(tmp_path: Path) -> None:
@@ -159,7 +211,7 @@ def test_what_a_launcher_writes_whose_place_is_taken_goes_nowhere(tmp_path: Path
         newer.flush()
         assert path.read_text() == "first\nagain\nmore\n", number
         third = open_writer(f"jsonl:{path}", mode="resume")
-        with pytest.raises(StoreError, match="cannot be locked"):
+        with pytest.raises(OutputError, match="another job writes"):
             third.hold()
         third.close()
         older.close()

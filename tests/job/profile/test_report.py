@@ -121,6 +121,15 @@ def test_what_is_no_folder_and_cannot_become_one_is_refused(tmp_path: Path) -> N
         raise AssertionError("nothing may start")
 
 
+def test_two_runs_do_not_share_the_folder_of_a_profile(tmp_path: Path) -> None:
+    spec = ProfileSpec(str(tmp_path))
+    with profile_folder(spec, lambda line: None):
+        with pytest.raises(UsageError, match="another run writes"), profile_folder(spec, lambda line: None):
+            pass
+    with profile_folder(spec, lambda line: None):
+        pass
+
+
 def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert profile_spec(None) is None
