@@ -123,9 +123,9 @@ def test_what_is_no_folder_and_cannot_become_one_is_refused(tmp_path: Path) -> N
 
 def test_two_runs_do_not_share_the_folder_of_a_profile(tmp_path: Path) -> None:
     spec = ProfileSpec(str(tmp_path))
-    with profile_folder(spec, lambda line: None):
-        with pytest.raises(UsageError, match="another run writes"), profile_folder(spec, lambda line: None):
-            pass
+    first, second = (profile_folder(spec, lambda line: None) for _ in range(2))
+    with first, pytest.raises(UsageError, match="another run writes"), second:
+        pass
     with profile_folder(spec, lambda line: None):
         pass
 
