@@ -14,7 +14,7 @@ from apps.bench.rescaling import EXPERIMENTS as RESCALING
 from megaflow import Window
 from megaflow.megaphone.routing import Watermark
 from megaflow.program import example
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 
 ROOT = Path(__file__).parent.parent
 README, CHANGELOG, SCALE = (
@@ -63,7 +63,7 @@ def outputs(operator: str, words: str, name: str, feed: list[Any]) -> list[Any]:
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return getattr(records, operator)(fold, control=commands)
 
-    return SimulatedCluster(1, 2).run(build, {0: feed})
+    return EngineCluster(1, 2).run(build, {0: feed})
 
 
 def test_the_first_fold_counts() -> None:
@@ -94,7 +94,7 @@ def test_words_are_counted_and_the_longest_found() -> None:
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return names["dataflow"](SimpleNamespace(lines=lambda: records))
 
-    outputs = SimulatedCluster(1, 2).run(build, {0: [(0, "a bee a"), (1, "apple bee")], 1: [(0, "a")]})
+    outputs = EngineCluster(1, 2).run(build, {0: [(0, "a bee a"), (1, "apple bee")], 1: [(0, "a")]})
     assert [sorted(map(str, (record for at, record in outputs if at == time))) for time in (0, 1)] == [
         ["('a', 1)", "('a', 3)", "('b', 3)", "('bee', 1)"],
         ["('a', 5)", "('apple', 1)", "('b', 3)", "('bee', 2)"],
@@ -119,7 +119,7 @@ def test_sessions_close_when_the_watermark_is_past_them() -> None:
     clicks = [(0, 100, "a"), (0, 50, "b"), (2, 20, "late"), (2, 5_000, "c")]
     lines = [(time, json.dumps({"at": at, "user": "anna", "page": page})) for time, at, page in clicks]
     watermarks = [(1, Watermark(1_960_000_000)), (3, Watermark(9_000_000_000))]
-    outputs = SimulatedCluster(1, 1).run(names["dataflow"], {0: lines}, watermarks)
+    outputs = EngineCluster(1, 1).run(names["dataflow"], {0: lines}, watermarks)
     assert outputs == [
         (1, ("anna", Window(50, 1900), ["b", "a"])),
         (3, ("anna", Window(5000, 6800), ["c"])),

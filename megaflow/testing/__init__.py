@@ -15,7 +15,7 @@ While it runs a monitor watches, and raises `Violation` if
  - a bin is owned by two workers at once;
  - nothing can happen any more and the dataflow is not complete.
 
-simulated_cluster    the workers, and the dice
+engine_cluster       the workers, and the dice; its records may be given times of a test's choice
 simulated_lines      what a dataflow reads, dealt out to the sources of a real job
 simulated_watermarks how far event time is
 network              the transport
@@ -32,15 +32,18 @@ simulated_storage    what outlives it: its store and its output, on a simulated 
 simulated_clients    who steers the job, and a Spark query
 """
 
+from megaflow.testing.engine_cluster import Build, EngineCluster
 from megaflow.testing.membership_driver import HandOver, Join, KillJoiner, Leave
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network, SimulatedAllocator
-from megaflow.testing.simulated_cluster import Build, SimulatedCluster
 from megaflow.testing.simulated_disk import Crashed, SimulatedDisk
+
+SimulatedCluster = EngineCluster
 
 __all__ = [
     "Build",
     "Crashed",
+    "EngineCluster",
     "HandOver",
     "Join",
     "KillJoiner",

@@ -1,4 +1,4 @@
-"""What a test can plan for the membership (`SimulatedCluster.at`), and what carries it out, like `megaflow control`.
+"""What a test can plan for the membership (`EngineCluster.at`), and what carries it out, like `megaflow control`.
 
 A joined worker gets a fair share of the bins; a leaving one gives its bins away first, and its lines if it reads some.
 All commands go over the test's control stream; the coordinator hands it over when every worker has read what it wrote.

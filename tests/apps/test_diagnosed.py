@@ -6,7 +6,7 @@ import pytest
 
 from apps.diagnosed import count, main
 from megaflow.scope import Scope
-from megaflow.testing import Join, SimulatedCluster
+from megaflow.testing import EngineCluster, Join
 from megaflow.timely import InputHandle, ProbeHandle
 from tests.timely.cases import run_threads
 from tests.timely.workers import EVERY, by_hand
@@ -57,7 +57,7 @@ def test_any_order_of_delivery_and_a_join_give_the_same_answers(seed: int) -> No
         worker: [(time, worker + 3 * time) for time in range(8)] for worker in range(3)
     }
     feeds[0].insert(4, (3, "how many?"))
-    cluster = SimulatedCluster(seed, 3)
+    cluster = EngineCluster(seed, 3)
     cluster.at(record=5, do=Join())
     found = cluster.run(build, feeds)
     counts = sorted(record[1:] for _, record in found if record[0] == "count")

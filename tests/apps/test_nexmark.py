@@ -19,7 +19,7 @@ from apps.nexmark.generator import generate
 from apps.nexmark.oracles import ORACLES
 from apps.nexmark.terms import Terms
 from megaflow import Map, Move
-from megaflow.testing import Join, Leave, SimulatedCluster
+from megaflow.testing import EngineCluster, Join, Leave
 from megaflow.timely import Worker
 from tests.cluster.processes import ROOT, programs
 from tests.timely.cases import run_threads
@@ -53,7 +53,7 @@ class Run:
             hot_auctions=self.random.choice([1, 2]),
         )
         self.history = list(generate(self.terms, range(events)))
-        self.cluster = SimulatedCluster(seed, self.workers, monitor=monitor)
+        self.cluster = EngineCluster(seed, self.workers, monitor=monitor)
         self.commands = sorted(self._commands(self.random.randint(1, 15)), key=lambda pair: pair[0])
 
     def _commands(self, count: int) -> Iterable[tuple[int, Any]]:

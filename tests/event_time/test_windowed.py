@@ -17,7 +17,7 @@ from megaflow.event_time.windows import AlignedWindows, SessionWindows, Windows
 from megaflow.megaphone.event_clock import StreamUnit
 from megaflow.megaphone.event_unit import INFINITE, EventUnit
 from megaflow.megaphone.routing import Watermark
-from megaflow.testing import Join, SimulatedCluster
+from megaflow.testing import EngineCluster, Join
 from tests.event_time.naive_windows import NaiveAligned, NaiveSessions
 from tests.simulation.by_hand import ByHand, key_of
 
@@ -114,7 +114,7 @@ def test_results_and_late_records_come_at_the_epochs_that_plain_python_says(
     history: tuple[Feed, dict[int, int]], windows: Windows, lateness: int, emit: Emit | None
 ) -> None:
     feed, watermarks = history
-    outputs = SimulatedCluster(1, 1).run(windowed(windows, lateness, emit), {0: feed}, rises(watermarks))
+    outputs = EngineCluster(1, 1).run(windowed(windows, lateness, emit), {0: feed}, rises(watermarks))
     assert plain(outputs) == plain(expected(feed, watermarks, windows, lateness, emit))
 
 
@@ -122,7 +122,7 @@ def test_results_and_late_records_come_at_the_epochs_that_plain_python_says(
 @given(histories(), st.sampled_from(KINDS))
 def test_results_may_be_seen_after_every_record(history: tuple[Feed, dict[int, int]], windows: Windows) -> None:
     feed, watermarks = history
-    outputs = SimulatedCluster(1, 1).run(windowed(windows, 3, "every"), {0: feed}, rises(watermarks))
+    outputs = EngineCluster(1, 1).run(windowed(windows, 3, "every"), {0: feed}, rises(watermarks))
     assert plain(outputs) == plain(expected(feed, watermarks, windows, 3, "every"))
 
 
@@ -139,7 +139,7 @@ def test_bins_that_move_and_workers_that_join_and_leave_change_nothing(
     feeds: dict[int, Feed] = {0: [], 1: []}
     for time, (micros, (key, value)) in feed:  # one worker sends those of a key and epoch, so their order is known
         feeds[(time // 2 + KEYS.index(key)) % 2].append((time, (micros, (key, value))))
-    cluster = SimulatedCluster(seed, 2)
+    cluster = EngineCluster(seed, 2)
     if feed:
         cluster.at(random.randrange(len(feed) + 1), Join())
     outputs = cluster.run(windowed(windows, lateness), feeds, commands)

@@ -14,7 +14,7 @@ from megaflow.errors import BuildError, CannotTravel, MegaflowError, ProgramErro
 from megaflow.megaphone import partial_results
 from megaflow.megaphone.partial_results import Partials
 from megaflow.scope import Scope
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -28,7 +28,7 @@ Build = Callable[[Any], Any]
 
 def run(build: Build, feeds: dict[int, list[tuple[int, Any]]], workers: int = 0) -> list[tuple[Any, Any]]:
     """(time, output) of a dataflow, with as many workers as are fed."""
-    cluster = SimulatedCluster(5, workers or len(feeds))
+    cluster = EngineCluster(5, workers or len(feeds))
     return cluster.run(lambda worker, records, commands: build(records), feeds)
 
 
@@ -162,7 +162,7 @@ def test_types_are_inferred() -> None:
         assert_type(lengths.aggregate_by_key(0.0, max, max), Stream[tuple[str, float]])
         return lengths.sum_by_key()
 
-    outputs = SimulatedCluster(1, 2).run(build, {0: [(0, "ab"), (0, "a"), (1, "ab")]})
+    outputs = EngineCluster(1, 2).run(build, {0: [(0, "ab"), (0, "a"), (1, "ab")]})
     assert outputs == [(0, ("a", 1.0)), (1, ("a", 2.0))]
 
 

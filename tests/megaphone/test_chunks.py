@@ -12,7 +12,7 @@ from megaflow.megaphone import chunks as chunking
 from megaflow.megaphone.bins import BinStore, Taken
 from megaflow.megaphone.chunks import CHUNK_BYTES, Chunk, Installer, chunks
 from megaflow.megaphone.routing import initial_table
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -172,7 +172,7 @@ def test_all_bins_change_places_at_one_time(workers: int, table: tuple[int, ...]
 
 @pytest.mark.parametrize("seed", range(20))
 def test_bins_move_and_the_stream_ends_when_only_frontiers_move(seed: int) -> None:
-    cluster = SimulatedCluster(seed, 3)
+    cluster = EngineCluster(seed, 3)
     outputs = cluster.run(
         Histories(BINS).build,
         {0: [(0, (KEY, 0))]},
@@ -185,7 +185,7 @@ def test_bins_move_and_the_stream_ends_when_only_frontiers_move(seed: int) -> No
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_single_worker_obeys_commands_that_can_move_nothing(seed: int) -> None:
-    cluster = SimulatedCluster(seed, 1)
+    cluster = EngineCluster(seed, 1)
     outputs = cluster.run(Histories(BINS).build, {0: [(0, (KEY, 0)), (3, (KEY, 3))]}, [(2, Map((0,) * BINS))])
     assert outputs == [(0, (KEY, (0,))), (3, (KEY, (0, 3)))]
 

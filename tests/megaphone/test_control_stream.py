@@ -9,7 +9,7 @@ from megaflow.errors import BuildError, CapabilityError, CommandRefused, Protoco
 from megaflow.megaphone.control_stream import control_for, number_commands, set_default
 from megaflow.megaphone.routing import Numbered
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely.explain import describe_pointstamps
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
@@ -185,7 +185,7 @@ def test_a_control_stream_that_was_broadcast_by_hand_is_refused_with_operator_an
         return records.stateful_state_machine(lambda k, v, s: (v, []), control=commands.broadcast(), name="sums")
 
     with pytest.raises(BuildError, match=r"control of 'sums' is a broadcast stream \(.*py:\d+\): .* as it is"):
-        SimulatedCluster(1, 1).run(build, {})
+        EngineCluster(1, 1).run(build, {})
 
 
 def test_one_that_was_changed_after_it_was_broadcast_is_an_error_with_the_first_command() -> None:
@@ -204,7 +204,7 @@ def test_operators_with_different_bins_on_one_control_stream_are_refused() -> No
         return once.stateful_state_machine(lambda k, v, s: (v, []), control=commands, bins=4)
 
     with pytest.raises(BuildError, match=r"bins=4, but another .* on the same control stream has bins=8"):
-        SimulatedCluster(1, 1).run(build, {})
+        EngineCluster(1, 1).run(build, {})
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["left out", "named"])
@@ -230,7 +230,7 @@ def test_operators_with_controls_of_their_own_may_have_different_bins() -> None:
         once = records.stateful_state_machine(lambda k, v, s: (v, [(k, v)]), control=commands, bins=4)
         return once.stateful_state_machine(lambda k, v, s: (v, [v]), control=other, bins=8)
 
-    assert SimulatedCluster(1, 2).run(build, {0: [(1, (KEY, 5))]}, [(1, Move(0, 1))]) == [(1, 5)]
+    assert EngineCluster(1, 2).run(build, {0: [(1, (KEY, 5))]}, [(1, Move(0, 1))]) == [(1, 5)]
 
 
 # Control that stands still -----------------------------------------------------------------------

@@ -15,7 +15,7 @@ from megaflow.megaphone.event_timers import AFTER, CLOCK, EVENT, EventTimers, Ti
 from megaflow.megaphone.event_unit import INFINITE, NEVER, EventUnit
 from megaflow.megaphone.routing import Clock, Watermark
 from megaflow.megaphone.timers import NestedTimers, Timers
-from megaflow.testing import Join, SimulatedCluster
+from megaflow.testing import EngineCluster, Join
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.order import Product
 from tests.simulation.by_hand import ByHand, key_of
@@ -456,14 +456,14 @@ def test_what_cannot_travel_is_refused_at_once() -> None:
         return records.stateful_unary(fold, control=commands, name="mine")
 
     with pytest.raises(CannotTravel, match="mine: a timer's payload for key 'a' could not move to another worker: "):
-        SimulatedCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
+        EngineCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_worker_that_joins_learns_the_watermark_with_its_first_bin(seed: int) -> None:
     """Its first bin comes at the time of a watermark that was commanded before it was a member."""
     calls = Calls()
-    cluster = SimulatedCluster(seed, 2)
+    cluster = EngineCluster(seed, 2)
     cluster.at(0, Join())
     feeds = {0: [(time, (KEY, [("at_event", time, time)])) for time in range(6)]}
     cluster.run(calls.unary, feeds, [(time, Watermark(time * SECOND)) for time in range(6)])

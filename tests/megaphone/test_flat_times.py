@@ -7,7 +7,7 @@ import pytest
 from megaflow import Map, Move
 from megaflow.errors import BuildError, ProgramError
 from megaflow.scope import Scope
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Product, example
 from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, key_of
@@ -94,7 +94,7 @@ def in_rounds(fold: Any) -> Any:
             return entered.stateful_unary(fold, control=commands, bins=BINS, name="mine").leave()
 
     feeds = {0: [(0, (KEY, "first")), (3, (KEY, "last"))]}
-    return SimulatedCluster(1, 2).run(build, feeds, [(1, Move(0, 1)), (2, Map((0, 0, 0, 0)))])
+    return EngineCluster(1, 2).run(build, feeds, [(1, Move(0, 1)), (2, Map((0, 0, 0, 0)))])
 
 
 def test_timers_of_a_nested_scope_come_back_at_their_product_and_move_with_their_bin() -> None:
@@ -125,7 +125,7 @@ def test_a_control_stream_that_has_entered_the_loop_is_refused() -> None:
             return records.enter(scope).distribute(control=commands.enter(scope)).leave()
 
     with pytest.raises(BuildError, match=r"control: commands have int times.* of scope 'inside'.*without enter\(\)"):
-        SimulatedCluster(1, 1).run(build, {})
+        EngineCluster(1, 1).run(build, {})
 
 
 def test_a_nested_scope_of_a_dataflow_whose_times_are_no_ints_is_refused() -> None:

@@ -12,7 +12,7 @@ from megaflow.errors import ProtocolError
 from megaflow.megaphone.bootstrap import RoutingState
 from megaflow.megaphone.introduction import Introduction, Numbering
 from megaflow.megaphone.routing import Numbered
-from megaflow.testing import Join, SimulatedCluster
+from megaflow.testing import EngineCluster, Join
 from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
 from megaflow.timely.dataflow.run_queue import RunQueue
@@ -34,7 +34,7 @@ def test_in_those_runs_newcomers_are_moved_to_and_some_join_after_the_last_comma
     for seed in range(40):
         workers, feeds = draw(seed)
         log: list[tuple[int, Any]] = []
-        cluster = SimulatedCluster(seed, workers, monitor=False)
+        cluster = EngineCluster(seed, workers, monitor=False)
         cluster.at(workers * TIMES // 2, Join())
         cluster.run(build_steering(log), feeds)
         named += any(len(peers) > workers for _, peers in log)

@@ -7,7 +7,7 @@ import pytest
 
 from megaflow import Map, Move
 from megaflow.megaphone.routing import initial_table
-from megaflow.testing import Join, Leave, SimulatedCluster
+from megaflow.testing import EngineCluster, Join, Leave
 from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
@@ -150,7 +150,7 @@ def test_several_reconfigurations_wait_while_an_early_time_is_open_and_are_insta
 
 @pytest.mark.parametrize("seed", range(10))
 def test_bins_move_and_the_stream_ends_when_only_frontiers_move(kind: str, seed: int) -> None:
-    cluster = SimulatedCluster(seed, 3)
+    cluster = EngineCluster(seed, 3)
     outputs = cluster.run(
         Histories(BINS, kind).build,
         {0: [(0, (KEY, 0))]},
@@ -181,7 +181,7 @@ def test_what_one_operator_puts_out_before_a_move_reaches_the_old_owner_of_the_n
     if not apart:
         commands = [(time, command) for time, (_, command) in commands]  # type: ignore[misc]
     feeds = {worker: [(time, (KEY, (time, worker))) for time in range(10)] for worker in range(3)}
-    SimulatedCluster(seed, 3).run(build, feeds, commands)
+    EngineCluster(seed, 3).run(build, feeds, commands)
     both = {time: 0 if time < 4 else 1 if time < 7 else 2 for time in range(10)}
     ours = {time: 0 if time < 4 else 1 for time in range(10)} if apart else both
     theirs = {time: 0 if time < 7 else 2 for time in range(10)} if apart else both
@@ -193,7 +193,7 @@ def test_what_one_operator_puts_out_before_a_move_reaches_the_old_owner_of_the_n
 
 @pytest.mark.parametrize("seed", range(3))
 def test_three_workers_become_two_and_three_again_and_nothing_is_lost(kind: str, seed: int) -> None:
-    cluster = SimulatedCluster(seed, 3)
+    cluster = EngineCluster(seed, 3)
     cluster.at(record=60, do=Leave(2))
     cluster.at(record=120, do=Join())
     words = [(time, (f"word{number % 20}", number)) for number, time in enumerate(sorted(list(range(50)) * 4))]

@@ -6,7 +6,7 @@ import pytest
 
 from megaflow import Map, Move
 from megaflow.errors import GraphMismatch, ProgramError
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, key_of
 from tests.timely.workers import ByHand as EngineByHand
@@ -232,7 +232,7 @@ def test_a_record_that_is_no_pair_and_a_key_that_cannot_be_one_are_named(
     workers: int, record: Any, words: str
 ) -> None:
     with pytest.raises(ProgramError, match=words):
-        SimulatedCluster(1, workers).run(Histories(BINS).build, {0: [(0, record)]})
+        EngineCluster(1, workers).run(Histories(BINS).build, {0: [(0, record)]})
 
 
 def test_an_error_of_the_users_own_hash_stays_as_it_is() -> None:
@@ -242,7 +242,7 @@ def test_an_error_of_the_users_own_hash_stays_as_it_is() -> None:
         )
 
     with pytest.raises(TypeError, match="string indices"):
-        SimulatedCluster(1, 2).run(build, {0: [(0, ("key", 1))]})
+        EngineCluster(1, 2).run(build, {0: [(0, ("key", 1))]})
 
 
 def test_workers_with_different_numbers_of_bins_find_out() -> None:

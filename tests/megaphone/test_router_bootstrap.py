@@ -21,7 +21,7 @@ from megaflow.megaphone import chunks
 from megaflow.megaphone.control_stream import founders_of, set_default
 from megaflow.megaphone.routing import Command, Numbered, RoutingTable, Watermark, apply, initial_table
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.operators.linear import linear
@@ -523,11 +523,11 @@ def tables(scenario: scenarios.Scenario) -> list[RoutingTable]:
 def run(scenario: scenarios.Scenario) -> None:
     """Run it and its oracle, one worker that is fed everything."""
     log = scenarios.Log()
-    cluster = SimulatedCluster(scenario.seed, scenario.workers)
+    cluster = EngineCluster(scenario.seed, scenario.workers)
     with parcels.small(scenario.seed, cluster):
         outputs = cluster.run(lambda *given: scenarios.build(scenario, log, *given), scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
-    oracle, unread = SimulatedCluster(scenario.seed, 1, monitor=False), scenarios.Log()
+    oracle, unread = EngineCluster(scenario.seed, 1, monitor=False), scenarios.Log()
     expected = oracle.run(lambda *given: scenarios.build(scenario, unread, *given), {0: everything})
     assert Counter(outputs) == Counter(expected), f"seed {scenario.seed}: the outputs differ from one worker's"
     in_force = tables(scenario)

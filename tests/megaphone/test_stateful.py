@@ -13,7 +13,7 @@ from megaflow.errors import BuildError, CannotTravel, ProgramError, UsageError
 from megaflow.megaphone import stateful
 from megaflow.megaphone.routing import difference, initial_table
 from megaflow.scope import Scope
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Exchange
 from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, bin_of, key_of
@@ -29,7 +29,7 @@ def machine(fold: Any, **options: Any) -> Callable[..., Any]:
 
 def run(fold: Any, records: list[Any], workers: int = 1, **options: Any) -> list[Any]:
     """The outputs of a stateful operator fed at times 0, 1, …"""
-    outputs = SimulatedCluster(3, workers).run(machine(fold, **options), {0: list(enumerate(records))})
+    outputs = EngineCluster(3, workers).run(machine(fold, **options), {0: list(enumerate(records))})
     return [record for _, record in outputs]
 
 
@@ -72,7 +72,7 @@ def test_keys_that_are_equal_are_one_key_wherever_they_come_from(workers: int) -
     keys = [1, 1.0, True, Decimal(1), complex(1)]
     feeds = {worker: [(time, (key, 0)) for time, key in enumerate(keys)] for worker in range(workers)}
     commands = [(time, Move(bin, time % workers)) for time in (1, 3) for bin in range(BINS)]
-    outputs = SimulatedCluster(5, workers).run(machine(count, bins=BINS), feeds, commands)
+    outputs = EngineCluster(5, workers).run(machine(count, bins=BINS), feeds, commands)
     assert sorted(total for _, (_, total) in outputs) == list(range(1, 5 * workers + 1))
 
 
@@ -80,7 +80,7 @@ def test_a_key_that_moved_is_equal_to_itself_again() -> None:
     keys = [("tuple", 1), frozenset({"a", "b"}), b"bytes", None, 1 << 70, 2.5, "\udcff"]
     feeds = {0: [(time, (key, 0)) for time in range(4) for key in keys]}
     commands = [(time, Map((time % 2,) * BINS)) for time in range(4)]
-    outputs = SimulatedCluster(5, 2).run(machine(count, bins=BINS), feeds, commands)
+    outputs = EngineCluster(5, 2).run(machine(count, bins=BINS), feeds, commands)
     assert Counter(total for _, (_, total) in outputs) == {total: len(keys) for total in (1, 2, 3, 4)}
 
 
@@ -195,7 +195,7 @@ def two_in_a_row(log: list[Any], apart: bool) -> Callable[..., Any]:
 def test_two_operators_with_one_control_move_at_one_time_and_what_is_before_goes_to_the_old_owners(seed: int) -> None:
     log: list[Any] = []
     feeds = {worker: [(time, (KEY, time)) for time in range(10)] for worker in range(3)}
-    SimulatedCluster(seed, 3).run(two_in_a_row(log, apart=False), feeds, [(4, Move(0, 1)), (7, Move(0, 2))])
+    EngineCluster(seed, 3).run(two_in_a_row(log, apart=False), feeds, [(4, Move(0, 1)), (7, Move(0, 2))])
     owner = {time: 0 if time < 4 else 1 if time < 7 else 2 for time in range(10)}
     assert Counter(log) == {(name, time, owner[time]): 3 for name in ("first", "second") for time in range(10)}
 
@@ -205,7 +205,7 @@ def test_two_operators_with_controls_of_their_own_move_each_at_its_time(seed: in
     log: list[Any] = []
     feeds = {worker: [(time, (KEY, time)) for time in range(10)] for worker in range(3)}
     commands = [(4, ("first", Move(0, 1))), (7, ("second", Move(0, 2)))]
-    cluster = SimulatedCluster(seed, 3)
+    cluster = EngineCluster(seed, 3)
     cluster.run(two_in_a_row(log, apart=True), feeds, commands)
     owners = {time: {"first": 0 if time < 4 else 1, "second": 0 if time < 7 else 2} for time in range(10)}
     assert Counter(log) == {(name, time, owners[time][name]): 3 for name in ("first", "second") for time in range(10)}
@@ -218,7 +218,7 @@ def test_operators_of_one_name_are_told_apart(seed: int) -> None:
         return once.stateful_state_machine(count, control=commands, bins=BINS)
 
     feeds = {0: [(time, (KEY, time)) for time in range(6)]}
-    outputs = SimulatedCluster(seed, 2).run(build, feeds, [(2, Move(0, 1)), (4, Move(0, 0))])
+    outputs = EngineCluster(seed, 2).run(build, feeds, [(2, Move(0, 1)), (4, Move(0, 0))])
     assert sorted(outputs) == [(time, (KEY, time + 1)) for time in range(6)]
 
 
@@ -230,7 +230,7 @@ def test_a_stateful_operator_in_a_loop_moves_its_bins(seed: int) -> None:
         counted.filter(lambda output: output[1] < 8).connect_loop(handle)
         return counted
 
-    outputs = SimulatedCluster(seed, 2).run(build, {0: [(0, (KEY, 0))]}, [(3, Move(0, 1)), (5, Move(0, 0))])
+    outputs = EngineCluster(seed, 2).run(build, {0: [(0, (KEY, 0))]}, [(3, Move(0, 1)), (5, Move(0, 0))])
     assert outputs == [(time, (KEY, time + 1)) for time in range(8)]
 
 
@@ -243,7 +243,7 @@ def test_without_control_the_table_stays_as_it_is() -> None:
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return records.stateful_state_machine(count, bins=BINS)
 
-    cluster = SimulatedCluster(2, 3)
+    cluster = EngineCluster(2, 3)
     outputs = cluster.run(build, {1: [(time, (KEY, 0)) for time in range(5)]})
     assert outputs == [(time, (KEY, time + 1)) for time in range(5)]
     assert [worker.stateful[0].owned() for worker in cluster.workers] == [[0, 3], [1], [2]]
@@ -359,7 +359,7 @@ def test_states_of_the_usual_containers_travel() -> None:
 
     for value in [Counter("aab"), defaultdict(list, a=[1]), deque([1, 2], 5), {1, 2}, (1, 2), 2.5, b"b"]:
         feeds = {0: [(0, (KEY, value)), (2, (KEY, value)), (4, (KEY, value))]}
-        outputs = SimulatedCluster(1, 2).run(machine(fold, bins=BINS), feeds, [(1, Move(0, 1)), (3, Move(0, 0))])
+        outputs = EngineCluster(1, 2).run(machine(fold, bins=BINS), feeds, [(1, Move(0, 1)), (3, Move(0, 0))])
         assert [(type(state), state) for _, state in outputs[1:]] == [(type(value), value)] * 2
 
 
@@ -393,7 +393,7 @@ def test_a_poor_hash_still_spreads_small_numbers_over_the_bins(workers: int) -> 
 
         return records.stateful_state_machine(fold, hash=lambda key: key, control=commands)
 
-    SimulatedCluster(1, workers).run(build, {0: [(0, (key, 0)) for key in range(50)]})
+    EngineCluster(1, workers).run(build, {0: [(0, (key, 0)) for key in range(50)]})
     assert owners == set(range(workers))
 
 
@@ -406,7 +406,7 @@ def test_a_number_of_bins_that_is_no_power_of_two_is_refused(bins: Any) -> None:
 def test_a_single_bin_moves_as_others_do() -> None:
     feeds = {worker: [(time, (word, 0)) for time in range(6) for word in "abc"] for worker in range(2)}
     commands = [(time, Move(0, time % 2)) for time in range(6)]
-    outputs = SimulatedCluster(4, 2).run(machine(count, bins=1), feeds, commands)
+    outputs = EngineCluster(4, 2).run(machine(count, bins=1), feeds, commands)
     assert Counter(total for _, (_, total) in outputs) == dict.fromkeys(range(1, 13), 3)
 
 

@@ -11,7 +11,7 @@ import pytest
 from megaflow import Map, Move
 from megaflow.errors import BuildError, CannotTravel, ProgramError
 from megaflow.scope import Scope
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, key_of, keys_of
 
@@ -74,7 +74,7 @@ def run(fold: Any, records: list[Any], workers: int = 1, **options: Any) -> list
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return records.stateful_unary(fold, control=commands, **options)
 
-    return SimulatedCluster(3, workers).run(build, {0: list(enumerate(records))})
+    return EngineCluster(3, workers).run(build, {0: list(enumerate(records))})
 
 
 def held(hands: ByHand, worker: int) -> list[Any]:
@@ -145,7 +145,7 @@ def test_a_key_has_the_state_none_at_first_and_none_forgets_it() -> None:
 
 def test_equal_keys_of_different_types_are_one_key() -> None:
     calls = Calls()
-    SimulatedCluster(1, 2).run(calls.build, {0: [(0, (1, "a")), (0, (1.0, "b")), (0, (True, "c"))]})
+    EngineCluster(1, 2).run(calls.build, {0: [(0, (1, "a")), (0, (1.0, "b")), (0, (True, "c"))]})
     assert [records for _, _, records in calls.seen] == [["a", "b", "c"]]
 
 
@@ -256,7 +256,7 @@ def test_timers_that_are_kept_cannot_be_set_when_the_fold_has_returned() -> None
         return records.stateful_unary(fold, name="mine").inspect(lambda key: kept[0].at(9, "late"))
 
     with pytest.raises(ProgramError, match=r"mine: timers.at\(9, …\) was called after the fold had returned"):
-        SimulatedCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
+        EngineCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
 
 
 # What is held -----------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def test_a_timer_for_the_time_of_a_move_is_due_at_the_new_owner_and_one_before_a
 def test_a_timer_is_due_once_at_the_owner_of_its_time_however_often_its_bin_has_moved(seed: int) -> None:
     calls = Calls()
     commands = [(10, Move(0, 1)), (20, Move(0, 0)), (30, Move(0, 2)), (40, Move(0, 0)), (40, Move(3, 1))]
-    outputs = SimulatedCluster(seed, 3).run(
+    outputs = EngineCluster(seed, 3).run(
         calls.build, {1: [(5, (KEY, [(100, "far"), (25, "at home")]))], 2: [(100, (KEY, "record"))]}, commands
     )
     assert calls.where() == [(5, 0), (25, 0), (100, 0)]
@@ -445,7 +445,7 @@ def test_windows_that_are_opened_and_closed_by_timers_come_to_nothing_however_bi
 
     feeds = {worker: [(time, (f"item{time % 5}", "bid")) for time in range(2 * window)] for worker in range(3)}
     commands = [(time, Move(bin, (time + bin) % 3)) for time in range(3 * window + 2) for bin in range(BINS)]
-    cluster = SimulatedCluster(seed, 3, monitor=False)
+    cluster = EngineCluster(seed, 3, monitor=False)
     outputs = cluster.run(build, feeds, commands)
     assert min(low) == 0 and max(low) > 3
     last = {key: count for _, (key, count) in sorted(outputs)}
@@ -543,7 +543,7 @@ def test_the_view_tells_bins_keys_and_records_and_operators_that_share_a_control
         return records.distribute(lambda record: 1, control=commands, bins=16)
 
     with pytest.raises(BuildError, match=r"bins=16, but another stateful operator .* bins=8"):
-        SimulatedCluster(1, 1).run(build, {})
+        EngineCluster(1, 1).run(build, {})
 
 
 # Errors ----------------------------------------------------------------------------------------
@@ -570,7 +570,7 @@ def test_a_binary_fold_with_the_arguments_of_a_unary_one_is_told_so() -> None:
         return records.stateful_binary(records, lambda key, time, records, state, timers: (None, []))
 
     with pytest.raises(ProgramError, match=r"called as fold\(key, time, left, right, state, timers\)"):
-        SimulatedCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
+        EngineCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
 
 
 @pytest.mark.parametrize("error", [TypeError("mine"), ValueError("mine"), KeyError("mine")], ids=repr)

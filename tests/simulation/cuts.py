@@ -30,7 +30,7 @@ from megaflow.megaphone.routing import Checkpoint, Clock, Command, Watermark
 from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.testing.membership_driver import Change
 from tests.simulation import parcels
 from tests.simulation.by_hand import bin_of
@@ -383,7 +383,7 @@ def small_slices(random: Random) -> Iterator[None]:
 class IssuedHere(list[tuple[int, Command]]):
     """The commands that were issued; notes who is a member when a checkpoint is."""
 
-    def __init__(self, cluster: SimulatedCluster, written: Written) -> None:
+    def __init__(self, cluster: EngineCluster, written: Written) -> None:
         self._cluster = cluster
         self._written = written
 
@@ -400,7 +400,7 @@ def go(
     begin: tuple[int, int] = (NEVER, NEVER),
 ) -> tuple[list[tuple[Any, Any]], list[tuple[int, Command]]]:
     """Run a plan; return the outputs, and what was commanded. `begin`: watermark and clock."""
-    cluster = SimulatedCluster(plan.seed, plan.workers)
+    cluster = EngineCluster(plan.seed, plan.workers)
     cluster.issued = IssuedHere(cluster, written)
     for record, change in plan.changes:
         cluster.at(record, change)

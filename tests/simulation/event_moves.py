@@ -15,7 +15,7 @@ from typing import Any
 from megaflow.megaphone.routing import Clock, Watermark
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from tests.simulation import event_programs, parcels
 from tests.simulation.event_model import INFINITE
 from tests.simulation.event_programs import SECOND
@@ -45,7 +45,7 @@ def run(seed: int) -> None:
         feeds[worker] = [*zip(sorted(time for time, _ in feed), draw_events(random, program, worker, len(feed)))]
     commands = draw_commands(random, scenario.times)
     mixed = [*scenario.commands, *commands] if random.random() < 0.5 else [*commands, *scenario.commands]
-    cluster = SimulatedCluster(seed, scenario.workers)
+    cluster = EngineCluster(seed, scenario.workers)
     for record, change in changes:
         cluster.at(record, change)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Antichain, Exchange, OperatorBuilder, Pipeline, Worker
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.pact import Pact
@@ -45,8 +45,8 @@ def run(seed: int, bounds: Bounds | None = None) -> None:
         return streams[0].concat(*streams[1:])
 
     feeds = {worker: records[worker::workers] for worker in range(workers)}
-    outputs = SimulatedCluster(seed, workers, bounds=bounds).run(build, feeds, more)
-    expected = SimulatedCluster(seed, 1, monitor=False).run(build, {0: records}, more)
+    outputs = EngineCluster(seed, workers, bounds=bounds).run(build, feeds, more)
+    expected = EngineCluster(seed, 1, monitor=False).run(build, {0: records}, more)
     assert Counter(outputs) == Counter(expected), f"seed {seed}: the outputs differ from one worker's"
 
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from megaflow import Map, Move
-from megaflow.testing import Join, SimulatedCluster
+from megaflow.testing import EngineCluster, Join
 from megaflow.testing.membership_driver import SimulatedWorker
 from megaflow.timely.rescale.messages import Admission
 
@@ -42,7 +42,7 @@ def build_steering(log: list[tuple[int, Any]]) -> Callable[..., Any]:
     return build
 
 
-class Eager(SimulatedCluster):
+class Eager(EngineCluster):
     """The first that joins has something to send at once, before all have heard that the join is done."""
 
     moves: Sequence[tuple[int, Any]] = ()
@@ -75,7 +75,7 @@ def draw(seed: int) -> tuple[int, dict[int, list[tuple[int, Any]]]]:
 def run(seed: int) -> None:
     """Run a seed; raise AssertionError, naming it, if the counts differ from plain ones."""
     workers, feeds = draw(seed)
-    cluster = SimulatedCluster(seed, workers)
+    cluster = EngineCluster(seed, workers)
     random = Random(f"joins of {seed}")
     for _ in range(random.choice([1, 2, 3])):
         cluster.at(random.randrange(workers * TIMES * 3), Join(random.choice([None, 0, 1])))
@@ -102,7 +102,7 @@ def run_own(seed: int) -> None:
     check(seed, cluster, feeds, cluster.run(build_steering([]), feeds))
 
 
-def check(seed: int, cluster: SimulatedCluster, feeds: dict[int, list[tuple[int, Any]]], outputs: list[Any]) -> None:
+def check(seed: int, cluster: EngineCluster, feeds: dict[int, list[tuple[int, Any]]], outputs: list[Any]) -> None:
     """Raise AssertionError unless the counts are plain ones and all workers route alike."""
     words = Counter(word for feed in feeds.values() for _, (word, _) in feed if word != "move")
     expected = Counter((word, number + 1) for word, total in words.items() for number in range(total))

@@ -14,7 +14,7 @@ from megaflow.megaphone.journal import Durability
 from megaflow.megaphone.routing import Lookup
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from tests.simulation import parcels
 from tests.simulation.by_hand import bin_of
 from tests.simulation.cuts import Plan, Written, build_operator, for_next, names, oracle, plan, small_slices
@@ -40,7 +40,7 @@ def run(seed: int) -> None:
     drawn, random = plan(seed), Random(f"lookups of {seed}")
     with_lookups(drawn, random)
     is_durable, written = random.random() < 0.5, Written()
-    cluster = SimulatedCluster(seed, drawn.workers)
+    cluster = EngineCluster(seed, drawn.workers)
     for record, change in drawn.changes:
         cluster.at(record, change)
     views: list[Any] = []

@@ -15,7 +15,7 @@ from megaflow.megaphone.journal import Durability
 from megaflow.megaphone.routing import Checkpoint
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.testing.membership_driver import Change
 from tests.simulation import loops, parcels
 from tests.simulation.cuts import Written, by_time, rebuilt, small_slices, with_checkpoints
@@ -62,7 +62,7 @@ def go(
 ) -> tuple[list[Any], list[Any], Written]:
     """Run the scenario; return the outputs, what was issued, and what was written."""
     written = Written()
-    cluster = SimulatedCluster(scenario.seed, workers)
+    cluster = EngineCluster(scenario.seed, workers)
     for record, change in changes:
         cluster.at(record, change)
 

@@ -19,7 +19,7 @@ from megaflow import stable_hash
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.testing import Join, Leave, SimulatedCluster
+from megaflow.testing import EngineCluster, Join, Leave
 from megaflow.timely.order import Product, Time, coordinates
 from tests.simulation import parcels
 from tests.simulation.membership import Drawn, draw_changes
@@ -38,7 +38,7 @@ def draw(seed: int) -> Drawn:
     return scenario, changes
 
 
-def run(seed: int) -> SimulatedCluster:
+def run(seed: int) -> EngineCluster:
     """Run a seed and its oracle."""
     return run_membership(seed, draw, dataflow=build)
 
@@ -134,7 +134,7 @@ def run_components(seed: int) -> None:
         for worker in range(random.choice([2, 2, 3]))
     }
     scenario, _ = draw_changes(seed)
-    cluster = SimulatedCluster(seed, len(feeds))
+    cluster = EngineCluster(seed, len(feeds))
     for change in random.sample([Join(), Join(), Leave()], random.randint(0, 3)):
         cluster.at(random.randint(0, 12), change)
     commands = [(time, command) for time, command in scenario.commands if time < 10]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
+from megaflow.testing import EngineCluster, HandOver, Join, KillJoiner, Leave
 from megaflow.testing.membership_driver import Change
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.simulation import parcels
@@ -63,11 +63,11 @@ def run(
     bounds: Bounds | None = None,
     per_process: int = 1,
     dataflow: Callable[..., Stream[Any]] = build,
-) -> SimulatedCluster:
+) -> EngineCluster:
     """Run a seed and its oracle; raise AssertionError, naming the seed, if they disagree."""
     scenario, changes = drawn(seed)
     scenario.workers *= per_process
-    log, cluster = Log(), SimulatedCluster(seed, scenario.workers, bounds=bounds, per_process=per_process)
+    log, cluster = Log(), EngineCluster(seed, scenario.workers, bounds=bounds, per_process=per_process)
     for record, change in changes:
         cluster.at(record, change)
 
@@ -77,7 +77,7 @@ def run(
     with parcels.small(seed, cluster):
         outputs = cluster.run(spread, scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
-    oracle = SimulatedCluster(seed, 1, monitor=False)
+    oracle = EngineCluster(seed, 1, monitor=False)
     expected = oracle.run(lambda *given: dataflow(scenario, Log(), *given), {0: everything})
     assert Counter(outputs) == Counter(expected), f"seed {seed}: the outputs differ from one worker's"
     check_owners(scenario, log, cluster.issued)
@@ -85,6 +85,6 @@ def run(
     return cluster
 
 
-def run_processes(seed: int) -> SimulatedCluster:
+def run_processes(seed: int) -> EngineCluster:
     """The same with two or three workers in each process, and coordinators that hand over or leave in between."""
     return run(seed, draw_hand_overs, per_process=2 + seed % 2)

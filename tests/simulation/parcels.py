@@ -8,13 +8,13 @@ from random import Random
 
 from megaflow.megaphone import chunks as migration
 from megaflow.megaphone.chunks import Chunk
-from megaflow.testing import Network, SimulatedCluster
+from megaflow.testing import EngineCluster, Network
 from megaflow.testing.network import Route
 from megaflow.timely.communication.channel import Channel, Lane
 
 
 @contextmanager
-def small(seed: int, cluster: SimulatedCluster) -> Iterator[None]:
+def small(seed: int, cluster: EngineCluster) -> Iterator[None]:
     """In the block, chunks are of a few keys in most seeds, and more under way to a worker than may be is a failure."""
     usual = migration.CHUNK_BYTES
     migration.CHUNK_BYTES = Random(f"chunks {seed}").choice([1, 1, 40, 400, usual])

@@ -20,7 +20,7 @@ from typing import Any
 from megaflow import Map, Move, stable_hash
 from megaflow.megaphone.routing import apply, difference, initial_table
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Exchange, Worker
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.simulation import parcels
@@ -86,11 +86,11 @@ class Log:
 def run(scenario: Scenario, bounds: Bounds | None = None) -> None:
     """Run a scenario and its oracle; raise AssertionError, naming the seed, if they disagree."""
     log = Log()
-    cluster = SimulatedCluster(scenario.seed, scenario.workers, bounds=bounds)
+    cluster = EngineCluster(scenario.seed, scenario.workers, bounds=bounds)
     with parcels.small(scenario.seed, cluster):
         outputs = cluster.run(lambda *given: build(scenario, log, *given), scenario.feeds, scenario.commands)
     everything = sorted((entry for feed in scenario.feeds.values() for entry in feed), key=lambda entry: entry[0])
-    oracle = SimulatedCluster(scenario.seed, 1, monitor=False)
+    oracle = EngineCluster(scenario.seed, 1, monitor=False)
     expected = oracle.run(lambda *given: build(scenario, Log(), *given), {0: everything})
     assert Counter(outputs) == Counter(expected), f"seed {scenario.seed}: the outputs differ from one worker's"
     check_owners(scenario, log, scenario.commands)

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from megaflow.megaphone import stateful
-from megaflow.testing import Leave, SimulatedCluster
+from megaflow.testing import EngineCluster, Leave
 from megaflow.timely.dataflow.flow_control.credit import Credits, Debts
 from megaflow.timely.dataflow.flow_control.gates import Downstream
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds, Handoffs
@@ -72,7 +72,7 @@ def test_sources_are_told_that_there_is_no_room_many_times(monkeypatch: pytest.M
 
 def test_credit_that_is_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Credits, "take_back", lambda credits, worker, records: None)
-    cluster = SimulatedCluster(1, 2, bounds=Bounds(1, 1))
+    cluster = EngineCluster(1, 2, bounds=Bounds(1, 1))
     words = [(time, f"word{time}") for time in range(20)]
     with pytest.raises(AssertionError, match=r"no end after|nothing can happen any more"):
         cluster.run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
@@ -83,7 +83,7 @@ def test_credit_that_is_not_owed_is_missed_when_nothing_is_under_way(monkeypatch
     monkeypatch.setattr(Debts, "add", lambda debts, worker, records: add(debts, worker, records - 1))
     words = [(time, f"word{time}") for time in range(20)]
     with pytest.raises(AssertionError, match=r"of worker \d, which keeps|more than nothing"):
-        SimulatedCluster(1, 2).run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
+        EngineCluster(1, 2).run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})
 
 
 def test_everybody_forgets_the_account_of_a_worker_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_everybody_forgets_the_account_of_a_worker_that_has_left(monkeypatch: py
         assert accounts and not any(credits.used(worker) for credits in accounts for worker in workers)
 
     monkeypatch.setattr(Handoffs, "forget", note)
-    cluster = SimulatedCluster(1, 3, bounds=Bounds(2, 2))
+    cluster = EngineCluster(1, 3, bounds=Bounds(2, 2))
     cluster.at(20, Leave(2))
     words = [(time, f"word{time}") for time in range(40)]
     outputs = cluster.run(lambda worker, records, commands: records.exchange(len), {0: words, 1: words})

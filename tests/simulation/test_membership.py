@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow import Move
-from megaflow.testing import HandOver, Join, Leave, SimulatedCluster, Violation, simulated_cluster
+from megaflow.testing import EngineCluster, HandOver, Join, Leave, Violation, engine_cluster
 from megaflow.timely import Pipeline
 from tests.simulation.membership import draw_hand_overs, run, run_processes
 
@@ -57,7 +57,7 @@ def test_so_they_are_when_processes_have_several_workers(first: int) -> None:
 
 def test_the_workers_of_a_process_join_and_leave_together() -> None:
     words = [(time, f"word{number % 40}") for number, time in enumerate(sorted(list(range(100)) * 8))]
-    cluster = SimulatedCluster(seed=1, workers=4, per_process=2)
+    cluster = EngineCluster(seed=1, workers=4, per_process=2)
     for number, change in enumerate([Join(), Leave(1), Join(4), Leave(5), HandOver()]):
         cluster.at(100 * (number + 1), change)
     outputs = cluster.run(counts, {0: words[:200], 3: words[200:]})
@@ -80,7 +80,7 @@ def counts(worker: Any, records: Any, commands: Any) -> Any:
 
 def test_a_worker_that_joins_at_a_chosen_record_applies_its_share_and_one_that_leaves_none_after() -> None:
     words = [(time, f"word{number % 40}") for number, time in enumerate(sorted(list(range(150)) * 8))]
-    cluster = SimulatedCluster(seed=1, workers=2)
+    cluster = EngineCluster(seed=1, workers=2)
     cluster.at(record=100, do=Join())
     cluster.at(record=300, do=Join(server=2))
     cluster.at(record=600, do=Leave(2))
@@ -108,7 +108,7 @@ def test_the_far_timers_of_a_worker_that_leaves_are_due_elsewhere_once() -> None
 
         return records.stateful_unary(fold, control=commands, bins=16, name="alarm")
 
-    cluster = SimulatedCluster(seed=5, workers=3)
+    cluster = EngineCluster(seed=5, workers=3)
     cluster.at(record=40, do=Leave(2))
     cluster.at(record=60, do=Join())
     words = [(time, (f"word{time}", time)) for time in range(80)]
@@ -122,7 +122,7 @@ def test_a_worker_whose_bins_cannot_move_away_stays_and_nothing_is_lost() -> Non
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return counts(worker, records, None)
 
-    cluster = SimulatedCluster(seed=3, workers=2)
+    cluster = EngineCluster(seed=3, workers=2)
     cluster.at(record=10, do=Leave(1))
     outputs = cluster.run(build, {0: [(time, f"word{time % 7}") for time in range(40)]})
     [refusal] = cluster.refusals
@@ -132,7 +132,7 @@ def test_a_worker_whose_bins_cannot_move_away_stays_and_nothing_is_lost() -> Non
 
 def test_each_coordinator_may_leave_after_the_other_and_workers_join_in_between() -> None:
     words = [(time, f"word{number % 40}") for number, time in enumerate(sorted(list(range(100)) * 8))]
-    cluster = SimulatedCluster(seed=1, workers=2)
+    cluster = EngineCluster(seed=1, workers=2)
     for number, change in enumerate([Leave(0), Join(), HandOver(), Leave(1), Join(2), Leave(2)]):
         cluster.at(100 * (number + 1), change)
     outputs = cluster.run(counts, {0: words[:200], 1: words[200:]})
@@ -152,13 +152,13 @@ def test_the_same_changes_happen_the_same_way_twice() -> None:
 @pytest.mark.parametrize("far", [2**20, 2**63 - 1, 2**63, 2**64, 10**30])
 def test_times_may_be_far_apart(far: int) -> None:
     feeds = {0: [(0, "a"), (far, "b")], 1: [(5, "a"), (far + 1, "a")]}
-    outputs = SimulatedCluster(seed=1, workers=2).run(counts, feeds, [(far, Move(3, 0))])
+    outputs = EngineCluster(seed=1, workers=2).run(counts, feeds, [(far, Move(3, 0))])
     assert [time for time, _ in outputs] == [0, 5, far, far + 1]
     assert sorted((word, total) for _, (_, word, total) in outputs) == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
 
 
 def test_a_run_without_end_says_what_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated_cluster, "_FRUITLESS_ACTIONS_MAX", 500)
+    monkeypatch.setattr(engine_cluster, "_FRUITLESS_ACTIONS_MAX", 500)
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return records.unary_frontier(Pipeline(), "Restless", restless)
@@ -167,7 +167,7 @@ def test_a_run_without_end_says_what_holds_it(monkeypatch: pytest.MonkeyPatch) -
         return lambda source, output: info.activator.activate()
 
     with pytest.raises(Violation, match=r"seed 1: no end after \d+ actions .* are left: worker 0: .*Restless"):
-        SimulatedCluster(seed=1, workers=1, monitor=False).run(build, {0: [(0, "a")]})
+        EngineCluster(seed=1, workers=1, monitor=False).run(build, {0: [(0, "a")]})
 
 
 def test_an_operator_that_wants_to_run_later_does_when_nothing_else_happens() -> None:
@@ -187,4 +187,4 @@ def test_an_operator_that_wants_to_run_later_does_when_nothing_else_happens() ->
 
         return logic
 
-    assert SimulatedCluster(seed=1, workers=2).run(build, {}) == [(0, "late"), (0, "late")]
+    assert EngineCluster(seed=1, workers=2).run(build, {}) == [(0, "late"), (0, "late")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from tests.simulation.scenarios import Log, build, draw, run
 
 SEEDS = 300
@@ -27,7 +27,7 @@ def test_a_seed_fails_the_same_way_twice() -> None:
     orders = []
     for _ in range(2):
         log = Log()
-        SimulatedCluster(7, scenario.workers).run(
+        EngineCluster(7, scenario.workers).run(
             lambda *given, log=log: build(scenario, log, *given), scenario.feeds, scenario.commands
         )
         orders.append(log.applied)

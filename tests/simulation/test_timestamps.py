@@ -1,6 +1,6 @@
 """Dataflows whose times are not ints, on simulated workers that join and leave.
 
-A dataflow of ints carries the records of a `SimulatedCluster`; on each worker an operator of it sends them on, through
+A dataflow of ints carries the records of a `EngineCluster`; on each worker an operator of it sends them on, through
 an `InputHandle`, into a second dataflow whose times are of another kind, each worker along its own way through those
 times. The monitor holds the frontiers of both against the brute-force account of all counts.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
+from megaflow.testing import EngineCluster, HandOver, Join, KillJoiner, Leave
 from megaflow.timely import Antichain, InputHandle, Pipeline, Product, Time
 from tests.simulation.graphs import admitted
 from tests.timely.times import Divisor, Times
@@ -62,7 +62,7 @@ KINDS = (
 )
 
 
-def run(seed: int) -> SimulatedCluster:
+def run(seed: int) -> EngineCluster:
     """Draw kind, records and changes, run them, and compare what comes out with what went in."""
     random = Random(f"other times {seed}")
     kind = random.choice(KINDS)
@@ -74,7 +74,7 @@ def run(seed: int) -> SimulatedCluster:
         ]
         for worker in range(workers)
     }
-    cluster = SimulatedCluster(seed, workers)
+    cluster = EngineCluster(seed, workers)
     for _ in range(random.randint(0, 3)):
         change = random.choice([Join(), Join(), Join(1), Leave(), HandOver()])
         cluster.at(random.randint(0, 15), change)

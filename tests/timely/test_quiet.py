@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Capability, InputHandle, Pipeline, ProbeHandle
 from tests.simulation.scenarios import Log, Scenario, build, draw
 from tests.timely.workers import ByHand
@@ -16,7 +16,7 @@ _SEEDS_PER_TEST = 25
 
 def simulate(scenario: Scenario, eager: bool) -> tuple[Counter[Any], int]:
     """The outputs of a random run, and how many progress batches it took; the monitor watches."""
-    cluster = SimulatedCluster(scenario.seed, scenario.workers, eager=eager)
+    cluster = EngineCluster(scenario.seed, scenario.workers, eager=eager)
     outputs = cluster.run(lambda *given: build(scenario, Log(), *given), scenario.feeds, scenario.commands)
     return Counter(outputs), cluster.batches
 

@@ -11,7 +11,7 @@ from megaflow.errors import ProgramError
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import InputHandle, Product, example, less_than
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from tests.cluster.processes import run_processes
@@ -295,7 +295,7 @@ def test_values_are_applied_in_time_order_and_those_that_waited_come_first() -> 
 def test_state_machine_is_exact_whatever_the_delivery(seed: int) -> None:
     """Case 25: each count of a word that all workers send is seen once, at its time."""
     feeds = {worker: [(time, ("round", 1)) for time in range(10)] for worker in range(3)}
-    outputs = SimulatedCluster(seed).run(lambda worker, records, commands: records.state_machine(running), feeds)
+    outputs = EngineCluster(seed).run(lambda worker, records, commands: records.state_machine(running), feeds)
     assert sorted(outputs) == [(time, ("round", 3 * time + i)) for time in range(10) for i in (1, 2, 3)]
 
 
@@ -307,7 +307,7 @@ def test_results_of_closed_times_are_exact_whatever_the_delivery(seed: int) -> N
     updates += [(time + 3, (word, -1)) for time, (word, _) in updates if time < 9]
     updates.sort(key=lambda update: update[0])
     feeds = {worker: updates[worker::3] for worker in range(3)}
-    outputs = SimulatedCluster(seed).run(lambda worker, records, commands: records.aggregate(add, pair), feeds)
+    outputs = EngineCluster(seed).run(lambda worker, records, commands: records.aggregate(add, pair), feeds)
     model: dict[int, Counter[str]] = {}
     for time, (word, difference) in updates:
         model.setdefault(time, Counter())[word] += difference

@@ -9,7 +9,7 @@ import pytest
 
 from megaflow.errors import BuildError, CapabilityError, ProgramError
 from megaflow.scope import Scope
-from megaflow.testing import Join, SimulatedCluster
+from megaflow.testing import EngineCluster, Join
 from megaflow.timely import BufferHandle, Exchange, InputHandle, Pipeline, ProbeHandle, example
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.graph import Graph
@@ -345,7 +345,7 @@ def test_in_any_order_of_delivery_each_record_comes_once_or_is_counted(policy: A
     lost = 0
     for seed in range(5):
         told.clear()
-        cluster = SimulatedCluster(seed, 3, bounds=Bounds(3, 4))
+        cluster = EngineCluster(seed, 3, bounds=Bounds(3, 4))
         cluster.at(record=20, do=Join())
         found = cluster.run(through(put), FEEDS)
         assert len(set(found)) == len(found) and set(found) <= given, f"seed {seed}"

@@ -8,7 +8,7 @@ import pytest
 from megaflow.errors import TimeError
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import InputHandle, Product, example
 from tests.timely.workers import EVERY, by_hand, run
 
@@ -174,6 +174,6 @@ def test_delays_and_clocks_are_exact_whatever_the_delivery(seed: int) -> None:
         clock = records.filter(lambda x: x % 3 == 2 and worker.index == 0).broadcast()
         return records.exchange(lambda x: x).delay(lambda x, time: time + 1).reclock(clock)
 
-    outputs = SimulatedCluster(seed).run(build, feeds)
+    outputs = EngineCluster(seed).run(build, feeds)
     ticks = {x: next((tick for tick in (2, 5, 8) if x + 1 <= tick), None) for x in range(10)}
     assert Counter(outputs) == Counter({(tick, x): 3 for x, tick in ticks.items() if tick is not None})

@@ -14,7 +14,7 @@ import pytest
 
 from megaflow.errors import ProgramError, UsageError
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import example
 from megaflow.timely.dataflow.folds import check_key
 
@@ -42,7 +42,7 @@ def run(operator: str, records: list[Any], fold: Fold, workers: int = 1, **optio
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return folded(operator, records, fold, **options)
 
-    return [output for _, output in SimulatedCluster(1, workers).run(build, {0: list(enumerate(records))})]
+    return [output for _, output in EngineCluster(1, workers).run(build, {0: list(enumerate(records))})]
 
 
 # Outputs ---------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_an_aggregate_refuses_nan_in_a_key(workers: int) -> None:
         return records.aggregate(lambda key, value, total: (total or 0) + value, lambda key, total: (key, total))
 
     with pytest.raises(UsageError, match="NaN cannot be a key") as caught:
-        SimulatedCluster(1, workers).run(build, {0: [(0, (1.5, 0)), (0, ((NAN, 1), 41))]})
+        EngineCluster(1, workers).run(build, {0: [(0, (1.5, 0)), (0, ((NAN, 1), 41))]})
     assert caught.value.__notes__[-1].endswith("record ((nan, 1), 41)")
 
 
@@ -230,7 +230,7 @@ def test_a_record_with_nan_can_be_distributed_by_a_hash_that_leaves_it_out() -> 
         def build(worker: Any, records: Any, commands: Any) -> Any:
             return records.distribute(lambda record: record[0])
 
-        outputs = SimulatedCluster(1, workers).run(build, {0: [(0, (1, NAN)), (0, (2, NAN))]})
+        outputs = EngineCluster(1, workers).run(build, {0: [(0, (1, NAN)), (0, (2, NAN))]})
         assert sorted(number for _, (number, _) in outputs) == [1, 2]
 
 

@@ -11,7 +11,7 @@ from megaflow import stable_hash
 from megaflow.errors import BuildError, CapabilityError, TimeError
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Broadcast, Capability, Exchange, InputHandle, OperatorInfo, Pipeline, example
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from tests.timely.workers import EVERY, by_hand, drain, numbers, run
@@ -94,7 +94,7 @@ def test_each_count_of_a_word_that_all_workers_send_is_seen_once(workers: int) -
 def test_counts_in_time_order_do_not_depend_on_delivery(seed: int) -> None:
     """Case 25."""
     feeds = {worker: [(time, ("round", 1)) for time in range(10)] for worker in range(3)}
-    outputs = SimulatedCluster(seed).run(lambda worker, records, commands: word_count(records), feeds)
+    outputs = EngineCluster(seed).run(lambda worker, records, commands: word_count(records), feeds)
     assert sorted(outputs) == [(time, ("round", 3 * time + i)) for time in range(10) for i in (1, 2, 3)]
 
 
@@ -156,7 +156,7 @@ def test_the_last_counts_after_retractions_are_right_whatever_the_delivery(seed:
 
         return records.unary_frontier(Exchange(lambda pair: stable_hash(pair[0])), "Totals", in_time_order(apply))
 
-    for _, (word, count) in sorted(SimulatedCluster(seed).run(settled, feeds)):
+    for _, (word, count) in sorted(EngineCluster(seed).run(settled, feeds)):
         final[word] = count
     assert {word: count for word, count in final.items() if count} == RETRACTED_COUNTS
 
@@ -313,7 +313,7 @@ def test_the_buffering_operator_is_exact_whatever_the_delivery(seed: int) -> Non
         merged = both_before(records.exchange(lambda x: x), records.exchange(lambda x: x + 1))
         return merged.inspect_time(lambda time, x: mine.append(time))
 
-    outputs = SimulatedCluster(seed).run(build, feeds)
+    outputs = EngineCluster(seed).run(build, feeds)
     assert Counter(outputs) == Counter({(time, time): 6 for time in range(10)})
     assert all(times == sorted(times) for times in seen)
 
@@ -647,6 +647,6 @@ def test_records_of_one_worker_keep_their_order_on_their_way_to_another(seed: in
 
         return records.exchange(lambda pair: 1).inspect(see)
 
-    SimulatedCluster(seed).run(build, feeds)
+    EngineCluster(seed).run(build, feeds)
     for times in seen.values():
         assert times == list(range(20))

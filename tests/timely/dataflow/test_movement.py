@@ -9,7 +9,7 @@ import pytest
 from megaflow.errors import BuildError, ProgramError
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Capability, Exchange, InputHandle, Pipeline, example
 from tests.timely.workers import EVERY, by_hand, drain, run
 
@@ -185,7 +185,7 @@ def test_the_collatz_loop_ends_whatever_the_order_of_delivery(seed: int) -> None
         return collatz(records, scope, lambda time, x: seen.append((time, x))).exchange(lambda x: x + 1)
 
     feeds = {worker: [(0, x) for x in range(1, 10) if x % 3 == worker] for worker in range(3)}
-    SimulatedCluster(seed).run(build, feeds)
+    EngineCluster(seed).run(build, feeds)
     check_collatz(seen)
 
 

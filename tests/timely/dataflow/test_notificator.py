@@ -11,7 +11,7 @@ from megaflow.errors import CapabilityError, TimeError
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import (
     Antichain,
     Capability,
@@ -270,7 +270,7 @@ def test_the_merge_is_exact_whatever_the_delivery(seed: int) -> None:
         merged = buffered(records.exchange(lambda x: x), records.exchange(lambda x: x + 1))
         return merged.inspect_time(lambda time, x: mine.append(time))
 
-    outputs = SimulatedCluster(seed).run(build, feeds)
+    outputs = EngineCluster(seed).run(build, feeds)
     assert Counter(outputs) == Counter({(time, time): 6 for time in range(10)})
     assert all(times == sorted(times) for times in seen)
 

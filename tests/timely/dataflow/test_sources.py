@@ -8,7 +8,7 @@ import pytest
 from megaflow.errors import BuildError, CapabilityError, TimeError
 from megaflow.program import Worker
 from megaflow.scope import Scope
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import Capability, OperatorInfo, ProbeHandle, Product, Stream, UnorderedHandle, example
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from tests.timely.cases import run_threads
@@ -362,7 +362,7 @@ def test_an_unordered_input_is_safe_whatever_the_delivery(seed: int) -> None:
 
         return records.inspect_time(send).filter(lambda x: False).concat(stream.exchange(lambda x: x))
 
-    outputs = SimulatedCluster(seed).run(build, feeds)
+    outputs = EngineCluster(seed).run(build, feeds)
     assert sorted(outputs) == sorted([(10 * x, x) for x in range(8)] * 3)
 
 

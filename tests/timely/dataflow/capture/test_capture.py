@@ -13,7 +13,7 @@ import pytest
 from megaflow.errors import BuildError, CannotTravel, PeerLost, UsageError
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import EventLink, EventReader, EventWriter, InputHandle, Messages, Product, Progress, example
 from megaflow.timely.dataflow.capture.event_format import HEADER, Event, encode_event
 from megaflow.timely.dataflow.capture.event_link import EventSource
@@ -103,7 +103,7 @@ def test_events_obey_the_rules_in_every_interleaving(seed: int) -> None:
         return moved
 
     feeds = {worker: [(time, worker + time) for time in range(8)] for worker in range(3)}
-    outputs = SimulatedCluster(seed, workers=3).run(build, feeds)
+    outputs = EngineCluster(seed, workers=3).run(build, feeds)
     captured = [pair for recorder in recorders.values() for pair in recorder.records()]
     assert sorted(captured) == sorted(outputs)
     assert all(recorder.counts.is_empty() for recorder in recorders.values())

@@ -16,7 +16,7 @@ from megaflow.errors import BuildError, SourceError, UsageError
 from megaflow.program import Worker, execute
 from megaflow.scope import Scope
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from megaflow.timely import (
     Antichain,
     Capability,
@@ -123,7 +123,7 @@ def test_every_partition_is_one_stream_in_every_interleaving(seed: int) -> None:
 
     feeds = {w: [(t, dice.randrange(9)) for t in range(8) for _ in range(dice.randrange(3))] for w in range(3)}
     wanted = Counter(t for feed in feeds.values() for t, _ in feed)
-    outputs = SimulatedCluster(seed, workers=3).run(build, feeds)
+    outputs = EngineCluster(seed, workers=3).run(build, feeds)
     assert sorted(outputs) == [(t, (t, count)) for t, count in sorted(wanted.items())]
 
 

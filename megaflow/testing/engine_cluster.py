@@ -40,7 +40,7 @@ Others take some hundreds.
 """
 
 
-class SimulatedCluster:
+class EngineCluster:
     """Workers, transport and scheduling in one thread, decided by `seed`. One cluster makes one run.
 
     >>> from megaflow.testing import Join
@@ -48,7 +48,7 @@ class SimulatedCluster:
     ...     return (total or 0) + n, [(word, (total or 0) + n)]
     >>> def dataflow(flow):
     ...     return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count)
-    >>> cluster = SimulatedCluster(seed=7, workers=2)
+    >>> cluster = EngineCluster(seed=7, workers=2)
     >>> cluster.at(record=3, do=Join())
     >>> sorted(cluster.run(dataflow, lines=[["a", "b"], ["a", "c"]]))
     [('a', 1), ('a', 2), ('b', 1), ('c', 1)]
@@ -146,7 +146,7 @@ class SimulatedCluster:
         if (lines is None) == (feeds is None):
             raise UsageError("give run(dataflow, lines=...) its lines, or run(build, feeds) its feeds, and not both")
         if self._members:
-            raise UsageError("a cluster makes one run: for the next make another, SimulatedCluster(seed)")
+            raise UsageError("a cluster makes one run: for the next make another, EngineCluster(seed)")
         feeds = {} if feeds is None else feeds
         check_feeds(feeds, commands, self._ids)
         if lines is None:
