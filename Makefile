@@ -15,12 +15,15 @@ unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that 
 export PYTHONHASHSEED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: venv test test-all test-spark newest-python other-pythons fast lint demo bench bench-peers clean help
+.PHONY: venv test test-all test-spark test-newest newest-python other-pythons fast lint constraints demo bench bench-peers clean help
 
 venv: $(STAMP)  ## create .venv and install megaflow with its tools into it
 
-# Made once, and again when pyproject.toml changes. A half-made environment never gets the stamp.
-$(STAMP): pyproject.toml
+# Made once, and again when its versions change. A half-made environment never gets the stamp. The two variables have
+# pip use the same exact versions for what builds a package: older pips read the first, newer ones the second.
+$(STAMP): export PIP_CONSTRAINT := constraints.txt
+$(STAMP): export PIP_BUILD_CONSTRAINT := constraints.txt
+$(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "megaflow needs Python 3.11 or newer, '$(PYTHON)' is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.12" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV) || { \
@@ -52,10 +55,25 @@ newest-python: $(STAMP)
 other-pythons: $(STAMP)  ## the fast suite on each other Python that is installed
 	@$(OTHERS) $(WORDS)
 
+# The newest versions are looked up each time, and need not be those of constraints.txt.
+test-newest: $(STAMP)  ## the fast suite with the newest, then with the oldest allowed version of each dependency
+	@for versions in highest lowest-direct; do \
+	    echo "with the versions that uv calls $$versions:"; \
+	    $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-$$versions \
+	        && $(BIN)/uv pip install --quiet --python $(VENV)-$$versions/bin/python --upgrade --resolution $$versions \
+	            --build-constraints constraints.txt --editable '.[dev]' \
+	        && $(VENV)-$$versions/bin/python -m pytest $(WORDS) || exit 1; \
+	done
+
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+# For every Python that pyproject.toml allows, with what builds megaflow and pyspark.
+constraints: $(STAMP)  ## write constraints.txt, the exact versions that the targets install, from the newest there are
+	@printf 'editables\nhatchling\nsetuptools\n' | $(BIN)/uv pip compile --quiet pyproject.toml - --extra dev --upgrade \
+	    --universal --python-version 3.11 --no-annotate --custom-compile-command 'make constraints' --output-file constraints.txt
 
 demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move; then orders folded on executors
 	@$(BIN)/python apps/demo.py

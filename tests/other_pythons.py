@@ -4,9 +4,10 @@
 
 With --newest on the newest of these alone.
 
-Each version gets a virtual environment of its own, `.venv-3.13`, made once and again when pyproject.toml changes.
-PySpark, which is pure Python and takes minutes to build, is linked from the running environment. A version for which
-the packages cannot be had is named on standard error and left out. Exit code: 1 if a test fails.
+Each version gets a virtual environment of its own, `.venv-3.13`, with the versions of constraints.txt. It is made once,
+and again when pyproject.toml or constraints.txt changes. PySpark, which is pure Python and takes minutes to build, is
+linked from the running environment. A version for which the packages cannot be had is named on standard error and left
+out. Exit code: 1 if a test fails.
 """
 
 import glob
@@ -64,14 +65,14 @@ def link(environment: Path) -> None:
 def provide(python: str, environment: Path) -> str:
     """Make the environment, unless it is there; return what went wrong."""
     stamp = environment / ".installed"
-    project = ROOT / "pyproject.toml"
-    if stamp.exists() and stamp.stat().st_mtime >= project.stat().st_mtime:
+    project, constraints = ROOT / "pyproject.toml", ROOT / "constraints.txt"
+    if stamp.exists() and stamp.stat().st_mtime >= max(each.stat().st_mtime for each in (project, constraints)):
         return ""
     print(f"installing into {environment.name} (once)", flush=True)
     pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
         [python, "-m", "venv", "--clear", environment],
-        [*pip, "--no-compile", "--only-binary", COMPILED, *requirements(project)],
+        [*pip, "--no-compile", "--only-binary", COMPILED, "--constraint", constraints, *requirements(project)],
         [*pip, "--no-deps", "--editable", ROOT],
     ):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

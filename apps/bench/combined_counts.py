@@ -14,8 +14,8 @@ from apps.bench.report import Found, Goal
 from apps.bench.wordcount import COPIES, COPIES_QUICK, MEGA, ONE, RATE, TWO, peer_step, plain_step, write_text
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one
 from megaflow.job.launcher.epoch_merge import ListWriter, NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec
 
 LINES_CHECKED = 2000

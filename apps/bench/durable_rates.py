@@ -27,8 +27,8 @@ from megaflow.control.checkpoint_messages import CutFailed
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec
 from megaflow.job.worker.child import settle_memory
 from megaflow.job.worker.kept_state import KeptState

@@ -14,8 +14,8 @@ from megaflow.control.worker.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.errors import MegaflowError, SourceError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.spec import JobSpec
 from megaflow.timely.communication.client import Client

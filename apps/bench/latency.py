@@ -25,8 +25,8 @@ from apps.bench.report import Found, Goal
 from apps.bench.rescaling_load import LIGHT, numbered
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, plain
 from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec
 from megaflow.timely import InputHandle, ProbeHandle, Worker
 

@@ -16,8 +16,8 @@ from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.worker.latency import WINDOW_SECONDS
 from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.spec import JobSpec
 

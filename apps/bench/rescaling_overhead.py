@@ -20,8 +20,8 @@ from apps.bench.workload import PLAIN
 from apps.wordcount import dataflow
 from megaflow.cli.text import table_text
 from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.launcher.run_summary import RunSummary
 from megaflow.job.spec import JobSpec
 

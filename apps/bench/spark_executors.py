@@ -18,8 +18,8 @@ from apps.bench.workload import Absent, Setting, Step, Workload, check_count, on
 from apps.wordcount import dataflow
 from megaflow.errors import SourceError
 from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec
 from megaflow.spark.preflight import find_java
 

@@ -35,8 +35,8 @@ from apps.bench.report import Found, Goal
 from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, check_count, one
 from megaflow.errors import SourceError
 from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec
 from megaflow.job.worker.flow import Flow
 from megaflow.spark.preflight import find_java

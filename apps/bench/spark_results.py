@@ -14,8 +14,8 @@ from apps.bench.report import Found, Goal
 from apps.bench.workload import Absent, Setting, Step, Workload, check_count, one
 from apps.wordcount import dataflow
 from megaflow.errors import SourceError
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.launcher.spark_results import open_results
 from megaflow.job.spec import JobSpec
 from megaflow.spark.preflight import find_java

@@ -14,8 +14,8 @@ from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Absent, Setting, Step, Workload, check_count, one, peer, plain
 from apps.wordcount import dataflow
 from megaflow.job.launcher.epoch_merge import NothingWriter
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.python_function import pickle_app
 from megaflow.job.spec import JobSpec
 
 RATE = "M words/s"

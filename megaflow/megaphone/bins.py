@@ -11,9 +11,10 @@ Rules for `stable_hash`, on which all processes must agree:
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, make_dataclass
 from datetime import date, datetime, time, timedelta
 from enum import Enum, Flag
+from functools import lru_cache
 from numbers import Number
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -154,13 +155,23 @@ def _hash_for(key: object) -> Callable[[Any], int]:
     )
 
 
+@lru_cache(maxsize=1024)  # asked for each key
 def _has_generated_eq(kind: type) -> bool:
-    """Tell whether `@dataclass` made the equality of this class, so that it compares the fields."""
+    """Tell whether `@dataclass` made the equality of this class, so that it compares the fields.
+
+    A class that travelled to this process may have lost the file name that marks generated code, so the code itself is
+    compared with what `@dataclass` generates for the same fields.
+    """
     owner = next(base for base in kind.__mro__ if "__eq__" in vars(base))
     equality = vars(owner)["__eq__"]
+    if not is_dataclass(owner) or fields(owner) != fields(kind):
+        return False
+    if compares_fields(equality):
+        return True
     code = getattr(equality, "__code__", None)
-    is_generated = code is not None and code.co_filename == "<string>"
-    return (is_generated or compares_fields(equality)) and fields(owner) == fields(kind)
+    generated: Any = make_dataclass("Same", [field.name for field in fields(owner) if field.compare]).__eq__
+    wanted = generated.__code__
+    return code is not None and (code.co_code, code.co_names) == (wanted.co_code, wanted.co_names)
 
 
 def check_bins(bins: int) -> int:

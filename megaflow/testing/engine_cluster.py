@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, overload
 
 from megaflow.errors import UsageError
-from megaflow.job.launcher.python_function import check_function
+from megaflow.job.launcher.function_pickler import check_function
 from megaflow.megaphone.routing import Command, Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope

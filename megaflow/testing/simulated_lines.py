@@ -35,8 +35,8 @@ from megaflow.control.watermark_messages import MaximaSeen
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import UsageError
+from megaflow.job.launcher.function_pickler import check_function
 from megaflow.job.launcher.pulled_source import without_end
-from megaflow.job.launcher.python_function import check_function
 from megaflow.job.splits import SplitReader
 from megaflow.job.worker.flow import Flow, build_flow
 from megaflow.job.worker.line_place import LinePlace

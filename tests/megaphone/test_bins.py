@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tracemalloc
+import types
 import uuid
 import zoneinfo
 from pathlib import Path
@@ -181,6 +182,20 @@ def test_different_keys_have_different_hashes() -> None:
     different += [datetime.date(2020, 1, 1), datetime.timedelta(1), uuid.UUID(int=7), "\ud800", Name.ADA]
     hashes = collections.Counter(map(stable_hash, different))
     assert hashes.most_common(1)[0][1] == 1
+
+
+def test_generated_equality_is_known_by_its_code_not_its_file() -> None:
+    before = stable_hash(Item("a", 1))
+    code = Item.__eq__.__code__.replace(co_filename="<dynamic-code>")
+    moved = dataclasses.make_dataclass("Item", ["shop", "number"], frozen=True)
+    moved.__eq__ = types.FunctionType(code, {})  # type: ignore[method-assign]
+    assert stable_hash(moved("a", 1)) == before
+    namespace: dict[str, Any] = {}
+    exec("def equal(self, other):\n return self.shop == other.shop\n", namespace)  # generated code's file, "<string>"
+    other = dataclasses.make_dataclass("Item", ["shop", "number"], frozen=True)
+    other.__eq__ = namespace["equal"]  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="no stable hash"):
+        stable_hash(other("a", 1))
 
 
 SCRIPT = """

@@ -17,7 +17,7 @@ resumption          how a job with a store begins
 checkpointing       checkpoints under way; commit_draft: what is known of one
 stop_request        its own request to stop; early_end: the end of a job that has not worked off everything
 door_keeper         who answers at its side door; busy_workers: which of them are in one step for long
-python_function     `megaflow.run`, `megaflow.start`; spark_run: `megaflow.spark.run`
+python_function     `megaflow.run`, `megaflow.start`; spark_run: `megaflow.spark.run`; function_pickler: their dataflow
 started_job         a job beside the program's own work; job_control: its commands; program_output: what it reads of it
 pulled_source       iterables and queues of the program's, from which the job pulls; loop_sources: those of asyncio
 """

@@ -4,27 +4,22 @@ import contextlib
 import inspect
 import os
 import re
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar
-
-import cloudpickle
 
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT
 from megaflow.errors import Interrupted, MegaflowError, PeerFailed, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter, Writer
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.loop_sources import pullable, running_loop
 from megaflow.job.launcher.output_file import Mode
 from megaflow.job.launcher.output_specs import open_outputs
 from megaflow.job.launcher.program_output import ProgramWriter
 from megaflow.job.launcher.started_job import JobHandle
 from megaflow.job.profile.report import profile_spec
-from megaflow.job.spec import JobSpec, PickledFunction, WithTypes
+from megaflow.job.spec import JobSpec
 from megaflow.spark.cluster import master_of
-from megaflow.spark.shipping import INSTALLED
 from megaflow.spark.worker_settings import parse_conf
 
 P = ParamSpec("P")
@@ -224,78 +219,3 @@ def with_arguments(text: str) -> str:
 
     text = re.sub(r"(?<!\S)--([a-z-]+)( (?!must)|(?=[^a-z-]|$))", named, text)
     return text.replace("the same command", "the same call")
-
-
-def check_function(function: object) -> None:
-    """Raise UsageError for what cannot be called with a flow alone."""
-    what = f"{function!r:.80}"
-    if callable(function):
-        try:
-            signature = inspect.signature(function)
-        except ValueError:  # of a function that says nothing about itself
-            return
-        try:
-            signature.bind(None)
-            return
-        except TypeError:
-            what = f"{getattr(function, '__name__', what)}{signature}"
-    raise UsageError(f"the dataflow must be a function of one argument, the flow, as in dataflow(flow), not {what}")
-
-
-def pickle_app(function: Callable[..., Any], with_types: bool = False) -> PickledFunction:
-    """Return a function as it travels to the worker processes.
-
-    A function that they can import is pickled by its name, any other (from a notebook, a script, a test) with all that
-    it refers to; and `with_types`, the classes that its module has, so that workers know those of the items.
-    """
-    check_function(function)
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    file = "" if module is None else source_of(module)
-    types = own_types(module) if with_types and module is not None else {}
-    if module is None or module.__name__ == "__main__" or can_import(module):  # cloudpickle sees to __main__
-        return PickledFunction(pickled(function, types), tuple(sys.path), name, file)
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        return PickledFunction(pickled(function, types), tuple(sys.path), name, file)
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
-
-
-def pickled(function: Callable[..., Any], types: Mapping[str, type]) -> bytes:
-    """Return a function with classes, or alone if these cannot be pickled."""
-    if types:
-        with contextlib.suppress(Exception):  # whatever their authors have them raise
-            return bytes(cloudpickle.dumps(WithTypes(function, types)))
-    return bytes(cloudpickle.dumps(function))
-
-
-def own_types(module: ModuleType) -> dict[str, type]:
-    """Return the classes that a module has which are the program's own, by their names there."""
-    homes = {name: sys.modules.get(each.__module__) for name, each in vars(module).items() if isinstance(each, type)}
-    own = (name for name, home in homes.items() if home is module or (home is not None and source_of(home)))
-    return {name: vars(module)[name] for name in own}
-
-
-def source_of(module: ModuleType) -> str:
-    """Return a module's file, or the folder of the package that has it; "" for one that is installed, or has none."""
-    package = sys.modules.get(module.__name__.partition(".")[0], module)
-    folders = getattr(package, "__path__", None)
-    found: str | None = next(iter(folders), None) if folders else getattr(module, "__file__", None)
-    if found is None or package.__name__ in sys.stdlib_module_names or not INSTALLED.isdisjoint(Path(found).parts):
-        return ""
-    return os.path.abspath(found)
-
-
-def can_import(module: ModuleType) -> bool:
-    """Return whether another process with this sys.path finds this very module under its name."""
-    path = None
-    names = module.__name__.split(".")
-    for length in range(1, len(names) + 1):
-        name = ".".join(names[:length])
-        found = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is None:
-            return False
-        path = spec.submodule_search_locations
-    return spec is not None and (not spec.has_location or spec.origin == getattr(module, "__file__", None))

@@ -17,7 +17,8 @@ from megaflow.control.ddl import parse_ddl, schema_json
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT
 from megaflow.errors import UsageError
 from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.python_function import naming_arguments, pickle_app
+from megaflow.job.launcher.function_pickler import pickle_app
+from megaflow.job.launcher.python_function import naming_arguments
 from megaflow.job.launcher.spark_results import SparkResults
 from megaflow.job.launcher.started_job import JobHandle
 from megaflow.job.spec import JobSpec

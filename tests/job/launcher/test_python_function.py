@@ -10,7 +10,8 @@ import pytest
 
 from megaflow import spark
 from megaflow.errors import StoreError, UsageError
-from megaflow.job.launcher.python_function import pickle_app, run, source_of
+from megaflow.job.launcher.function_pickler import pickle_app, source_of
+from megaflow.job.launcher.python_function import run
 from tests.test_floor_plan import ROOT
 
 

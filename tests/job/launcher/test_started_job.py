@@ -20,7 +20,7 @@ import pytest
 import megaflow
 from megaflow.errors import ClusterError, CommandRefused, JobNotFound, PeerFailed, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
-from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.started_job import JobHandle
 from megaflow.job.spec import JobSpec
 from tests.test_floor_plan import ROOT

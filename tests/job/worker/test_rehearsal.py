@@ -13,7 +13,7 @@ from megaflow.durable.commits import Portion
 from megaflow.durable.incarnation import DurablePart
 from megaflow.errors import ClusterError, PeerFailed, StoreError
 from megaflow.job.launcher import resumption
-from megaflow.job.launcher.python_function import pickle_app
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.spec import JobSpec, Rehearsal
 from megaflow.job.worker.rehearsal import rehearse
 from megaflow.timely.communication.codec.encode import encode
