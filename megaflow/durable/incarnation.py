@@ -59,7 +59,7 @@ class DurablePart:
 
     folder: str  # absolute
     incarnation: int  # that writes
-    commit: int | None  # the file to begin from; None: the store has no checkpoint yet
+    commit: int | None  # the file to begin from; None: the store has no checkpoint yet, or the process joins
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators whose states are not wanted any more

@@ -143,8 +143,8 @@ class SimulatedJob:
     def join_by_hand(self) -> None:
         """Start a process as `megaflow run --join` does."""
         part = JoiningProcess(self.published, wishes=True)
-        form = self.launch.form
-        self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", outputs=(("", form),)))
+        outputs, durable = (("", self.launch.form),), self.launch.lives.begun.part
+        self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", outputs=outputs, durable=durable))
 
     # The run
 

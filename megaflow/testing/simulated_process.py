@@ -23,7 +23,7 @@ from megaflow.megaphone.remains import Remains
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing.monitor import Violation
-from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
+from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_fabric import SimulatedFabric
 from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess, run_beside
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
@@ -91,13 +91,12 @@ class SimulatedProcess:
         self.fabric: SimulatedFabric | None = None
         self.remembered = 0  # keys that it has had in memory from the life before
         self.heirs: list[list[tuple[Heir, Remains]]] | None = None  # what each worker has, while it stays
+        self.failed_to_join: Exception | None = None  # why it did by itself; None: also if it was turned away
         self._world = world
         self._spec = spec
         self._before: SimulatedProcess | None = None  # what it was in the life before
         self._app = GivenApp(function)
-        self.view: SimulatedFolder | None = None  # of the store
-        if world.storage is not None:
-            self.view = world.storage.store.open(self.kill)
+        self.view = None if world.storage is None else world.storage.store.open(self.kill)  # of the store
         self._child = self._made(None)
         self._dialled: list[SimulatedClient] = []
 
@@ -313,8 +312,8 @@ class SimulatedProcess:
         """Do what `Process._work`, `run_workers` and `main` do with an error."""
         if isinstance(error, Violation):
             raise error  # it is the simulation's own, and no end of a process
-        if self.exit_code is not None:  # it was killed in the middle of a step
-            return
+        if self.exit_code is not None:
+            return  # it was killed in the middle of a step
         worker, launcher = life.worker, self._child.shared.launcher
         if isinstance(error, PeerLost) and worker is not None:
             self._child._tell_loss(worker, error)
@@ -322,6 +321,8 @@ class SimulatedProcess:
             if worker is not None and (launcher.is_here or not worker.rescaling.joining):
                 launcher.send(self._child.failed(worker, error))
             self._child.report(ExitReport("failed", str(error)))
+            if isinstance(self._spec.part, JoiningProcess) and not isinstance(error, JoinDenied | ConfigMismatch):
+                self.failed_to_join = error
         if self.fabric is not None and worker is not None and not isinstance(error, PeerFailed):
             self.fabric.abort(FailureReport(worker.index, address_text(self.address), str(error)))
         if isinstance(error, PeerLost) and self._child.may_stay:

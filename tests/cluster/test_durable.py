@@ -206,6 +206,41 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
 
 
 @pytest.mark.slow
+def test_resumed_and_recovered_jobs_take_new_processes(counted: Counted) -> None:
+    run = counted.run("--processes", "2", rate=40)
+    counted.await_more()
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+    run = counted.run("--name", "counted", rate=40)
+    await_pruned(counted)
+    added = run.control("add-workers", "1", "--balance")
+    assert added.returncode == 0, added.stderr
+    other = run.megaflow("run", WORDCOUNT, "--join", "counted")
+    try:
+        before = run.status_when(lambda status: len(status["workers"]) == 3)
+        assert run.control("move-bins", "--balance").returncode == 0
+        os.kill(before["workers"][1]["pid"], signal.SIGKILL)
+        await_restart(run, 1)
+        other.end()
+    finally:
+        other.finish()
+    run.status_when(lambda status: status["state"] == "running")
+    await_pruned(counted)
+    added = run.control("add-workers", "1", "--balance")
+    assert added.returncode == 0, added.stderr
+    end(run, 0)
+    counted.check()
+
+
+def await_pruned(counted: Counted) -> None:
+    """Wait until the commit with which a life has begun is removed."""
+    begun = min(counted.store.glob("*.commit"))
+    wait_until(lambda: not begun.exists(), STATUS_SECONDS)
+    begun = max(counted.store.glob("*.commit"))
+    wait_until(lambda: not begun.exists(), STATUS_SECONDS)
+
+
+@pytest.mark.slow
 def test_a_job_that_shrinks_divides_what_a_lost_process_had_among_the_others(counted: Counted) -> None:
     run = counted.run("--processes", "3", "--shrink", rate=100)
     before = run.status_when(lambda status: len(status["workers"]) == 3)["workers"]

@@ -10,7 +10,8 @@ recovery included; the disk is full for a while, or fails. The last one is left 
    program's own fault is, at once;
 4. one that has ended or was stopped has put out what is committed, and no more;
 5. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more;
-6. what a life puts out after it has begun with a checkpoint has that one's epoch or a later one.
+6. what a life puts out after it has begun with a checkpoint has that one's epoch or a later one;
+7. no process that joins fails by itself, whatever its life began with and has removed since.
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -101,6 +102,7 @@ class Plan:
     full: tuple[int, int, int] | None = None  # from when to when, in actions, the disk has no more room than this
     failing: tuple[int, float] | None = None  # from when on, in actions, this share of all steps on the store fails
 
+    by_hand: tuple[int, ...] = ()  # actions taken, when a process is started that joins
     poison: bool = False  # whether the program has a fault
 
     @property
@@ -149,6 +151,8 @@ def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
         job.client(*scripts, seconds=seconds)
     for action, what in plan.actions:
         job.at(action, getattr(job, what))
+    for action in plan.by_hand:
+        job.at(action, job.join_by_hand)
     for step, what in plan.steps:
         storage.happen(step, what if what in ("crash", "EIO", "ENOSPC", "done-EIO") else getattr(job, what))
     if plan.failing is not None:
@@ -157,6 +161,12 @@ def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
         first, last, room = plan.full
         job.at(first, partial(storage.fill, room))
         job.at(last, partial(storage.fill, None))
+
+
+def check_joins(job: SimulatedJob) -> None:
+    """No process that was to join has failed by itself; it may have been turned away."""
+    failed = [each.failed_to_join for each in job.processes if each.failed_to_join is not None]
+    assert not failed, failed
 
 
 class Lives:
@@ -206,6 +216,9 @@ class Lives:
     def live(self, plan: Plan) -> SimulatedLaunch:
         """Let one follow a plan, to its end."""
         job, storage = self.job(poisoned if plan.poison else dataflow, **plan.options), self.storage
+        by_hand = Random(f"by hand {job.seed}")
+        if by_hand.random() < 0.2:
+            plan.by_hand = (by_hand.randint(100, 1000),)
         prepare(plan, job, storage)
         with few_held(self._seed):
             launch = job.run()
@@ -213,6 +226,8 @@ class Lives:
         storage.store.happenings.clear()
         storage.fill(None)
         storage.store.failing = 0.0
+        if not plan.poison:
+            check_joins(job)
         has_suffered = bool(job.killed) or launch.is_killed or not plan.is_quiet
         error = launch.error
         if plan.poison and isinstance(error, PeerFailed):
@@ -227,15 +242,17 @@ class Lives:
             assert latest.ended is (launch.outcome == "ended"), latest
             assert latest.outputs[0].length == length, f"the output has {length} bytes, not {latest.outputs[0].length}"
         self.check_output()
+        went_on = any("goes on from" in report for report in launch.reports)
         self.seen["acknowledged"] += storage.acknowledged is not None
         self.seen[launch.outcome] += 1
         self.seen["failed on its disk"] += launch.outcome == "failed" and not job.killed
         self.seen["failed checkpoints"] += any(" failed: " in report for report in launch.reports)
         self.seen["joined"] += any("joined" in report for report in launch.reports)
+        self.seen["joined a resumed job"] += any("joined" in report for report in launch.reports) and went_on
         self.seen["restarted"] += any("restart 1 of" in report for report in launch.reports)
         self.seen["remembered"] += any(process.remembered for process in job.processes)
         self.seen["shrunk"] += any(" with " in report.partition("restart")[2] for report in launch.reports)
-        self.seen["went on"] += any("goes on from" in report for report in launch.reports)
+        self.seen["went on"] += went_on
         return launch
 
     def end(self) -> None:

@@ -179,6 +179,7 @@ class EventLives:
         durable_jobs.prepare(plan, job, self._storage)
         with many_watermarks(self._seed), jobs.few_held(self._seed):
             launch = job.run()
+        durable_jobs.check_joins(job)
         self._seconds += job.now() + 1.0
         self._job = None
         if self._storage is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_storage import JobStorage
-from tests.simulation.durable_jobs import draw, prepare
+from tests.simulation.durable_jobs import check_joins, draw, prepare
 
 LIVES = 3
 
@@ -54,6 +54,7 @@ def live(
         storage.fill(None)
         storage.store.failing = 0.0
         assert launch.error is None or not plan.is_quiet, launch.error
+        check_joins(job)
         outputs_in_order(storage)
         seen[launch.outcome] += 1
         seen["went on"] += any("goes on from" in report for report in launch.reports)

@@ -11,8 +11,8 @@ from tests.simulation.lives import check_all
 SEEDS = 300
 _SEEDS_PER_TEST = 50
 EVENTS = {  # in each of these tests; that a run finds nothing to do is rare
-    "acknowledged", "ended", "failed", "failed checkpoints", "failed on its disk", "joined", "killed", "remembered",
-    "restarted", "stopped", "went on",
+    "acknowledged", "ended", "failed", "failed checkpoints", "failed on its disk", "joined", "joined a resumed job",
+    "killed", "remembered", "restarted", "stopped", "went on",
 }  # fmt: skip
 
 

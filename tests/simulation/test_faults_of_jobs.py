@@ -81,6 +81,9 @@ FAULTS_OF_CHECKPOINTS = {
         (Fault("WorkerProgram._found", "durable.epoch + 1", "0"),),
     ),
     "timers that fired at the end are kept": Fault("Journal._cut", "bin in self._firing", "False"),
+    "a process that joins reads the commit that its life began with": Fault(
+        "WorkerProgram.build", "replace(spec.durable, commit=None)", "spec.durable"
+    ),
     "a worker's part is complete when one operator has written": Fault(
         "CutPacker.take", "self._missing.discard(cut.operator)", "self._missing.clear()"
     ),

@@ -1,8 +1,10 @@
 """The store as one worker uses it: what its operators begin with, where their cuts go, and what its coordinator knows.
 
-1. Only who has founded the job reads the commit: it owns bins from the first table on. A worker that joins owns none,
-   and by then the commit may have been removed, as later ones count.
-2. Nothing that is read is removed meanwhile: files go after a later commit, for which all founders must have written.
+1. Only workers that found the job read the commit: they own bins from the first table on. The part of a worker that
+   joins names no commit: later checkpoints count by then, and the files may be removed.
+   It owns no bin, and each bin that moves there brings its states, its timers and the watermark (`event_timers`).
+2. Nothing that founders read is removed meanwhile: files go after a later commit, for which all founders must have
+   written.
 """
 
 from collections.abc import Callable, Collection, Iterator

@@ -194,12 +194,13 @@ class WorkerProgram:
             numbered = broadcast(scope.input_from(self._control).port, Lane.MAIL)
             graph.where = None
             graph.extension(Showing).show = state_text
+            founds = isinstance(spec.part, Founder)
             if spec.durable is not None:
-                self._kept = self._shared.keep(self._worker, spec.durable, memory=self._shared.memory)
+                part = spec.durable if founds else replace(spec.durable, commit=None)
+                self._kept = self._shared.keep(self._worker, part, memory=self._shared.memory)
                 self._kept.equip(graph.extension(Durability))
             set_default(numbered, spec.kept, *(() if self._kept is None else self._kept.event_time()))
-            has_joined = isinstance(spec.part, JoiningProcess)
-            self._sinks = WorkerSinks(self._worker, spec.name, numbered, self._kept, self._shared.launcher, has_joined)
+            self._sinks = WorkerSinks(self._worker, spec.name, numbered, self._kept, self._shared.launcher, not founds)
             graph.extension(Writing).host, self._agent.sinks = self._sinks, self._sinks
             followed = {name: partial(FollowedFiles, each, spec.job.encoding_errors) for name, each in spec.followed}
             inputs = NamedInputs(spec.rows, spec.lines, spec.items, self._skipped, followed, has_input=spec.has_input)
@@ -237,7 +238,7 @@ class WorkerProgram:
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
             None if self._kept is None else self._kept.keep_lines, inputs.come_in_batches, spec.job.idle_timeout,
         )  # fmt: skip
-        if self._kept is not None and isinstance(spec.part, Founder):
+        if self._kept is not None:
             self._queue.staging.restore(self._kept.restaged())
         if self._worker.index == 0:  # the launcher pushes to the first process, whose poller is this thread
             if spec.pushed:

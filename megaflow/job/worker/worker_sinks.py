@@ -65,7 +65,7 @@ class WorkerSinks:
         self._operators: list[WriteOperator] = []
         self._sinks: dict[str, OpenSink] = {}
         self._founders = worker.membership.ids
-        self._begun: tuple[int, Sequence[SinkToken]] = (0, ()) if kept is None or has_joined else kept.tokens()
+        self._begun: tuple[int, Sequence[SinkToken]] = (0, ()) if kept is None else kept.tokens()
         self._is_told = not has_joined or kept is None
         self._report = worker.rescaling.report
         self.final: TokensAt | CutFailed | None = None  # what the checkpoint at the end has of this worker's

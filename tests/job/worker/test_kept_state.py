@@ -59,6 +59,15 @@ def test_operators_begin_with_the_watermark_and_the_clock_of_the_commit() -> Non
     ), "nothing was committed"
 
 
+def test_a_part_without_a_commit_reads_nothing_of_the_store() -> None:
+    part = DurablePart("", 2, None, 1.0)
+    kept = KeptState(lone_worker(Clock()), part, lambda folder: KEPT.store)
+    assert (kept.event_time(), kept.tokens(), list(kept.restaged())) == ((NEVER, NEVER), (0, ()), [])
+    durability = Durability()
+    kept.equip(durability)
+    assert durability.restore is None, "what its operators begin with comes with the bins"
+
+
 def test_the_bins_that_were_written_whole_longest_ago_have_the_first_turn() -> None:
     (cut,) = KEPT.commit.operators
     bases = (*cut.bases[:-2], cut.bases[-1] - 1, cut.bases[-1])  # type: ignore[operator]
