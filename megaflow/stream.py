@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeAlias, Unpack
+from typing import Any, Generic, TypeAlias, Unpack, overload
 
 from megaflow.connect.sink import Sink
 from megaflow.connect.write_operator import write
@@ -19,16 +19,28 @@ from megaflow.durable.restored import BY_CLOCK, BY_EVENTS
 from megaflow.event_time.aggregations import Aggregations
 from megaflow.event_time.windowed import Emit, WindowedPort, by_key
 from megaflow.event_time.windows import Length, Window, Windows, length_of
-from megaflow.megaphone.aggregates import COUNT_BY_KEY, COUNT_BY_VALUE, SUM_BY_KEY, N, Placing, aggregated, fold_by_key
+from megaflow.megaphone.aggregates import (
+    COUNT_BY_KEY,
+    COUNT_BY_VALUE,
+    SUM_BY_KEY,
+    Counting,
+    Kept,
+    Keyed,
+    N,
+    Placing,
+    aggregated,
+    fold_by_key,
+)  # fmt: skip
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.event_clock import IN_SECONDS, NAME, StreamUnit, event_time
-from megaflow.megaphone.splitting import ByKey, ByRecord, Splitter
+from megaflow.megaphone.splitting import ByKey, ByMadePair, ByRecord, Splitter
 from megaflow.megaphone.stateful import A, Fold, K, R, V
 from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build, terms_of, title_of
 from megaflow.megaphone.stateful_durable import state_machine
 from megaflow.megaphone.stateful_lasting import lasting_machine
 from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, W, timed_folds
 from megaflow.stream_end import StreamEnd
+from megaflow.timely.dataflow.folds import pairing
 from megaflow.timely.dataflow.given import function, instance
 from megaflow.timely.dataflow.graph import Port, Scoped, ScopeRef
 from megaflow.timely.dataflow.operators import aggregation, branching, buffering, generic, linear, movement, stamped
@@ -37,6 +49,7 @@ from megaflow.timely.dataflow.operators.delays import delay, delay_batch, recloc
 from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.order import Time
 
+_A_STREAM = "a stream, as scope.to_stream(…) makes one of an iterable"
 _AnyTime: TypeAlias = Any  # a Time; the program knows of which kind: int, or Product in nested scopes
 
 
@@ -174,27 +187,44 @@ class Stream(StreamEnd[T]):
         """Fold this worker's records of each time that has any: `f(acc, record) -> acc`, from a copy of `init`."""
         return Stream(aggregation.accumulate(self.port, init, function("accumulate", f)))
 
+    @overload
     def aggregate(
         self: Stream[tuple[K, V]], fold: Callable[[K, V, A | None], A], emit: Callable[[K, A], R],
-        hash: Callable[[K], int] = stable_hash,
-    ) -> Stream[R]:  # fmt: skip
+        hash: Callable[[K], int] = ...,
+    ) -> Stream[R]: ...  # fmt: skip
+    @overload
+    def aggregate(
+        self, fold: Callable[[K, V, A | None], A], emit: Callable[[K, A], R], hash: Callable[[K], int] = ..., *,
+        key: Callable[[T], K], value: Callable[[T], V] = ...,
+    ) -> Stream[R]: ...  # fmt: skip
+    def aggregate(self, fold: Any, emit: Any, hash: Any = stable_hash, *, key: Any = None, value: Any = None) -> Any:
         """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first.
 
         Keys, none of which may be NaN, go to founding workers. As a time is closed `emit(key, state)` is sent for each.
+        Records are pairs, or `key` and `value` say what is what: see `stateful_state_machine`.
         """
         function("aggregate", fold, "fold")
         function("aggregate", emit, "emit")
-        return Stream(aggregation.aggregate(self.port, fold, emit, function("aggregate", hash, "hash")))
+        port = self._pairs("aggregate", key, value).port
+        return Stream(aggregation.aggregate(port, fold, emit, function("aggregate", hash, "hash")))
 
+    @overload
     def state_machine(
-        self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = stable_hash
-    ) -> Stream[R]:
-        """Keep a state per key that stays where it is; fold and order are those of `stateful_state_machine`.
+        self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = ...
+    ) -> Stream[R]: ...
+    @overload
+    def state_machine(
+        self, fold: Fold[K, V, A, R], hash: Callable[[K], int] = ..., *,
+        key: Callable[[T], K], value: Callable[[T], V] = ...,
+    ) -> Stream[R]: ...  # fmt: skip
+    def state_machine(self, fold: Any, hash: Any = stable_hash, *, key: Any = None, value: Any = None) -> Any:
+        """Keep a state per key that stays where it is; arguments and order are those of `stateful_state_machine`.
 
         Keys are exchanged among the founding workers, also after others join: use that one for state that moves.
         """
         function("state_machine", fold, "fold")
-        return Stream(aggregation.state_machine(self.port, fold, function("state_machine", hash, "hash")))
+        port = self._pairs("state_machine", key, value).port
+        return Stream(aggregation.state_machine(port, fold, function("state_machine", hash, "hash")))
 
     def enter(self, scope: Scoped) -> Stream[T]:
         """Bring the stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t."""
@@ -269,13 +299,25 @@ class Stream(StreamEnd[T]):
 
     # State that moves -------------------------------------------------------------------
 
+    @overload
     def stateful_state_machine(
-        self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = stable_hash,
-        control: Stream[Any] | None = None, *, bins: int = 256, name: str | None = None, version: int = 1,
-        upgrade: Callable[[K, Any, int], A | None] | None = None, rehash: Callable[[K], int] | bool = False,
+        self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., *, ttl: Length | None = ..., **kept: Unpack[Kept[K]],
+    ) -> Stream[R]: ...  # fmt: skip
+    @overload
+    def stateful_state_machine(
+        self, fold: Fold[K, V, A, R], hash: Callable[[K], int] = ..., control: Stream[Any] | None = ..., *,
+        key: Callable[[T], K], value: Callable[[T], V] = ..., ttl: Length | None = ..., **kept: Unpack[Kept[K]],
+    ) -> Stream[R]: ...  # fmt: skip
+    def stateful_state_machine(
+        self, fold: Any, hash: Any = stable_hash, control: Any = None, *, key: Any = None, value: Any = None,
+        bins: int = 256, name: str | None = None, version: int = 1, upgrade: Any = None, rehash: Any = False,
         ttl: Length | None = None,
-    ) -> Stream[R]:  # fmt: skip
+    ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key, in bins that can move between workers while the stream runs.
+
+        Records are (key, value) pairs: tuples or lists of two. Records of any other kind need `key(record)`, which
+        returns the key, and may have `value(record)`; without it the value is the record itself.
 
         `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets it.
         Per key, values come in time order, those of one time in order of arrival. Outputs have their record's time.
@@ -306,18 +348,31 @@ class Stream(StreamEnd[T]):
         program afterwards. For another number of `bins` nothing more is needed. Payloads of timers stay as they are.
         """
         name, terms = title_of("stateful_state_machine", fold, name), (version, upgrade, rehash)
+        pairs = self._pairs(name, key, value)
         if ttl is None:
-            return self._owned(partial(state_machine, fold=fold), hash, control, bins, name, (), terms)
-        by_time = None if self.pairs is None else linear.linear(self.pairs, f"{name}.by_key", by_key(name, IN_SECONDS))
-        kind, stream = (BY_CLOCK, self) if by_time is None else (BY_EVENTS, Stream(by_time))
-        policy = partial(lasting_machine, fold=fold, kind=kind, ttl=length_of(name, "ttl", ttl))
-        return stream._owned(policy, hash, control, bins, name, (), (*terms, kind))
+            return pairs._owned(partial(state_machine, fold=fold), hash, control, bins, name, (), terms)
+        length = length_of(name, "ttl", ttl)
+        if pairs.pairs is None:
+            policy = partial(lasting_machine, fold=fold, kind=BY_CLOCK, ttl=length)
+            return pairs._owned(policy, hash, control, bins, name, (), (*terms, BY_CLOCK))
+        timed = Stream(linear.linear(pairs.pairs, f"{name}.by_key", by_key(name, IN_SECONDS)))
+        policy = partial(lasting_machine, fold=fold, kind=BY_EVENTS, ttl=length)
+        return timed._owned(policy, hash, control, bins, name, (), (*terms, BY_EVENTS), ByMadePair)
 
+    @overload
     def stateful_unary(
-        self: Stream[tuple[K, V]], fold: UnaryFold[K, A, R], hash: Callable[[K], int] = stable_hash,
-        control: Stream[Any] | None = None, *, bins: int = 256, name: str | None = None, version: int = 1,
-        upgrade: Callable[[K, Any, int], A | None] | None = None, rehash: Callable[[K], int] | bool = False,
-    ) -> Stream[R]:  # fmt: skip
+        self: Stream[tuple[K, V]], fold: UnaryFold[K, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., **kept: Unpack[Kept[K]],
+    ) -> Stream[R]: ...  # fmt: skip
+    @overload
+    def stateful_unary(
+        self, fold: UnaryFold[K, A, R], hash: Callable[[K], int] = ..., control: Stream[Any] | None = ..., *,
+        key: Callable[[T], K], value: Callable[[T], Any] = ..., **kept: Unpack[Kept[K]],
+    ) -> Stream[R]: ...  # fmt: skip
+    def stateful_unary(
+        self, fold: Any, hash: Any = stable_hash, control: Any = None, *, key: Any = None, value: Any = None,
+        bins: int = 256, name: str | None = None, version: int = 1, upgrade: Any = None, rehash: Any = False,
+    ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key, as `stateful_state_machine`; fold a key's records of one time together, with timers.
 
         `fold(key, time, records, state, timers) -> (state, outputs)` is called once for each key and time, when the
@@ -335,21 +390,36 @@ class Stream(StreamEnd[T]):
         of their own, after that for the key's values of a time; there are none in nested scopes. See `Timers`.
         """
         name, terms = title_of("stateful_unary", fold, name), (version, upgrade, rehash)
-        return self._owned(partial(timed_folds, fold=fold, unit=self.unit), hash, control, bins, name, (), terms)
+        policy = partial(timed_folds, fold=fold, unit=self.unit)
+        return self._pairs(name, key, value)._owned(policy, hash, control, bins, name, (), terms)
 
+    @overload
     def stateful_binary(
         self: Stream[tuple[K, V]], right: Stream[tuple[K, W]], fold: BinaryFold[K, W, A, R],
-        hash: Callable[[K], int] = stable_hash,
-        control: Stream[Any] | None = None, *, bins: int = 256, name: str | None = None, version: int = 1,
-        upgrade: Callable[[K, Any, int], A | None] | None = None, rehash: Callable[[K], int] | bool = False,
-    ) -> Stream[R]:  # fmt: skip
+        hash: Callable[[K], int] = ..., control: Stream[Any] | None = ..., **kept: Unpack[Kept[K]],
+    ) -> Stream[R]: ...  # fmt: skip
+    @overload
+    def stateful_binary(
+        self, right: Stream[U], fold: BinaryFold[K, W, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., *, key: Callable[[T], K] | None = ...,
+        value: Callable[[T], Any] | None = ..., right_key: Callable[[U], K] | None = ...,
+        right_value: Callable[[U], W] | None = ..., **kept: Unpack[Kept[K]],
+    ) -> Stream[R]: ...  # fmt: skip
+    def stateful_binary(
+        self, right: Stream[Any], fold: Any, hash: Any = stable_hash, control: Any = None, *, key: Any = None,
+        value: Any = None, right_key: Any = None, right_value: Any = None, bins: int = 256, name: str | None = None,
+        version: int = 1, upgrade: Any = None, rehash: Any = False,
+    ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key of two streams: `fold(key, time, left, right, state, timers) -> (state, outputs)`.
 
         As `stateful_unary`, once for each key and time at which either stream has records of the key, or a timer is
-        due: payloads are the first in `left`. Both halves of a bin move together.
+        due: payloads are the first in `left`. Both halves of a bin move together. `key` and `value` are those of this
+        stream's records, `right_key` and `right_value` of the other's.
         """
         name, terms = title_of("stateful_binary", fold, name), (version, upgrade, rehash)
-        return self._owned(partial(timed_folds, fold=fold, unit=self.unit), hash, control, bins, name, [right], terms)
+        others = [instance(name, right, Stream, _A_STREAM)._pairs(name, right_key, right_value)]
+        policy = partial(timed_folds, fold=fold, unit=self.unit)
+        return self._pairs(name, key, value)._owned(policy, hash, control, bins, name, others, terms)
 
     # Aggregates: one output for each key and time at which it has records ---------------
 
@@ -363,25 +433,51 @@ class Stream(StreamEnd[T]):
         """
         return Stream(aggregated(self.port, COUNT_BY_VALUE, placing))
 
-    def count_by_key(self: Stream[tuple[K, V]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, int]]:
-        """(key, how many records it has had), as `count_by_value`."""
-        return Stream(aggregated(self.port, COUNT_BY_KEY, placing))
+    @overload
+    def count_by_key(self: Stream[tuple[K, V]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, int]]: ...
+    @overload
+    def count_by_key(self, **placing: Unpack[Keyed[K, T, Any]]) -> Stream[tuple[K, int]]: ...
+    def count_by_key(self, **placing: Any) -> Stream[Any]:
+        """(key, how many records it has had), as `count_by_value`.
 
-    def sum_by_key(self: Stream[tuple[K, N]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, N]]:
-        """(key, the sum of its values), as `count_by_value`; a value that is no number is refused."""
-        return Stream(aggregated(self.port, SUM_BY_KEY, placing))
+        Records are pairs, or `key` and `value` say what is what: see `stateful_state_machine`.
+        """
+        return self._aggregated(COUNT_BY_KEY, placing)
 
+    @overload
+    def sum_by_key(self: Stream[tuple[K, N]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, N]]: ...
+    @overload
+    def sum_by_key(self, **placing: Unpack[Keyed[K, T, N]]) -> Stream[tuple[K, N]]: ...
+    def sum_by_key(self, **placing: Any) -> Stream[Any]:
+        """(key, the sum of its values), as `count_by_key`; a value that is no number is refused."""
+        return self._aggregated(SUM_BY_KEY, placing)
+
+    @overload
     def aggregate_by_key(
         self: Stream[tuple[K, V]], init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A],
         **placing: Unpack[Placing[K]],
-    ) -> Stream[tuple[K, A]]:  # fmt: skip
-        """(key, what its values have come to), as `count_by_value`.
+    ) -> Stream[tuple[K, A]]: ...  # fmt: skip
+    @overload
+    def aggregate_by_key(
+        self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A], **placing: Unpack[Keyed[K, T, V]]
+    ) -> Stream[tuple[K, A]]: ...
+    def aggregate_by_key(self, init: Any, add: Any, merge: Any, **placing: Any) -> Stream[Any]:
+        """(key, what its values have come to), as `count_by_key`.
 
         Each worker folds its values of a key and time by `add(accumulated, value)`, beginning with a copy of `init`,
         which `add` may change and return. `merge(a, b)` makes one of two that were accumulated apart, and may change
         neither. The result should not depend on how values are grouped. Neither function may return None.
         """
-        return Stream(aggregated(self.port, fold_by_key(init, add, merge), placing))
+        return self._aggregated(fold_by_key(init, add, merge), placing)
+
+    def _aggregated(self, counting: Counting, placing: dict[str, Any]) -> Stream[Any]:
+        pairs = self._pairs(counting.verb, placing.pop("key", None), placing.pop("value", None))
+        return Stream(aggregated(pairs.port, counting, placing))
+
+    def _pairs(self, verb: str, key: Any, value: Any) -> Stream[Any]:
+        """Return the stream of the pairs that functions make of records; without functions, of records as they are."""
+        make = pairing(verb, key, value)
+        return self if make is None else self.map(make)
 
     def distribute(
         self, hash: Callable[[T], int] = stable_hash, control: Stream[Any] | None = None, *, bins: int = 256,
@@ -454,11 +550,22 @@ class EventStream(Stream[T]):
         behind = max(each.behind for each in all)
         return EventStream(movement.concatenate(self.pairs.scope, [each.pairs for each in all]), self.unit, behind)
 
-    def window(  # type: ignore[override]
-        self: EventStream[tuple[K, V]], windows: Windows, *, allowed_lateness: Length = 0, emit: Emit | None = None,
+    @overload  # type: ignore[override]
+    def window(
+        self: EventStream[tuple[K, V]], windows: Windows, *, allowed_lateness: Length = ..., emit: Emit | None = ...,
         **placing: Unpack[Placing[K]],
-    ) -> WindowedStream[K, V]:  # fmt: skip
+    ) -> WindowedStream[K, V]: ...  # fmt: skip
+    @overload
+    def window(
+        self, windows: Windows, *, allowed_lateness: Length = ..., emit: Emit | None = ...,
+        **placing: Unpack[Keyed[K, T, V]],
+    ) -> WindowedStream[K, V]: ...  # fmt: skip
+    def window(
+        self, windows: Windows, *, allowed_lateness: Length = 0, emit: Emit | None = None, **placing: Any
+    ) -> WindowedStream[Any, Any]:
         """Put (key, value) records into windows of their key: `tumbling(…)`, `sliding(…)` or `session(…)`.
+
+        Records that are no pairs need `key`, and may have `value`, as for `stateful_state_machine`.
 
         `clicks.window(session(1800)).count()` is a stream of (key, Window(start, end), result), whose timestamps are
         the ends of windows, less a microsecond; `sum()` and others may be taken of the same windows. A result comes
@@ -466,7 +573,8 @@ class EventStream(Stream[T]):
         known also after each record with `emit="every"`, and with `emit="epoch"` after each time that has changed it.
         A record that is late for all its windows is left out, counted, and in `late()`.
         """
-        port = WindowedPort(self.pairs, windows, self.unit, self.behind, allowed_lateness, emit, placing)
+        keyed: Any = self._pairs("window", placing.pop("key", None), placing.pop("value", None))
+        port = WindowedPort(keyed.pairs, windows, self.unit, self.behind, allowed_lateness, emit, placing)
         return WindowedStream(port, lambda made: EventStream(made, self.unit, port.behind))
 
 
@@ -487,4 +595,4 @@ class WindowedStream(
 
 
 def _port(verb: str, stream: Stream[Any]) -> Port[Any]:
-    return instance(verb, stream, Stream, "a stream, as scope.to_stream(…) makes one of an iterable").port
+    return instance(verb, stream, Stream, _A_STREAM).port

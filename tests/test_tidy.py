@@ -16,7 +16,7 @@ LONG_MODULES = {
     "megaflow/control/messages.py": (420, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/timely/rescale/messages.py": (450, "a vocabulary: every record of the protocol, and no code"),
     "megaflow/control/coordinator/controller.py": (390, "all that happens meets here, each kind handled elsewhere"),
-    "megaflow/stream.py": (490, "some forty methods, each one line of code under its documentation"),
+    "megaflow/stream.py": (620, "some forty methods, each a line of code under its documentation and its overloads"),
 }
 
 SMALL_MODULE_LINES = 60

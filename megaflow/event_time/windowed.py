@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from megaflow.errors import BuildError, ProgramError
+from megaflow.errors import BuildError
 from megaflow.event_time.accumulators import Accumulator, Accumulators, Stamped
 from megaflow.event_time.panes import Closed, Panes
 from megaflow.event_time.sessions import Sessions
@@ -40,10 +40,11 @@ from megaflow.event_time.windows import AlignedWindows, Length, SessionWindows, 
 from megaflow.megaphone.aggregates import place_of
 from megaflow.megaphone.event_clock import StreamUnit
 from megaflow.megaphone.event_unit import EventUnit
-from megaflow.megaphone.splitting import ByKey
+from megaflow.megaphone.splitting import ByMadePair
 from megaflow.megaphone.stateful_core import Core, build
 from megaflow.megaphone.stateful_timed import TimedFolds, timed_folds
 from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.folds import complain_about, require_pairs
 from megaflow.timely.dataflow.given import instance, shown
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.operators.linear import linear
@@ -174,7 +175,7 @@ class WindowedPort:
 
         pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))
         self._output: Port[Output] = build(
-            [pairs], place.hash, place.control, place.bins, place.name, policy, ByKey, place.terms
+            [pairs], place.hash, place.control, place.bins, place.name, policy, ByMadePair, place.terms
         )
 
     def aggregated(self, accumulator: Accumulator) -> Port[Any]:
@@ -210,17 +211,13 @@ def by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]
     is_said = unit.known is not None
 
     def apply(time: Any, batch: list[Any]) -> list[Any]:
+        require_pairs(name, [record for _, record in batch])
         try:
             if not is_said and unit.known is EventUnit.DATETIME:
                 return [(key, [micros, value]) for micros, (key, value) in batch]
             return [(key, (micros, value)) for micros, (key, value) in batch]
-        except (TypeError, ValueError):
-            for _, record in batch:
-                if not isinstance(record, (tuple, list)) or len(record) != 2:
-                    raise ProgramError(
-                        f"{name}: the record {record!r:.200} is not a pair (key, value); what is kept, is kept by key: "
-                        "map the stream to pairs first"
-                    ) from None
+        except (TypeError, ValueError) as error:
+            complain_about([record for _, record in batch], name, error)
             raise
 
     return apply

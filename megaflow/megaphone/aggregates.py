@@ -23,22 +23,25 @@ from functools import partial
 from itertools import chain
 from numbers import Number
 from operator import add as plus
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, Required, TypedDict, TypeVar
 
 from megaflow.durable.restored import Terms
 from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.partial_results import ByPartial, Combined, Partials, combine
-from megaflow.megaphone.splitting import Pairs, complain_about
+from megaflow.megaphone.splitting import Pairs
 from megaflow.megaphone.stateful_core import Core, build, terms_of
 from megaflow.megaphone.stateful_timed import NestedFolds, TimedFolds
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.error_notes import raised_by_loop
+from megaflow.timely.dataflow.folds import complain_about, require_pairs
 from megaflow.timely.dataflow.given import function, instance
 from megaflow.timely.dataflow.graph import Port
 
 K = TypeVar("K")
+T = TypeVar("T")
+V = TypeVar("V")
 N = TypeVar("N", bound=complex | Decimal | Fraction)
 
 _NUMBERS: Final = frozenset({int, float, bool, Decimal})  # and what else says that it is a Number
@@ -51,16 +54,28 @@ class Steering(Protocol):
     port: Port[Any]
 
 
-class Placing(TypedDict, Generic[K], total=False):
-    """Where the keys of an aggregate are, and what it is called: see `stateful_state_machine`."""
+class Kept(TypedDict, Generic[K], total=False):
+    """What an operator with a state is called, and what becomes of stored states: see `stateful_state_machine`."""
 
-    hash: Callable[[K], int]
-    control: Steering | None
     bins: int
     name: str | None
     version: int
     upgrade: Callable[[K, Any, int], Any] | None
     rehash: Callable[[K], int] | bool
+
+
+class Placing(Kept[K], Generic[K], total=False):
+    """Where the keys of an aggregate are, as well."""
+
+    hash: Callable[[K], int]
+    control: Steering | None
+
+
+class Keyed(Placing[K], Generic[K, T, V], total=False):
+    """What the keys are, as well, of records that are no pairs; without `value` the value is the record."""
+
+    key: Required[Callable[[T], K]]
+    value: Callable[[T], V]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,7 @@ class KeyCounts:
 
     def add(self, batch: list[Any]) -> None:
         """Count a batch of pairs."""
+        require_pairs(self._name, batch)
         try:
             self._counts.update([key for key, _ in batch])
         except (TypeError, ValueError) as error:
@@ -133,6 +149,7 @@ class Sums:
         """Add up a batch of pairs."""
         sums = self._sums
         find, kinds = sums.get, _NUMBERS
+        require_pairs(self._name, batch)
         try:
             for key, value in batch:
                 if type(value) not in kinds and not isinstance(value, Number):
@@ -172,6 +189,7 @@ class Folds:
         """Fold a batch of pairs."""
         results, begin, add, nothing = self._results, self._begin, self._add, _NOTHING
         find = results.get
+        require_pairs(self._name, batch)
         try:
             for key, value in batch:
                 before = find(key, nothing)
@@ -312,7 +330,7 @@ class Placed:
 def place_of(verb: str, placing: Any) -> Placed:
     """Return where and what an operator is to be. Raises TypeError for an argument that there is not, BuildError."""
     if unknown := sorted(placing.keys() - Placing.__annotations__):
-        known = ", ".join(Placing.__annotations__)
+        known = ", ".join(("hash", "control", *Kept.__annotations__) + ("key", "value") * (verb != COUNT_BY_VALUE.verb))
         raise TypeError(f"{verb}() got an unexpected keyword argument {unknown[0]!r}; there are {known}")
     name = str(placing.get("name") or verb)
     terms = terms_of(name, placing.get("version", 1), placing.get("upgrade"), placing.get("rehash", False))

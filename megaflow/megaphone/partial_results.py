@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 from megaflow.errors import ProtocolError
 from megaflow.megaphone.routing import RoutingTable
-from megaflow.megaphone.splitting import ByKey, Pairs, Part
+from megaflow.megaphone.splitting import ByMadePair, Pairs, Part
 from megaflow.megaphone.stateful import TURN_SECONDS
 from megaflow.timely.communication.codec.encode import register
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
@@ -81,11 +81,8 @@ def _restore(columns: Any) -> Partials:
 register(Partials, lambda partials: [partials.sender, partials.keys, partials.values], _restore)
 
 
-class ByPartial(ByKey):
+class ByPartial(ByMadePair):
     """How F splits partial results: by their keys, all of them as columns."""
-
-    def _check_first(self, batch: list[Any]) -> None:
-        """What the engine has made can be read again."""
 
     def _split(self, batch: Any, table: RoutingTable) -> Iterable[Part]:
         owners = self._owners_by(table)

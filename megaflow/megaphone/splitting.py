@@ -2,6 +2,9 @@
 
 `ByKey` serves every operator with a state, `ByRecord` a stream that is distributed. Pairs that go to other workers go
 as columns (`Pairs`). On a worker that owns all bins a batch stays as it is.
+
+Every record of an operator with a state passes here, on the worker that has it: so here it is checked that it is a
+pair, and S need not.
 """
 
 from __future__ import annotations
@@ -11,11 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from megaflow.errors import ProgramError, ProtocolError
+from megaflow.errors import ProtocolError
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.timely.communication.codec.encode import register
-from megaflow.timely.dataflow.folds import check_key
+from megaflow.timely.dataflow.folds import complain_about, require_pairs
 from megaflow.timely.membership import WorkerId
 
 _KNOWN_KEYS = 1 << 18
@@ -55,28 +58,26 @@ class Splitter(ABC):
     def _keep(self, batch: list[Any]) -> Iterable[Part]:
         return [(self._worker, batch)]
 
-    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+    def _complain(self, batch: list[Any], error: Exception) -> None:
         complain_about(batch, self._name, error)
 
 
 class ByKey(Splitter):
     """By the key of each (key, value) record."""
 
+    is_made_here = False  # whether the engine has made the pairs, so that none needs a check
+
     def __init__(self, store: BinStore, worker: WorkerId, name: str) -> None:
         super().__init__(store, worker, name)
         self._owners = _Owners((), store)
 
-    def _keep(self, batch: list[Any]) -> Iterable[Part]:
-        self._check_first(batch)
-        return super()._keep(batch)
-
-    def _check_first(self, batch: list[Any]) -> None:
-        """Refuse a pair that can be read only once, by F or by S but not by both: wherever its key belongs."""
-        if isinstance(batch[0], Iterator):
-            self._complain(batch, None)
+    def split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
+        """Split as every splitter does. Raises ProgramError for a record that is no pair, also on a lone worker."""
+        if not self.is_made_here:
+            require_pairs(self._name, batch)
+        return super().split(batch, table)
 
     def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:
-        self._check_first(batch)
         owners = self._owners_by(table)
         here = self._worker
         kept: list[Any] = []
@@ -109,6 +110,12 @@ class ByKey(Splitter):
         return self._owners
 
 
+class ByMadePair(ByKey):
+    """By the key of pairs that the engine has made of records, and checked these."""
+
+    is_made_here = True
+
+
 class ByRecord(Splitter):
     """By the record itself, which need not be a pair, nor hashable: for a stream that is distributed."""
 
@@ -124,7 +131,7 @@ class ByRecord(Splitter):
         self._store.bin_of_record(record)  # so that a hash which is wrong is found on a lone worker, too
         return super()._keep(batch)
 
-    def _complain(self, batch: list[Any], error: Exception | None) -> None:
+    def _complain(self, batch: list[Any], error: Exception) -> None:
         """Whatever the record is, it is the hash that was wrong."""
 
 
@@ -198,24 +205,3 @@ def _restore(columns: Any) -> Pairs:
 
 
 register(Pairs, lambda pairs: [pairs.keys, pairs.values], _restore)
-
-
-def complain_about(batch: list[Any], name: str, error: Exception | None) -> None:
-    """Raise ProgramError, because of `error`, for the first record that is no pair or whose key cannot be one.
-
-    Return if all are right. It raises itself, so that blame finds the record here.
-    """
-    for record in batch:
-        if not isinstance(record, (tuple, list)) or len(record) != 2:
-            raise ProgramError(
-                f"{name}: records must be (key, value) pairs, but one is {record!r}, "
-                f"a {type(record).__name__}; map the stream to pairs first"
-            ) from error
-        try:
-            hash(record[0])
-        except TypeError as unhashable:
-            check_key(record[0])  # decimal's signalling NaN has no hash
-            raise ProgramError(
-                f"{name}: the key {record[0]!r} is a {type(record[0]).__name__}, which cannot be a key ({unhashable}); "
-                "make it a tuple, a frozenset or a str"
-            ) from error

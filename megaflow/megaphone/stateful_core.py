@@ -23,13 +23,13 @@ from megaflow.megaphone.load_meter import LoadMeter
 from megaflow.megaphone.moments import Moments, Showing
 from megaflow.megaphone.router import Router, route
 from megaflow.megaphone.routing import Clock, RoutingTable, Watermark
-from megaflow.megaphone.splitting import ByKey, Splitter, complain_about
+from megaflow.megaphone.splitting import ByKey, Splitter
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
 from megaflow.timely.dataflow.error_notes import user_line
-from megaflow.timely.dataflow.folds import check_key
+from megaflow.timely.dataflow.folds import check_key, complain_about
 from megaflow.timely.dataflow.given import function, shown
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed

@@ -18,10 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 from megaflow.megaphone.flat_times import FlatTime
-from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful import Fold, StateMachine
 from megaflow.megaphone.stateful_core import Core
-from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs
+from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs, complain_about
 
 
 class DurableMachine(StateMachine):

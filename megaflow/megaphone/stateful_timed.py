@@ -34,13 +34,12 @@ from megaflow.megaphone.bin_trial import PAYLOAD
 from megaflow.megaphone.by_time import ByTime
 from megaflow.megaphone.event_unit import EventUnit, TimeUnit
 from megaflow.megaphone.flat_times import FlatTime, unflattened
-from megaflow.megaphone.splitting import complain_about
 from megaflow.megaphone.stateful_core import Core
 from megaflow.megaphone.timers import NestedTimers, Timers
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.checks import checked
-from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs
+from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_outputs, complain_about
 
 K = TypeVar("K")
 W = TypeVar("W")

@@ -3,6 +3,7 @@
 Columns of pairs read like a list of pairs, and travel; what a pair is does not depend on where it goes.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import msgpack
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.errors import ProgramError, ProtocolError
+from megaflow.errors import BuildError, ProgramError, ProtocolError
+from megaflow.event_time.windows import tumbling
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.splitting import ByKey, ByRecord, Pairs
 from megaflow.program import Worker
@@ -99,11 +101,9 @@ class Row(NamedTuple):
     [
         [[f"k{n % 7}", n] for n in range(20)],
         [Row(f"k{n % 7}", n) for n in range(20)],
-        [{f"k{n % 7}": 0, n: 0} for n in range(20)],
-        [f"{n % 7}{n % 3}" for n in range(20)],
     ],
 )
-def test_whatever_unpacks_into_two_is_a_pair_on_any_number_of_workers(rows: list[Any], workers: int) -> None:
+def test_lists_of_two_and_named_tuples_are_pairs(rows: list[Any], workers: int) -> None:
     def main(worker: Worker) -> Any:
         with worker.dataflow() as scope:
             stream = scope.to_stream(rows if worker.index == 0 else [])
@@ -115,12 +115,96 @@ def test_whatever_unpacks_into_two_is_a_pair_on_any_number_of_workers(rows: list
     )
 
 
+class Two:
+    """What is no pair, but is taken apart like one."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("key", "value"))
+
+
+PLAIN = (lambda record: 1, tumbling(60))  # a timestamp and windows
+
+KEYED: dict[str, Callable[[Any, Any], Any]] = {  # operator -> builds it on a stream, given what says the keys
+    "stateful_state_machine": lambda stream, how: stream.stateful_state_machine(lambda *given: (1, []), **how),
+    "stateful_unary": lambda stream, how: stream.stateful_unary(lambda *given: (1, []), **how),
+    "left": lambda stream, how: stream.stateful_binary(nothing(stream), lambda *given: (1, []), **how),
+    "right": lambda stream, how: nothing(stream).stateful_binary(
+        stream, lambda *given: (1, []), **{f"right_{name}": f for name, f in how.items()}
+    ),
+    "count_by_key": lambda stream, how: stream.count_by_key(**how),
+    "sum_by_key": lambda stream, how: stream.sum_by_key(**how),
+    "aggregate_by_key": lambda stream, how: stream.aggregate_by_key(0, lambda a, b: 1, lambda a, b: 1, **how),
+    "window": lambda stream, how: stream.event_time(PLAIN[0]).window(PLAIN[1], **how).count(),
+    "ttl": lambda stream, how: stream.stateful_state_machine(lambda *given: (1, []), ttl=60, **how),
+    "ttl by event time": lambda stream, how: stream.event_time(PLAIN[0]).stateful_state_machine(
+        lambda *given: (1, []), ttl=60, **how
+    ),
+    "aggregate": lambda stream, how: stream.aggregate(lambda *given: 1, lambda *given: 1, **how),
+    "state_machine": lambda stream, how: stream.state_machine(lambda *given: (1, []), **how),
+}
+
+
+def nothing(stream: Any) -> Any:
+    """A stream without records."""
+    return stream.filter(lambda record: False)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("operator", KEYED)
+@pytest.mark.parametrize("record", ["DE", {"country": "DE", "n": 1}, {1, 2}, b"ab", Two()], ids=type)
+def test_what_merely_unpacks_is_no_pair(record: Any, operator: str, workers: int) -> None:
+    """In the middle of a batch, and behind records whose key is known."""
+
+    def main(worker: Worker) -> None:
+        with worker.dataflow() as scope:
+            pairs: list[Any] = [("D", 1), ("country", 1), ["D", 2]]
+            KEYED[operator](scope.to_stream([*pairs, record, *pairs] if worker.index == 0 else []), {})
+
+    with pytest.raises(ProgramError, match=r"records must be \(key, value\) pairs, but one is .*key=lambda") as caught:
+        run(workers, main)
+    assert repr(record) in str(caught.value)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("operator", KEYED)
+def test_functions_make_pairs_of_any_records(operator: str, workers: int) -> None:
+    def main(worker: Worker) -> None:
+        with worker.dataflow() as scope:
+            records = [{"country": "DE", "n": 1}] * 3 if worker.index == 0 else []
+            how = {"key": lambda record: record["country"], "value": lambda record: record["n"]}
+            KEYED[operator](scope.to_stream(records), how)
+
+    run(workers, main)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_without_a_value_function_the_value_is_the_record(workers: int) -> None:
+    def main(worker: Worker) -> Any:
+        with worker.dataflow() as scope:
+            words = scope.to_stream(["DE", "FR", "DE"] if worker.index == 0 else [])
+            first = lambda word: word[0]  # noqa: E731
+            return words.stateful_state_machine(lambda key, value, state: (1, [(key, value)]), key=first).capture()
+
+    results = run(workers, main)
+    found = sorted(record for result in results for _, batch in result for record in batch)
+    assert found == [("D", "DE"), ("D", "DE"), ("F", "FR")]
+
+
+def test_a_value_function_alone_is_refused() -> None:
+    def main(worker: Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.to_stream([("a", 1)]).sum_by_key(value=len)  # type: ignore[call-overload]
+
+    with pytest.raises(BuildError, match=r"sum_by_key .*: value= says what belongs to a key; give it key=, too"):
+        run(1, main)
+
+
 @pytest.mark.parametrize("workers", EVERY)
 @pytest.mark.parametrize("first", [[], [("a", 1), ("b", 2)]])
 def test_what_is_no_pair_is_refused_alike_by_any_number_of_workers_and_it_is_the_record_that_is_named(
     first: list[Any], workers: int
 ) -> None:
-    wrong: list[Any] = [("c", 1, 2), ({}, 1), *([] if first else [map(str, (1, 2))])]
+    wrong: list[Any] = [("c", 1, 2), ({}, 1), map(str, (1, 2)), "DE", b"ab", {"a": 1, "b": 2}, {1, 2}, range(2), Two()]
     for record in wrong:
 
         def main(worker: Worker, record: Any = record) -> None:

@@ -242,7 +242,7 @@ def test_in_a_nested_scope_it_is_refused() -> None:
 
 
 def test_what_is_no_pair_and_what_the_fold_returns_wrongly_are_said_as_without_it() -> None:
-    with pytest.raises(ProgramError, match=r"the record 7 is not a pair \(key, value\)"):
+    with pytest.raises(ProgramError, match=r"records must be \(key, value\) pairs, but one is 7, a int"):
         example(
             lambda scope: scope.to_stream([7]).event_time(lambda record: record)
             .stateful_state_machine(count, ttl=5).capture()

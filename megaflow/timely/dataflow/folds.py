@@ -1,7 +1,10 @@
-"""What every fold per key is held to: keys without NaN, and outputs that are records, not one record taken apart.
+"""What every fold per key is held to: records that are pairs, keys without NaN, outputs that are records.
 
-Both are looked at where the many records of a stream pay little or nothing: a key when it has no state, outputs when
-they are no list.
+All are checked where the many records of a stream pay little or nothing: records batch by batch, a key when it has no
+state, outputs when they are no list.
+
+Why only tuples and lists are pairs: much else unpacks into two. A dict of two would become its keys, 'DE' two letters,
+and the results would be wrong without an error.
 
 Why NaN is refused in keys: it differs from itself, so a dict finds it by identity alone, which is lost where it is
 read or decoded anew. One key of one process would be thousands of two, and a state that moved is never found again.
@@ -9,12 +12,15 @@ Tuples, frozensets and objects hide it, for they compare what they hold by ident
 """
 
 import datetime
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from gc import get_referents
 from typing import Any, Final
 from uuid import UUID
 
-from megaflow.errors import ProgramError, UsageError
+from megaflow.errors import BuildError, ProgramError, UsageError
+from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.given import function
 
 NO_OUTPUTS: Final[tuple[()]] = ()
 """As good as an empty list: loops ask for it by identity."""
@@ -32,6 +38,63 @@ _TAKEN_APART: Final[dict[type, str]] = {
     dict: "one record for each key, without its value",
     tuple: "one record for each item",
 }  # type -> what its values would be sent as
+
+
+def pairing(
+    verb: str, key: Callable[[Any], Any] | None, value: Callable[[Any], Any] | None
+) -> Callable[[Any], tuple[Any, Any]] | None:
+    """Return what makes (key, value) of a record, None if records are such pairs already. Raises BuildError.
+
+    >>> pairing("count_by_key", len, None)("abc"), pairing("sum_by_key", len, str.upper)("abc")
+    ((3, 'abc'), (3, 'ABC'))
+    """
+    if key is None:
+        if value is not None:
+            raise BuildError(f"{verb} ({user_line()}): value= says what belongs to a key; give it key=, too")
+        return None
+    function(verb, key, "key")
+    if value is None:
+        return lambda record: (key(record), record)
+    function(verb, value, "value")
+    return lambda record: (key(record), value(record))
+
+
+def require_pairs(operator: str, batch: Sequence[Any]) -> None:
+    """Raise ProgramError, naming the record, unless each is a tuple or a list, whose unpacking then counts the items.
+
+    Cost: 11 ns a record (measured); a check within a loop that unpacks costs as much, a set of types 18.
+    """
+    if [*map(type, batch)].count(tuple) != len(batch):
+        for kind in {*map(type, batch)}:
+            if not issubclass(kind, (tuple, list)):
+                complain_about(batch, operator, None)
+
+
+def complain_about(batch: Sequence[Any], operator: str, error: Exception | None) -> None:
+    """Raise ProgramError, because of `error`, for the first record that is no pair or whose key cannot be one.
+
+    Return if all are right. It raises itself, so that blame finds the record here.
+    """
+    for record in batch:
+        if not isinstance(record, (tuple, list)) or len(record) != 2:
+            raise ProgramError(
+                f"{operator}: records must be (key, value) pairs, but one is {record!r:.200}, "
+                f"a {type(record).__name__}; {_how_to_key(record)}"
+            ) from error
+        try:
+            hash(record[0])
+        except TypeError as unhashable:
+            check_key(record[0])  # decimal's signalling NaN has no hash
+            raise ProgramError(
+                f"{operator}: the key {record[0]!r:.200} is a {type(record[0]).__name__}, which cannot be a key "
+                f"({unhashable}); make it a tuple, a frozenset or a str"
+            ) from error
+
+
+def _how_to_key(record: Any) -> str:
+    field = next(iter(record), "user") if isinstance(record, dict) else None
+    of_record = "…" if field is None else f"record[{field!r:.60}]"
+    return f"say what the key is by key=lambda record: {of_record}, or map the stream to tuples or lists of two first"
 
 
 def check_outputs(operator: str, outputs: object) -> None:

@@ -14,7 +14,7 @@ from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, NodeBuilder, 
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.checks import checked
 from megaflow.timely.dataflow.error_notes import raised_by_loop
-from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_key, check_outputs
+from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_key, check_outputs, complain_about, require_pairs
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
@@ -27,8 +27,6 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
-
-_PAIR = "records must be (key, value) pairs whose key can be hashed; map the stream to pairs first"
 
 
 def count(port: Port[T]) -> Port[int]:
@@ -64,6 +62,7 @@ def aggregate(
 
     def add(time: Time, states: dict[K, A], batch: list[tuple[K, V]]) -> dict[K, A]:
         find = states.get
+        require_pairs("aggregate", batch)
         try:
             for key, value in batch:
                 before = find(key)
@@ -71,7 +70,7 @@ def aggregate(
                     check_key(key)
                 states[key] = fold(key, value, before)
         except (TypeError, ValueError) as error:
-            raise _blamed(error, f"aggregate: {_PAIR}; and the fold is called as fold(key, value, state)") from None
+            raise _blamed(error, batch, "aggregate", "the fold is called as fold(key, value, state)") from None
         return states
 
     def end(time: Time, states: dict[K, A]) -> list[R]:
@@ -102,6 +101,7 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     def apply(time: Time, batch: list[tuple[K, V]]) -> list[R]:
         find = states.get
         out: list[R] = []
+        require_pairs("state_machine", batch)
         try:
             for key, value in batch:
                 before = find(key)
@@ -117,10 +117,9 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
                 out.extend(outputs)
         except (TypeError, ValueError) as error:
             raise _blamed(
-                error,
-                f"state_machine: {_PAIR}; and the fold is called as fold(key, value, state) and must return "
+                error, batch, "state_machine", "the fold is called as fold(key, value, state) and must return "
                 "(new state, outputs), outputs being a list or another iterable",
-            ) from None
+            ) from None  # fmt: skip
         return out
 
     def logic() -> None:
@@ -185,15 +184,19 @@ def _ship(output: Output[R], time: Time, records: list[R]) -> None:
 
 def _by_key(name: str, hash: Callable[[K], int]) -> Exchange:
     def number(record: tuple[K, Any]) -> int:
-        try:
-            key, _ = record
-        except (TypeError, ValueError):
-            raise ProgramError(f"{name}: {_PAIR}; one is {record!r}, a {type(record).__name__}") from None
-        return hash(key)
+        if type(record) is not tuple or len(record) != 2:
+            complain_about([record], name, None)
+        return hash(record[0])
 
     return Exchange(number)
 
 
-def _blamed(error: Exception, complaint: str) -> Exception:
-    """Return the error itself if user code raised it; else the loop did: return what is wrong with the program."""
-    return ProgramError(f"{complaint}; here: {error}") if raised_by_loop(error) else error
+def _blamed(error: Exception, batch: list[Any], verb: str, complaint: str) -> Exception:
+    """Return the error itself if user code raised it; else the loop did: return what is wrong with the program.
+
+    Raises ProgramError itself if that is a record.
+    """
+    if not raised_by_loop(error):
+        return error
+    complain_about(batch, verb, error)
+    return ProgramError(f"{verb}: {complaint}; here: {error}")
