@@ -14,7 +14,8 @@ An operator that asks for them is an *heir*: it may have become another one mean
 """
 
 from collections.abc import Callable, Container, Iterable
-from dataclasses import field
+from dataclasses import field, is_dataclass
+from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import UNBEGUN, Block, BlockKind, keys_of, states_of
@@ -144,8 +145,15 @@ def _by_bin(timers: list[tuple[Any, int, Any, Any]]) -> dict[int, list[tuple[Any
 
 
 def misplaced(operator: str, key: Any, was: int, now: int) -> StoreError:
-    """Return the error for an operator whose `hash=` has changed."""
+    """Return the error for an operator whose `hash=` has changed, or the class of whose keys has."""
+    kind = type(key)
+    is_own = is_dataclass(kind) or isinstance(key, Enum) or (issubclass(kind, tuple) and kind is not tuple)
+    remedy = (
+        f"; or, if its class {kind.__qualname__} has other fields, or fields in another order, than when the states "
+        "were kept, give it those again"
+    )
     return StoreError(
         f"operator {operator!r} had key {key!r:.80} in bin {was}, and now it belongs to bin {now}: give the hash= "
         "again that it had; or, to place all keys anew, give that one as rehash= (True if it was stable_hash)"
+        f"{remedy if is_own else ''}"
     )

@@ -12,8 +12,9 @@ The launcher's, `i3-launcher-000012.seg`, have the number of the checkpoint.
 2. The index says where each block is, so a reader takes those that it needs, one at a time; the lengths in it add up to
    the whole file, so no byte is outside of a checksum or a constant: no flipped bit goes unnoticed.
 3. The crc32 of a block begins with its place, so that a block which a disk has put elsewhere is noticed, too.
-4. The version comes first and is outside of what the codec reads. Whatever changes the bytes of a segment or of a
-   value in it takes a new one; tests read a store of each version.
+4. The version comes first and is outside of what the codec reads. A change of the bytes of a segment, or of a value
+   in it, takes a new version; tests read a store of each one. Format 2 has the names of NamedTuples' fields and of
+   flags: `old_classes` says how values of format 1 are read.
 """
 
 import re
@@ -32,7 +33,7 @@ Read: TypeAlias = Callable[[int, int], bytes]  # (start, length) -> bytes of a f
 
 SEGMENT_BYTES: Final = 64 << 20
 """A segment that has reached this size is closed: what a worker holds in memory until it is synced."""
-SEGMENT_FORMAT: Final = 1
+SEGMENT_FORMAT: Final = 2
 SEGMENT_NAME: Final = re.compile(r"i(\d+)-(?:w(\d+)|launcher)-(\d{6,})\.seg")
 LAUNCHER: Final = -1
 """In the place of a worker."""

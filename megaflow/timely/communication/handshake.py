@@ -21,7 +21,7 @@ from typing import Any
 from megaflow.errors import ConfigMismatch, ProtocolError
 from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, Kind, frames, pack_record, unpack_record
 
-VERSION = 2
+VERSION = 3
 NONCE_BYTES = 32
 MAX_UNPROVEN_BYTES = 512  # no message before the proof is longer
 

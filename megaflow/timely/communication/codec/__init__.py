@@ -6,6 +6,8 @@ call. Decoding unpacks the tree and *restores* each node by its tag. `user_types
 classes, `array_types` has the values of numpy and pandas, `equal_shapes` what travels as columns, `references` what is
 one object though it is referred to several times, `class_names` tells which classes there are in a value.
 
+A class may have changed since a value of it was encoded: `old_classes` says what comes of that.
+
 Rules:
 1. Types are told apart by `type(value)`, never by isinstance: a subclass never turns into its base.
 2. A list of str, int or float alone travels as one run of bytes. Tuples or lists of one length, dicts with the same

@@ -22,21 +22,28 @@ import msgpack
 
 from megaflow.errors import ProtocolError
 from megaflow.timely.communication.codec import array_types, equal_shapes, tags, user_types
+from megaflow.timely.communication.codec.old_classes import flag_number, in_order, names_of, old_record
 from megaflow.timely.communication.codec.tags import Node
 
 _anchors: Final[ContextVar[dict[int, Any] | None]] = ContextVar("anchors", default=None)
 """The objects of the value that a thread restores which are referred to again; None: there may be none."""
 
+_takes_old: Final[ContextVar[bool]] = ContextVar("takes_old", default=False)
+"""Whether a thread wants old records in the place of objects that do not fit their classes."""
 
-def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> Any:
+
+def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False, old: bool = False) -> Any:
     """Return the value that `encode` made these bytes from, with the same `shared`.
 
-    Raises ProtocolError for any other bytes.
+    `old`: objects whose class is not there, or has other fields or members, come as an `OldRecord` instead of being
+    refused. Raises ProtocolError for any other bytes.
 
     >>> from megaflow.timely.communication.codec.encode import encode
     >>> decode(encode((3, [("to", 1), ("be", 2)])))
     (3, [('to', 1), ('be', 2)])
     """
+    if old:
+        return _decode_old(buffer, shared)
     token = _anchors.set({} if shared else None)
     try:
         return restore(unpack(buffer))
@@ -46,6 +53,23 @@ def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False) -> A
         raise ProtocolError(f"{len(buffer)} received bytes do not hold a value ({error!r})") from error
     finally:
         _anchors.reset(token)
+
+
+def _decode_old(buffer: bytes | bytearray | memoryview, shared: bool) -> Any:
+    token = _takes_old.set(True)
+    try:
+        return decode(buffer, shared=shared)
+    finally:
+        _takes_old.reset(token)
+
+
+def _old_record(
+    error: ProtocolError, module: str, qualname: str, names: Sequence[str] | None, values: Sequence[Any]
+) -> Any:
+    """Return what stands for an object that does not fit its class, for who wants it; raise the error for others."""
+    if not _takes_old.get():
+        raise error
+    return old_record(module, qualname, names, values)
 
 
 def unpack(buffer: bytes | bytearray | memoryview) -> Node:
@@ -113,14 +137,24 @@ def _restore_equal(
     return made
 
 
-def _make_named_tuples(columns: list[list[Any]], tag: int, module: str, qualname: str) -> list[Any]:
-    kind = class_of(tag, module, qualname)
-    _check_arity(kind, len(columns))
-    return [*map(tuple.__new__, repeat(kind), zip(*columns, strict=True))]
+def _make_named_tuples(
+    columns: list[list[Any]], tag: int, module: str, qualname: str, names: str | None = None
+) -> list[Any]:
+    try:
+        kind = class_of(tag, module, qualname)
+        return [*map(tuple.__new__, repeat(kind), zip(*in_order(kind, names, columns), strict=True))]
+    except ProtocolError as error:
+        fields = None if names is None else names.split(",")
+        return [_old_record(error, module, qualname, fields, values) for values in zip(*columns, strict=True)]
 
 
-def _make_objects(columns: list[list[Any]], tag: int, module: str, qualname: str, names: Sequence[str]) -> list[Any]:
-    return user_types.storage_of(class_of(tag, module, qualname)).fill_all(names, columns)
+def _make_objects(
+    columns: list[list[Any]], tag: int, module: str, qualname: str, names: Sequence[str], beside: int | None = None
+) -> list[Any]:
+    try:
+        return user_types.storage_of(class_of(tag, module, qualname)).fill_all(names, columns, beside)
+    except ProtocolError as error:
+        return [_old_record(error, module, qualname, names, values) for values in zip(*columns, strict=True)]
 
 
 _MAKE: Final[dict[int, Callable[..., list[Any]]]] = {  # first of a shape -> (columns, *shape) -> what they are of
@@ -167,37 +201,53 @@ FITS: Final[dict[int, tuple[Callable[[Any], bool], str]]] = {
 
 
 def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
-    return class_of(tags.ENUM, module, qualname).__members__[name]
+    try:
+        kind = class_of(tags.ENUM, module, qualname)
+        if name not in kind.__members__:
+            raise ProtocolError(f"{user_types.describe(kind)} has no member {name!r:.50} here")
+        return kind.__members__[name]
+    except ProtocolError as error:
+        return _old_record(error, module, qualname, ["name"], [name])
 
 
-def _restore_flag(depth: int, module: str, qualname: str, node: Node) -> Any:
-    kind = class_of(tags.FLAG, module, qualname)
-    value = restore(node, depth + 1)
-    if type(value) is not int:
-        raise ProtocolError(f"{user_types.describe(kind)} has no value {value!r:.50}")
-    return kind(value)
+def _restore_flag(depth: int, module: str, qualname: str, node: Node, names: str | None = None) -> Any:
+    number = restore(node, depth + 1)
+    try:
+        kind = class_of(tags.FLAG, module, qualname)
+        if type(number) is not int:
+            raise ProtocolError(f"{user_types.describe(kind)} has no value {number!r:.50}")
+        return kind(number if names is None else flag_number(kind, names))
+    except ProtocolError as error:
+        return _old_record(error, module, qualname, ["value", "names"], [number, names])
 
 
-def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node) -> Any:
-    kind = class_of(tags.NAMED_TUPLE, module, qualname)
+def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node, names: str | None = None) -> Any:
+    values: Sequence[Any] = _restore_list(items, depth)
+    try:
+        kind = class_of(tags.NAMED_TUPLE, module, qualname)
+        if names != names_of(kind) or len(values) != len(kind._fields):
+            values = in_order(kind, names, values)
+        return tuple.__new__(kind, values)
+    except ProtocolError as error:
+        return _old_record(error, module, qualname, None if names is None else names.split(","), values)
+
+
+def _restore_dataclass(
+    depth: int, module: str, qualname: str, names: Sequence[str], items: Node, beside: int | None = None
+) -> Any:
     values = _restore_list(items, depth)
-    _check_arity(kind, len(values))
-    return tuple.__new__(kind, values)
-
-
-def _check_arity(kind: Any, count: int) -> None:
-    if count != len(kind._fields):
-        raise ProtocolError(f"{user_types.describe(kind)} is not a NamedTuple of {count} fields")
-
-
-def _restore_dataclass(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
-    kind = class_of(tags.DATACLASS, module, qualname)
-    return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
+    try:
+        return user_types.storage_of(class_of(tags.DATACLASS, module, qualname)).fill(names, values, beside)
+    except ProtocolError as error:
+        return _old_record(error, module, qualname, names, values)
 
 
 def _restore_object(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
-    kind = class_of(tags.OBJECT, module, qualname)
-    return user_types.storage_of(kind).fill(names, _restore_list(items, depth))
+    values = _restore_list(items, depth)
+    try:
+        return user_types.storage_of(class_of(tags.OBJECT, module, qualname)).fill(names, values)
+    except ProtocolError as error:
+        return _old_record(error, module, qualname, names, values)
 
 
 def _restore_path(depth: int, name: str, text: str) -> PurePath:

@@ -23,6 +23,7 @@ from zoneinfo import ZoneInfo
 
 from megaflow.errors import CannotTravel
 from megaflow.timely.communication.codec import array_types, equal_shapes, tags, user_types
+from megaflow.timely.communication.codec.old_classes import beside_fields, flag_names, names_of
 from megaflow.timely.communication.codec.references import Interlinked, Met, Rows
 from megaflow.timely.communication.codec.tags import Node
 from megaflow.timely.communication.codec.user_types import Storage
@@ -292,22 +293,23 @@ def _lower_enum(value: Any, depth: int) -> Node:
     if kind.__members__.get(value.name) is value:
         return [tags.ENUM, kind.__module__, kind.__qualname__, value.name]
     if isinstance(value, Flag):  # several flags at once
-        return [tags.FLAG, kind.__module__, kind.__qualname__, value.value]
+        return [tags.FLAG, kind.__module__, kind.__qualname__, value.value, flag_names(value)]
     raise CannotTravel(f"{value!r} cannot travel: it is not a member of {user_types.describe(kind)}")
 
 
 def _lower_named_tuple(value: Any, depth: int) -> Node:
-    kind = type(value)
+    kind: Any = type(value)
     if getattr(value, "__dict__", None):
         raise CannotTravel(f"a value of {user_types.describe(kind)} cannot travel: it has attributes beside its fields")
-    return [tags.NAMED_TUPLE, kind.__module__, kind.__qualname__, _lower_list(tuple(value), depth)]
+    return [tags.NAMED_TUPLE, kind.__module__, kind.__qualname__, _lower_list(tuple(value), depth), names_of(kind)]
 
 
 def _lower_named_tuples(values: Sequence[Any], depth: int, nested: int) -> Node | None:
-    kind = type(values[0])
+    kind: Any = type(values[0])
     if nested == tags.NESTED_COLUMNS_MAX or kind.__dictoffset__:  # may have attributes beside its fields
         return None
-    columns, shape = equal_shapes.take_tuples_apart(values), [tags.NAMED_TUPLE, kind.__module__, kind.__qualname__]
+    columns = equal_shapes.take_tuples_apart(values)
+    shape = [tags.NAMED_TUPLE, kind.__module__, kind.__qualname__, names_of(kind)]
     return columns and _lower_rows(shape, values, columns, depth, nested)
 
 
@@ -315,7 +317,7 @@ def _lower_objects(tag: int, storage: Storage, values: Sequence[Any], depth: int
     apart = storage.take_all_apart(values) if nested < tags.NESTED_COLUMNS_MAX else None
     if apart is None:
         return None
-    shape = [tag, storage.cls.__module__, storage.cls.__qualname__, apart[0]]
+    shape = [tag, storage.cls.__module__, storage.cls.__qualname__, apart[0], *beside_fields(tag, storage, apart[0])]
     return _lower_rows(shape, values, apart[1], depth, nested)
 
 
@@ -323,7 +325,8 @@ def _lower_fields(tag: int, storage: Storage, value: Any, depth: int) -> Node:
     names, values = storage.take_apart(value)
     kind = storage.cls
     try:
-        return [tag, kind.__module__, kind.__qualname__, names, _lower_list(values, depth)]
+        beside = beside_fields(tag, storage, names)
+        return [tag, kind.__module__, kind.__qualname__, names, _lower_list(values, depth), *beside]
     except CannotTravel as error:
         raise _field_error(kind, names, values, depth, error) from None
 

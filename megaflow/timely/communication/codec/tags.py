@@ -83,6 +83,7 @@ SHARED: Final = 41  # [number]: a further one
 # Lists, too. With what is referred to again: the place of each such element, and its number, one after the other.
 ROWS: Final = 42  # [shape, [list node for each column, ...]] and perhaps [place, number, ...]
 LISTS: Final = 43  # [list node of lengths, list node of all elements] and perhaps [place, number, ...]
-# A shape: [LIST], [DICT, keys], [NAMED_TUPLE, module, name], [DATACLASS or OBJECT, module, name, names of fields].
+# A shape: [LIST], [DICT, keys], [NAMED_TUPLE, module, name, names of fields], [OBJECT, module, name, attributes],
+# [DATACLASS, module, name, attributes, how many of these are no fields].
 
 LETTERS: Final = {INT32S: ("i", 4), INT64S: ("q", 8), FLOATS: ("d", 8)}  # tag -> letter of struct, bytes

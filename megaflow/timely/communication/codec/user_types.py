@@ -236,10 +236,17 @@ class Storage:
             columns += apart[1]
         return (names, columns) if 0 < len(names) <= ARITY_MAX and self.fields.issubset(names) else None
 
-    def fill(self, names: Sequence[str], values: Sequence[Any]) -> Any:
-        """Return a new object that stores these values; raises ProtocolError where they do not fit the class."""
-        if len(names) != len(values) or not self.fields.issubset(names):
-            raise ProtocolError(f"a value of {describe(self.cls)} arrived with other fields than this process knows")
+    def fill(self, names: Sequence[str], values: Sequence[Any], beside_fields: int | None = None) -> Any:
+        """Return a new object that stores these values; raises ProtocolError where they do not fit the class.
+
+        `beside_fields`: how many of the names were no fields of a dataclass; None: that was not said.
+        """
+        if len(names) != len(values) or not self._has(names, beside_fields):
+            known, given = ", ".join(sorted(self.fields)), ", ".join(map(str, names))
+            raise ProtocolError(
+                f"a value of {describe(self.cls)} arrived with other fields than this process knows: with "
+                f"{given:.200}, and the class has {known:.200} here"
+            )
         result: Any = object.__new__(self.cls)
         beside: dict[str, Any] | None = None if self.beside is None else self.beside.__get__(result)
         for name, value in zip(names, values):
@@ -252,13 +259,20 @@ class Storage:
                 beside[sys.intern(name)] = value
         return result
 
-    def fill_all(self, names: Sequence[str], columns: Sequence[Column]) -> list[Any]:
+    def _has(self, names: Sequence[str], beside_fields: int | None) -> bool:
+        """Tell whether these are the fields, and no field among them that the class does not have any more."""
+        return self.fields.issubset(names) and beside_fields in (None, len(names) - len(self.fields))
+
+    def fill_all(
+        self, names: Sequence[str], columns: Sequence[Column], beside_fields: int | None = None
+    ) -> list[Any]:
         """Return new objects that store these columns; raises ProtocolError where they do not fit the class.
 
         An attribute is set as such, so that the object needs no `__dict__` of its own until somebody asks for it.
         """
-        if len(names) != len(columns) or not (self.fields.issubset(names) and self.computed.isdisjoint(names)):
-            return [self.fill(names, values) for values in zip(*columns, strict=True)]
+        is_plain = self._has(names, beside_fields) and self.computed.isdisjoint(names)
+        if len(names) != len(columns) or not is_plain:
+            return [self.fill(names, values, beside_fields) for values in zip(*columns, strict=True)]
         made: list[Any] = [*map(object.__new__, repeat(self.cls, count_of(columns)))]
         for name, column in zip(names, columns):
             member = self.slots.get(name)

@@ -1,0 +1,103 @@
+"""A program that has changed since its states were kept: each value is what it was, or nothing changes at all."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.processes import Run
+
+pytestmark = pytest.mark.cluster
+
+
+class Changing:
+    """A program that is run, changed and run again, with more lines each time."""
+
+    def __init__(self, folder: Path, start: Callable[..., Run]) -> None:
+        self._start = start
+        self._app, self._lines = folder / "till.py", folder / "sales.txt"
+        self._store, self._out = folder / "kept", folder / "out.jsonl"
+
+    def add(self, *lines: str) -> None:
+        """Append lines to the input."""
+        with self._lines.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def run(self, program: str, *flags: str, code: int = 0) -> str:
+        """Run a program to its end; return what the launcher says."""
+        self._app.write_text(program)
+        words = ("--lines", str(self._lines), "--output", f"jsonl:{self._out}", "--state", str(self._store))
+        found, _, said = self._start(str(self._app), *words, *flags).end()
+        assert found == code, said
+        return "\n".join(said)
+
+    def refuse(self, program: str, *flags: str) -> str:
+        """Run a program that is refused; return why. Neither the store nor the output has changed."""
+        before = self.files()
+        said = self.run(program, *flags, code=1)
+        assert self.files() == before, said
+        return said
+
+    def files(self) -> dict[str, bytes]:
+        """Return the content of the store and of the output."""
+        kept = [path for path in self._store.iterdir() if path.name != "lock"]
+        return {path.name: path.read_bytes() for path in (*kept, self._out)}
+
+    def records(self) -> list[Any]:
+        """Return all records of the output."""
+        return [json.loads(line)["record"] for line in self._out.read_text().splitlines()]
+
+
+@pytest.fixture
+def changing(tmp_path: Path, start: Callable[..., Run]) -> Changing:
+    return Changing(tmp_path, start)
+
+
+TILL = """
+from dataclasses import dataclass
+from typing import NamedTuple
+
+class Total(NamedTuple):
+    {fields}
+
+class Customer(NamedTuple):
+    {key}
+
+def add(customer, cents, total):
+    total = total or Total(cents=0, count=0)
+    total = Total(cents=total.cents + cents, count=total.count + 1)
+    return total, [[customer.name, customer.town, total.cents, total.count]]
+
+def dataflow(flow):
+    sales = flow.lines().map(str.split)
+    pairs = sales.map(lambda sale: (Customer(name=sale[0], town=sale[1]), int(sale[2])))
+    return pairs.stateful_state_machine(add, name="till")
+"""
+FIELDS, KEY = ("cents: int", "count: int"), ("name: str", "town: str")
+
+
+def till(fields: tuple[str, ...] = FIELDS, key: tuple[str, ...] = KEY) -> str:
+    return TILL.format(fields="\n    ".join(fields), key="\n    ".join(key))
+
+
+def test_reordered_fields_of_a_named_tuple_stay_what_they_are(changing: Changing) -> None:
+    changing.add("ann bonn 300", "ann bonn 300", "bob bern 7")
+    changing.run(till())
+    changing.add("ann bonn 2", "bob bern 1")
+    changing.run(till(FIELDS[::-1]))
+    assert changing.records()[-2:] in (
+        [["ann", "bonn", 602, 3], ["bob", "bern", 8, 2]],
+        [["bob", "bern", 8, 2], ["ann", "bonn", 602, 3]],
+    )
+
+
+def test_reordered_fields_of_a_key_are_refused(changing: Changing) -> None:
+    changing.add("ann bonn 300", "bob bern 7")
+    changing.run(till())
+    changing.add("ann bonn 2")
+    said = changing.refuse(till(key=KEY[::-1]))
+    assert "operator 'till' had key Customer(town=" in said and "other fields, or fields in another order" in said
+    changing.run(till())
+    assert changing.records()[-1] == ["ann", "bonn", 302, 2]
