@@ -29,6 +29,8 @@ simulated_links      connections, as bytes
 simulated_process    a worker process; simulated_life: its threads; simulated_fabric: its transport, above the sockets
 simulated_launch     the launcher; simulated_machine: what it has of its machine
 simulated_storage    what outlives it: its store and its output, on a simulated disk
+simulated_reader     lines and items that the launcher reads itself
+simulated_outside    those outside of the job, and when each goes on
 simulated_clients    who steers the job, and a Spark query
 """
 

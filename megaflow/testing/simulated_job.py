@@ -18,39 +18,35 @@ can do something does it when the dice say so, one after the other, so a seed th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from megaflow.errors import MegaflowError
+from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.launcher_input import JobInput, find_input
-from megaflow.job.spec import Address, ChildSpec, JobSpec, JoiningProcess, PickledFunction
+from megaflow.job.launcher.output_file import Mode, TextWriter
+from megaflow.job.spec import Address, ChildSpec, JobSpec, JoiningProcess, PickledFunction, Rehearsal
 from megaflow.job.splits import plan_splits
+from megaflow.job.worker.flow import App
+from megaflow.job.worker.worker_program import WorkerProgram
 from megaflow.testing.monitor import Violation
 from megaflow.testing.simulated_clients import SimulatedQuery, Talk, Waits
 from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_launch import SimulatedLaunch
+from megaflow.testing.simulated_life import GivenApp
 from megaflow.testing.simulated_links import SimulatedClient, Wires
+from megaflow.testing.simulated_outside import Outside
 from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.testing.simulated_storage import STORE, JobStorage
 
-SECONDS_MAX = 3_600.0  # of the simulated clock
+SECONDS_MAX = 3_600.0  # of the simulated clock, since the begin
 _PACES = (0.0001, 0.001, 0.003)
 """Seconds that an action takes at most; a run draws which."""
 _CHECKED_SHARE = 0.05  # how often what belongs to whom is checked: it costs more than a step
-
-
-@dataclass(eq=False)
-class Actor:
-    """Somebody outside: a client that does what a script says, or a call that somebody waits for."""
-
-    waits: Waits
-    due: float | None  # seconds of the clock; None: when it is ready
-    is_ready: Callable[[], bool]
 
 
 class SimulatedJob:
@@ -82,7 +78,6 @@ class SimulatedJob:
         self.random = Random(seed)
         self.wires = Wires(self.random)
         self.processes: list[SimulatedProcess] = []  # all that ever were
-        self.refusals: list[str] = []  # of what clients have asked for
         self.actions = 0
         self.killed: list[SimulatedProcess] = []
         self.killed_members: list[SimulatedProcess] = []  # those that the launcher would miss
@@ -94,7 +89,8 @@ class SimulatedJob:
         self.storage = storage
         if storage is not None:
             self._spec = replace(self._spec, state=STORE, checkpoint_every=storage.every_seconds, shrink=shrink)
-        self._actors: list[Actor] = []
+        self.outside = Outside(self.random, self.now)
+        self.refusals = self.outside.refusals  # of what clients have asked for
         self._planned: list[tuple[int, Callable[[], None]]] = []  # (actions, what is done then)
         self._weights: dict[tuple[int, int], float] = {}  # life of a process -> how eager
         self.launch: SimulatedLaunch
@@ -103,8 +99,7 @@ class SimulatedJob:
 
     def client(self, *scripts: Callable[[Talk], Waits], seconds: float = 0.0) -> None:
         """Have a client follow scripts, one after the other, some seconds after the job's begin; refusals are noted."""
-        talk = Talk(self)
-        self._actors.append(Actor(self._follow(scripts, talk), seconds, lambda: talk.is_ready))
+        self.outside.client(Talk(self), scripts, seconds)
 
     def at(self, action: int, do: Callable[[], None]) -> None:
         """Do something, like `kill_one` and `stop`, once so many actions were taken."""
@@ -143,8 +138,8 @@ class SimulatedJob:
     def join_by_hand(self) -> None:
         """Start a process as `megaflow run --join` does."""
         part = JoiningProcess(self.published, wishes=True)
-        outputs, durable = (("", self.launch.form),), self.launch.lives.begun.part
-        self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", outputs=outputs, durable=durable))
+        forms, durable = self.launch.output.forms, self.launch.lives.begun.part
+        self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", outputs=forms, durable=durable))
 
     # The run
 
@@ -158,29 +153,26 @@ class SimulatedJob:
 
     def begin(self, job_input: JobInput) -> None:
         """Start the launcher, and the processes that found the job."""
-        self.launch = SimulatedLaunch(self, self._spec, job_input, "jsonl")
+        self.launch = SimulatedLaunch(self, self._spec, job_input)
         self.launch.begin()
 
     @contextmanager
     def _input(self) -> Iterator[JobInput]:
-        with tempfile.TemporaryDirectory(prefix="megaflow-simulated-") as folder:
-            if self._batches is not None:
-                yield JobInput(spark=self._query)
-            elif self._job_input is not None:
-                yield self._job_input
-            elif self._pushed is not None:
-                yield find_input(self._pushed, 1, "replace")
-            else:
-                paths = []
+        if self._batches is not None:
+            yield JobInput(spark=self._query)
+        elif self._job_input is not None:
+            yield self._job_input
+        elif self._pushed is not None:
+            yield find_input(self._pushed, 1, "replace")
+        else:
+            with tempfile.TemporaryDirectory(prefix="megaflow-simulated-") as folder:
                 for name, lines in (self._files or {}).items():
-                    path = Path(folder, name)
-                    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-                    paths.append(str(path))
-                yield JobInput(splits=tuple(plan_splits(paths)))
+                    Path(folder, name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+                yield JobInput(splits=tuple(plan_splits(str(Path(folder, name)) for name in self._files or ())))
 
     def _query(self, coordinator: Address, change: Callable[[], None]) -> SimulatedQuery:
         query = SimulatedQuery(self, self._batches or (), change)
-        self._actors.append(Actor(query.waits, self._clock, lambda: query.is_ready))
+        self.outside.add(query.waits, self._clock, lambda: query.is_ready)
         return query
 
     def act(self) -> None:
@@ -227,10 +219,9 @@ class SimulatedJob:
         if launch.keeper is not None and launch.keeper.can_go_on(now):
             actions.append(launch.keeper.step)
             weights.append(self._weight(-1, 2))
-        for actor in self._actors:
-            if actor.is_ready() if actor.due is None else actor.due <= now:
-                actions.append(partial(self._go_on, actor))
-                weights.append(0.5)
+        for go_on in self.outside.possible(now):
+            actions.append(go_on)
+            weights.append(0.5)
         return actions, weights
 
     def _weight(self, process: int, life: int) -> float:
@@ -245,21 +236,13 @@ class SimulatedJob:
         yield self.launch.due
         if self.launch.keeper is not None:
             yield self.launch.keeper.due
-        for actor in self._actors:
-            yield actor.due
+        yield from self.outside.due()
 
     def _step(self, process: SimulatedProcess, index: int) -> None:
         process.step(index)
         program = process.programs.get(index)
         if program is not None and program._coordinator is not None:
             program._coordinator._controller._check()
-
-    def _go_on(self, actor: Actor) -> None:
-        try:
-            seconds = next(actor.waits)
-            actor.due = None if seconds is None else self._clock + seconds
-        except StopIteration:
-            self._actors.remove(actor)
 
     def _check(self) -> None:
         owners: dict[tuple[int, int], int] = {}
@@ -277,14 +260,6 @@ class SimulatedJob:
         """Return the error that says so, with what is left."""
         lives = [f"{process}: {sorted(process.lives)}" for process in self.processes if process.exit_code is None]
         return Violation(f"seed {self.seed}: {what}; processes that run: {'; '.join(lives) or 'none'}")
-
-    def _follow(self, scripts: Sequence[Callable[[Talk], Waits]], talk: Talk) -> Waits:
-        for script in scripts:
-            try:
-                yield from script(talk)
-            except MegaflowError as error:
-                self.refusals.append(f"{type(error).__name__}: {error}")
-        talk.hang_up()
 
     # What the parts of the job ask of their surroundings
 
@@ -304,11 +279,30 @@ class SimulatedJob:
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
         """Start a process; those that found the job wait for `found`."""
-        process = SimulatedProcess(self, spec, self._dataflow)
+        process = SimulatedProcess(self, spec)
         self.processes.append(process)
         if isinstance(spec.part, JoiningProcess):
             process.join()
         return process
+
+    def program(self) -> App:
+        """Return what a new process has of the program."""
+        return GivenApp(self._dataflow)
+
+    def writer(self, mode: Mode) -> Writer:
+        """Open the output, a file of JSON lines."""
+        if self.storage is not None:
+            return self.storage.writer(self.launch.views[1], mode)
+        writer = TextWriter(self.launch.file, "simulated")
+        writer.form = "jsonl"
+        return writer
+
+    def rehearse(self, task: Rehearsal) -> Collection[str]:
+        """Have nothing against the program, which is always the same."""
+        return ()
+
+    def built(self, process: SimulatedProcess, program: WorkerProgram) -> None:
+        """Learn that a worker of a process has built its part of the job."""
 
     def found(self, processes: Sequence[SimulatedProcess]) -> None:
         """Have these found a job, once all have met."""
@@ -336,14 +330,9 @@ class SimulatedJob:
             raise
         return client
 
-    def later(self, call: Callable[[], None], seconds: float) -> None:
-        """Have something done in a while, so many seconds at most."""
-
-        def wait() -> Waits:
-            yield self.random.random() * seconds
-            call()
-
-        self._actors.append(Actor(wait(), self._clock, lambda: False))
+    def later(self, call: Callable[[], None], seconds: float, at_most: bool = True) -> None:
+        """Have something done after so many seconds, or `at_most` so many."""
+        self.outside.later(call, seconds, at_most)
 
     def ask(self, address: Address, body: Any) -> None:
         """Have a client ask for something, whatever the answer."""

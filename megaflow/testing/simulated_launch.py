@@ -7,8 +7,8 @@ does (writing, reading lines, connecting) is a call that the dice make. What `la
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Protocol
 
 from megaflow.control.messages import StopJob
 from megaflow.errors import MegaflowError
@@ -21,12 +21,12 @@ from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.line_reader import LineReader
 from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.newcomers import AllStarted
-from megaflow.job.launcher.output_file import TextWriter
+from megaflow.job.launcher.output_file import Mode
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, app_name, resume
 from megaflow.job.launcher.stop_request import Stop
 from megaflow.job.launcher.supervision import Supervision
-from megaflow.job.spec import Address, ChildSpec, Form, Founder, JobSpec, JoiningProcess
+from megaflow.job.spec import Address, ChildSpec, Founder, JobSpec, JoiningProcess, Rehearsal
 from megaflow.spark.source import SparkFeed
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from megaflow.testing.simulated_machine import (
@@ -38,43 +38,33 @@ from megaflow.testing.simulated_machine import (
     SimulatedSignals,
     SimulatedWakeup,
 )
-from megaflow.testing.simulated_process import World
+from megaflow.testing.simulated_process import SimulatedProcess, World
+from megaflow.testing.simulated_reader import SimulatedReader
 from megaflow.testing.simulated_storage import SteppedStore
 
-LINES_SECONDS = 0.05  # at most, until more lines have come
 ASIDE_SECONDS = 0.05  # at most, until a thread has done what it is to do
 
 
-class SimulatedReader(LineReader):
-    """Gives the launcher's lines some at a time, and sometimes none yet."""
+class Surroundings(World, Protocol):
+    """What is around the launcher."""
 
-    def __init__(self, world: World, lines: Sequence[str], wake: Callable[[], None]) -> None:
-        self._left: list[str | bytes] = list(lines)
-        self._due = 0.0  # seconds of the clock: when more have come
-        self._world = world
-        self._wake = wake
+    def start(self, spec: ChildSpec) -> SimulatedProcess:
+        """Start a process."""
 
-    def start(self) -> None:
-        """There is no thread."""
+    def address(self) -> Address:
+        """Return one that nobody has."""
 
-    def take(self) -> tuple[list[str | bytes], int] | None:
-        """Return the next lines, and their bytes; no lines if there are none yet, None after the last one."""
-        if not self._left:
-            return None
-        random, now = self._world.random, self._world.now()
-        count = random.randint(1, 3) if now >= self._due else 0
-        lines, self._left = self._left[:count], self._left[count:]
-        if lines:
-            self._due = now + random.random() * LINES_SECONDS
-        else:
-            self._world.later(self._wake, LINES_SECONDS)
-        return lines, sum(map(len, lines)) + len(lines)
+    def found(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Have these found a job, once all have met."""
 
-    def stop(self) -> None:
-        """Read no more."""
+    def ask(self, address: Address, body: Any) -> None:
+        """Have a client ask for something, whatever the answer."""
 
-    def close(self) -> None:
-        """There is nothing to close."""
+    def writer(self, mode: Mode) -> Writer:
+        """Open the outputs."""
+
+    def rehearse(self, task: Rehearsal) -> Collection[str]:
+        """Return the sources that the program reads. Raises StoreError if it cannot go on with the states there."""
 
 
 class SteppedQueue(OutputQueue):
@@ -116,14 +106,13 @@ class SteppedQueue(OutputQueue):
 class SimulatedLaunch:
     """The launcher, from its start to its end. `error` is what `launch` would raise."""
 
-    def __init__(self, world: World, spec: JobSpec, job_input: JobInput, form: Form) -> None:
+    def __init__(self, world: Surroundings, spec: JobSpec, job_input: JobInput) -> None:
         self.error: MegaflowError | None = None
         self.is_over = self.is_killed = False
         self.due: float | None = None  # seconds of the clock
         self.reports: list[str] = []  # what a user is told
         self.file = SimulatedFile()  # the output of a job without a store
         self.keeper: SteppedStore | None = None
-        self.form = form
         self.children = Children(is_durable=spec.state is not None)
         self._world = world
         self._spec = spec
@@ -131,7 +120,7 @@ class SimulatedLaunch:
         self._pids = 100
         self._is_open = False
         self._settled: Sequence[Address] = ()
-        self._views: list[SimulatedFolder] = []  # of the disks
+        self.views: list[SimulatedFolder] = []  # of the disks
         self._full_bytes = world.random.choice([200, 100_000_000])
         self.signals = SimulatedSignals()
         self.selectors: list[SimulatedSelector] = []  # the present one is the last
@@ -185,17 +174,12 @@ class SimulatedLaunch:
         """Open the store and the output, as `launch` does; return what is written to, and what the job begins with."""
         world, storage = self._world, self._world.storage
         if storage is None:
-            writer = TextWriter(self.file, "simulated")
-            writer.form = self.form
-            return writer, Resumption(self._input)
-        self._views = [disk.open(self.kill) for disk in (storage.store, storage.output)]
-        self.keeper = SteppedStore(storage, app_name(self._spec), self._views[0], world.now, world.random)
-        kept = storage.writer(self._views[1], "new" if self.keeper.is_new else "resume")
+            return world.writer("new"), Resumption(self._input)
+        self.views = [disk.open(self.kill) for disk in (storage.store, storage.output)]
+        self.keeper = SteppedStore(storage, app_name(self._spec), self.views[0], world.now, world.random)
+        kept = world.writer("new" if self.keeper.is_new else "resume")
         try:
-            resumption = resume(
-                self.keeper, self._spec, kept, self._input, self.reports.append, rehearse=lambda rehearsal: ()
-            )  # fmt: skip
-            return kept, resumption
+            return kept, resume(self.keeper, self._spec, kept, self._input, self.reports.append, world.rehearse)
         except BaseException:
             kept.close()
             raise
@@ -224,7 +208,7 @@ class SimulatedLaunch:
 
     def kill(self) -> None:
         """End it at once, and with it its processes, as their lifelines end."""
-        for view in self._views:
+        for view in self.views:
             view.crashed = True
         for child in self.children.all:
             if child.process is not None:
@@ -267,7 +251,7 @@ class SimulatedLaunch:
         world = self._world
 
         def reader(source: Any, wake: Callable[[], None]) -> LineReader:
-            return SimulatedReader(world, [*source], wake)
+            return SimulatedReader(world, source, wake)
 
         def stop(secret: bytes, report: Callable[[str], None]) -> Stop:
             return ScriptedStop(world)
@@ -289,6 +273,9 @@ class SimulatedLaunch:
             ordered=begun.job_input.ordered,
             spark_queries=begun.job_input.spark_queries,
             lines=begun.job_input.lines,
+            has_input=begun.job_input.is_given,
+            items=begun.job_input.items,
+            followed=begun.job_input.followed,
             outputs=self.output.forms,
             durable=begun.part,
             report_fd=-1,
@@ -324,7 +311,7 @@ class SimulatedLaunch:
 class ScriptedStop(Stop):
     """The launcher's own request to stop, made by a simulated client."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Surroundings) -> None:
         self._world = world
 
     def ask(self, addresses: Iterable[Address]) -> None:

@@ -79,7 +79,10 @@ def run_beside(
     future: Future[Any] = Future()
 
     def run() -> None:
-        future.set_result(task())
+        try:
+            future.set_result(task())
+        except Exception as error:
+            future.set_exception(error)
         done()
 
     later(run, BESIDE_SECONDS)

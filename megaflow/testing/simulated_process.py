@@ -18,6 +18,7 @@ from megaflow.durable.store import FolderStore
 from megaflow.errors import ConfigMismatch, JoinDenied, MegaflowError, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
+from megaflow.job.worker.flow import App
 from megaflow.job.worker.worker_program import WorkerProgram
 from megaflow.megaphone.remains import Remains
 from megaflow.program import Worker
@@ -25,7 +26,7 @@ from megaflow.scope import Scope
 from megaflow.testing.monitor import Violation
 from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_fabric import SimulatedFabric
-from megaflow.testing.simulated_life import GivenApp, Life, ReportingProcess, run_beside
+from megaflow.testing.simulated_life import Life, ReportingProcess, run_beside
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
 from megaflow.testing.simulated_storage import JobStorage, check_remembered
 from megaflow.timely.communication.allocator import FailureReport
@@ -44,7 +45,7 @@ ROUND_SECONDS = 0.1  # until a process that joins asks again
 
 
 class World(Protocol):
-    """What is around the processes, the launcher and the clients of a simulated job."""
+    """What is around the processes and the clients of a simulated job."""
 
     wires: Wires
     random: Random
@@ -64,26 +65,20 @@ class World(Protocol):
     def process_at(self, address: Address) -> SimulatedProcess | None:
         """Return the process that listens there, if one does."""
 
-    def start(self, spec: ChildSpec) -> SimulatedProcess:
-        """Start a process."""
+    def later(self, call: Callable[[], None], seconds: float, at_most: bool = True) -> None:
+        """Have something done after so many seconds, or `at_most` so many."""
 
-    def found(self, processes: Sequence[SimulatedProcess]) -> None:
-        """Have these found a job, once all have met."""
+    def program(self) -> App:
+        """Return what a new process has of the program."""
 
-    def address(self) -> Address:
-        """Return one that nobody has."""
-
-    def later(self, call: Callable[[], None], seconds: float) -> None:
-        """Have something done in a while, so many seconds at most."""
-
-    def ask(self, address: Address, body: Any) -> None:
-        """Have a client ask for something, whatever the answer."""
+    def built(self, process: SimulatedProcess, program: WorkerProgram) -> None:
+        """Learn that a worker of a process has built its part of the job."""
 
 
 class SimulatedProcess:
     """One process, from its start to its end."""
 
-    def __init__(self, world: World, spec: ChildSpec, function: Callable[[Any], Any]) -> None:
+    def __init__(self, world: World, spec: ChildSpec) -> None:
         self.address = spec.address
         self.exit_code: int | None = None  # None while it runs
         self.lives: dict[int, Life] = {}  # worker -> its thread; -1: that which joins
@@ -95,7 +90,8 @@ class SimulatedProcess:
         self._world = world
         self._spec = spec
         self._before: SimulatedProcess | None = None  # what it was in the life before
-        self._app = GivenApp(function)
+        self._app = world.program()
+        self.error: Exception | None = None  # of the program, or of ours, that has ended it
         self.view = None if world.storage is None else world.storage.store.open(self.kill)  # of the store
         self._child = self._made(None)
         self._dialled: list[SimulatedClient] = []
@@ -125,6 +121,7 @@ class SimulatedProcess:
     def follow(self, before: SimulatedProcess) -> None:
         """Be what another one is in the next life, which has stayed: one process."""
         self._before, before.exit_code = before, 0
+        self._app = before._app
         self._child = self._made(before._child)
 
     def _remember(self, before: SimulatedProcess) -> None:
@@ -238,6 +235,7 @@ class SimulatedProcess:
             life.waits = self._live(life, self.fabric, worker, program)
             self.lives[index] = life
             program.build()
+            self._world.built(self, program)
             self._child.programs[index] = program
             life.due = self._turn(life)
 
@@ -318,6 +316,7 @@ class SimulatedProcess:
         if isinstance(error, PeerLost) and worker is not None:
             self._child._tell_loss(worker, error)
         elif not isinstance(error, PeerLost | PeerFailed):
+            self.error = error
             if worker is not None and (launcher.is_here or not worker.rescaling.joining):
                 launcher.send(self._child.failed(worker, error))
             self._child.report(ExitReport("failed", str(error)))

@@ -260,6 +260,9 @@ class SimulatedOutput(OutputFile):
     def hold(self) -> None:
         """Nobody else writes there."""
 
+    def let_go(self) -> None:
+        """There is no lock."""
+
     def size(self) -> int:
         """Return how many bytes it has."""
         return self._view.size(self._open_file)

@@ -28,7 +28,6 @@ from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.spec import Address
 from megaflow.testing.simulated_clients import SimulatedQuery, Waits
 from megaflow.testing.simulated_disk import SimulatedDisk
-from megaflow.testing.simulated_job import Actor
 from tests.simulation.jobs import BINS, PADDING, WORDS
 from tests.simulation.played_launcher import PlayedJob, draw
 
@@ -94,7 +93,7 @@ class SparkJob(PlayedJob):
 
     def _query(self, coordinator: Address, change: Callable[[], None]) -> SimulatedQuery:
         query = KeptQuery(self, change)
-        self._actors.append(Actor(query.waits, self._clock, lambda: query.is_ready))
+        self.outside.add(query.waits, self._clock, lambda: query.is_ready)
         return query
 
 

@@ -86,7 +86,7 @@ class PlayedJob(SimulatedJob):
         yield JobInput(splits=tuple(self._splits))
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
-        process = SimulatedProcess(self, replace(spec, durable=self._part), self._flow)
+        process = SimulatedProcess(self, replace(spec, durable=self._part))
         door = PlayedDoor()
         door.job = self
         process._child.shared = replace(process._child.shared, launcher=door, keep=self._keep)

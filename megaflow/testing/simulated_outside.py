@@ -1,0 +1,73 @@
+"""Those outside of a simulated job, each a generator that yields how long it waits: clients, and calls in a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from megaflow.errors import MegaflowError
+from megaflow.testing.simulated_clients import Talk, Waits
+
+
+@dataclass(eq=False)
+class Actor:
+    """Somebody outside: a client that does what a script says, or a call that somebody waits for."""
+
+    waits: Waits
+    due: float | None  # seconds of the clock; None: when it is ready
+    is_ready: Callable[[], bool] = bool
+
+
+class Outside:
+    """All of them. One writer: the simulated job."""
+
+    def __init__(self, random: Random, now: Callable[[], float]) -> None:
+        self.refusals: list[str] = []  # of what clients have asked for
+        self._actors: list[Actor] = []
+        self._random = random
+        self._now = now
+
+    def add(self, waits: Waits, due: float | None, is_ready: Callable[[], bool] = bool) -> None:
+        """Have somebody go on at that time of the clock, and then when they have waited."""
+        self._actors.append(Actor(waits, due, is_ready))
+
+    def client(self, talk: Talk, scripts: Sequence[Callable[[Talk], Waits]], due: float) -> None:
+        """Have a client follow scripts, one after the other; refusals are noted."""
+        self.add(self._follow(scripts, talk), due, lambda: talk.is_ready)
+
+    def later(self, call: Callable[[], None], seconds: float, at_most: bool = True) -> None:
+        """Have something done after so many seconds, or `at_most` so many."""
+
+        def wait() -> Waits:
+            yield self._random.random() * seconds if at_most else seconds
+            call()
+
+        self.add(wait(), self._now())
+
+    def possible(self, now: float) -> Iterator[Callable[[], None]]:
+        """Yield what lets those go on that can."""
+        for actor in self._actors:
+            if actor.is_ready() if actor.due is None else actor.due <= now:
+                yield partial(self._go_on, actor)
+
+    def due(self) -> Iterator[float | None]:
+        """Yield when each of them goes on."""
+        for actor in self._actors:
+            yield actor.due
+
+    def _go_on(self, actor: Actor) -> None:
+        try:
+            seconds = next(actor.waits)
+            actor.due = None if seconds is None else self._now() + seconds
+        except StopIteration:
+            self._actors.remove(actor)
+
+    def _follow(self, scripts: Sequence[Callable[[Talk], Waits]], talk: Talk) -> Waits:
+        for script in scripts:
+            try:
+                yield from script(talk)
+            except MegaflowError as error:
+                self.refusals.append(f"{type(error).__name__}: {error}")
+        talk.hang_up()
