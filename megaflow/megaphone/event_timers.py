@@ -36,11 +36,20 @@ markers from the beginning; without commands, in a dataflow where nothing has ti
 and folds by record have no timers, and no markers, unless their states last for a while only (`stateful_lasting`). In
 nested scopes, whose times commands do not have, there are none.
 
-The watermark is INFINITE when all lines are read: then timers `after` a while are due, too. What is set while timers
-fire under it is dropped, and counted: a fold that sets one whenever one is due would never end.
+In which order they fire, for one key
+ 9. Timers that are due fire by timestamp, then in the order of setting; timers by the clock fire last. There is one
+    call for each timestamp. A timer that such a call sets, and that is due, takes its place among those that have not
+    fired. So results do not depend on how many timestamps one watermark passes.
+10. S calls all keys that have something due, each for its first timestamp, and then closes the time again (`pop`). Keys
+    know nothing of each other, so this is the same as a loop inside each key, and the worker gets its turn in between.
+
+The watermark is INFINITE when everything is to close: then timers `after` a while are due as well. A timer that a call
+sets under it fires if its timestamp is not above the key's *limit*. That is the last finite watermark, or the greatest
+timestamp of the key's own timers as they begin to fire. Later ones are dropped and counted, as are all timers `after` a
+while. Otherwise a fold that sets a timer whenever one fires would never end.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
@@ -58,8 +67,10 @@ AFTER: Final = UNBEGUN
 """That of those whose count is to begin with the next `Clock`; their microseconds are how long it is."""
 LINES: Final = (EVENT, CLOCK, AFTER)
 
-Heard: TypeAlias = tuple[int, int, int, int] | tuple[()]
-"""Watermark and clock before a time, and those of the commands at it; () if there was none ever."""
+Heard: TypeAlias = tuple[int, int, int, int, int] | tuple[()]
+"""Watermark, clock and last finite watermark before a time, watermark and clock of its commands; (): none ever."""
+Due: TypeAlias = list[tuple[int, int, int, Any]]
+"""Timers of one key, as a heap: line, microseconds, order of setting, payload."""
 
 
 class TimerLine:
@@ -81,8 +92,7 @@ class TimerLine:
         heap = self._bins.setdefault(bin, [])
         if not heap or micros < heap[0][0]:
             self._put_first(micros, bin)
-        heappush(heap, (micros, self._order, key, payload))
-        self._order += 1
+        heappush(heap, (micros, self.next_order(), key, payload))
 
     def least(self) -> int:
         """Return the least number for which one waits; INFINITE + 1 if there is none. Cost: O(1), amortised."""
@@ -94,8 +104,13 @@ class TimerLine:
             heappop(firsts)
         return INFINITE + 1
 
-    def pop(self, limit: int) -> Iterator[tuple[Any, Any]]:
-        """Remove what waits for at most `limit`; return the (key, payload)s, in order."""
+    def next_order(self) -> int:
+        """Return the order of one that is set now and kept elsewhere."""
+        self._order += 1
+        return self._order - 1
+
+    def pop(self, limit: int) -> list[tuple[int, int, Any, Any]]:
+        """Remove what waits for at most `limit`; return (micros, order of setting, key, payload), in order."""
         due: list[tuple[int, int, Any, Any]] = []
         while self.least() <= limit:
             _, bin = heappop(self._firsts)
@@ -107,7 +122,7 @@ class TimerLine:
             else:
                 del self._bins[bin]
         due.sort()  # no two are of one order
-        return ((key, payload) for _, _, key, payload in due)
+        return due
 
     def of(self, bin: int) -> list[tuple[int, Any, Any]]:
         """Return the (micros, key, payload)s of a bin, which stay, in order."""
@@ -143,8 +158,12 @@ class EventTimers:
         self.is_firing = False  # written by S
         self._coming: dict[int, tuple[int, int]] = {}  # time of commands, not closed -> watermark and clock; or NEVER
         self.ticked: int | None = None  # the last time that was closed and had a `Clock`
+        self.last_finite = NEVER  # the last watermark before the infinite one; NEVER: none, or that is to come
         self._by_event = TimerLine()
         self._by_clock = TimerLine()
+        self._due: dict[Any, Due] = {}  # key -> what is to fire; none is empty
+        self._limits: dict[Any, int] = {}  # key -> its limit; under the infinite watermark, of keys with something due
+        self._left = 0  # of all in `_due`
         self._unbegun: dict[int, list[tuple[int, Any, Any]]] = {}  # bin -> (micros, key, payload), never empty
 
     # What is commanded -------------------------------------------------------------------
@@ -167,15 +186,16 @@ class EventTimers:
 
     def heard(self, time: int) -> Heard:
         """Return what a bin that moves at this time tells its new owner: rule 5. All before is closed."""
-        known = (self.watermark, self.clock, *self._coming.get(time, (NEVER, NEVER)))
+        known = (self.watermark, self.clock, self.last_finite, *self._coming.get(time, (NEVER, NEVER)))
         return known if max(known) > NEVER else ()
 
     def hear(self, time: int, heard: Heard) -> bool:
         """Take that in where the bin arrives; return whether there are commands at this time, so it is to be closed."""
         if not heard:
             return False
-        watermark, clock, *there = heard
+        watermark, clock, finite, *there = heard
         self.watermark, self.clock = max(watermark, self.watermark), max(clock, self.clock)
+        self.last_finite = max(finite, self.last_finite)
         if max(there) > NEVER:
             self._note(time, *there)
         return time in self._coming
@@ -184,38 +204,47 @@ class EventTimers:
 
     def set_event(self, micros: int, bin: int, key: Any, payload: Any) -> Timer | None:
         """Set a timer for a watermark; return what a log is to have of it; None: it is dropped."""
-        if self._drops():
-            return None
-        self._by_event.add(micros, bin, key, payload)
+        if self.is_firing and micros <= self.watermark:
+            if micros > self._limits.get(key, INFINITE):
+                self.dropped += 1
+                return None
+            self._fire_soon(EVENT, micros, self._by_event.next_order(), key, payload)
+        else:
+            self._by_event.add(micros, bin, key, payload)
         return (EVENT, micros), key, payload
 
     def set_after(self, time: int, micros: int, bin: int, key: Any, payload: Any) -> Timer | None:
         """Set a timer for so long after the first `Clock` at this time or later; return as `set_event` does.
 
-        None, too, if that has not come: `close` returns it when it does.
+        Return None as well if that has not come: `close` returns it when it does.
         """
-        if self._drops():
+        if self.is_firing and self.watermark >= INFINITE:
+            self.dropped += 1
             return None
         if self.ticked == time or self.clock >= INFINITE:
             return self._begin(micros, bin, key, payload)
         self._unbegun.setdefault(bin, []).append((micros, key, payload))
         return None
 
-    def _drops(self) -> bool:
-        drops = self.is_firing and self.watermark >= INFINITE
-        self.dropped += drops
-        return drops
-
     def _begin(self, micros: int, bin: int, key: Any, payload: Any) -> Timer:
         due = min(self.clock + micros, INFINITE)
-        self._by_clock.add(due, bin, key, payload)
+        if self.is_firing and due <= self.clock:
+            self._fire_soon(CLOCK, due, self._by_clock.next_order(), key, payload)
+        else:
+            self._by_clock.add(due, bin, key, payload)
         return (CLOCK, due), key, payload
+
+    def _fire_soon(self, line: int, micros: int, order: int, key: Any, payload: Any) -> None:
+        heappush(self._due.setdefault(key, []), (line, micros, order, payload))
+        self._left += 1
 
     # What is due -------------------------------------------------------------------------
 
     def close(self, time: int) -> list[tuple[int, Timer]]:
         """Rise to what is commanded at a time, which S closes; return (bin, timer) of those whose count begins so."""
         watermark, clock = self._coming.pop(time, (NEVER, NEVER))
+        if watermark >= INFINITE > self.watermark:
+            self.last_finite = self.watermark
         self.watermark = max(watermark, self.watermark)
         if clock == NEVER:
             return []
@@ -226,15 +255,36 @@ class EventTimers:
 
     def is_due(self) -> bool:
         """Tell whether a timer is to fire now. Cost: O(1)."""
-        return self._by_event.least() <= self.watermark or self._by_clock.least() <= self.clock
+        return bool(self._left) or self._by_event.least() <= self.watermark or self._by_clock.least() <= self.clock
 
     def pop(self) -> dict[Any, list[Any]]:
-        """Remove what is due: key -> payloads, by timestamp, then by the order of setting, those by the clock last."""
+        """Remove what each key has due for its first timestamp: key -> payloads, in the order of setting.
+
+        Cost: linear in the keys with something due, and logarithmic in what is due of each.
+        """
+        if not self._left:
+            self._limits = {}
+        for line, timers, limit in ((EVENT, self._by_event, self.watermark), (CLOCK, self._by_clock, self.clock)):
+            if timers.least() <= limit:
+                self._gather(line, timers.pop(limit))
         found: dict[Any, list[Any]] = {}
-        for line, limit in ((self._by_event, self.watermark), (self._by_clock, self.clock)):
-            for key, payload in line.pop(limit):
-                found.setdefault(key, []).append(payload)
+        for key, due in self._due.items():
+            line, micros, _, payload = heappop(due)
+            payloads = found[key] = [payload]
+            while due and due[0][:2] == (line, micros):
+                payloads.append(heappop(due)[3])
+            self._left -= len(payloads)
+        self._due = {key: due for key, due in self._due.items() if due}
         return found
+
+    def _gather(self, line: int, timers: Iterable[tuple[int, int, Any, Any]]) -> None:
+        """Have these fire from now on; they come in order."""
+        is_last = self.watermark >= INFINITE
+        for micros, order, key, payload in timers:
+            self._fire_soon(line, micros, order, key, payload)
+            if is_last:
+                least = micros if line == EVENT else NEVER
+                self._limits[key] = max(least, self._limits.get(key, self.last_finite))
 
     @property
     def wants_clock(self) -> bool:
@@ -250,6 +300,7 @@ class EventTimers:
 
     def take(self, bin: int) -> list[Timer]:
         """Remove the timers of a bin; return them. Cost: linear in them."""
+        assert not self._left, f"bin {bin} leaves while timers fire"
         taken = self.of(bin)
         self._by_event.take(bin)
         self._by_clock.take(bin)
@@ -276,4 +327,5 @@ class EventTimers:
     def _check(self) -> None:
         self._by_event._check()
         self._by_clock._check()
+        assert all(self._due.values()) and self._left == sum(map(len, self._due.values()))
         assert all(self._unbegun.values()), "an empty entry is kept"

@@ -165,9 +165,14 @@ class Timers:
     def at_event(self, timestamp: Any, payload: Any) -> None:
         """Let `payload` come back to the fold, for the present key, once the watermark has reached `timestamp`.
 
-        That is in a call of its own, after the records of a time; payloads come by timestamp, then in the order in
-        which they were set. One that the watermark has reached already comes when the present time is over. What a fold
-        sets under the infinite watermark, when it is called for such a payload, is dropped.
+        That is in a call of its own, after the records of a time. There is one call for each timestamp, in order of
+        timestamp; payloads for the same timestamp come together, in the order in which they were set. A timer that the
+        watermark has already reached fires when the present time is over. If the fold sets it while it is called for
+        another such timer, it takes its place among those that have not fired.
+
+        At the end of a job that closes everything, the watermark is infinite. A timer that is set while others fire
+        fires then if it is not later than the greatest of the key's timers and the greatest timestamp of the job. Later
+        ones are dropped, and the job reports how many.
 
         `timestamp` is in the unit of the stream's timestamps, on a stream without them a number of seconds. Raises
         ProgramError for what is no time.
@@ -185,7 +190,8 @@ class Timers:
         """Let `payload` come back to the fold, for the present key, when the job has run for so long from now on.
 
         As `at_event`, by the job's own clock, which stands still while the job does: what is left of it counts when it
-        is resumed. A tenth of a second more or less is to be expected. When all lines are read it is due at once.
+        is resumed. A tenth of a second more or less is to be expected. At the end of a job that closes everything it is
+        due at once, and one that is set while others fire is dropped.
         Raises ProgramError for what is no length of time.
         """
         self._check_called("after", seconds)

@@ -46,7 +46,7 @@ class LineAgainstList(RuleBasedStateMachine):
     @rule(limit=st.integers(-1, 9))
     def pop(self, limit: int) -> None:
         due = sorted((timer for timer in self.model if timer[0] <= limit), key=lambda timer: timer[0])
-        assert list(self.line.pop(limit)) == [(key, payload) for _, _, key, payload in due]
+        assert [timer[2:] for timer in self.line.pop(limit)] == [timer[2:] for timer in due]
         self.model = [timer for timer in self.model if timer[0] > limit]
 
     @rule(bin=st.integers(0, 3))
@@ -125,16 +125,50 @@ def test_at_the_end_counts_begin_in_the_order_of_how_long_they_are_as_who_recove
     assert fired[0] == fired[1] and fired[0]["a"] == [10, 10, 20, 30]
 
 
+def test_a_key_fires_its_least_timestamp_first_then_the_next() -> None:
+    timers = EventTimers()
+    for payload, micros in (("c", 7), ("a", 3), ("d", 7), ("b", 3)):
+        timers.set_event(micros, 0, "k", payload)
+    timers.set_event(5, 1, "other", "e")
+    timers.read(1, Watermark(9))
+    timers.close(1)
+    timers.is_firing = True
+    assert timers.pop() == {"k": ["a", "b"], "other": ["e"]}
+    timers.set_event(4, 0, "k", "set meanwhile")
+    timers.set_event(10, 0, "k", "is not due")
+    found = [timers.pop() for _ in range(2)]
+    assert found == [{"k": ["set meanwhile"]}, {"k": ["c", "d"]}] and not timers.is_due()
+
+
+def test_the_last_timers_of_a_key_fire_up_to_its_greatest() -> None:
+    timers = EventTimers()
+    timers.set_event(5, 0, "k", 5)
+    timers.set_event(2, 0, "k", 2)
+    timers.set_event(1, 1, "other", 1)
+    timers.read(1, Watermark(1))
+    timers.close(1)
+    assert timers.pop() == {"other": [1]}
+    timers.read(2, Watermark(INFINITE))
+    timers.set_event(0, 1, "other", 0)
+    timers.close(2)
+    timers.is_firing = True
+    assert timers.pop() == {"k": [2], "other": [0]}
+    assert timers.set_event(5, 0, "k", "fires") and timers.set_event(6, 0, "k", "is dropped") is None
+    assert timers.set_event(1, 1, "other", "fires") and timers.set_event(2, 1, "other", "is dropped") is None
+    assert timers.set_after(2, 0, 0, "k", "is dropped") is None and timers.dropped == 3
+    assert timers.pop() == {"k": [5, "fires"], "other": ["fires"]} and not timers.is_due()
+
+
 def test_a_bin_tells_its_new_owner_the_watermark_before_its_time_and_what_comes_at_it() -> None:
     source, target = EventTimers(), EventTimers()
     assert source.heard(1) == ()
     for time, micros in enumerate((10, 20, 30), 1):
         source.read(time, Watermark(micros))
     source.close(1)
-    assert source.heard(2) == (10, NEVER, 20, NEVER)
+    assert source.heard(2) == (10, NEVER, NEVER, 20, NEVER)
     assert target.hear(2, source.heard(2)) and target.watermark == 10
     target.close(2)
-    assert target.watermark == 20 and not target.hear(4, (20, NEVER, NEVER, NEVER))
+    assert target.watermark == 20 and not target.hear(4, (20, NEVER, NEVER, NEVER, NEVER))
 
 
 def test_the_timers_of_a_bin_leave_and_come_in_order() -> None:
@@ -149,7 +183,8 @@ def test_the_timers_of_a_bin_leave_and_come_in_order() -> None:
     target.install(1, taken)
     target.read(0, Watermark(9))
     target.close(0)
-    assert target.pop() == {"a": [1, 3, 0, 2]} and target.unbegun() == [(1, ((AFTER, 5), "a", "unbegun"))]
+    assert [target.pop(), target.pop()] == [{"a": [1, 3]}, {"a": [0, 2]}]
+    assert target.unbegun() == [(1, ((AFTER, 5), "a", "unbegun"))]
 
 
 # The handle ------------------------------------------------------------------------------------
@@ -287,7 +322,7 @@ def test_a_timer_fires_after_the_records_of_the_watermarks_time_in_a_call_of_its
     assert hands.outputs == [(0, (KEY, 1)), (2, (KEY, 2)), (2, (KEY, 3))]
 
 
-def test_payloads_that_are_due_come_together_by_timestamp_then_by_setting_and_engine_timers_before() -> None:
+def test_a_call_has_the_payloads_of_a_timestamp_and_engine_timers_fire_before() -> None:
     calls, hands = started()
     timers = [
         ("at_event", 7, "c"),
@@ -297,7 +332,7 @@ def test_payloads_that_are_due_come_together_by_timestamp_then_by_setting_and_en
         ("at", 4, "first"),
     ]
     stepped(hands, (0, timers), (4, Watermark(9 * SECOND)), (4, "record"))
-    assert [records for *_, records in calls.seen[1:]] == [["first", "record"], ["a", "b", "c", "d"]]
+    assert [records for *_, records in calls.seen[1:]] == [["first", "record"], ["a", "b"], ["c", "d"]]
 
 
 def test_a_timer_that_the_watermark_has_reached_fires_at_the_close_of_the_present_time_and_so_on() -> None:
@@ -307,15 +342,17 @@ def test_a_timer_that_the_watermark_has_reached_fires_at_the_close_of_the_presen
     assert [time for time, *_ in calls.seen] == [1, 1, 1, 1, 2] and calls.seen[3][3] == ["last"]
 
 
-def test_when_all_lines_are_read_all_timers_fire_and_what_is_set_meanwhile_is_dropped_and_counted() -> None:
+def test_under_the_infinite_watermark_timers_fire_up_to_the_greatest() -> None:
     calls, hands = started()
     timers = [
-        ("at_event", 9, [("at_event", 1, "dropped")]),
+        ("at_event", 9, [("at_event", 9, "is known"), ("at_event", 10, "dropped")]),
         ("after", 60, [("after", 1, "dropped"), ("at", 9, "kept")]),
     ]
     stepped(hands, (0, timers), (1, Clock(0)), (3, Watermark(INFINITE)), (4, [("after", 5, "at once")]))
     assert [(time, watermark) for time, _, watermark, _ in calls.seen] == [
         (0, None),
+        (3, inf),
+        (3, inf),
         (3, inf),
         (4, inf),
         (4, inf),

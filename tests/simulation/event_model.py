@@ -62,6 +62,8 @@ class PlainTimers:
     is_firing: bool = False
     ticked: bool = False  # whether the clock was read at this close
     clock: int = NEVER
+    finite: int = NEVER  # the last watermark before the infinite one
+    limit: int = NEVER  # the greatest timestamp known when the key's timers began to fire
     dropped: int = 0
     count: int = 0
     epochs: dict[int, list[tuple[Any, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -78,8 +80,9 @@ class PlainTimers:
         self.epochs[time].append((self.key, payload))
 
     def at_event(self, timestamp: Any, payload: Any) -> None:
-        if not self._drops():
-            self.events.append((micros_of(timestamp, self.unit), self._next(), self.key, payload))
+        micros = micros_of(timestamp, self.unit)
+        if not self._drops(micros <= self.limit):
+            self.events.append((micros, self._next(), self.key, payload))
 
     def after(self, seconds: float, payload: Any) -> None:
         if not self._drops():
@@ -93,21 +96,30 @@ class PlainTimers:
             self.clocks.append((min(self.clock + micros, INFINITE), self._next(), key, payload))
         self.unbegun.clear()
 
-    def due(self) -> dict[Any, list[Any]]:
-        """Remove what is due; those by the clock come last."""
-        found: dict[Any, list[Any]] = defaultdict(list)
+    def due(self) -> Any:
+        """Return the key whose timers are to fire now; None if there is none."""
+        lines = (self.events, self.seen), (self.clocks, self.clock)
+        return next((each[2] for timers, limit in lines for each in timers if each[0] <= limit), None)
+
+    def first_of(self, key: Any) -> list[Any]:
+        """Remove what a key has due for its first timestamp; those by the clock come last."""
         for timers, limit in ((self.events, self.seen), (self.clocks, self.clock)):
-            for each in sorted(each for each in timers if each[0] <= limit):
-                timers.remove(each)
-                found[each[2]].append(each[3])
-        return found
+            mine = sorted(each[:2] + each[3:] for each in timers if each[0] <= limit and each[2] == key)
+            if mine:
+                timers[:] = [each for each in timers if (each[0], each[2]) != (mine[0][0], key)]
+                return [payload for micros, _, payload in mine if micros == mine[0][0]]
+        return []
+
+    def begin_key(self, key: Any) -> None:
+        """Note how late the timers may be that a key sets while its timers fire."""
+        self.limit = max([self.finite, *(micros for micros, _, other, _ in self.events if other == key)])
 
     def _next(self) -> int:
         self.count += 1
         return self.count
 
-    def _drops(self) -> bool:
-        drops = self.is_firing and self.seen == INFINITE
+    def _drops(self, is_known: bool = False) -> bool:
+        drops = self.is_firing and self.seen == INFINITE and not is_known
         self.dropped += drops
         return drops
 
@@ -137,9 +149,13 @@ class PlainFold:
         if clock is not None:
             timers.clock, timers.ticked = max(clock, timers.clock), True
             timers.begin()
+        if moment.before < INFINITE:
+            timers.finite = moment.before
         timers.is_firing = True
-        while due := timers.due():
-            self._call(due, out)
+        while (key := timers.due()) is not None:
+            timers.begin_key(key)
+            while values := timers.first_of(key):
+                self._call({key: values}, out)
         timers.is_firing = False
         return out
 

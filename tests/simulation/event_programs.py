@@ -176,7 +176,8 @@ def watcher(unit: str) -> Callable[..., Any]:
             if kind == "v" and timestamp is None:
                 kind = "e"
             if timestamp in (inf, END):
-                kind, timestamp = "v", zero  # it is dropped if it is set while others fire
+                kind = "v"  # one that is set while others fire is dropped if it is later than all that is known
+                timestamp = zero + (chance >> 16) % 3 * 100 * second
             payload = [f"{kind}{name}", more]
             if kind == "v":
                 timers.at_event(timestamp + delay * second, payload)

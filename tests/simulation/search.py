@@ -37,6 +37,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         scenarios,
         sinks,
         stores,
+        timer_order,
         two_inputs,
         two_launchers,
     )
@@ -57,6 +58,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "durable Spark": durable_spark.run,
         "event moves": event_moves.run,
         "event time": event_time.run,
+        "timer order": timer_order.run,
         "lost processes": lost_processes.run,
         "objects": object_graphs.run,
         "aggregates": aggregates.run,

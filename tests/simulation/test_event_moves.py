@@ -26,8 +26,8 @@ FAULTS = {
     ),
     "a timer is set after those with a later timestamp": Fault(
         "TimerLine.add",
-        "heappush(heap, (micros, self._order, key, payload))",
-        "heappush(heap, (micros, -self._order, key, payload))",
+        "heappush(heap, (micros, self.next_order(), key, payload))",
+        "heappush(heap, (micros, -self.next_order(), key, payload))",
     ),
     "a late record counts in a window": Fault(
         "Panes._first_open",

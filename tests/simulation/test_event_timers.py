@@ -54,7 +54,7 @@ FAULTS = {
         "EventTimers.set_after", "self.ticked == time or self.clock >= INFINITE", "self.clock > NEVER"
     ),
     "what is set under the infinite watermark is not dropped": Fault(
-        "EventTimers._drops", "self.is_firing and self.watermark >= INFINITE", "False"
+        "EventTimers.set_after", "self.is_firing and self.watermark >= INFINITE", "False"
     ),
     "event timers are those set since an abandoned cut": Fault(
         "Journal._cut",

@@ -184,8 +184,9 @@ class Agent:
                 self._dropping.add(view.name)
                 self._tell_once(
                     f"dropped timers of {view.name!r}",
-                    f"{view.name!r} has set {quantity(dropped, 'timer')} on one worker while its last ones fired, all "
-                    "lines being read: these never fire, or a fold that sets one whenever one fires would not end",
+                    f"{view.name!r} set {quantity(dropped, 'timer')} on one worker while its last timers fired, for "
+                    "times after all that is known: these never fire. Otherwise a fold that sets a timer whenever one "
+                    "fires would never end.",
                 )
 
     def _records(self) -> int:

@@ -265,7 +265,7 @@ def test_timers_that_are_dropped_at_the_end_are_told_of_once_for_each_operator()
     for dropped in (0, 2, 5):
         worker.stateful[1].store.events.dropped = dropped
         agent.turn(0.0, 0)
-    assert len(told) == 1 and "'second' has set 2 timers on one worker" in told[0]
+    assert len(told) == 1 and "'second' set 2 timers on one worker" in told[0]
     handle.close()
 
 
