@@ -32,6 +32,7 @@ class DurableOperator:
     bins: int
     version: int = 1  # of its states
     kind: str = ""  # see `durable.restored`
+    form: str = ""  # likewise
 
 
 # Workers to the coordinator, or in `Ended` to the launcher --------------------------------

@@ -28,12 +28,13 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
-COMMIT_FORMAT: Final = 2
+COMMIT_FORMAT: Final = 3
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0,
                "sources": ()},
+    "OperatorCut": {"form": ""},
     "SplitRemainder": {"input": "", "skip": 0},
     "SinkToken": {"worker": 0, "segments": ()},
 }
@@ -41,8 +42,8 @@ LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
 CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _MAGIC: Final = b"mf-comm\n"
-_START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, crc32 of length and rest
-_LENGTH: Final = struct.Struct("<I")
+_START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, checksum
+_NUMBER: Final = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class OperatorCut:
     kind: str  # of operator: see `restored`
     bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
     version: int = 1  # of its states, in all segments
+    form: str = ""  # of what its states are, as its `Form` says; "": that is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +172,7 @@ class Commit:
     def to_bytes(self) -> bytes:
         """Return the content of the file."""
         rest = encode(_plain(self))
-        length = _LENGTH.pack(len(rest))
-        return _START.pack(_MAGIC, COMMIT_FORMAT, len(rest), zlib.crc32(rest, zlib.crc32(length))) + rest
+        return _START.pack(_MAGIC, COMMIT_FORMAT, len(rest), _checksum(COMMIT_FORMAT, rest)) + rest
 
     def _check(self) -> None:
         assert self.number > 0 and self.incarnation > 0
@@ -185,6 +186,12 @@ class Commit:
         assert all(each.checkpoint <= self.checkpoint for each in self.tokens)
         bases = (base for operator in self.operators for base in operator.bases)
         assert all(base is None or base <= self.checkpoint for base in bases)
+
+
+def _checksum(version: int, rest: bytes) -> int:
+    """Return the crc32 of length and rest; from format 3 on also of the format, since one flipped bit makes 2 of 3."""
+    seed = zlib.crc32(_NUMBER.pack(version)) if version > 2 else 0
+    return zlib.crc32(rest, zlib.crc32(_NUMBER.pack(len(rest)), seed))
 
 
 def commit_name(number: int) -> str:
@@ -222,7 +229,7 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
         raise damaged(name, 0, "it does not begin as a commit does")
     check_format(name, version, COMMIT_FORMAT)
     rest = content[_START.size :]
-    if len(rest) != length or zlib.crc32(rest, zlib.crc32(_LENGTH.pack(length))) != crc:
+    if len(rest) != length or _checksum(version, rest) != crc:
         raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
     try:
         commit = _built(Commit, decode(rest), version < COMMIT_FORMAT)

@@ -13,7 +13,9 @@ Decided by values alone, from a commit and what the program says of its operator
  4. Where a key was, is what counts for which of its pieces are valid (`restored`), so the hash that placed it must be
     known when another takes its place: `rehash=` gives it. Whether that is still to be done is seen by the keys: if
     the first of each bin's base is where the present hash puts it, it has been done, or need not be.
- 5. `upgrade` sees each key's last state once, no older ones, and no payloads of timers.
+ 5. States of windows and of aggregates whose kind is known go to the same kind, or to one that can adapt them (`Form`).
+    A store of commit format 2 or before does not say of what they are: then nothing is compared.
+ 6. `upgrade` sees each key's last state once, no older ones, and no payloads of timers.
 """
 
 import difflib
@@ -21,7 +23,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.restored import Heir, Restored, bare
+from megaflow.durable.restored import WINDOWS, Adapt, Heir, Restored, bare, unchanged
 from megaflow.errors import ProgramError, StoreError
 
 
@@ -52,6 +54,7 @@ def inherited(
         if (new := new_names.get(name, name)) not in heir_of:
             raise StoreError(_without_heir(name, sorted(heir_of.keys() - kept.keys())))
         check_version(heir_of[new], cut)
+        adapter_of(heir_of[new], cut)
         found[new] = cut
     return found
 
@@ -104,9 +107,29 @@ def check_version(heir: Heir, cut: OperatorCut) -> None:
         )
 
 
+def adapter_of(heir: Heir, cut: OperatorCut) -> Adapt:
+    """Return what makes the operator's states of those that it finds. Raises StoreError if they are of another form.
+
+    An `upgrade` to another version makes of them what it wants.
+    """
+    terms, name = heir.terms, heir.name
+    adapt = terms.form.adapter(cut.form) if cut.form and cut.version == terms.version else unchanged
+    if adapt is not None:
+        return adapt
+    kept, wanted = (text.removeprefix(WINDOWS) for text in (cut.form, terms.form.text() or "a fold"))
+    raise StoreError(
+        f"The states of operator {name!r} in the store are of {kept}, and the program has {wanted}. Give the operator "
+        f"again what it had. To begin it with nothing, give it another name by name= and give the old states up by "
+        f"--drop-state {cut.name}. To make the new states of the old ones, give version={cut.version + 1} and "
+        "upgrade=f(key, state, version), which returns None for a key that begins anew."
+    )
+
+
 def has_changed(heir: Heir, cut: OperatorCut) -> bool:
     """Tell whether an operator's states are to be written anew because of rule 3, its hash aside."""
     terms = heir.terms
+    if cut.form not in ("", terms.form.text()):
+        return True
     return (heir.name, heir.bins, terms.version, terms.kind) != (cut.name, len(cut.bases), cut.version, cut.kind)
 
 
@@ -118,6 +141,13 @@ def reshape(restored: Restored, heir: Heir, kind: str) -> None:
     for states in restored.states.values():
         for key, state in states.items():
             states[key] = (None, bare(kind, state)) if heir.terms.kind else bare(kind, state)
+
+
+def adapt(restored: Restored, adapter: Adapt) -> None:
+    """Have states as an operator of this form keeps them."""
+    for states in restored.states.values():
+        for key, state in states.items():
+            states[key] = adapter(state)
 
 
 def _replaced(kind: str, kept: Any, state: Any) -> Any:

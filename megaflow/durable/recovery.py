@@ -6,8 +6,8 @@ from typing import Any
 
 from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.inheritance import check_version, has_changed, reshape, upgrade
-from megaflow.durable.restored import Heir, Restored, restore
+from megaflow.durable.inheritance import adapt, adapter_of, check_version, has_changed, reshape, upgrade
+from megaflow.durable.restored import Heir, Restored, restore, unchanged
 from megaflow.durable.segments import SegmentReader
 from megaflow.durable.store import Store
 
@@ -37,11 +37,14 @@ class Recovery:
         if cut is None or not bins:
             return Restored({}, {})
         check_version(heir, cut)
+        adapter = adapter_of(heir, cut)
         chain = ((number, self._blocks(reader, cut.name)) for number, reader in self._readers)
         present = heir.binning(heir.bins, None)
         restored = restore(chain, cut.name, self._time, present, bins, self._earlier_binning(heir, cut))
         if cut.kind != heir.terms.kind:
             reshape(restored, heir, cut.kind)
+        if adapter is not unchanged:
+            adapt(restored, adapter)
         if cut.version < heir.terms.version:
             upgrade(restored, heir, cut.version)
         return restored

@@ -16,7 +16,7 @@ An operator that asks for them is an *heir*: it may have become another one mean
 from collections.abc import Callable, Container, Iterable
 from dataclasses import field, is_dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from megaflow.durable.blocks import UNBEGUN, Block, BlockKind, keys_of, states_of
 from megaflow.errors import StoreError
@@ -32,6 +32,57 @@ BY_CLOCK: Final = "lasts by the clock"
 BY_EVENTS: Final = "lasts by timestamps"
 """Likewise, of event time. Of all other operators the kind is ""."""
 
+Adapt: TypeAlias = Callable[[Any], Any]
+"""A state in a store -> the state that an operator goes on with."""
+WINDOWS: Final = "windows: "
+"""How the form of a windowed stream begins."""
+
+
+def unchanged(state: Any) -> Any:
+    """Return the state as it is."""
+    return state
+
+
+class Form(Protocol):
+    """Of what an operator's states are, where this can be told: a commit says it, and the next program is compared."""
+
+    def text(self) -> str:
+        """Return it as a commit has it; once the dataflow is built."""
+
+    def adapter(self, kept: str) -> Adapt | None:
+        """Return what makes a state of this form of one of the form that a commit has; None if nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedForm:
+    """States that are called so: a count, a sum."""
+
+    name: str
+
+    def text(self) -> str:
+        """Return the name."""
+        return self.name
+
+    def adapter(self, kept: str) -> Adapt | None:
+        """Refuse states of another name."""
+        return unchanged if kept == self.name else None
+
+
+@dataclass(frozen=True, slots=True)
+class AnyForm:
+    """States of which only the program knows what they are: any but those of windows."""
+
+    def text(self) -> str:
+        """Say nothing."""
+        return ""
+
+    def adapter(self, kept: str) -> Adapt | None:
+        """Refuse the states of windows."""
+        return None if kept.startswith(WINDOWS) else unchanged
+
+
+ANY_FORM: Final = AnyForm()
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -41,6 +92,7 @@ class Terms:
     upgrade: Upgrade | None = None  # for those of an earlier one
     rehash: Hash | None = None  # the hash that it had before; None: it may not have changed
     kind: str = ""  # BY_CLOCK, BY_EVENTS or ""
+    form: Form = ANY_FORM
 
 
 @dataclass(frozen=True, slots=True)

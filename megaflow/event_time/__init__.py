@@ -6,4 +6,5 @@ windowed       the operator of a windowed stream
 aggregations   what such a stream can be aggregated to
 panes          one key's windows of one size: its panes
 sessions       one key's sessions: its intervals
+kept_windows   whether windows can go on with those of a store
 """

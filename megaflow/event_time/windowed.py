@@ -30,10 +30,12 @@ only if its own windows allow less lateness, which is why `behind` travels with 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from megaflow.errors import BuildError
 from megaflow.event_time.accumulators import Accumulator, Accumulators, Stamped
+from megaflow.event_time.kept_windows import WindowsForm
 from megaflow.event_time.panes import Closed, Panes
 from megaflow.event_time.sessions import Sessions
 from megaflow.event_time.windows import AlignedWindows, Length, SessionWindows, Window, Windows, length_of
@@ -174,8 +176,9 @@ class WindowedPort:
             return timed_folds(core, fold, EventUnit.MICROSECONDS)
 
         pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))
+        terms = replace(place.terms, form=WindowsForm(windows, self._accumulators))
         self._output: Port[Output] = build(
-            [pairs], place.hash, place.control, place.bins, place.name, policy, ByMadePair, place.terms
+            [pairs], place.hash, place.control, place.bins, place.name, policy, ByMadePair, terms
         )
 
     def aggregated(self, accumulator: Accumulator) -> Port[Any]:

@@ -25,7 +25,7 @@ from numbers import Number
 from operator import add as plus
 from typing import Any, Final, Generic, Protocol, Required, TypedDict, TypeVar
 
-from megaflow.durable.restored import Terms
+from megaflow.durable.restored import ANY_FORM, Form, NamedForm, Terms
 from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.flat_times import FlatTime
@@ -85,6 +85,7 @@ class Counting:
     verb: str  # the method
     begin: Callable[[str], Combined]  # the operator's name -> what there is of a time without records
     merge: Callable[[Any, Any], Any]  # two results of one key -> one; neither is changed
+    form: Form = ANY_FORM
 
 
 class ValueCounts:
@@ -218,9 +219,9 @@ def _is_none(name: str, call: str, key: Any) -> str:
     )
 
 
-COUNT_BY_VALUE: Final = Counting("count_by_value", ValueCounts, plus)
-COUNT_BY_KEY: Final = Counting("count_by_key", KeyCounts, plus)
-SUM_BY_KEY: Final = Counting("sum_by_key", Sums, plus)
+COUNT_BY_VALUE: Final = Counting("count_by_value", ValueCounts, plus, NamedForm("counts"))
+COUNT_BY_KEY: Final = Counting("count_by_key", KeyCounts, plus, NamedForm("counts"))
+SUM_BY_KEY: Final = Counting("sum_by_key", Sums, plus, NamedForm("sums"))
 
 
 def fold_by_key(init: Any, add: Callable[[Any, Any], Any], merge: Callable[[Any, Any], Any]) -> Counting:
@@ -327,13 +328,13 @@ class Placed:
     terms: Terms
 
 
-def place_of(verb: str, placing: Any) -> Placed:
+def place_of(verb: str, placing: Any, form: Form = ANY_FORM) -> Placed:
     """Return where and what an operator is to be. Raises TypeError for an argument that there is not, BuildError."""
     if unknown := sorted(placing.keys() - Placing.__annotations__):
         known = ", ".join(("hash", "control", *Kept.__annotations__) + ("key", "value") * (verb != COUNT_BY_VALUE.verb))
         raise TypeError(f"{verb}() got an unexpected keyword argument {unknown[0]!r}; there are {known}")
     name = str(placing.get("name") or verb)
-    terms = terms_of(name, placing.get("version", 1), placing.get("upgrade"), placing.get("rehash", False))
+    terms = terms_of(name, placing.get("version", 1), placing.get("upgrade"), placing.get("rehash", False), form=form)
     hash = function(name, placing.get("hash", stable_hash), "hash")
     control: Any = placing.get("control")
     if control is not None:
@@ -343,7 +344,7 @@ def place_of(verb: str, placing: Any) -> Placed:
 
 def aggregated(port: Port[Any], counting: Counting, placing: Any) -> Port[Any]:
     """Build the operators of an aggregate. Raises TypeError for an argument, in `placing`, that there is not."""
-    place = place_of(counting.verb, placing)
+    place = place_of(counting.verb, placing, counting.form)
     partials = combine(port, place.name, partial(counting.begin, place.name))
     policy = partial(aggregates, merge=counting.merge)
     return build([partials], place.hash, place.control, place.bins, place.name, policy, ByPartial, place.terms)

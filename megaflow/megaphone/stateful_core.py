@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from megaflow.durable.restored import Heir, Restored, Terms
+from megaflow.durable.restored import ANY_FORM, Form, Heir, Restored, Terms
 from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.bin_trial import STATE, check_pairs
 from megaflow.megaphone.bins import BinStore, stable_hash
@@ -329,6 +329,7 @@ def terms_of(
     upgrade: Callable[..., Any] | None,
     rehash: Callable[[Any], int] | bool,
     kind: str = "",
+    form: Form = ANY_FORM,
 ) -> Terms:
     """Return on what terms an operator of a kind takes over the states that an earlier run has kept."""
     if type(version) is not int or version < 1:
@@ -336,5 +337,5 @@ def terms_of(
     if upgrade is not None:
         function(title, upgrade, "upgrade")
     if isinstance(rehash, bool):
-        return Terms(version, upgrade, stable_hash if rehash else None, kind)
-    return Terms(version, upgrade, function(title, rehash, "rehash"), kind)
+        return Terms(version, upgrade, stable_hash if rehash else None, kind, form)
+    return Terms(version, upgrade, function(title, rehash, "rehash"), kind, form)

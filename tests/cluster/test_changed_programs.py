@@ -1,6 +1,7 @@
 """A program that has changed since its states were kept: each value is what it was, or nothing changes at all."""
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,16 @@ class Changing:
         found, _, said = self._start(str(self._app), *words, *flags).end()
         assert found == code, said
         return "\n".join(said)
+
+    def follow(self, program: str, lines: int, *flags: str) -> None:
+        """Run a program on a file that may grow until it has applied so many new lines, and stop it."""
+        self._app.write_text(program)
+        words = ("--lines", str(self._lines), "--output", f"jsonl:{self._out}", "--state", str(self._store))
+        run = self._start(str(self._app), *words, "--follow", *flags)
+        run.status_when(lambda status: sum(each["records"] for each in status["workers"]) == lines)
+        run.process.send_signal(signal.SIGINT)
+        code, _, said = run.end()
+        assert code == 130, said
 
     def refuse(self, program: str, *flags: str) -> str:
         """Run a program that is refused; return why. Neither the store nor the output has changed."""
@@ -101,3 +112,45 @@ def test_reordered_fields_of_a_key_are_refused(changing: Changing) -> None:
     assert "operator 'till' had key Customer(town=" in said and "other fields, or fields in another order" in said
     changing.run(till())
     assert changing.records()[-1] == ["ann", "bonn", 302, 2]
+
+
+WINDOWS = """
+from megaflow import session, sliding, tumbling
+
+def dataflow(flow):
+    sales = flow.lines().map(str.split).event_time(lambda sale: float(sale[1]))
+    pairs = sales.map(lambda sale: (sale[0], int(sale[2])))
+    return pairs.window({}{}).{}().map(lambda each: [each[0], *each[1], each[2]])
+"""
+TUMBLING = WINDOWS.format("tumbling(20)", "", "sum")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "windows, verb",
+    [("tumbling(10)", "sum"), ("sliding(20, every=10)", "sum"), ("session(20)", "sum"), ("tumbling(20)", "max")],
+)
+def test_other_windows_are_refused_until_it_is_said_how(changing: Changing, windows: str, verb: str) -> None:
+    other = WINDOWS.format(windows, "", verb)
+    changing.add("ann 1 300", "ann 12 30")
+    changing.follow(TUMBLING, 2)
+    said = changing.refuse(other, "--follow")
+    assert "of operator 'window' in the store are of tumbling(20.000000) with sum, and the program has" in said
+    assert "--drop-state window" in said and "version=2 and upgrade=" in said
+    changing.add("ann 13 3", "ann 99 1")
+    changing.follow(TUMBLING, 2)
+    assert changing.records() == [["ann", 0.0, 20.0, 333]]
+    named = WINDOWS.format(windows, ", name='other'", verb)
+    assert "--drop-state window" in changing.refuse(named, "--follow")
+    changing.add("ann 99 5")
+    changing.follow(named, 1, "--drop-state", "window")
+
+
+@pytest.mark.slow
+def test_an_upgrade_may_begin_windows_anew(changing: Changing) -> None:
+    changing.add("ann 1 300", "ann 12 30")
+    changing.follow(TUMBLING, 2)
+    changing.add("ann 13 3", "ann 99 1")
+    upgraded = WINDOWS.format("tumbling(10)", ", version=2, upgrade=lambda key, state, version: None", "sum")
+    changing.follow(upgraded, 2)
+    assert changing.records() == [["ann", 10.0, 20.0, 3]]

@@ -15,11 +15,14 @@ from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import LOCK, open_for_a_job
 from megaflow.durable.segments import SegmentRef, segment_name
 from megaflow.durable.store import FolderStore
+from megaflow.event_time.windows import Window
 from tests.durable.launchers import make_segments
 
 
-def cuts() -> dict[int, list[Block]]:
+def cuts(format: int = COMMIT_FORMAT) -> dict[int, list[Block]]:
     """What was cut, by checkpoint."""
+    keys, states = ["ann", Window(1, 2)], [Window(60, 120), [Window(0, n) for n in range(4)]]  # NamedTuples
+    named = [pack(BlockKind.DELTA, "named", None, keys, states)]
     return {
         1: [
             pack(BlockKind.BIN, "count", 0, ["a", "rose"], [1, 2]),
@@ -29,6 +32,7 @@ def cuts() -> dict[int, list[Block]]:
         2: [
             pack(BlockKind.DELTA, "count", None, ["rose", "is"], [3, None]),
             pack_timers("sessions", None, [(20, "bob", None)]),
+            *(named if format >= 3 else []),
         ],
     }
 
@@ -39,7 +43,11 @@ def commit_of(checkpoint: int, format: int = COMMIT_FORMAT) -> Commit:
     if format < 2:
         return commit
     count, sessions = commit.operators
-    return replace(commit, operators=(count, replace(sessions, version=3)), dropped=("words",))
+    commit = replace(commit, operators=(count, replace(sessions, version=3)), dropped=("words",))
+    if format < 3:
+        return commit
+    named = OperatorCut("named", "", (None, None), form="windows: tumbling(60.000000) with count")
+    return replace(commit, operators=(*commit.operators, named))
 
 
 def commit_of_format_1(checkpoint: int) -> Commit:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.durable.commits import (
+    COMMIT_FORMAT,
     Commit,
     Fingerprint,
     OperatorCut,
@@ -33,7 +34,7 @@ FULL = Commit(
     app="wordcount.py",
     written_at=1.5e9,
     next_worker=4,
-    operators=(OperatorCut("count", "state_machine", (39, None, 40)),),
+    operators=(OperatorCut("count", "state_machine", (39, None, 40), form="counts"),),
     segments=(SegmentRef(segment_name(3, 1, 17), 40, 1, 1000, (1 << 32) - 1, 12),),
     splits=(SplitRemainder(0, "/data/größe-\udcff.txt", 10, 20, "ab12"),),
     spark=(("3f2a", 17),),
@@ -104,7 +105,7 @@ def test_a_commit_under_the_name_of_another_is_damaged() -> None:
 
 def test_a_commit_of_another_version_is_refused_with_what_to_do() -> None:
     content = FULL.to_bytes()
-    with pytest.raises(StoreError, match=f"{NAME} has format 7, and this megaflow reads formats up to 2: go on with"):
+    with pytest.raises(StoreError, match=f"{NAME} has format 7, and .* reads formats up to {COMMIT_FORMAT}: go on"):
         commit_from_bytes(NAME, content[:8] + (7).to_bytes(4, "little") + content[12:])
 
 

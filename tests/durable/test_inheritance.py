@@ -1,13 +1,17 @@
 """Each operator of a program finds its own states in a store, by name, or the resume is refused with what to do."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.inheritance import inherited, upgrade
-from megaflow.durable.restored import Heir, Restored, Terms
+from megaflow.durable.restored import ANY_FORM, Form, Heir, NamedForm, Restored, Terms
 from megaflow.errors import ProgramError, StoreError
+from megaflow.event_time.accumulators import Accumulators, Sum
+from megaflow.event_time.kept_windows import WindowsForm
+from megaflow.event_time.windows import session, tumbling
 
 COUNT, TOTAL = OperatorCut("count", "", (3, None)), OperatorCut("sum", "", (3,), version=2)
 COMMIT = Commit(7, 3, 41, 2, operators=(COUNT, TOTAL), dropped=("old",))
@@ -70,3 +74,43 @@ def test_an_upgrade_replaces_or_forgets_states_and_says_which_it_fails_at() -> N
     assert restored.states == {0: {"a": 2}, 1: {}}
     with pytest.raises(ProgramError, match=r"'count': upgrade.* raised ZeroDivisionError: .*, for key 'c' and a"):
         upgrade(Restored({1: {"c": 4}}, {}), heir, 1)
+
+
+def windows_of(given: Any) -> Form:
+    return WindowsForm(given, Accumulators([Sum("window")]))
+
+
+@pytest.mark.parametrize(
+    "kept, form, version",
+    [
+        ("", windows_of(tumbling(20)), 1),  # of an earlier megaflow
+        ("", NamedForm("counts"), 1),
+        ("counts", NamedForm("counts"), 1),
+        ("counts", ANY_FORM, 1),
+        ("counts", NamedForm("sums"), 2),
+        (windows_of(tumbling(10)).text(), windows_of(tumbling(20)), 2),
+        (windows_of(session(10)).text(), windows_of(session(20)), 1),
+    ],
+)
+def test_states_of_a_form_that_fits_are_found(kept: str, form: Form, version: int) -> None:
+    commit = replace(COMMIT, operators=(replace(COUNT, form=kept),))
+    [heir] = heirs("count")
+    heir = replace(heir, terms=Terms(version, lambda key, state, version: state, form=form))
+    assert inherited(commit, [heir]).keys() == {"count"}
+
+
+@pytest.mark.parametrize(
+    "kept, form",
+    [
+        ("counts", NamedForm("sums")),
+        ("counts", windows_of(tumbling(20))),
+        (windows_of(tumbling(10)).text(), windows_of(tumbling(20))),
+        (windows_of(tumbling(10)).text(), NamedForm("sums")),
+        (windows_of(tumbling(10)).text(), ANY_FORM),
+    ],
+)
+def test_states_of_another_form_are_refused(kept: str, form: Form) -> None:
+    commit = replace(COMMIT, operators=(replace(COUNT, form=kept),))
+    [heir] = heirs("count")
+    with pytest.raises(StoreError, match=r"'count' in the store are of .*, and the program has .*version=2 and"):
+        inherited(commit, [replace(heir, terms=Terms(form=form))])

@@ -133,6 +133,6 @@ def test_blocks_that_a_disk_has_exchanged_are_noticed() -> None:
 def test_a_segment_of_another_version_is_refused_with_what_to_do() -> None:
     _, content = written(some_blocks())
     with pytest.raises(StoreError) as raised:
-        reader(content[:8] + (2).to_bytes(4, "little") + content[12:])
+        reader(content[:8] + (3).to_bytes(4, "little") + content[12:])
     assert not isinstance(raised.value, StoreDamaged)
-    assert str(raised.value).startswith(f"{NAME} has format 2, and this megaflow reads formats up to 1: go on with")
+    assert str(raised.value).startswith(f"{NAME} has format 3, and this megaflow reads formats up to 2: go on with")

@@ -65,7 +65,7 @@ class CommitDraft:
             bases = before.get(each.name, (None,) * each.bins)
             written = whole.get(each.name, frozenset())
             now = (begun.checkpoint if bin in written else base for bin, base in enumerate(bases))
-            operators.append(OperatorCut(each.name, each.kind, tuple(now), each.version))
+            operators.append(OperatorCut(each.name, each.kind, tuple(now), each.version, each.form))
         names = {*begun.sinks, *(each.name for each in begun.operators)}
         before_names = {*(each.name for each in latest.operators), *(each.sink for each in latest.tokens)}
         gone = before_names.union(latest.dropped) - names

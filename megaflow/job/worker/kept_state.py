@@ -159,7 +159,10 @@ class KeptState:
         Raises StoreError if the operators cannot go on with what the commit has.
         """
         heirs = self._durability.heirs.values()
-        operators = tuple(DurableOperator(heir.name, heir.bins, heir.terms.version, heir.terms.kind) for heir in heirs)
+        operators = tuple(
+            DurableOperator(heir.name, heir.bins, heir.terms.version, heir.terms.kind, heir.terms.form.text())
+            for heir in heirs
+        )
         every = self._part.checkpoint_every
         table = next((view.table() for view in self._worker.stateful if begins), ())
         if not begins or self._part.commit is None:

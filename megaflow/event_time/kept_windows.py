@@ -1,0 +1,88 @@
+"""What open windows in a store are of, as text in a commit; and whether a program can go on with them.
+
+A state of one kind of windows read as one of another gives wrong results without an error: panes of another width hold
+other records, and accumulations of a sum and of a maximum are both numbers. So a commit says of which windows and
+aggregations the states of an operator are, and a program goes on with them only in these cases:
+ 1. The windows and the aggregations, in their order, are the same. A lateness is no part of a state, so it may differ.
+ 2. Sessions have a longer gap now. Each open session then lasts by the longer gap from its last record on, up to the
+    next session of its key: what the shorter gap has separated stays two, until a record joins them.
+ 3. The operator has another version: then its `upgrade` makes of each state what it should be.
+ 4. The store is of an earlier megaflow, whose commits do not say it: then nothing is compared.
+"""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Final
+
+from megaflow.durable.restored import WINDOWS, Adapt, unchanged
+from megaflow.event_time.accumulators import Accumulators
+from megaflow.event_time.windows import SessionWindows, Windows
+
+_SESSIONS: Final = re.compile(r"session\((\d+)\.(\d{6})\)")
+
+
+class WindowsForm:
+    """Of what the states of a windowed stream are."""
+
+    def __init__(self, windows: Windows, accumulators: Accumulators) -> None:
+        """`accumulators` grow while the dataflow is built, and are asked afterwards."""
+        self._windows = windows
+        self._accumulators = accumulators
+
+    def text(self) -> str:
+        """Return the windows and the aggregations as a commit has them; once the dataflow is built."""
+        verbs = ", ".join(each.verb for each in self._accumulators)
+        return f"{WINDOWS}{described(self._windows)} with {verbs or 'no aggregation'}"
+
+    def adapter(self, kept: str) -> Adapt | None:
+        """Return what makes a state of these windows of one of the windows in a store; None if nothing does.
+
+        While the dataflow is built the aggregations are not known yet, and not compared.
+        """
+        theirs, _, verbs = kept.removeprefix(WINDOWS).partition(" with ")
+        mine, _, my_verbs = self.text().removeprefix(WINDOWS).partition(" with ")
+        if not kept.startswith(WINDOWS) or (self._accumulators and verbs != my_verbs):
+            return None
+        if theirs == mine:
+            return unchanged
+        if isinstance(self._windows, SessionWindows) and (found := _SESSIONS.fullmatch(theirs)) is not None:
+            longer = self._windows.gap - int(found[1] + found[2])
+            return lengthened(longer) if longer > 0 else None
+        return None
+
+
+def described(windows: Windows) -> str:
+    """Return the call that makes these windows, with all microseconds.
+
+    >>> from megaflow.event_time.windows import session, sliding, tumbling
+    >>> described(tumbling(20)), described(sliding(20, every=2.5, offset=1)), described(session(30))
+    ('tumbling(20.000000)', 'sliding(20.000000, every=2.500000, offset=1.000000)', 'session(30.000000)')
+    """
+    if isinstance(windows, SessionWindows):
+        return f"session({_seconds(windows.gap)})"
+    offset = f", offset={_seconds(windows.offset)}" if windows.offset else ""
+    if windows.every == windows.size:
+        return f"tumbling({_seconds(windows.size)}{offset})"
+    return f"sliding({_seconds(windows.size)}, every={_seconds(windows.every)}{offset})"
+
+
+def _seconds(micros: int) -> str:
+    return f"{micros // 1_000_000}.{micros % 1_000_000:06}"
+
+
+def lengthened(longer: int) -> Callable[[Any], Any]:
+    """Return what lengthens the sessions of a key by so many microseconds, up to the next one.
+
+    >>> lengthened(20)([None, [[0, 15, [1]], [30, 45, [1]], [90, 105, [2]]]])
+    [None, [[0, 30, [1]], [30, 65, [1]], [90, 125, [2]]]]
+    """
+
+    def adapt(state: Any) -> Any:
+        intervals = state[1]
+        for interval, following in pairwise(intervals):
+            interval[1] = min(interval[1] + longer, following[0])
+        intervals[-1][1] += longer
+        return state
+
+    return adapt
