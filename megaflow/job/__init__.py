@@ -1,7 +1,10 @@
 """What `megaflow run` is: a launcher and its worker processes.
 
 spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
-followed_files      files that grow, for `--follow`
+split_reader        reads a split; followed_files: reads files that grow, for `--follow`
+record_format       how the bytes of a file become records, for both; text_lines: the lines in them
+json_format         JSON lines
+csv_format          CSV; csv_head: the header of a file; csv_parser: the rows behind it
 compression         the text of compressed files; compressed_split: such a file as a split
 job_file, contact   how a running job is found; side_door: how its launcher is asked
 reachable           under which addresses others find this machine

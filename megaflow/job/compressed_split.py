@@ -10,12 +10,15 @@
 """
 
 import sys
+from contextlib import closing
 from dataclasses import replace
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError
 from megaflow.job.compression import CompressedText, is_compressed
-from megaflow.job.splits import BLOCK_BYTES, SplitReader, whole_lines
+from megaflow.job.record_format import LINES, RecordFormat
+from megaflow.job.split_reader import SplitReader
+from megaflow.job.text_lines import BLOCK_BYTES, Text, whole_lines
 
 UNKNOWN = sys.maxsize  # where the text ends
 
@@ -23,26 +26,37 @@ UNKNOWN = sys.maxsize  # where the text ends
 class CompressedReader(SplitReader):
     """Reads a compressed file: `position` and `end` are of its text."""
 
-    def __init__(self, split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES) -> None:
-        super().__init__(split, errors, block_bytes)
+    def __init__(
+        self, split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES, format: RecordFormat = LINES
+    ) -> None:
+        super().__init__(split, errors, block_bytes, format)
         self.position, self.end = split.skip, UNKNOWN
-        self._name = f"the text of {split.path!r}"
+        self._text = Text(f"the text of {split.path!r}", errors)
         self._pieces: CompressedText
         self._bytes_read = split.start
-        self._text = bytearray()  # that was decompressed and is not read
+        self._waiting = bytearray()  # text that was decompressed and is not read
         self._begins = split.skip  # its first byte's place in the whole text
         self._fault: SourceError | None = None  # comes behind that text
 
     def _begin(self) -> None:
         self._pieces = CompressedText(self.split.path, self._file, self.split.end)
-        self._text.clear()
+        self._waiting.clear()
         left = self.split.skip
         while left:
             piece = self._pieces.next_piece()
             if not piece:
                 raise SourceError(f"{self.split.path!r} has {left} bytes of text less than were read of it before")
-            self._text += piece[left:]
+            self._waiting += piece[left:]
             left -= min(left, len(piece))
+
+    def beginning(self, size: int) -> tuple[bytes, bool]:
+        """Return so many bytes from the beginning of the text, and whether it has no more."""
+        if self.position:
+            with closing(self.anew()) as reader:
+                reader._open()
+                return reader.beginning(size)
+        data = self._read_bytes(size)
+        return data, len(data) == self.end
 
     def rest(self, untaken: int) -> Split | None:
         """Return what is left with the last `untaken` lines of batches; None if that is nothing."""
@@ -52,9 +66,9 @@ class CompressedReader(SplitReader):
         return replace(self.split, start=min(self._bytes_read, self.split.end - 1), skip=skip)
 
     def _read_bytes(self, size: int) -> bytes:
-        del self._text[: self.position - self._begins]
+        del self._waiting[: self.position - self._begins]
         self._begins = self.position
-        while len(self._text) <= size and self.end == UNKNOWN and self._fault is None:
+        while len(self._waiting) <= size and self.end == UNKNOWN and self._fault is None:
             try:
                 piece = self._pieces.next_piece()
             except SourceError as error:
@@ -62,15 +76,22 @@ class CompressedReader(SplitReader):
                 break
             finally:
                 self._bytes_read = self._pieces.bytes_read
-            self._text += piece
+            self._waiting += piece
             if not piece:
-                self.end = self._begins + len(self._text)
-        data = bytes(self._text[:size])
-        if self._fault is not None and not whole_lines(data, ends_line=False) and len(self._text) <= size:
+                self.end = self._begins + len(self._waiting)
+        data = bytes(self._waiting[:size])
+        if self._fault is not None and not whole_lines(data, ends_line=False) and len(self._waiting) <= size:
             raise SourceError(f"{self._fault}. All lines before are read, {self.position} bytes of text")
         return data
 
+    def _lack(self, data: bytes) -> None:
+        """Raise the fault of the file if the bytes before it do not end a record."""
+        if self._fault is not None and len(data) == len(self._waiting):
+            raise SourceError(f"{self._fault}. All lines before are read, {self.position} bytes of text")
 
-def reader_of(split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES) -> SplitReader:
+
+def reader_of(
+    split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES, format: RecordFormat = LINES
+) -> SplitReader:
     """Return what reads a split, compressed or not."""
-    return (CompressedReader if is_compressed(split.path) else SplitReader)(split, errors, block_bytes)
+    return (CompressedReader if is_compressed(split.path) else SplitReader)(split, errors, block_bytes, format)

@@ -19,13 +19,14 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from megaflow.connect.source_protocol import Found, Idle
 from megaflow.errors import SourceError
 from megaflow.job.compression import is_compressed
-from megaflow.job.splits import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, bytes_of, decode_lines, find_files, whole_lines
+from megaflow.job.record_format import LINES, RecordBlock, RecordFormat, RecordParser
+from megaflow.job.splits import find_files
+from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, whole_lines
 
 POLL_SECONDS: Final = 0.25  # until a file that had nothing new is looked at again
 FIND_SECONDS: Final = 1.0  # until new files are looked for again
@@ -35,18 +36,15 @@ TAIL_BYTES: Final = 256
 Position: TypeAlias = tuple[str, int, str]
 """The path when it was read, the byte at which the next line begins, and the digest of what precedes it."""
 
-Parse: TypeAlias = Callable[["FollowedFile", list[str], int], list[Any]]
-"""(file, lines, the byte at which they begin) -> records, at most as many."""
-
 
 class FollowedFiles:
     """The files that a pattern stands for, now and later: a `megaflow.connect.Source`."""
 
-    def __init__(self, pattern: str, errors: str = "replace", parse: Parse | None = None) -> None:
-        """`pattern` is absolute. The records are lines; with `parse`, what that makes of some lines of a file."""
+    def __init__(self, pattern: str, errors: str = "replace", format: RecordFormat = LINES) -> None:
+        """`pattern` is absolute."""
         self.pattern = pattern
         self.errors = errors
-        self.parse = parse
+        self.format = format
         self._names: dict[int, str] = {}  # inode -> path, for readers
         self._named_at = -FIND_SECONDS  # seconds of a clock
 
@@ -77,24 +75,24 @@ class FollowedFile:
         self._moved = position is not None  # it may have been renamed since
         self._file = -1
         self._buffer = b""  # what was read from `_offset` on, and is not handed out
+        self._block: RecordBlock | None = None  # of the first bytes of that
+        self._parser: RecordParser | None = None  # None: the file has no whole head yet, or is not open
         self._tail = b""  # what precedes it
         self._let_go_at: float | None = None  # seconds of a clock; None: it has a name, or something new
 
     def read(self, limit: int) -> tuple[list[Any], Position] | Idle:
-        """Return lines, or what is parsed of them. Raises SourceError for what cannot be read."""
+        """Return records. Raises SourceError for what cannot be read or parsed."""
         if self._file < 0 and not self._find():
             return Idle(after_seconds=FIND_SECONDS)
-        length = whole_lines(self._buffer, ends_line=False)
-        if not length and not (length := self._refill()):
+        block = self._block or self._parsed(is_end=False) or self._parsed(self._refill())
+        if block is None:
             return Idle(after_seconds=FIND_SECONDS if self._file < 0 else POLL_SECONDS)
-        length = bytes_of(self._buffer[:length], limit)
-        data, start = self._buffer[:length], self._offset
-        lines = decode_lines(data, self._source.errors, repr(self.path), start)
-        self._buffer = self._buffer[length:]
-        self._offset += length
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
-        parse = self._source.parse
-        return lines if parse is None else parse(self, lines, start), (self.path, self._offset, digest(self._tail))
+        start = self._offset
+        part, self._block = block.split(limit)
+        if part.faults:  # an empty batch counts as taken, so a fault is counted once
+            self._source.format.note(part.faults, lambda line: self.line_name(start, line))
+        self._pass(len(part.data))
+        return part.records, (self.path, self._offset, digest(self._tail))
 
     def close(self) -> None:
         """Close the file."""
@@ -118,12 +116,33 @@ class FollowedFile:
             lines, rest = lines + len(LINE_END.findall(data[:whole])), data[whole:]
         return lines
 
-    def first_line(self) -> str:
-        """Return its first line."""
-        size = BLOCK_BYTES
-        while not (whole := whole_lines(data := self.bytes_at(0, size), False)) and len(data) == size:
-            size *= 2
-        return next(iter(decode_lines(data[: bytes_of(data[:whole], 1)], self._source.errors, repr(self.path), 0)), "")
+    def line_name(self, position: int, line: int) -> str:
+        """Return the name of the line so many lines behind one that starts at a position. Costs reading up to there."""
+        return f"line {self.lines_before(position) + line + 1} of {self.path!r}"
+
+    def _parsed(self, is_end: bool) -> RecordBlock | None:
+        """Return the block of records with which the buffer begins; None if there is none.
+
+        `is_end`: nothing will follow. Then a head that is not complete is dropped.
+        """
+        source = self._source
+        if self._parser is None and self._file >= 0:
+            text = Text(repr(self.path), source.errors)
+            self._parser = source.format.open(text, lambda size: (self.bytes_at(0, size), False))
+        if self._parser is None:
+            self._pass(len(self._buffer) if is_end else 0)
+            return None
+        if self._offset < self._parser.body:
+            self._pass(self._parser.body - self._offset)
+        block = self._parser.cut(self._buffer, self._offset, is_end)
+        return None if block is None else source.format.settled(block, lambda line: self.line_name(self._offset, line))
+
+    def _pass(self, size: int) -> None:
+        """Go on so many bytes later."""
+        data = self._buffer[:size] if size <= len(self._buffer) else self.bytes_at(self._offset, size)
+        self._buffer = self._buffer[size:]
+        self._offset += size
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
 
     def _find(self) -> bool:
         """Open the file, where it is now; tell whether it is there."""
@@ -156,8 +175,8 @@ class FollowedFile:
         paths = (entry.path for entry in entries if entry.inode() == self.inode and entry.is_file())
         return next((path for path in paths if tail_of(path, self._offset) == self._digest), None)
 
-    def _refill(self) -> int:
-        """Read on; return how many bytes of whole lines there are now."""
+    def _refill(self) -> bool:
+        """Read on; return whether nothing will follow what there is now."""
         status = os.fstat(self._file)
         before = self.bytes_at(self._offset - len(self._tail), len(self._tail))
         if status.st_size < self._offset + len(self._buffer) or before != self._tail:
@@ -167,27 +186,27 @@ class FollowedFile:
             most = f"{LINE_BYTES_MAX >> 20} MiB"
             raise SourceError(f"{self.path!r} has a line of more than {most} at byte {self._offset}: is it text?")
         self._buffer = self.bytes_at(self._offset, size)
-        whole = whole_lines(self._buffer, ends_line=False)
-        if whole or len(self._buffer) > had or status.st_nlink:
+        if len(self._buffer) > had or status.st_nlink:
             self._let_go_at = None
-            return whole
+            return False
         return self._let_go()
 
-    def _let_go(self) -> int:
-        """Close a file without a name, after a while; return how many bytes there are of its last line."""
+    def _let_go(self) -> bool:
+        """Close a file without a name, after a while; return whether its last line is to be read first."""
         now = time.monotonic()
         if self._let_go_at is None:
             self._let_go_at = now + DELETED_SECONDS
         if now < self._let_go_at:
-            return 0
+            return False
         if self._buffer:
-            return len(self._buffer)
+            return True
         self._digest = digest(self._tail)
         self.close()
-        return 0
+        return False
 
     def _begin_anew(self) -> None:
         self._offset, self._buffer, self._tail, self._digest = 0, b"", b"", ""
+        self._block = self._parser = None
         self.lives += 1
 
 

@@ -37,9 +37,9 @@ from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import UsageError
 from megaflow.job.launcher.function_pickler import check_function
 from megaflow.job.launcher.pulled_source import without_end
-from megaflow.job.splits import SplitReader
+from megaflow.job.record_format import RecordFormat
+from megaflow.job.split_reader import SplitReader
 from megaflow.job.worker.flow import Flow, build_flow
-from megaflow.job.worker.line_place import LinePlace
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.named_inputs import NamedInputs
 from megaflow.job.worker.source_operator import LineSource
@@ -88,9 +88,12 @@ class SimulatedLauncher(LauncherDoor):
 class PartitionReader(SplitReader):
     """Reads a part of a partition: of its split `start` and `end` count lines."""
 
-    def __init__(self, split: Split, lines: Sequence[str], size: Callable[[], int]) -> None:
+    def __init__(self, split: Split, lines: Sequence[str], size: Callable[[], int], format: RecordFormat | None):
         """`size()` says how many lines the next batch has at most."""
         super().__init__(split)
+        if format is not None:
+            before, rest = lines[: split.start], lines[split.start :]
+            self.stream = format.stream(lambda line: f"line {line + 1} of {split.path}", before, rest)
         self._partition = lines
         self._size = size
 
@@ -99,14 +102,6 @@ class PartitionReader(SplitReader):
         start = self.position
         self.position = min(self.end, start + self._size())
         return list(self._partition[start : self.position])
-
-    def place(self, untaken: int) -> tuple[int, int]:
-        """Return where the last `untaken` lines of batches begin."""
-        return 0, self.position - untaken
-
-    def anew(self) -> SplitReader:
-        """Return what reads the partition from its beginning."""
-        return PartitionReader(replace(self.split, start=0), self._partition, self._size)
 
     def rest(self, untaken: int) -> Split | None:
         """Return what is left with the last `untaken` lines of batches; None if that is nothing."""
@@ -140,15 +135,17 @@ def build_of(function: Any, args: Sequence[Any]) -> Callable[[Worker, Stream[Any
         numbered = broadcast(commands.port, Lane.MAIL)
         set_default(numbered)
         inputs = NamedInputs()
-        read = partial(_in_batches, records, inputs)
+        read = partial(_parsed, records, inputs)
         flow = Flow(worker, Scope(commands.port.scope), Stream(numbered), args, read, inputs)
         return build_flow(function, flow, has_lines=True)
 
     return build
 
 
-def _in_batches(records: Stream[Any], inputs: NamedInputs) -> Stream[Any]:
-    return records.map(lambda line: ("", [line], LinePlace())) if inputs.come_in_batches else records
+def _parsed(records: Stream[Any], inputs: NamedInputs) -> Stream[Any]:
+    """Return the records of lines, by the format in which the program reads them."""
+    stream = inputs.formats[""].stream(lambda line: f"line {line + 1} of a feed") if "" in inputs.formats else None
+    return records if stream is None else records.flat_map(lambda line: stream.feed([line]))
 
 
 class SimulatedLines:
@@ -205,9 +202,10 @@ class SimulatedLines:
 
         def read() -> Stream[str]:
             queue = self._queues[worker.index] = PartitionQueue(worker.index, self._rate, self._reader)
+            queue.formats = inputs.formats
             report = partial(self._learn, worker.index)
             source = LineSource(
-                numbered, worker, SimulatedLauncher(), queue, Lateness(), probe, report, None, inputs.come_in_batches
+                numbered, worker, SimulatedLauncher(), queue, Lateness(), probe, report, None, inputs.are_several
             )
             return Stream(source.lines)
 
@@ -253,7 +251,9 @@ class SimulatedLines:
         return sorted(set(self._owners) - self._closing)
 
     def _reader(self, split: Split) -> SplitReader:
-        return PartitionReader(split, self._partitions[split.number], self._size)
+        queues = self._queues.values()
+        format = next((queue.formats[split.input] for queue in queues if split.input in queue.formats), None)
+        return PartitionReader(split, self._partitions[split.number], self._size, format)
 
     def _size(self) -> int:
         """Say how many lines the next batch has at most; and have partitions handed back, if the dice say so."""

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError
-from megaflow.job import splits
+from megaflow.job import split_reader
 from megaflow.job.compressed_split import reader_of
 from megaflow.job.splits import plan_splits
 
 
-def lines_of_rest(split: Split, block_bytes: int = splits.BLOCK_BYTES) -> list[str]:
+def lines_of_rest(split: Split, block_bytes: int = split_reader.BLOCK_BYTES) -> list[str]:
     with contextlib.closing(reader_of(split, "replace", block_bytes)) as reader:
         return [line for batch in iter(reader.next_batch, []) for line in batch]
 
@@ -89,7 +89,7 @@ def test_errors_of_the_text_name_the_file_and_count_bytes_of_the_text(tmp_path: 
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "LINE_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(split_reader, "LINE_BYTES_MAX", 1 << 20)
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(b"x" * 5_000_000))
     with pytest.raises(SourceError, match=r"the text of .*text.gz' has a line of more than 1 MiB at byte 0"):

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from megaflow.connect.source_protocol import Idle, Source
 from megaflow.errors import SourceError, UsageError
 from megaflow.job import followed_files
+from megaflow.job.csv_format import Csv
 from megaflow.job.followed_files import FollowedFile, FollowedFiles
 from megaflow.job.launcher.launch import find_followed
-from megaflow.job.worker.line_place import FollowedPlace
-from megaflow.job.worker.named_inputs import SkippedLines
-from megaflow.job.worker.parsed_lines import CsvParser, LineParser
 
 
 @pytest.fixture(autouse=True)
@@ -166,12 +164,7 @@ def test_whatever_becomes_of_a_file_each_line_is_read_once_and_in_order(
 
 
 def test_what_cannot_be_parsed_is_named_by_its_file_and_line_and_each_file_has_its_own_columns(tmp_path: Path) -> None:
-    parser: LineParser = CsvParser("", "raise", True, dict, ",", '"', SkippedLines())
-
-    def parse(file: FollowedFile, lines: list[str], start: int) -> list[Any]:
-        return parser(("", lines, FollowedPlace.of(file, start)))
-
-    bench, log = Bench(tmp_path / "*.csv*", parse=parse), tmp_path / "a.csv"
+    bench, log = Bench(tmp_path / "*.csv*", format=Csv()), tmp_path / "a.csv"
     append(log, "a,b\r\n1,2\r\n")
     assert bench.read() == [{"a": "1", "b": "2"}]
     append(log, "3,4\r\n")

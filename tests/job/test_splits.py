@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.splits import SplitReader, cut, find_files, line_start, lines_of, plan_splits
+from megaflow.job.split_reader import SplitReader
+from megaflow.job.splits import cut, find_files, plan_splits
+from megaflow.job.text_lines import line_start, lines_of
 
 TRICKY = [
     b"a",

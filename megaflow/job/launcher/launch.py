@@ -37,7 +37,7 @@ from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import AppFile, JobSpec, gc_threshold
-from megaflow.job.splits import ENCODING_ERRORS
+from megaflow.job.text_lines import ENCODING_ERRORS
 from megaflow.spark.query_spec import UNORDERED
 from megaflow.timely.communication.secret import given_secret
 

@@ -23,7 +23,8 @@ from megaflow.control.packed_rows import names_text
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.pulled_source import PulledItems, PulledLines, is_pulled
 from megaflow.job.launcher.wakeups import Wakeup
-from megaflow.job.splits import LINE_BYTES_MAX, decode_lines, find_files, plan_splits, whole_lines
+from megaflow.job.splits import find_files, plan_splits
+from megaflow.job.text_lines import LINE_BYTES_MAX, Text, lines_of, whole_lines
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import (
@@ -53,8 +54,7 @@ class TextSplitter:
     """
 
     def __init__(self, name: str, errors: str = "replace") -> None:
-        self._name = name
-        self._errors = errors
+        self._text = Text(name, errors)
         self._parts: list[bytes] = []  # start a line, without any line end but perhaps a last \r
         self._parts_bytes = 0
         self._position = 0  # of the parts in the stream
@@ -63,7 +63,8 @@ class TextSplitter:
         """Return the lines that `data` completes."""
         if self._parts_bytes + len(data) > LINE_BYTES_MAX:
             raise SourceError(
-                f"{self._name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte {self._position}: is it text?"
+                f"{self._text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte {self._position}: "
+                "is it text?"
             )
         self._parts.append(data)
         self._parts_bytes += len(data)
@@ -79,7 +80,7 @@ class TextSplitter:
         return self._cut(whole, len(whole))
 
     def _cut(self, whole: bytes, length: int) -> list[str]:
-        lines = decode_lines(whole[:length], self._errors, self._name, self._position)
+        lines = lines_of(self._text.decode(whole[:length], self._position))
         self._position += length
         self._parts = [whole[length:]] if length < len(whole) else []
         self._parts_bytes = len(whole) - length

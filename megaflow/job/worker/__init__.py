@@ -14,7 +14,6 @@ reading_pace        how far a source may read ahead
 staged_attempt      what one attempt of a task has sent
 staged_units        what is staged: lines in a text, or packed rows; named_inputs: whose these are, and as what
 open_portions, file_watch    partitions of sources, and what wakes them; discovery: which there are
-parsed_lines        lines as JSON or CSV; line_place: where they come from, for errors
 untaken_lines       those of Spark's that a checkpoint finds there
 kept_state          durable state: what operators begin with, and where their cuts go
 cut_packer, cut_keeper    the blocks of cuts as segments; the thread that writes them

@@ -5,20 +5,21 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from megaflow.connect.source_protocol import Source
 from megaflow.durable.commits import Fingerprint
 from megaflow.errors import BuildError, UsageError
-from megaflow.job.followed_files import Parse
+from megaflow.job.csv_format import Csv
+from megaflow.job.json_format import JsonLines
+from megaflow.job.record_format import LINES, RecordFormat, Skip
 from megaflow.job.spec import AppFile, PickledFunction, WithTypes
-from megaflow.job.worker.line_place import FollowedPlace
 from megaflow.job.worker.named_inputs import NamedInputs, select_input, shape_of
 from megaflow.job.worker.output import NamedOutputs
-from megaflow.job.worker.parsed_lines import CsvParser, LineParser, OnError
 from megaflow.job.worker.source_record import SourceRecord
 from megaflow.megaphone.event_clock import carries
 from megaflow.megaphone.routing import Numbered
@@ -29,7 +30,10 @@ from megaflow.timely.communication.codec import user_types
 
 T = TypeVar("T")
 
+OnError: TypeAlias = Literal["raise", "skip"]
+"""What becomes of a record that cannot be parsed: the job ends with an error, or goes on without it."""
 
+ON_ERROR: Final = ("raise", "skip")
 ONLY_FOLLOWED: Final = "lines"  # the name, as a source, of files that are followed, if they are the only lines
 
 
@@ -82,46 +86,67 @@ class Flow:
         name that the job was not given, or without one if its inputs have names.
         """
         self._inputs.read_as_lines(name)
-        if (key := name or "") in self._inputs.parsed:
+        if (key := name or "") in self._inputs.formats:
             raise BuildError("the input is read as lines and parsed: read it once, and parse the lines by map, or not")
         return self._stream(key)
 
     def json_lines(self, name: str | None = None, *, on_error: OnError = "raise") -> Stream[Any]:
-        """Return what the lines of the job, or of an input, are in JSON: dicts, if they are objects.
+        """Return the values of the lines of the job, or of an input, in JSON: dicts, if the lines are objects.
 
-        Blank lines are left out. A line that is not JSON ends the job with an error that has its file and number, or is
-        left out and counted by `on_error="skip"`: the first one is told, and `control status` and the job's end say how
-        many there were. Order and names are as in `lines`; an input is read once,
-        as lines or parsed. Costs what `json.loads` does.
+        Blank lines are left out. A line that is not JSON ends the job with an error that has its file and number. With
+        `on_error="skip"` such lines are left out and counted: the first one is reported, and `control status` and the
+        end of the job say how many there were. A file that is one JSON value is refused. Order and names are as in
+        `lines`; an input is read once, as lines or parsed. The cost is that of `json.loads`.
         """
-        return self._parsed(name, LineParser(name or "", on_error, self._inputs.skipped))
+        return self._parsed(name, JsonLines(self._skip(name, on_error)))
 
     def csv(
         self, name: str | None = None, *, header: bool | Sequence[str] = True, as_: type | str = dict,
-        delimiter: str = ",", quotechar: str = '"', on_error: OnError = "raise",
+        delimiter: str = ",", quotechar: str = '"', escapechar: str | None = None, comment: str | None = None,
+        skip_lines: int = 0, skip_header: bool = False, skip_repeated_header: bool = False, quoting: bool = True,
+        multiline: bool = True, on_error: OnError = "raise",
     ) -> Stream[Any]:  # fmt: skip
-        """Return the rows that the lines of the job, or of an input, are in CSV; their values are str.
+        """Return the rows of the files of the job, or of an input, in CSV. All values are str.
 
-        `header`: True, the first line of each file names its columns; or the names, of files that do not, or False.
-        `as_`: each row is a dict, or a tuple, or a NamedTuple of the program's, whose fields are the columns, in any
-        order. Blank lines are left out. A row must stand in one line: a field in quotes with a line end in it, and a
-        row with more or fewer fields than columns, end the job with an error that has file and line, or are left out
-        and counted, by `on_error="skip"`. Order and names are as in `lines`; an input is read once, as lines or parsed.
+        Each file is parsed as Python's `csv` parses the whole of it, with `strict=True`: a row may span lines, in
+        quotes. Blank lines are left out.
+
+        header      True: the first row of each file names its columns. An empty name becomes `column_N`, N its place
+                    from 1 on; a repeated name gets `_2`, `_3`, …. Or the names, of files without such a row. Or False
+        skip_header     with names in `header`: leave out the first row, which they replace
+        skip_repeated_header    leave out later rows that equal the first one
+        skip_lines  lines before the table. A line `sep=;` behind them, which spreadsheets write, sets the delimiter
+        as_         dict, tuple, or a NamedTuple of the program, whose fields are the columns in any order
+        delimiter, quotechar, escapechar    as in Python's `csv`; quoting=False takes quotes as text
+        comment     leave out lines between rows that begin with this text
+        multiline   False: each line is a row by itself. `?unordered` needs it. Lines without a file are always read so:
+                    those of iterables and Spark
+        on_error    "raise": a faulty row ends the job with an error that has its file and line. "skip": it is left out
+                    and counted, as in `json_lines`, and parsing goes on at the line behind the one where it failed
+
+        A row is faulty that has more or fewer fields than there are columns; without names, than the first row has. So
+        is one whose quote is open at the end of the file, or for more than a million characters. Order and names are as
+        in `lines`; an input is read once, as lines or parsed.
         """
-        parser = CsvParser(name or "", on_error, header, as_, delimiter, quotechar, self._inputs.skipped)
-        return self._parsed(name, parser)
+        skip = self._skip(name, on_error)
+        return self._parsed(name, Csv(
+            skip, header, as_, delimiter, quotechar, escapechar, comment, skip_lines, skip_header, skip_repeated_header,
+            quoting, multiline,
+        ))  # fmt: skip
 
-    def _parsed(self, name: str | None, parser: LineParser) -> Stream[Any]:
+    def _skip(self, name: str | None, on_error: OnError) -> Skip | None:
+        """Return what counts faults; None: they are errors. Raises UsageError."""
+        if on_error not in ON_ERROR:
+            raise UsageError(f"on_error must be 'raise' or 'skip', not {on_error!r:.80}")
+        return partial(self._inputs.skipped.note, name or "") if on_error == "skip" else None
+
+    def _parsed(self, name: str | None, format: RecordFormat) -> Stream[Any]:
         self._inputs.read_as_lines(name)
         if (key := name or "") in self._streams:
             what = f"input {name!r}" if name else "input"
             raise BuildError(f"the {what} is read twice, as lines or parsed: read it once, and use the stream twice")
-        self._inputs.parsed.add(key)
-        if key in self._inputs.followed:
-            return self._follow(key, lambda file, lines, start: parser((key, lines, FollowedPlace.of(file, start))))
-        if self._source is None:
-            self._source = self._read()
-        return self._carrying(key, self._source.flat_map(parser))
+        self._inputs.formats[key] = format
+        return self._stream(key)
 
     def rows(self, name: str | None = None, *, as_: type | str = tuple, timestamps: str = "micros") -> Stream[Any]:
         """Return the rows of the DataFrame that the job was given under this name. Called twice: the same stream.
@@ -165,12 +190,12 @@ class Flow:
         carries(stream.port, name)
         return stream
 
-    def _follow(self, name: str, parse: Parse | None = None) -> Stream[Any]:
-        """Return the lines of files that are followed, or what is parsed of them."""
+    def _follow(self, name: str) -> Stream[Any]:
+        """Return the records of files that are followed."""
         assert self._read_source is not None, "what is followed is known where it is read"
-        source_name = name or ONLY_FOLLOWED
+        source_name, format = name or ONLY_FOLLOWED, self._inputs.formats.get(name, LINES)
         self._inputs.sources.add(source_name)
-        self._streams[name] = self._read_source(source_name, self._inputs.followed[name](parse))
+        self._streams[name] = self._read_source(source_name, self._inputs.followed[name](format))
         carries(self._streams[name].port, source_name)
         return self._streams[name]
 

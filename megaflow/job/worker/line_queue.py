@@ -15,7 +15,6 @@ cache: batches of 256 KB run at less than half the speed.
 import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from math import floor
 from typing import Any
 
 from megaflow.control.messages import CommitTaken, PushedEnded, Split
@@ -23,52 +22,18 @@ from megaflow.control.reading_messages import SplitRead
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Portion
 from megaflow.job.compressed_split import reader_of
-from megaflow.job.splits import BATCH_BYTES, SplitReader
-from megaflow.job.worker.line_place import LinePlace
+from megaflow.job.record_format import LINES, LineStream, RecordFormat
+from megaflow.job.split_reader import SplitReader
+from megaflow.job.text_lines import BATCH_BYTES
 from megaflow.job.worker.open_portions import OpenPortions, PortionReader
 from megaflow.job.worker.pushed_lines import PushedLines
+from megaflow.job.worker.reading_pace import Schedule
 from megaflow.job.worker.staging import Staging
 from megaflow.job.worker.untaken_lines import LinesCopy
 
 Report = SplitRead | CommitTaken | PushedEnded
 RECORDS_MAX = 256  # of a source, in a batch: about as many as lines of a file
 RATED_SECONDS = 0.005  # a batch of a source is taken whole, so with a rate it has what comes in so long
-
-
-class Schedule:
-    """An open loop: line i is due at `start + i / rate`, whether or not the source is ready to read it.
-
-    From a change of the rate on, the lines that are due later come at the new one.
-
-    >>> schedule = Schedule(rate=10.0, start=5.0)
-    >>> schedule.due(5.0), schedule.due(5.25), schedule.due_at(5)
-    (1, 3, 5.5)
-    >>> schedule.change(rate=100.0, now=6.0)
-    >>> schedule.due(5.95), schedule.due(6.125), schedule.due_at(5), schedule.due_at(20)
-    (10, 23, 5.5, 6.1)
-    """
-
-    def __init__(self, rate: float, start: float) -> None:
-        self._parts = [(0.0, start, rate)]  # (lines before, from when in wall-clock seconds, lines per second)
-
-    def change(self, rate: float, now: float) -> None:
-        """Go on at another rate from `now` on, which is not before the last change."""
-        lines, start, before = self._parts[-1]
-        self._parts.append((lines + max(0.0, now - start) * before, max(now, start), rate))
-
-    def begin(self, lines: int, rate: float, now: float) -> None:
-        """Have the line after so many due now, for there was none to read for a while, and go on at this rate."""
-        self._parts = [(float(lines), now, rate)]
-
-    def due(self, now: float) -> int:
-        """Return how many lines are due by `now`."""
-        lines, start, rate = next((part for part in reversed(self._parts) if part[1] <= now), self._parts[0])
-        return max(0, floor(lines + (now - start) * rate) + 1)
-
-    def due_at(self, line: int) -> float:
-        """Return when the line of this number, from 0, is due."""
-        lines, start, rate = next(part for part in reversed(self._parts) if part[0] <= line)
-        return start + (line - lines) / rate
 
 
 class LineQueue:
@@ -94,6 +59,9 @@ class LineQueue:
         self.partition: Partition = "pushed", ""  # and of which partition they were
         self.pushed = PushedLines()
         self.portions = OpenPortions()  # what is read of sources
+        self.formats: dict[str, RecordFormat] = {}  # of inputs that are parsed; filled while the dataflow is built
+        self._streams: dict[str, LineStream | None] = {}  # input -> what parses its lines that have no file
+        self._stream: LineStream | None = None  # what parses the next batch when it is taken
         self._portion: PortionReader | None = None  # the next batch is of this partition
         self._spares_portions = True  # the last batch was of one
         self._spares_pushed = False  # the last batch of lines was pushed
@@ -131,7 +99,7 @@ class LineQueue:
 
     def reader(self, split: Split) -> SplitReader:
         """Return what reads a split."""
-        return reader_of(split, self._encoding_errors)
+        return reader_of(split, self._encoding_errors, format=self.formats.get(split.input, LINES))
 
     def share_alike(self, workers: int) -> None:
         """Read as much of the rate as each of so many workers does, unless splits say otherwise."""
@@ -194,7 +162,8 @@ class LineQueue:
     def take(self, now: float, lines_max: int = sys.maxsize) -> tuple[list[Any], float] | None:
         """Return the next lines that are due and the time since which the first has been; None if there is none.
 
-        There are `lines_max` at most, but of a source's partition as many as it has put out together.
+        There are `lines_max` at most, but of a source's partition as many as it has put out together. Lines without a
+        file are parsed here; so they may become fewer records, or none.
         """
         self.now = now
         if not self.ready:
@@ -215,19 +184,13 @@ class LineQueue:
             since = self._schedule.due_at(self.lines_taken)
             batch = batch[:due] if self._portion is None else batch
         self._next = self._next[len(batch) :]
-        self.lines_taken += len(batch)
+        self._count(self.input, len(batch))
         if self._from_pushed:
             self._credit += len(batch)
-        if self.input:
-            self.taken_of[self.input] = self.taken_of.get(self.input, 0) + len(batch)
-        return batch, since
-
-    def place(self, taken: int) -> LinePlace:
-        """Return where the lines begin that were taken last, so many."""
-        untaken = len(self._next) + taken
         if self._from_split:
-            return LinePlace(self._splits[0], *self._splits[0].place(untaken))
-        return LinePlace() if self._from_spark else self.pushed.place(self.input, untaken)
+            self._splits[0].note(len(self._next))
+            self._count_left_out(self._splits[0])
+        return (batch if self._stream is None else self._stream.feed(batch)), since
 
     def due_in(self, now: float) -> float | None:
         """Return in how many seconds the next line is due, 0.0 at least; None if there is none.
@@ -286,6 +249,17 @@ class LineQueue:
         self.portions.end()
         self.staging.close()
 
+    def _count(self, input: str, lines: int) -> None:
+        """Count lines that were taken."""
+        self.lines_taken += lines
+        if input:
+            self.taken_of[input] = self.taken_of.get(input, 0) + lines
+
+    def _count_left_out(self, reader: SplitReader) -> None:
+        """Count the lines that a split has without a record of their own."""
+        if left_out := reader.take_left_out():
+            self._count(reader.split.input, left_out)
+
     def _close_splits(self) -> None:
         for each in self._splits:
             each.close()
@@ -295,7 +269,7 @@ class LineQueue:
         """Find the next batch once the last one was handed out, and note what ended with that one."""
         self._reports += self.staging.take_finished()
         self._from_spark = self._from_split = self._from_pushed = False
-        self._portion = None
+        self._portion = self._stream = None
         self._spares_portions = not self._spares_portions
         if not (self._next_of_portions(spares=False) or self._next_of_lines()):
             self._next_of_portions(spares=True)
@@ -327,12 +301,15 @@ class LineQueue:
             self._from_split = bool(self._next)
             if self._next:
                 self.input, self.partition = self._splits[0].split.input, ("split", self._splits[0].split.number)
+                self._stream = self._splits[0].stream
                 return True
+            self._count_left_out(self._splits[0])
             self._reports.append(SplitRead(self._splits.popleft().split.number))
         self._next = self.staging.take(BATCH_BYTES)
         self._from_spark = bool(self._next)
         if self._next:
             self.input, self.partition = self.staging.input, ("spark", self.staging.query)
+            self._stream = self._stream_of(self.input, None)
         return self._from_spark
 
     def _next_pushed(self) -> bool:
@@ -341,8 +318,26 @@ class LineQueue:
             self.partition, self._next = self.pushed.take()
             self.input = str(self.partition[1])
             self._from_pushed = self._spares_pushed = True
-        elif self._pushed_ended is not None:
+            self._stream = self._stream_of(self.input, () if self.pushed.are_counted else None)
+        elif self._pushed_ended is not None and (self._pushed_ended.elsewhere or not self._next_at_end()):
             self._reports.append(self._pushed_ended)
             self._pushed_ended, self.expects_pushed = None, False
-        return self._from_pushed
+        return bool(self._next)
 
+    def _next_at_end(self) -> bool:
+        """Find the records of pushed lines that have waited for more; tell whether there are some."""
+        for input, stream in self._streams.items():
+            if stream is not None and (found := stream.end()):
+                self._next, self.input, self.partition = found, input, ("pushed", input)
+                self._count(input, -len(found))  # their lines were counted
+                return True
+        return False
+
+    def _stream_of(self, input: str, before: Sequence[str] | None) -> LineStream | None:
+        """Return what parses the lines of an input that have no file; `before` is as for `RecordFormat.stream`."""
+        if input not in self._streams:
+            where = "a line that came from no file" if before is None else ""
+            self._streams[input] = self.formats.get(input, LINES).stream(
+                lambda line: where or f"line {line + 1} of what the launcher reads", before
+            )
+        return self._streams[input]

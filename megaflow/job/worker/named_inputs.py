@@ -1,7 +1,7 @@
 """The inputs that a job has by name, of lines or of rows, and how its program wants their rows.
 
 What a job is given and what its program reads must be the same names; each worker sees to that when it has built its
-dataflow, before anything is read. Lines may have no name: then they are the only input. Rows come
+dataflow, before anything is read. Lines may have no name: then they are the only input. ParsedRows come
 packed (`megaflow.control.packed_rows`) and are unpacked here, when they are taken.
 """
 
@@ -14,7 +14,8 @@ from megaflow.connect.source_protocol import Source
 from megaflow.control.packed_rows import RowPack, columns_of, names_text, unpack_rows
 from megaflow.control.row_values import arriving
 from megaflow.errors import BuildError, SourceError, UsageError
-from megaflow.job.followed_files import FollowedFiles, Parse
+from megaflow.job.followed_files import FollowedFiles
+from megaflow.job.record_format import RecordFormat
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.user_types import is_named_tuple
 
@@ -92,18 +93,13 @@ class NamedInputs:
     lines: Sequence[str] | None = ()  # and of those of lines; none of both: it was given lines without a name, if any
     items: Sequence[str] | None = ()  # those of `lines` that are of items; None: not known, any may be
     skipped: SkippedLines = field(default_factory=SkippedLines)  # lines that were left out
-    followed: Mapping[str, Callable[[Parse | None], FollowedFiles]] = field(default_factory=dict)
-    """Input of lines whose files are followed, "" the only one without a name -> what reads them, parsed or not."""
+    followed: Mapping[str, Callable[[RecordFormat], FollowedFiles]] = field(default_factory=dict)
+    """Input of lines whose files are followed, "" the only one without a name -> what reads them in a format."""
     has_input: bool = True  # whether it was given any
     shapes: dict[str, RowShape] = field(default_factory=dict)  # of those of rows that the program reads
     read_lines: list[str] = field(default_factory=list)  # the names of those of lines that it reads
     sources: set[str] = field(default_factory=set)  # the names of those that it reads by `flow.read`
-    parsed: set[str] = field(default_factory=set)  # and which of these as something else
-
-    @property
-    def come_in_batches(self) -> bool:
-        """Whether each batch of records comes as one, with whose they are and where they begin."""
-        return self.are_several or bool(self.parsed)
+    formats: dict[str, RecordFormat] = field(default_factory=dict)  # input of lines that it has parsed -> as what
 
     @property
     def are_several(self) -> bool:
@@ -217,6 +213,6 @@ class NamedInputs:
         return pack.input, self.shapes[pack.input].records(pack)
 
 
-def select_input(name: str) -> Callable[[tuple[str, list[Any], Any]], list[Any]]:
+def select_input(name: str) -> Callable[[tuple[str, list[Any]]], list[Any]]:
     """Return what takes the rows of one input out of batches of several."""
     return lambda batch: batch[1] if batch[0] == name else []

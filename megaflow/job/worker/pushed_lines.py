@@ -6,8 +6,7 @@ from typing import Any
 
 from megaflow.control.watermark_messages import Partition
 from megaflow.errors import ProtocolError, SourceError
-from megaflow.job.splits import batches_of
-from megaflow.job.worker.line_place import LinePlace
+from megaflow.job.text_lines import batches_of
 from megaflow.timely.communication.codec.decode import decode
 
 ITEM_BYTES = 24  # an object's, at the least, beside its encoding
@@ -20,7 +19,6 @@ class PushedLines:
         self.partitions: tuple[Partition, ...] = ()  # all that may be pushed; written by whoever builds the dataflow
         self.are_counted = False  # the first of all come here, so it is known which they are
         self._batches: deque[tuple[str, list[Any]]] = deque()  # with whose they are; items are encoded
-        self._counts: dict[str, tuple[int, str]] = {}  # input -> its lines so far, and the first; if they are counted
         self._empty: dict[Partition, float] = {}  # what has nothing -> seconds, since when
 
     def __bool__(self) -> bool:
@@ -38,17 +36,7 @@ class PushedLines:
         partition = partition_of(input, batch)
         if type(batch[0]) is bytes:
             batch = items_of(input, batch)
-        if self.are_counted:
-            before, first = self._counts.get(input, (0, batch[0]))
-            self._counts[input] = before + len(batch), first
         return partition, batch
-
-    def place(self, input: str, untaken: int) -> LinePlace:
-        """Return where the lines begin of an input, so many, that were taken from here last."""
-        if input not in self._counts:
-            return LinePlace()
-        lines, first = self._counts[input]
-        return LinePlace(lines=lines - untaken, first=first)
 
     def empty(self, now: float, untaken: Partition | None) -> Iterator[tuple[Partition, float]]:
         """Yield each partition that has nothing to read, and since when: since this was asked first.

@@ -1,5 +1,7 @@
 """How far a source may read ahead: about a second of what this worker works off, by what it has worked off.
 
+And when lines are due, if the job has a rate (`Schedule`).
+
 1. A line is in flight from when it is shipped until its epoch is closed at the output of the dataflow. The *pace* is
    how many lines leave that state in a second in which this worker is busy: waiting for others is no work of its own,
    so who waits for a slower worker is not slow, and reads as much as it could work off itself.
@@ -14,6 +16,7 @@ No clock: times are arguments. Nothing is counted by the record.
 
 import sys
 from collections import deque
+from math import floor
 from typing import Final
 
 AHEAD_SECONDS: Final = 1.0
@@ -22,6 +25,42 @@ STEP_SECONDS: Final = 0.05
 FIRST_LINES: Final = 128  # of a batch, as long as the pace is not known
 LEAST_LINES: Final = 16  # of a batch: with fewer what a batch costs would count
 WINDOW_SECONDS: Final = 0.1  # of work, over which the pace is measured
+
+
+class Schedule:
+    """An open loop: line i is due at `start + i / rate`, whether or not the source is ready to read it.
+
+    From a change of the rate on, the lines that are due later come at the new one.
+
+    >>> schedule = Schedule(rate=10.0, start=5.0)
+    >>> schedule.due(5.0), schedule.due(5.25), schedule.due_at(5)
+    (1, 3, 5.5)
+    >>> schedule.change(rate=100.0, now=6.0)
+    >>> schedule.due(5.95), schedule.due(6.125), schedule.due_at(5), schedule.due_at(20)
+    (10, 23, 5.5, 6.1)
+    """
+
+    def __init__(self, rate: float, start: float) -> None:
+        self._parts = [(0.0, start, rate)]  # (lines before, from when in wall-clock seconds, lines per second)
+
+    def change(self, rate: float, now: float) -> None:
+        """Go on at another rate from `now` on, which is not before the last change."""
+        lines, start, before = self._parts[-1]
+        self._parts.append((lines + max(0.0, now - start) * before, max(now, start), rate))
+
+    def begin(self, lines: int, rate: float, now: float) -> None:
+        """Have the line after so many due now, for there was none to read for a while, and go on at this rate."""
+        self._parts = [(float(lines), now, rate)]
+
+    def due(self, now: float) -> int:
+        """Return how many lines are due by `now`."""
+        lines, start, rate = next((part for part in reversed(self._parts) if part[1] <= now), self._parts[0])
+        return max(0, floor(lines + (now - start) * rate) + 1)
+
+    def due_at(self, line: int) -> float:
+        """Return when the line of this number, from 0, is due."""
+        lines, start, rate = next(part for part in reversed(self._parts) if part[0] <= line)
+        return start + (line - lines) / rate
 
 
 class ReadingPace:

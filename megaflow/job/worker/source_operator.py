@@ -98,7 +98,7 @@ class LineSource:
     probe: ProbeHandle  # at the output of the dataflow
     report: Callable[[Any], None]  # tells the coordinator what was read
     keep: Callable[[LinesCut], None] | None = None  # writes what is left of Spark's lines, and tells the coordinator
-    ships_batches: bool = False  # whether each goes out as one record, with the name of its input and its place
+    ships_batches: bool = False  # whether each goes out as one record, with the name of its input
     idle_seconds: float = IDLE_SECONDS  # without a record, until a partition holds event time back no longer
 
     def __post_init__(self, control: Port[Numbered]) -> None:
@@ -268,7 +268,7 @@ class LineSource:
         if self._outputs and self.queue.input in self._outputs:
             output = self._outputs[self.queue.input][0]
         elif self.ships_batches:
-            batch = [(self.queue.input, lines, self.queue.place(len(lines)))]
+            batch = [(self.queue.input, lines)]
         if self._events.are_wanted:
             batch = self._events.traced(batch, self.queue.partition, self._epoch, now)
         output.ship(self._epoch, batch)

@@ -233,10 +233,10 @@ class WorkerProgram:
         if self._source is not None:
             return self._source
         launcher, spec = self._shared.launcher, self._shared.spec
-        self._queue.staging.unpack = inputs.unpack
+        self._queue.staging.unpack, self._queue.formats = inputs.unpack, inputs.formats
         source = self._source = LineSource(
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
-            None if self._kept is None else self._kept.keep_lines, inputs.come_in_batches, spec.job.idle_timeout,
+            None if self._kept is None else self._kept.keep_lines, inputs.are_several, spec.job.idle_timeout,
         )  # fmt: skip
         if self._kept is not None:
             self._queue.staging.restore(self._kept.restaged())

@@ -14,7 +14,8 @@ from megaflow.errors import StoreError
 from megaflow.job.compressed_split import reader_of
 from megaflow.job.launcher.kept_input import KeptInput, fingerprint, resumed_input
 from megaflow.job.launcher.launcher_input import find_input
-from megaflow.job.splits import SplitReader, plan_splits
+from megaflow.job.split_reader import SplitReader
+from megaflow.job.splits import plan_splits
 
 LINE = "0123456789\n"
 

@@ -12,7 +12,7 @@ from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.launcher_input import FileLines, TextSplitter, find_input
 from megaflow.job.launcher.pulled_source import PulledLines
 from megaflow.job.launcher.wakeups import Wakeup
-from megaflow.job.splits import BYTE_ORDER_MARK, lines_of
+from megaflow.job.text_lines import BYTE_ORDER_MARK, lines_of
 
 
 @given(st.lists(st.binary(max_size=6).map(lambda b: b.replace(b"a", b"\r").replace(b"b", b"\n")), max_size=12))

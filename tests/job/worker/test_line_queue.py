@@ -17,8 +17,10 @@ from megaflow.control.reading_messages import SplitRead
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.errors import SourceError
 from megaflow.job.launcher.pulled_source import packed
-from megaflow.job.splits import BATCH_BYTES, batches_of, plan_splits
-from megaflow.job.worker.line_queue import LineQueue, Schedule
+from megaflow.job.splits import plan_splits
+from megaflow.job.text_lines import BATCH_BYTES, batches_of
+from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.reading_pace import Schedule
 from megaflow.job.worker.staging import Staging
 from tests.job.worker.scripted_source import Scripted, portions
 

@@ -1,0 +1,189 @@
+"""Reads one split of a file, block by block."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from megaflow.control.messages import Split
+from megaflow.errors import SourceError
+from megaflow.job.record_format import LINES, LineStream, RecordBlock, RecordFormat, RecordParser
+from megaflow.job.splits import no_size
+from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, batches_of, line_start
+
+
+class SplitReader:
+    """Reads one split, block by block (`read`) or batch by batch (`next_batch`).
+
+    The first of these opens the file; `close()` closes it. Invariant: once it is open, `position` is the start of a
+    record, or the end.
+    """
+
+    stream: LineStream | None = None  # parses what `next_batch` returns, if that is lines which are still to be parsed
+
+    def __init__(
+        self, split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES, format: RecordFormat = LINES
+    ) -> None:
+        self.split = split
+        self.position = split.start
+        self.end = split.end
+        self._file = -1
+        self._text = Text(repr(split.path), errors)
+        self._block_bytes = block_bytes
+        self._format = format
+        self._parser: RecordParser
+        self._block = RecordBlock([], b"")  # what was read last
+        self._batches: Iterator[list[Any]] = iter(())  # of the block, not handed out
+        self._handed_out = 0  # records of the block
+        self._noted = 0  # faults of the block that were counted
+        self._lines_noted = 0  # lines of the block that were counted, beside one for each record
+        self._left_out = 0  # such lines that `take_left_out` has not returned
+
+    def _open(self) -> None:
+        split = self.split
+        try:
+            self._file = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise SourceError(f"cannot read {split.path!r}: {error.strerror}") from error
+        try:
+            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+                raise SourceError(f"cannot read {split.path!r}: not a regular file")
+            self._begin()
+            parser = self._format.open(self._text, self.beginning)
+            assert parser is not None, "a file that does not grow has a beginning"
+            self._parser = parser
+            if self.position < parser.body:
+                self.position, self._left_out = parser.body, parser.head_lines
+            self.end = max(self.position, self.end)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        """Find the lines of the split in the open file."""
+        self.position = line_start(self._file, self.split.start)
+        self.end = max(self.position, line_start(self._file, self.split.end))
+
+    def beginning(self, size: int) -> tuple[bytes, bool]:
+        """Return so many bytes from the beginning of the open file, and whether the file has no more."""
+        data = os.pread(self._file, size + 1, 0)
+        return data[:size], len(data) <= size
+
+    @property
+    def done(self) -> bool:
+        """Whether all records have been read."""
+        return self.position >= self.end
+
+    def read(self) -> list[Any]:
+        """Return the next records, about one block of them; none when done.
+
+        Raises SourceError for a file that cannot be read or has become shorter, a line of absurd length, text that
+        cannot be decoded, and a record that cannot be parsed.
+        """
+        if self._file < 0 and not self.done:
+            self._open()
+        size = self._block_bytes
+        while not self.done:
+            self.note(0)
+            data = self._read_bytes(min(size, self.end - self.position))
+            block = self._parser.cut(data, self.position, self.position + len(data) == self.end)
+            if block is not None:
+                self._block = self._format.settled(block, self._line_name)
+                self._noted = self._lines_noted = 0
+                self._handed_out = len(self._block.records)
+                self.position += len(self._block.data)
+                if self._block.records:
+                    return self._block.records
+                size = self._block_bytes
+                continue
+            self._lack(data)
+            size *= 2
+            if size > LINE_BYTES_MAX:
+                raise SourceError(
+                    f"{self._text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB "
+                    f"at byte {self.position}: is it a text file?"
+                )
+        self.note(0)
+        return []
+
+    def next_batch(self) -> list[Any]:
+        """Return the next batch; none when all are read, and the file is closed. Raises SourceError like `read`."""
+        while not (batch := next(self._batches, [])) and not self.done:
+            self._batches = batches_of(self.read(), len(self._block.data))
+            self._handed_out = 0
+        self._handed_out += len(batch)
+        if not batch:
+            self.note(0)
+            self.close()
+        return batch
+
+    def note(self, untaken: int) -> None:
+        """Count the faults, and the lines without a record, before the last `untaken` records of batches."""
+        taken = self._handed_out - untaken
+        if self._block.ends is not None:
+            lines = self._block.lines_before(taken) - taken
+            self._left_out += lines - self._lines_noted
+            self._lines_noted = lines
+        if self._noted < len(self._block.faults):
+            passed = self._block.passed(taken)
+            start = self.position - len(self._block.data)
+            self._format.note(passed[self._noted :], lambda line: self.line_name(start, line))
+            self._noted = len(passed)
+
+    def take_left_out(self) -> int:
+        """Return, once, how many lines reading has passed beside one for each record."""
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+    def rest(self, untaken: int) -> Split | None:
+        """Return what is left with the last `untaken` records of batches; None if that is nothing."""
+        start = self.position_after(self._handed_out - untaken)
+        return replace(self.split, start=start) if start < self.end else None
+
+    def position_after(self, records: int) -> int:
+        """Return where reading continues after the first so many of the records that `read` returned last."""
+        return self.position - len(self._block.data) + self._block.bytes_before(records)
+
+    def anew(self) -> "SplitReader":
+        """Return what reads the lines of the file from its beginning to the end of the split."""
+        return type(self)(replace(self.split, start=0, skip=0))
+
+    def line_name(self, position: int, line: int) -> str:
+        """Return the name of the line so many lines behind one that starts at a position. Costs reading up to there."""
+        return f"line {self.lines_before(position) + line + 1} of {self.split.path!r}"
+
+    def _line_name(self, line: int) -> str:
+        return self.line_name(self.position, line)
+
+    def lines_before(self, position: int) -> int:
+        """Return how many lines the file has before one that begins at `position`. Costs reading them."""
+        lines = 0
+        with closing(self.anew()) as reader:
+            while reader.position < position and reader.read():
+                begins = reader.position - len(reader._block.data)
+                lines += len(LINE_END.findall(reader._block.data[: position - begins]))
+        return lines
+
+    def close(self) -> None:
+        """Close the file; harmless when closed already."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _lack(self, data: bytes) -> None:
+        """Raise SourceError if these bytes do not end a record, and no more will come."""
+
+    def _read_bytes(self, size: int) -> bytes:
+        try:
+            data = os.pread(self._file, size, self.position)
+        except OSError as error:
+            raise SourceError(f"cannot read {self.split.path!r}: {error.strerror}") from error
+        if not data:
+            path = self.split.path
+            raise SourceError(
+                f"{path!r} became shorter while it was read: nothing at byte {self.position}, "
+                f"where {self.end - self.position} more were expected. If nobody has written to it, {no_size(path)}"
+            )
+        return data

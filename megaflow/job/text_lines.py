@@ -1,0 +1,130 @@
+"""Lines of text in bytes: where they end, and their text.
+
+1. A line ends at `\\n`, `\\r\\n` or `\\r`, and nowhere else (not at form feeds or U+2028, unlike
+   `str.splitlines`); the last line of a file may have no end. This is what `open(path)` and Spark do.
+2. Text is UTF-8, decoded once per block of whole lines. Neither `\\n` nor `\\r` is ever part of a
+   longer character, so invalid bytes are replaced just as in the whole file. A byte order mark at the beginning of
+   a file is not part of its text; elsewhere it is text like any other, as with `open(path, encoding="utf-8-sig")`.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+from megaflow.errors import SourceError, UsageError
+
+T = TypeVar("T")
+
+BLOCK_BYTES: Final = 64 * 1024  # one read, one decode; larger ones gain nothing
+BATCH_BYTES: Final = 6144  # small: what a fold makes of one then stays in the processor's cache
+LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a "line" beyond this is a binary file; and a message must hold it
+ENCODING_ERRORS: Final = ("replace", "strict")
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+
+
+class Text:
+    """How the bytes of one input become text."""
+
+    def __init__(self, name: str, errors: str = "replace") -> None:
+        """`name` is that of the input, for errors; `errors` says whether invalid bytes are replaced, or refused."""
+        if errors not in ENCODING_ERRORS:
+            raise UsageError(f"encoding errors are handled by {' or '.join(ENCODING_ERRORS)}, not by {errors!r}")
+        self.name = name
+        self.errors = errors
+
+    def decode(self, data: bytes, position: int) -> str:
+        """Return the text of `data`, which starts at byte `position` of the input.
+
+        A byte order mark at the beginning of the input is dropped. Raises SourceError for invalid UTF-8 if `errors` is
+        "strict".
+
+        >>> Text("a file", "strict").decode(b"\\xef\\xbb\\xbfa\\n", 0)
+        'a\\n'
+        """
+        if position == 0 and data.startswith(BYTE_ORDER_MARK):
+            data, position = data[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
+        try:
+            return data.decode("utf-8", self.errors)
+        except UnicodeDecodeError as error:
+            raise SourceError(
+                f"invalid UTF-8 in {self.name} at byte {position + error.start} "
+                f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
+                f"--encoding-errors replace reads on with U+FFFD in its place"
+            ) from None
+
+
+def line_start(file: int, position: int) -> int:
+    """Return the first byte >= position of an open file at which a line starts; the file's end if none does.
+
+    Costs one small read, plus the length of the line that covers `position`.
+    """
+    if position == 0:
+        return 0
+    at = position - 1  # a line that starts at `position` shows by what ends just before it
+    size = 256
+    while True:
+        data = os.pread(file, size, at)
+        found = min((i for i in (data.find(b"\n"), data.find(b"\r")) if i >= 0), default=-1)
+        if found < 0:
+            if len(data) == 0:
+                return at
+            at += len(data)
+            size = BLOCK_BYTES
+            continue
+        end = at + found + 1
+        if data[found] == 13 and os.pread(file, 1, end) == b"\n":  # a \r\n is one end
+            end += 1
+        return end
+
+
+def whole_lines(data: bytes, ends_line: bool) -> int:
+    """Return how many of the first bytes of `data` are whole lines, `data` itself starting one.
+
+    `ends_line` says that `data` ends where a line ends. Else a `\\r` in last place does not
+    count yet: a `\\n` may follow it.
+
+    >>> whole_lines(b"a\\nb\\r", ends_line=False), whole_lines(b"a\\nb\\r", ends_line=True)
+    (2, 4)
+    """
+    if ends_line:
+        return len(data)
+    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+
+
+def lines_of(text: str) -> list[str]:
+    """Split the text of whole lines, without their ends.
+
+    >>> lines_of("a\\r\\nb\\x0bc\\rd\\n\\ne")
+    ['a', 'b\\x0bc', 'd', '', 'e']
+    """
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lines = text.split("\n")
+    if not lines[-1]:  # what follows the last end is no line
+        lines.pop()
+    return lines
+
+
+def bytes_of(data: bytes, lines: int) -> int:
+    """Return how many bytes the first lines of `data` take, ends included; `data` starts one and ends where one ends.
+
+    >>> bytes_of(b"a\\r\\nb\\nc", 2), bytes_of(b"a\\r\\nb\\nc", 3)
+    (5, 6)
+    """
+    end = 0
+    for _, found in zip(range(lines), LINE_END.finditer(data)):
+        end = found.end()
+        lines -= 1
+    return len(data) if lines else end
+
+
+def batches_of(lines: list[T], size: int) -> Iterator[list[T]]:
+    """Slice lines of `size` bytes in all into batches of about 6 KB each.
+
+    >>> [len(batch) for batch in batches_of(["a" * 40] * 250, 10_000)]
+    [153, 97]
+    """
+    step = max(1, len(lines) * BATCH_BYTES // max(1, size))
+    return (lines[start : start + step] for start in range(0, len(lines), step))

@@ -1,0 +1,398 @@
+"""A CSV file is parsed as a CSV file: Python's `csv` over the whole of it is the oracle, however it is read."""
+
+import bz2
+import csv
+import gzip
+import io
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from megaflow.control.messages import Split
+from megaflow.errors import BuildError, SourceError, UsageError
+from megaflow.job import csv_parser
+from megaflow.job.compressed_split import reader_of
+from megaflow.job.csv_format import Csv
+from megaflow.job.record_format import RecordFormat
+from megaflow.job.splits import plan_splits
+from megaflow.job.worker.csv_rows import CsvRows
+from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.line_queue import LineQueue
+from megaflow.job.worker.named_inputs import SkippedLines
+from megaflow.job.worker.staging import Staging
+from megaflow.testing import Join, Leave, SimulatedCluster
+from megaflow.timely import example as dataflow_example
+
+CASES = Path(__file__).parent.parent / "cases"
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}
+
+
+def queue_of(*splits: Split, format: RecordFormat) -> LineQueue:
+    queue = LineQueue(Staging(0))
+    queue.formats[""] = format
+    queue.assign(splits)
+    return queue
+
+
+def read(queue: LineQueue, batches: int = 10_000) -> list[Any]:
+    """Return the records of a queue, of some of its batches at most."""
+    records = []
+    for _ in range(batches):
+        if (taken := queue.take(0.0)) is None:
+            break
+        records += taken[0]
+    return records
+
+
+def rows_of(path: Path, **options: Any) -> list[Any]:
+    queue = queue_of(*plan_splits([str(path)]), format=Csv(**options))
+    records = read(queue)
+    with path.open(newline="", encoding="utf-8") if path.suffix == ".csv" else io.StringIO() as file:
+        assert path.suffix != ".csv" or queue.lines_taken == sum(1 for _ in file), "lines are counted, not rows"
+    return records
+
+
+def pushed(lines: list[str], **options: Any) -> list[Any]:
+    """Return the records of lines that the launcher reads."""
+    queue = queue_of(format=Csv(**options))
+    queue.expect_pushed(True)
+    for line in lines:
+        queue.push([line])
+    queue.end_pushed()
+    records = read(queue)
+    assert queue.lines_taken == len(lines)
+    return records
+
+
+class Counted:
+    """Counts faults, as a job does that skips them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def __call__(self, text: Callable[[], str]) -> None:
+        self.texts.append(text())
+
+
+def recovered(text: str, **dialect: Any) -> tuple[list[list[str]], int]:
+    """Return the rows of the whole text by Python's csv, and how many faults were skipped: the oracle.
+
+    After a fault, another reader goes on at the line behind the one where the last one failed.
+    """
+    lines = iter([*io.StringIO(text, newline="")])
+    rows, faults = list[list[str]](), 0
+    while True:
+        try:
+            for row in csv.reader(lines, strict=True, **dialect):
+                rows.append(row)
+        except csv.Error:
+            faults += 1
+        else:
+            return [row for row in rows if row], faults
+
+
+def width_of(rows: list[list[str]]) -> int:
+    """Return the number of fields of the first two rows that agree in it; of the first row, if none agree."""
+    widths = [len(row) for row in rows]
+    agreed = (width for index, width in enumerate(widths) if width in widths[:index])
+    return next(agreed, widths[0] if widths else 0)
+
+
+# The cases
+
+
+def test_rows_that_span_lines_are_rows() -> None:
+    wanted = [{"k": "1", "v": "a\nb,c\nd"}, {"k": "2", "v": "z"}]
+    counted = Counted()
+    assert rows_of(CASES / "w2.csv") == rows_of(CASES / "w2.csv", skip=counted) == wanted
+    three = [("1", "2", "3"), ("two\nlines", "5", "6"), ("7", "8", "9")]
+    assert rows_of(CASES / "newlines.csv", as_=tuple) == rows_of(CASES / "newlines.csv", as_=tuple, skip=counted)
+    assert rows_of(CASES / "newlines.csv", as_=tuple) == three and not counted.texts
+
+
+def test_blank_lines_give_no_row_without_a_header_either() -> None:
+    wanted = [("a", "b"), ("c", "d")]
+    assert rows_of(CASES / "blank_noheader.csv", header=False, as_=tuple) == wanted
+    assert pushed(["a,b", "", "c,d"], header=False, as_=tuple) == wanted
+
+
+def test_blanks_and_bad_rows_are_the_same_however_read() -> None:
+    path, options = CASES / "blanks_and_bad.csv", {"header": False, "as_": tuple}
+    rows, _ = recovered(path.read_text())
+    wanted = [tuple(row) for row in rows if len(row) == 2]
+    assert len(wanted) == 876
+    counted = Counted()
+    assert rows_of(path, skip=counted, **options) == wanted and len(counted.texts) == 24
+    counted = Counted()
+    assert pushed(path.read_text().splitlines(), skip=counted, **options) == wanted and len(counted.texts) == 24
+    for batches in (1, 2, 5):
+        counted, records, splits = Counted(), list[Any](), tuple(plan_splits([str(path)], 1))
+        while splits:
+            queue = queue_of(*splits, format=Csv(skip=counted, multiline=False, **options))
+            records += read(queue, batches)
+            splits = queue.give_back()
+        assert sorted(records) == sorted(wanted) and len(counted.texts) == 24
+
+
+@pytest.mark.parametrize("name", ["repeated_header.csv", "repeated_header_blank.csv"])
+def test_a_repeated_header_is_a_row_unless_it_is_skipped(name: str) -> None:
+    rows = [("x", "1"), ("name", "qty"), ("y", "2")]
+    assert rows_of(CASES / name, as_=tuple) == rows
+    assert rows_of(CASES / name, as_=tuple, skip_repeated_header=True) == [rows[0], rows[2]]
+    assert pushed((CASES / name).read_text().splitlines(), as_=tuple) == rows
+
+
+def test_an_unnamed_column_gets_a_name_by_its_place() -> None:
+    wanted = [{"column_1": "0", "a": "x", "b": "1"}, {"column_1": "1", "a": "y", "b": "2"}]
+    assert rows_of(CASES / "index_col.csv") == wanted
+
+
+def test_without_quoting_quotes_are_text() -> None:
+    wanted = [*csv.reader((CASES / "stray_quotes.tsv").open(newline=""), delimiter="\t", quoting=csv.QUOTE_NONE)]
+    assert rows_of(CASES / "stray_quotes.tsv", delimiter="\t", quoting=False, as_=tuple) == [*map(tuple, wanted[1:])]
+
+
+def test_a_line_that_says_the_separator_is_recognised() -> None:
+    assert rows_of(CASES / "sep.csv") == [{"a": "1", "b": "2"}]
+    assert pushed((CASES / "sep.csv").read_text().splitlines()) == [{"a": "1", "b": "2"}]
+
+
+def test_comments_are_left_out() -> None:
+    assert rows_of(CASES / "comment.csv", comment="#") == [{"t": "1", "v": "2"}]
+    assert pushed((CASES / "comment.csv").read_text().splitlines(), comment="#") == [{"t": "1", "v": "2"}]
+    assert rows_of(CASES / "comment.csv", skip_lines=2) == [{"t": "1", "v": "2"}]
+
+
+def test_a_byte_order_mark_and_carriage_returns_are_as_in_csv() -> None:
+    with (CASES / "bom_crlf_blank.csv").open(encoding="utf-8-sig", newline="") as file:
+        wanted = [*csv.DictReader(file)]
+    assert rows_of(CASES / "bom_crlf_blank.csv") == wanted
+
+
+# Any text, however it is read
+
+pieces = st.sampled_from(['"', '"', ",", "\n", "\n", "\r\n", "\r", "a", "é", '""', "\\", ";", "#", " ", "\n#,\"\n"])
+texts = st.lists(pieces, max_size=60).map("".join)
+OPTIONS: list[dict[str, Any]] = [{}, {"escapechar": "\\"}, {"quoting": False}, {"delimiter": ";", "quotechar": "a"}]
+
+
+def dialect_of(options: dict[str, Any]) -> dict[str, Any]:
+    dialect = {key: value for key, value in options.items() if key != "quoting"}
+    return dialect if options.get("quoting", True) else {**dialect, "quoting": csv.QUOTE_NONE}
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=texts, options=st.sampled_from(OPTIONS), block_bytes=st.integers(1, 40), taken=st.lists(st.integers(1, 4)),
+    suffix=st.sampled_from(["", ".gz"]),
+)
+@example(text='a,"b\r\n\nc",d\n\n"e\n', options={}, block_bytes=1, taken=[1, 1], suffix="")
+@example(text='"a"b\nc,"\nd\n', options={}, block_bytes=3, taken=[1], suffix="")
+def test_any_text_gives_the_rows_of_csv_however_read(
+    tmp_path: Path, text: str, options: dict[str, Any], block_bytes: int, taken: list[int], suffix: str
+) -> None:
+    rows, faults = recovered(text, **dialect_of(options))
+    width = width_of(rows)
+    wanted = [tuple(row) for row in rows if len(row) == width]
+    path = tmp_path / f"a.csv{suffix}"
+    path.write_bytes(COMPRESS[suffix](text.encode()))
+    counted, records, left = Counted(), list[Any](), (plan_splits([str(path)]) or [None])[0]
+    steps = iter(taken)
+    while left is not None:  # each time another worker reads on
+        step = next(steps, None)
+        reader = reader_of(left, "strict", block_bytes, Csv(skip=counted, header=False, as_=tuple, **options))
+        records_here = list[Any]()
+        untaken = 0
+        while (step is None or len(records_here) < step) and (batch := reader.next_batch()):
+            records_here += batch
+        if step is not None and len(records_here) > step:
+            untaken = len(records_here) - step
+        reader.note(untaken)
+        left = reader.rest(untaken)
+        records += records_here[: len(records_here) - untaken]
+        reader.close()
+    assert records == wanted
+    assert len(counted.texts) == faults + len(rows) - len(wanted)
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=texts)
+def test_without_faults_on_error_makes_no_difference(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text, newline="")
+    counted = Counted()
+    wanted = rows_of(path, skip=counted, header=False, as_=tuple)
+    if counted.texts:
+        with pytest.raises(SourceError):
+            rows_of(path, header=False, as_=tuple)
+    else:
+        assert rows_of(path, header=False, as_=tuple) == wanted
+
+
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.fixed_dictionaries({"a": st.text(st.characters(codec="utf-8")), "b": st.text('",\r\n\\#é;', max_size=9)}),
+        max_size=9,
+    )
+)
+def test_what_csv_output_writes_is_read_back(tmp_path: Path, records: list[dict[str, str]]) -> None:
+    path = tmp_path / "out.csv"
+    lines = CsvRows(["a", "b"]).render(1, records)
+    path.write_text("a,b\n" + "".join(lines), encoding="utf-8", newline="")
+    assert rows_of(path) == records
+    single = [{"a": record["b"]} for record in records]
+    path.write_text("a\n" + "".join(CsvRows(["a"]).render(1, single)), encoding="utf-8", newline="")
+    assert rows_of(path) == single
+
+
+class Order(NamedTuple):
+    amount: str
+    customer: str
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_rows_are_those_of_csv_however_the_file_is_cut(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"orders.csv{suffix}"
+    rows = [(f'a "{number}", é', str(number)) for number in range(2000)]
+    text = 'customer,amount\n\n' + "".join('"' + a.replace('"', '""') + f'",{b}\r\n' for a, b in rows)
+    path.write_bytes(COMPRESS[suffix](("\ufeff" + text).encode()))
+    kinds: dict[Any, Callable[[str, str], Any]] = {
+        dict: lambda a, b: {"customer": a, "amount": b}, tuple: lambda a, b: (a, b), Order: lambda a, b: Order(b, a)
+    }  # fmt: skip
+    for kind, make in kinds.items():
+        splits = plan_splits([str(path)], 3)
+        assert len(splits) > 3 or suffix
+        wanted = [make(*row) for row in rows]
+        options = {"as_": kind, "multiline": False}
+        assert [each for split in splits for each in read(queue_of(split, format=Csv(**options)))] == wanted
+        assert read(queue_of(*splits, format=Csv(**options))) == wanted
+        assert rows_of(path, as_=kind) == wanted
+    assert pushed(text.splitlines(), as_=tuple) == rows
+
+
+def test_each_file_names_its_own_columns_or_the_program_does(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("k;n\na;1\n")
+    (tmp_path / "b.csv").write_text("n;k\n2;b\n")
+    splits = plan_splits([str(tmp_path / "a.csv"), str(tmp_path / "b.csv")])
+    assert read(queue_of(*splits, format=Csv(delimiter=";"))) == [{"k": "a", "n": "1"}, {"n": "2", "k": "b"}]
+    named = {"header": ["x", "y"], "delimiter": ";"}
+    assert rows_of(tmp_path / "a.csv", **named) == [{"x": "k", "y": "n"}, {"x": "a", "y": "1"}]
+    assert rows_of(tmp_path / "a.csv", skip_header=True, **named) == [{"x": "a", "y": "1"}]
+    assert rows_of(tmp_path / "a.csv", header=False, as_=tuple) == [("k;n",), ("a;1",)]
+    with pytest.raises(SourceError, match=r"a\.csv' has the columns k, n, and Order has the fields amount, customer"):
+        rows_of(tmp_path / "a.csv", as_=Order, delimiter=";")
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        ('b,"two', r"a field in quotes does not end"),
+        ("b,2,3", r"it has 3 fields, and there are 2 columns"),
+        ('b,"2"x', r"',' expected after '\"'"),
+    ],
+)
+def test_a_faulty_row_is_named_by_its_line(tmp_path: Path, bad: str, why: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"k,n\na,1\n\n{bad}\nc,3\n")
+    with pytest.raises(SourceError, match=rf"line 4 of '.*a\.csv' is not a row of CSV: {why}.*; the line is"):
+        rows_of(path)
+    counted = Counted()
+    rows = [("a", "1"), ("c", "3")]
+    assert rows_of(path, as_=tuple, skip=counted) == (rows[:1] if "two" in bad else rows)
+    assert rows_of(path, as_=tuple, skip=counted, multiline=False) == rows
+    assert len(counted.texts) == 2 and "line 4" in counted.texts[0]
+
+
+def test_a_quote_that_stays_open_swallows_a_million_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('k,n\na,1\nb,"2\n' + "".join(f"{number:06},x\n" for number in range(200_000)))
+    counted = Counted()
+    rows = rows_of(path, as_=tuple, skip=counted)
+    assert len(counted.texts) == 1 and "does a quote not end?" in counted.texts[0] and "line 3 of" in counted.texts[0]
+    assert rows[0] == ("a", "1") and rows[-1] == ("199999", "x")
+    lost = 200_000 + 1 - len(rows)
+    assert abs(lost * 9 - csv_parser.FIELD_CHARACTERS) < 20
+    path.write_text('k,n\na,"' + "x" * 900_000 + '"\n')
+    assert rows_of(path) == [{"k": "a", "n": "x" * 900_000}]
+
+
+def test_a_header_may_span_lines_and_follow_blanks(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('about\n\n# "\n"a\nb",c,c,\n1,2,3,4\n')
+    wanted = {"a\nb": "1", "c": "2", "c_2": "3", "column_4": "4"}
+    assert rows_of(path, comment="#", skip_lines=1) == [wanted]
+    path.write_text('a,"b')
+    with pytest.raises(SourceError, match=r"the first row of '.*a\.csv' does not name columns: a field in quotes"):
+        rows_of(path)
+    for empty in ("a,b", "a,b\n", "\n", "# x\n"):
+        path.write_text(empty)
+        assert rows_of(path, comment="#") == []
+
+
+def test_lines_without_a_beginning_need_names() -> None:
+    queue = queue_of(format=Csv())
+    queue.expect_pushed()
+    queue.push(["1,2"])
+    with pytest.raises(SourceError, match=r"was read by another worker, or by Spark: name them by header=\[…\]"):
+        read(queue)
+    queue = queue_of(format=Csv(header=["a", "b"]))
+    queue.expect_pushed()
+    queue.push(["1,2"])
+    assert read(queue) == [{"a": "1", "b": "2"}]
+
+
+def test_what_cannot_be_meant_is_refused_where_it_is_written() -> None:
+    for options, why in [
+        ({"header": "a,b"}, "header must be True, False or the names"), ({"as_": list}, "as_ must be dict, tuple or"),
+        ({"header": False}, "without a header a row is a tuple"), ({"delimiter": ";;"}, "delimiter"),
+        ({"header": ["a", "a"]}, "name each column once"), ({"skip_lines": -1}, "skip_lines must be"),
+        ({"skip_header": True}, "skip_header=True replaces"), ({"comment": ""}, "comment must be"),
+        ({"header": ["a"], "skip_repeated_header": True}, "needs a first row"), ({"escapechar": "xx"}, "escapechar"),
+    ]:  # fmt: skip
+        with pytest.raises(UsageError, match=why):
+            Csv(**options)  # type: ignore[arg-type]
+    for first, second in ((Flow.lines, Flow.json_lines), (Flow.csv, Flow.lines), (Flow.csv, Flow.json_lines)):
+
+        def build(scope: Any, first: Any = first, second: Any = second) -> None:
+            flow = Flow(None, scope, None, [], scope.empty)  # type: ignore[arg-type]
+            first(flow)
+            with pytest.raises(BuildError, match="read it once"):
+                second(flow)
+
+        dataflow_example(build)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_partitions_are_parsed_while_workers_come_and_go(seed: int) -> None:
+    partitions = [["k,n", *(f"{name},{number}" for number in range(40))] for name in "abc"]
+
+    def total(key: str, number: int, state: int | None) -> tuple[int, list[tuple[str, int]]]:
+        return (state or 0) + number, [(key, (state or 0) + number)]
+
+    def dataflow(flow: Flow) -> Any:
+        return flow.csv().map(lambda row: (row["k"], int(row["n"]))).stateful_state_machine(total)
+
+    cluster = SimulatedCluster(seed=seed, workers=2)
+    cluster.at(record=30, do=Join())
+    cluster.at(record=60, do=Leave(seed % 2))
+    assert dict(cluster.run(dataflow, lines=partitions)) == dict.fromkeys("abc", 780)
+
+
+def test_skipped_rows_are_counted_and_the_first_is_reported(tmp_path: Path) -> None:
+    path, told = tmp_path / "orders.csv", list[str]()
+    path.write_text("a,b\n1,2\n\n3\n4,5\n6,7,8\n'")
+    skipped = SkippedLines(lambda about, text: told.append(f"{about}: {text}"))
+    assert rows_of(path, as_=tuple, skip=partial(skipped.note, "")) == [("1", "2"), ("4", "5")]
+    assert skipped.counts == {"": 3}
+    assert told == [
+        f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 fields, and there are 2 columns; the line is "
+        "'3'; it is skipped, as others are that cannot be parsed: control status counts them"
+    ]
