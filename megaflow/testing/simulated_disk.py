@@ -137,6 +137,7 @@ class SimulatedFolder:
     """A process's view of the disk: a `megaflow.durable.store.Folder`."""
 
     taken_from = None  # nobody has a lock
+    opened = ()  # nothing is kept open
 
     def __init__(self, disk: SimulatedDisk, ended: Callable[[], None] = lambda: None) -> None:
         self.crashed = False
@@ -145,6 +146,9 @@ class SimulatedFolder:
         self._files: dict[int, DiskFile] = {}  # descriptor -> file that is open
         self._opened = 0
         self._failures_seen = disk.failures
+
+    def take_lock_over(self) -> None:
+        """Nobody has a lock."""
 
     def create(self, name: str) -> int:
         """Make a new file and return its descriptor."""

@@ -285,6 +285,43 @@ def test_a_job_that_loses_processes_before_each_checkpoint_ends_and_its_state_is
 
 
 @pytest.mark.slow
+def test_a_refused_take_over_leaves_a_healthy_job_running(counted: Counted, start: Callable[..., Run]) -> None:
+    other = start(WORDCOUNT, "--lines", str(TEXT), "--rate", "1", "--output", "none", "--name", "other")
+    run = counted.run("--name", "counted", rate=10)
+    counted.await_more()
+    for words, why in (
+        (["--name", "other"], "a job named 'other' is running already"),
+        (["--drop-state", "nothing"], "the store has no operator 'nothing'"),
+    ):
+        assert why in end(counted.run("--take-over", *words), 1)
+        assert "is in use by process" in end(counted.run("--name", "third"), 1)
+    other.process.kill()
+    assert run.control("stop", "--job", "counted").returncode == 0
+    end(run, 0)
+    end(counted.run(), 0)
+    counted.check()
+
+
+@pytest.mark.slow
+def test_a_damaged_segment_is_found_before_anything_changes(counted: Counted) -> None:
+    run = counted.run(rate=100)
+    counted.await_more()
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+    with counted.out.open("a") as file:
+        file.write("of the job that was killed\n")
+    segment = max(counted.store.glob("*.seg"))
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[:20] + bytes([whole[20] ^ 255]) + whole[21:])
+    before = contents(counted.out, counted.store)
+    assert f"{segment.name} is damaged at byte" in end(counted.run(), 1)
+    assert contents(counted.out, counted.store) == before
+    segment.write_bytes(whole)
+    end(counted.run(), 0)
+    counted.check()
+
+
+@pytest.mark.slow
 def test_what_would_come_again_ends_the_job_at_once_and_the_program_may_be_mended(counted: Counted) -> None:
     app = counted.folder / "app.py"
     app.write_text(PROGRAM)

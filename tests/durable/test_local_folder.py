@@ -99,6 +99,9 @@ def test_who_takes_a_store_over_has_the_lock_whatever_becomes_of_the_older_one(
     older = open_for_a_job(path)
     taken = open_for_a_job(path, take_over=True)
     assert taken.taken_from is not None and taken.taken_from.pid == os.getpid()
+    with pytest.raises(StoreError, match="is in use by process"):
+        open_for_a_job(path, take_over=True)  # two at once
+    taken.take_lock_over()
     assert set(os.listdir(path)) == {LOCK}
     older.close_folder()
     with pytest.raises(StoreError, match=r"in use by process .* --take-over goes on in its place"):
@@ -111,6 +114,17 @@ def test_who_takes_a_store_over_has_the_lock_whatever_becomes_of_the_older_one(
         free.close_folder()
 
 
+def test_a_take_over_that_is_refused_leaves_the_lock_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    healthy = open_for_a_job(path)
+    open_for_a_job(path, take_over=True).close_folder()  # it was refused before it could begin
+    assert set(os.listdir(path)) == {LOCK}
+    with pytest.raises(StoreError, match="is in use by process"):
+        open_for_a_job(path)
+    healthy.close_folder()
+    open_for_a_job(path).close_folder()
+
+
 def test_who_locks_what_was_the_lock_a_moment_ago_has_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +135,7 @@ def test_who_locks_what_was_the_lock_a_moment_ago_has_no_store(
     def late(file: int, how: int) -> None:
         monkeypatch.setattr(fcntl, "flock", flock)
         taken.append(open_for_a_job(tmp_path, take_over=True))
+        taken[0].take_lock_over()
         older.close_folder()
         flock(file, how)
 

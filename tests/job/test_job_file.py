@@ -13,6 +13,7 @@ import pytest
 from megaflow.errors import CommandRefused, JobNotFound, UsageError
 from megaflow.job.job_file import (
     Job,
+    check_free,
     check_name,
     find,
     is_alive,
@@ -91,6 +92,15 @@ def test_a_living_jobs_name_is_taken_and_a_numbered_one_is_given() -> None:
     assert publish_numbered(job("a"))[0].name == "a-2"
     assert publish_numbered(job("a"))[0].name == "a-3"
     assert publish_numbered(job("b"))[0].name == "b"
+
+
+def test_whether_a_name_is_free_is_known_before_it_is_taken() -> None:
+    path = publish(job("a"))
+    with pytest.raises(CommandRefused, match="'a' is running already"):
+        check_free("a")
+    check_free("a", os.getpid())  # whose place the job takes
+    check_free("b")
+    assert path.exists()
 
 
 def test_the_file_of_a_dead_launcher_is_removed_and_its_name_free() -> None:

@@ -19,7 +19,16 @@ from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
 from megaflow.job.compression import is_compressed
 from megaflow.job.followed_files import matching
-from megaflow.job.job_file import Job, check_name, process_namespace, process_start, publish, publish_numbered, withdraw
+from megaflow.job.job_file import (
+    Job,
+    check_free,
+    check_name,
+    process_namespace,
+    process_start,
+    publish,
+    publish_numbered,
+    withdraw,
+)
 from megaflow.job.launcher.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
@@ -201,8 +210,13 @@ def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
 def begin_writing(
     writer: Writer, keeper: StoreKeeper | None, spec: JobSpec, job_input: JobInput, report: Callable[[str], None]
 ) -> tuple[OutputQueue, Resumption]:
-    """Return the output's queue, and what the job begins with. The writer is closed if this raises."""
+    """Return the output's queue, and what the job begins with. The writer is closed if this raises.
+
+    Raises CommandRefused if another job has the name of this one, and as `resume`.
+    """
     try:
+        if spec.name is not None:
+            check_free(spec.name, replaced_pid(keeper))  # before anything changes; `published` makes sure
         if keeper is None:
             writer.hold()
             begun = Resumption(job_input)

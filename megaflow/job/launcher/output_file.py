@@ -210,9 +210,11 @@ class FileWriter(TextWriter):
             else:
                 self._file.hold()
         except BlockingIOError as error:
+            remedy = "name another file"
+            if self._mode == "resume":  # the store names this one
+                remedy = "if it does not answer any more, go on in its place by --take-over"
             raise OutputError(
-                f"--output {self._spec}: another job writes to this file. Wait until that job has ended, or name "
-                "another file."
+                f"--output {self._spec}: another job writes to this file. Wait until that job has ended, or {remedy}."
             ) from error
         except OSError as error:
             raise OutputError(

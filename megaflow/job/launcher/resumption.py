@@ -1,17 +1,20 @@
 """How a job with a store begins: new, or from where the last one was.
 
 In this order, so that whatever is refused has changed nothing, and a crash in between is made good by the next start:
- 1. The store is opened and locked, and read. A source that cannot be read again is refused.
- 2. The output is opened and locked, and compared with what the store says; so are the input's files, and what the
-    program has of operators and sources: in a rehearsal, for which a process builds it without running it, unless its
-    files and arguments are those that the checkpoint was taken with. It tells as well whether a job that had ended has
-    a source to read by now.
- 3. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
- 4. The output is cut back to what is committed. Processes are started after that.
+ 1. The store is opened and locked, and its commits are read. A source that cannot be read again is refused.
+ 2. What the store says is compared with the outputs' names, with the input's files, and with what the program has of
+    operators and sources: in a rehearsal, for which a process builds it without running it, unless its files and
+    arguments are those that the checkpoint was taken with. It tells as well whether a job that had ended has a source
+    to read by now. All segments that the job goes on from are read, and compared with their checksums.
+ 3. The outputs are opened and locked, and their lengths compared. This is the last check, as with `take_over` it may
+    end another launcher (`spark_results`).
+ 4. The store is taken over by a commit of a new incarnation: from here on no other launcher can commit.
+ 5. The output is cut back to what is committed. Processes are started after that.
 Other code is allowed, and said; but not where the job goes on by itself after a loss, as nobody would see it.
-With `take_over` a launcher that does not answer, suspended for one, may have the locks. It goes on as if it had them,
-with processes that send it outputs, until it wants to commit: then it is told that it is not its turn any more, and
-ends. What it writes to the output until then is in another file (see `output_copy`).
+With `take_over` a launcher that does not answer, suspended for one, may have the locks. It keeps them up to step 4, as
+it may be healthy and the newer launcher may be refused. After that it goes on, with processes that send it outputs,
+until it wants to commit: that fails, and it ends. What it writes to the output until then is in another file (see
+`output_copy`).
 """
 
 import json
@@ -38,6 +41,7 @@ from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.place import BOOT, COMMAND
+from megaflow.job.launcher.several_outputs import compare_lengths
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal
@@ -155,7 +159,10 @@ def rehearse_in_a_process(task: Rehearsal) -> Collection[str]:
     Raises StoreError if it cannot go on with what the store has, PeerFailed with the traceback if it cannot be built.
     Blocks as long as building it takes, and a Python process to start.
     """
-    done = subprocess.run(REHEARSAL, input=pickle.dumps(task), stdout=subprocess.PIPE, process_group=0, check=False)
+    files = [file for _, file in task.opened]
+    done = subprocess.run(
+        REHEARSAL, input=pickle.dumps(task), stdout=subprocess.PIPE, process_group=0, pass_fds=files, check=False
+    )
     if done.returncode or not done.stdout:
         raise ClusterError(f"the process that builds the program has ended with code {done.returncode}, without a word")
     match json.loads(done.stdout):
@@ -178,6 +185,23 @@ def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
         raise StoreError(f"{whose} goes with files that are not followed: leave --follow out, or {OTHER_STORE}")
 
 
+def has_nothing_left(found: Commit, job_input: JobInput) -> bool:
+    """Tell whether a job that goes on from a commit has nothing to read, and nothing to deliver to a sink."""
+    reads = job_input.splits or job_input.spark or job_input.followed
+    may_read = found.finished or found.sources  # which may find more partitions
+    return found.ended and not (reads or may_read or found.tokens)
+
+
+def rehearsal_of(
+    spec: JobSpec, part: DurablePart, job_input: JobInput, writer: Writer, opened: tuple[tuple[str, int], ...]
+) -> Rehearsal:
+    """Return what a process must know that builds the program, to go on with the commit that `part` names."""
+    has_lines = bool(job_input.splits) or job_input.spark is not None
+    outputs = tuple(name for name, _ in writer.forms if name)
+    followed = tuple(name for name, _ in job_input.followed)
+    return Rehearsal(spec, part, has_lines, job_input.rows, job_input.lines, outputs, followed, opened)
+
+
 def resume(
     keeper: StoreKeeper,
     spec: JobSpec,
@@ -197,8 +221,7 @@ def resume(
             f"--rename-state and --drop-state: the store {keeper.path} has no states yet; name the folder that has "
             "them, or leave these flags out"
         )
-    length = writer.hold(spec.take_over)
-    keeper.check_outputs(writer.lengths(length))
+    keeper.check_outputs(writer.lengths(0))
     if found is not None:
         check_kind(found, job_input, f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title)
     if found is not None and not is_restored(keeper.path, found):
@@ -206,20 +229,19 @@ def resume(
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
-    is_over = found is not None and found.ended and not (job_input.splits or job_input.spark or job_input.followed)
-    is_over = is_over and found is not None and not (found.finished or found.sources)  # which may find more partitions
-    is_over = is_over and found is not None and not found.tokens  # which are perhaps not committed
+    is_over = found is not None and has_nothing_left(found, job_input)
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
     if found is not None and found.checkpoint and not is_same:
-        has_lines = bool(job_input.splits) or job_input.spark is not None
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
-        part_there = replace(part, folder=folder, commit=found.number)
-        outputs = tuple(name for name, _ in writer.forms if name)
-        followed = tuple(name for name, _ in job_input.followed)
-        task = Rehearsal(spec, part_there, has_lines, job_input.rows, job_input.lines, outputs, followed)
+        task = rehearsal_of(spec, replace(part, folder=folder, commit=found.number), job_input, writer, keeper.opened)
         is_over = not rehearse(task) and is_over  # a source may be new
+    if not is_over:  # else nothing of it is read
+        keeper.check_whole()
+    length = writer.hold(spec.take_over)
+    if found is not None and keeper.origin is None:
+        compare_lengths(found.outputs, writer.lengths(length))
     fleeting = [each.name for each in writer.parts if not each.is_kept]
     for name in fleeting:
         report(

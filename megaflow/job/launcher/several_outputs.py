@@ -129,12 +129,9 @@ def together(writers: Mapping[str, Writer]) -> Writer:
 
 
 def compare_outputs(path: str, said: Sequence[OutputLength], given: Sequence[OutputLength]) -> None:
-    """Raise StoreError unless outputs, so long now, are those of which the store says this.
-
-    >>> compare_outputs("kept", [OutputLength("jsonl:/a", 5)], [OutputLength("jsonl:/a", 7)])
-    """
-    now, before = ({each.output: each.length for each in some} for some in (given, said))
-    if before and now.keys() != before.keys():
+    """Raise StoreError unless outputs are those of which the store at this path says this; lengths do not count."""
+    now, before = ([each.output for each in some] for some in (given, said))
+    if before and {*now} != {*before}:
         missing, others = [name for name in before if name not in now], [name for name in now if name not in before]
         goes = " and ".join(f"--output {name}" for name in missing or before)
         instead = f", not {' and '.join(others)}" if others else ""
@@ -142,7 +139,15 @@ def compare_outputs(path: str, said: Sequence[OutputLength], given: Sequence[Out
             f"the store {path} goes with {goes}{instead}: what one has is not in another one; name it again, or begin "
             "with another --state folder"
         )
-    for name, length in before.items():
+
+
+def compare_lengths(said: Sequence[OutputLength], given: Sequence[OutputLength]) -> None:
+    """Raise StoreError if one of these outputs is shorter now than the store says.
+
+    >>> compare_lengths([OutputLength("jsonl:/a", 5)], [OutputLength("jsonl:/a", 7)])
+    """
+    now = {each.output: each.length for each in given}
+    for name, length in ((each.output, each.length) for each in said):
         if now[name] < length:
             raise StoreError(
                 f"--output {name} {f'has {now[name]} bytes' if now[name] else 'is gone or empty'}, and had {length} "

@@ -1,12 +1,12 @@
 """The launcher's keeper of a job's store: takes it over, and commits checkpoints in a thread.
 
-1. It opens the store before anything else is touched, so that whoever is refused has changed nothing. `begin` takes it
-   over; only then is the output cut back, and are processes started.
+1. It opens the store before anything else is touched: a launcher that is refused has changed nothing. `begin` takes the
+   store over. After that it takes the lock of a launcher that does not answer, cuts the output back, starts processes.
 2. From `start` on the thread alone uses the store; `commit` gives it one checkpoint at a time, and `results` has what
    has become of them. A commit that is in doubt is tried again until it is known (see `megaflow.durable.incarnation`):
    neither answer could be given.
 3. What is not needed any more is removed once a commit has been told, before the next; if that fails, after the next.
-   A name that is to keep a checkpoint no more is dropped in between, by a commit that says nothing else that is new.
+   A name is dropped in between, by a commit that says nothing else that is new.
 4. When the job has lost its processes it goes on under a new incarnation of the same launcher, `begin_anew`: after the
    commit that is being written, without those that wait. One in doubt is not tried again: what the store then has is
    what counts, and nobody has been told otherwise. `latest` and `length` are of one commit, also if that was in doubt.
@@ -28,8 +28,10 @@ from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits, taken_text
+from megaflow.durable.inspection import check_whole
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
 from megaflow.durable.query_record import keep_record, restore_record
+from megaflow.durable.reading import open_newest
 from megaflow.durable.store import FolderStore
 from megaflow.errors import CommitInDoubt, StoreError
 from megaflow.job.launcher.kept_input import KeptInput
@@ -79,11 +81,10 @@ class StoreKeeper:
         A new store begins with the `origin`, which is closed with it; by the caller if this raises.
         """
         self.path = path
-        self._app = app
-        self._kept = kept
+        self._app, self._kept = app, kept
         self._folder = open_folder(path)
         self._store = FolderStore(self._folder)
-        self.taken_from = self._folder.taken_from  # whose place this launcher takes; None: nobody's, or nobody knows
+        self.taken_from = self._folder.taken_from  # whose place this launcher takes; None: nobody's, or not known
         self._wanted = threading.Condition()
         self._tasks: deque[Task | None] = deque()  # None: begin anew
         self._results: list[Committed | CommitFailed | BaseException] = []
@@ -98,12 +99,12 @@ class StoreKeeper:
         self.input = KeptInput(())  # set before `start`
         self.origin = origin  # with which the store begins, if no job has begun with it
         try:
-            self._found = read_commits(self._store)
+            self._found = read_commits(self._store) if self.taken_from is None else open_newest(self._folder)
             if self._found and origin is not None:
                 origin.close()
                 self.origin = None
-            newest = self._found[0] if self._found else None
-            self.found = newest if self.origin is None else self.origin.commit  # the newest commit of those before
+            self.found = next(iter(self._found), None) if self.origin is None else self.origin.commit  # the newest
+            self.opened = (self.origin or self._folder).opened  # files of that which another job may remove
             if self.found is not None and self.found.app != app:
                 raise StoreError(
                     f"the store {self.origin.path if self.origin else path} is of {self.found.app!r}, not of {app!r}: "
@@ -133,12 +134,20 @@ class StoreKeeper:
         return self._lengths[self.latest.checkpoint]
 
     def check_outputs(self, given: Sequence[OutputLength]) -> None:
-        """Raise StoreError unless outputs, so long now, are those that the store names, or are not its origin's."""
+        """Raise StoreError unless outputs are those that the store names, or are not its origin's."""
         if self.origin is not None:
             for each in given:
                 self.origin.check_output(each.output)
         elif self.found is not None:
             compare_outputs(self.path, self.found.outputs, given)
+
+    def check_whole(self) -> None:
+        """Raise StoreError unless all that the job goes on from is as it was written: an origin's, as it is copied."""
+        try:
+            if self.found is not None and self.origin is None:
+                check_whole(self._store, self.found)
+        except OSError as error:
+            raise StoreError(f"the store {self.path} cannot be read: {error.strerror}") from error
 
     def begin(self, outputs: tuple[OutputLength, ...]) -> Commit:
         """Take the store over, for a job with these outputs, which have these lengths if the store is new.
@@ -150,12 +159,12 @@ class StoreKeeper:
                 self._found = [self.origin.copy_into(self._store, outputs, uuid4().hex)]
                 self.origin.close()
             self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
+            self._folder.take_lock_over()
             restore_record(self._store, self.path, self._incarnation.latest)
         except OSError as error:
             raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
-        begun = self._incarnation.latest
-        self._lengths = {begun.checkpoint: sum(each.length for each in begun.outputs)}
-        return begun
+        self._lengths = {self.latest.checkpoint: sum(each.length for each in self.latest.outputs)}
+        return self.latest
 
     def start(self, wake: Callable[[], None]) -> None:
         """Have the thread begin, if it has not; it calls this `wake` when there are `results`, or it has begun anew."""
@@ -168,16 +177,16 @@ class StoreKeeper:
 
         It gets the `names` that no other one has; what becomes of the others is said with its result.
         """
+        self._put(ToCommit(commit, left, length, names))
+
+    def _put(self, task: Task | None) -> None:
         with self._wanted:
-            self._tasks.append(ToCommit(commit, left, length, names))
+            self._tasks.append(task)
             self._wanted.notify()
 
     def drop_name(self, request: DropName) -> NameDropped:
         """Have a name keep no checkpoint any more; blocks until that is durable, DROP_SECONDS_MAX at most."""
-        task = ToDrop(request.name, Future())
-        with self._wanted:
-            self._tasks.append(task)
-            self._wanted.notify()
+        self._put(task := ToDrop(request.name, Future()))
         try:
             task.done.result(DROP_SECONDS_MAX)
         except StoreError as error:
@@ -191,8 +200,7 @@ class StoreKeeper:
         with self._wanted:
             self._begun = None
             self._tasks.clear()
-            self._tasks.append(None)
-            self._wanted.notify()
+            self._put(None)
 
     def begun_anew(self) -> Commit | None:
         """Return the newest commit, of the new incarnation; None: not yet. Raises what keeps it from beginning."""

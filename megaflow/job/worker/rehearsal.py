@@ -7,7 +7,8 @@ between the two the program may have changed.
 1. It gets its task by standard input and answers by what was standard output. Both are the null device for the
    program, whose words are not shown: it will say them again. A fork of it has no part in the answer, whose end the
    launcher waits for: it may live on.
-2. It reads the store, as workers do, and writes nothing.
+2. It reads the store, as workers do, and writes nothing. If another job may remove files of the checkpoint meanwhile,
+   the launcher has them open, and so has this process (`Rehearsal.opened`).
 """
 
 import json
@@ -15,6 +16,8 @@ import os
 import pickle
 import sys
 
+from megaflow.durable.local_folder import open_in_a_job
+from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import MegaflowError, PeerFailed, StoreError
 from megaflow.job.spec import Rehearsal
 from megaflow.job.worker.child import keep_from_forks
@@ -32,7 +35,13 @@ def rehearse(task: Rehearsal) -> frozenset[str] | MegaflowError:
     """Build a program; return which sources it reads; or why it cannot go on with what the store has, or be built."""
     args = task.job.args
     worker = draughtsman(args)
-    kept = KeptState(worker, task.part)
+
+    def open_store(folder: str) -> Store:
+        opened = open_in_a_job(folder)
+        opened.adopt(task.opened)
+        return FolderStore(opened)
+
+    kept = KeptState(worker, task.part, open_store)
     app = App(task.job.app)
 
     def build(flow: Flow) -> None:
@@ -45,13 +54,7 @@ def rehearse(task: Rehearsal) -> frozenset[str] | MegaflowError:
     try:
         app.function()
         sources = build_dry(worker, build, args, task.rows, task.lines, task.outputs)
-        try:
-            kept.rehearse(sources.union(name or ONLY_FOLLOWED for name in task.followed))
-        except FileNotFoundError as gone:
-            raise StoreError(
-                f"{gone.filename} was removed meanwhile by a job that goes on: begin with a later checkpoint, or with "
-                "one that has a name, which stays"
-            ) from gone
+        kept.rehearse(sources.union(name or ONLY_FOLLOWED for name in task.followed))
     except StoreError as error:
         return error
     except Enough:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from megaflow.control.messages import Split
+from megaflow.durable.blocks import BlockKind, CutHeader, pack
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.query_record import keep_record
+from megaflow.durable.segments import SegmentRef, SegmentWriter, segment_name
 from megaflow.durable.store import FolderStore
-from megaflow.errors import StoreError, UsageError
+from megaflow.errors import OutputError, StoreDamaged, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.kept_input import KeptInput
 from megaflow.job.launcher.launch import input_of
@@ -59,10 +61,21 @@ class Bench:
         self.rehearsed.append(task)
         return self.sources
 
+    def segment(self, checkpoint: int) -> SegmentRef:
+        """Put a segment into the store, unless it is there; return what a commit says of it."""
+        writer = SegmentWriter(CutHeader(checkpoint, 41, None, 0))
+        writer.add(pack(BlockKind.BIN, "count", 0, ["a", "b"], [1, 2]))
+        ref, parts = writer.finish(segment_name(1, 0, checkpoint))
+        store = self.folder / "store"
+        store.mkdir(mode=0o700, exist_ok=True)
+        if not (store / ref.name).exists():
+            (store / ref.name).write_bytes(b"".join(parts))
+        return ref
+
     def leave(self, checkpoint: int, read: int, written: int, **more: Any) -> None:
         """Leave a checkpoint in the store, with so many bytes read and written."""
         self.out.write_text(LINE * 100)
-        folder = open_for_a_job(self.folder / "store")
+        folder = open_for_a_job(self.folder / "store", for_a_copy=True)
         incarnation = begin(FolderStore(folder), "app.py:dataflow")
         whole = Split(0, str(self.lines), 0, 110)
         left = [Split(0, str(self.lines), read, 110)] if read < 110 else []
@@ -131,6 +144,70 @@ def test_a_launcher_that_does_not_answer_is_named_by_who_takes_its_place(bench: 
     older.close_folder()
     bench.run(take_over=True)
     assert bench.reports[-1].startswith("goes on from checkpoint 3"), "nobody was there"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what all files in a folder have."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refuse(task: Rehearsal) -> tuple[str, ...]:
+    raise StoreError("the program is refused")
+
+
+@pytest.mark.parametrize(
+    ("why", "more"),
+    [
+        ("is of 'app.py:dataflow', not of 'other.py:dataflow'", {"app": "other.py"}),
+        ("goes with --output jsonl:", {"output": "none"}),
+        ("goes with files that are not followed", {"follow": True}),
+        ("has changed in its first 44 bytes", {"text": "x" + LINE * 10}),
+        ("is gone or empty, and had 220 bytes", {"out": ""}),
+        ("the program is refused", {"rehearse": refuse}),
+        ("is damaged", {"segment": b"other bytes"}),
+    ],
+)
+def test_a_refused_take_over_leaves_a_healthy_job_alone(bench: Bench, why: str, more: dict[str, Any]) -> None:
+    segment = bench.segment(3)
+    bench.leave(3, read=44, written=220, segments=(segment,))
+    healthy = open_for_a_job(bench.folder / "store")
+    for path, name in ((bench.lines, "text"), (bench.out, "out")):
+        path.write_text(more.pop(name, path.read_text()))
+    path = bench.folder / "store" / segment.name
+    path.write_bytes(more.pop("segment", path.read_bytes()).ljust(segment.length))
+    bench.rehearse = more.pop("rehearse", bench.rehearse)  # type: ignore[method-assign]
+    before = contents(bench.folder)
+    with pytest.raises(StoreError, match=why):
+        bench.run(take_over=True, **more)
+    assert contents(bench.folder) == before
+    with pytest.raises(StoreError, match="is in use by process"):
+        bench.run()
+    healthy.close_folder()
+
+
+def test_a_take_over_that_was_killed_on_its_way_in_names_the_remedy(bench: Bench) -> None:
+    """It has the store's lock, but the older launcher has that of the output still."""
+    bench.leave(3, read=44, written=220)
+    output = open_writer(f"jsonl:{bench.out}", mode="resume")
+    output.hold()
+    with pytest.raises(OutputError, match=r"another job writes to this file\. .* go on in its place by --take-over"):
+        bench.run()
+    assert bench.run(take_over=True).part is not None
+    output.close()
+
+
+def test_a_damaged_segment_is_refused_and_nothing_changes(bench: Bench) -> None:
+    bench.leave(3, read=44, written=220, segments=(bench.segment(3),))
+    path = bench.folder / "store" / bench.segment(3).name
+    whole = path.read_bytes()
+    for place in (0, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        before = contents(bench.folder)
+        with pytest.raises(StoreDamaged, match=rf"{path.name} .* restore the store from a backup"):
+            bench.run()
+        assert contents(bench.folder) == before
+    path.write_bytes(whole)
+    assert bench.run().part is not None
 
 
 def test_the_age_of_a_checkpoint_is_never_negative_though_the_clock_was_set_back() -> None:

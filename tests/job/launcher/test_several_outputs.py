@@ -10,7 +10,7 @@ from megaflow.durable.commits import OutputLength
 from megaflow.errors import OutputError, StoreError, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter, NothingWriter
 from megaflow.job.launcher.output_specs import open_outputs, parse_outputs
-from megaflow.job.launcher.several_outputs import SeveralOutputs, compare_outputs, together
+from megaflow.job.launcher.several_outputs import SeveralOutputs, compare_lengths, compare_outputs, together
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "late", "bad"]), st.integers(0, 3), st.booleans())), st.data())
@@ -49,6 +49,7 @@ def test_a_store_knows_each_by_its_name_and_what_it_is_written_to(tmp_path: Path
     again = open_outputs(dict(reversed(given.items())), mode="resume")
     now = again.lengths(again.hold())
     compare_outputs("kept", said, now)
+    compare_lengths(said, now)
     again.cut_back(again.length_of(said))
     again.write_to("late", 2, [("a",), "3\n"])
     again.close()
@@ -64,7 +65,13 @@ def test_other_outputs_than_a_store_names_are_refused() -> None:
     with pytest.raises(StoreError, match=r"store kept goes with --output -, not late=jsonl:/l: what one"):
         compare_outputs("kept", [main], [main, late])
     with pytest.raises(StoreError, match=r"--output late=jsonl:/l is gone or empty, and had 5 bytes"):
-        compare_outputs("kept", [main, late], [OutputLength(late.output, 0), main])
+        compare_lengths([main, late], [OutputLength(late.output, 0), main])
+
+
+def test_an_output_that_is_shorter_than_the_store_says_is_refused() -> None:
+    said = OutputLength("jsonl:/x", 100)
+    with pytest.raises(StoreError, match=r"--output jsonl:/x has 99 bytes, and had 100 bytes at"):
+        compare_lengths([said], [OutputLength("jsonl:/x", 99)])
 
 
 def test_one_that_cannot_be_flushed_keeps_no_other_open(tmp_path: Path) -> None:

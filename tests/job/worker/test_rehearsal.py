@@ -11,6 +11,8 @@ import pytest
 
 from megaflow.durable.commits import Portion
 from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.local_folder import open_to_look
+from megaflow.durable.reading import open_checkpoint
 from megaflow.errors import ClusterError, PeerFailed, StoreError
 from megaflow.job.launcher import resumption
 from megaflow.job.launcher.function_pickler import pickle_app
@@ -104,11 +106,18 @@ def test_files_that_are_followed_are_a_source(tmp_path: Path) -> None:
     assert rehearse(replace(before, followed=("",))) == frozenset()
 
 
-def test_a_checkpoint_of_another_job_that_has_gone_meanwhile_is_named(tmp_path: Path) -> None:
+def test_a_checkpoint_that_another_job_has_removed_is_read(tmp_path: Path) -> None:
     before = task(tmp_path, flow_of())
-    (tmp_path / f"{before.part.commit:012}.commit").unlink()
-    found = rehearse(before)
-    assert isinstance(found, StoreError) and ".commit was removed meanwhile by a job that goes on" in str(found)
+    folder = open_to_look(tmp_path)
+    open_checkpoint(folder)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    opened = replace(before, opened=folder.opened)
+    assert list(resumption.rehearse_in_a_process(opened)) == []
+    wrong = replace(opened, part=replace(before.part, dropped=("nothing",)))
+    with pytest.raises(StoreError, match="the store has no operator 'nothing'"):
+        resumption.rehearse_in_a_process(wrong)
+    folder.close_folder()
 
 
 def test_a_program_that_cannot_be_built_is_refused_with_its_traceback(tmp_path: Path) -> None:
