@@ -17,6 +17,7 @@
     │   ├── StoreUnfit        what is in it does not fit the program, or cannot be read: a worker says so
     │   └── CommitInDoubt     whether a commit is durable is not known
     ├── OutputError           an output cannot be written
+    │   └── RecordRefused     a system takes all that is to be written but for one record
     ├── StateKept             a durable job has ended early: the same command goes on where its state is
     ├── NoAnswer              a job or worker did not answer in time
     │   └── JobRecovers       a durable job has lost a process, and is about to go on
@@ -108,6 +109,21 @@ class CommitInDoubt(StoreError):
 
 class OutputError(MegaflowError):
     """An output cannot be written: the disk is full, or fails."""
+
+
+class RecordRefused(OutputError):
+    """A system refuses one of the records that it is to have; nothing of them is written.
+
+    `deliver` of an `OutboxSink` raises it; `position` is that of the record among those it was given, from 0 on.
+    """
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(message, position)
+        self.message = message
+        self.position = position
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class StateKept(MegaflowError):

@@ -4,6 +4,7 @@ main                `megaflow run`, `megaflow graph`, and the groups `megaflow c
 steering, scaling   the commands of `megaflow control`
 state               the commands of `megaflow state` that look at a store
 state_reading       those that take something out of it; app_operators: what a program says of its operators
+state_outbox        the one that shows and changes what waits for a sink
 drawing             the pictures of `megaflow graph`
 options             what the commands share; run_flags: which flags of `run` go with each other
 text, json_records  what they print; event_time_text: of event time

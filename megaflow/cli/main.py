@@ -99,9 +99,10 @@ class StateCommands(LazyCommands):
 
         self.commands.update((str(command.name), command) for command in COMMANDS)
         if name not in self.commands:
+            from megaflow.cli.state_outbox import COMMANDS as OF_OUTBOX
             from megaflow.cli.state_reading import COMMANDS as MORE
 
-            self.commands.update((str(command.name), command) for command in MORE)
+            self.commands.update((str(command.name), command) for command in (*MORE, *OF_OUTBOX))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,6 +7,7 @@ source_protocol    what `flow.read(source, name)` reads: partitions, positions, 
 sink               what `stream.write(sink, name)` writes to: prepared, and committed after a checkpoint
 write_operator     what hands a stream to a sink, and where each checkpoint cuts
 database_sink      rows into a table of any DB-API 2 database
+row_check          which values a driver cannot bind, or a column cannot take
 query_source       the rows of a query, in the order of a column
 database           a connection to one, its secrets and its patience · sql_statements: what is said to it
 

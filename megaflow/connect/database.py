@@ -28,6 +28,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from megaflow.connect.row_check import RowCheck, row_check
 from megaflow.connect.sql_statements import PARAMSTYLES, arranged, written_for
 from megaflow.errors import MegaflowError, UsageError
 
@@ -84,6 +85,10 @@ class Cursor:
         rows = self._cursor.fetchall()
         return [tuple(row.values()) if isinstance(row, Mapping) else tuple(row) for row in rows]
 
+    def row_check(self, columns: int) -> RowCheck | None:
+        """Return the check for rows of the columns of the query that was run."""
+        return row_check(self._cursor, columns)
+
     def columns(self) -> list[str]:
         """Return the names of its columns."""
         return [column[0] for column in self._cursor.description]
@@ -125,12 +130,14 @@ class Database:
                 self._connection.commit()
                 return result
             except MegaflowError:
-                self.close()
+                self._undo()
                 raise
             except Exception as error:
+                if not (passes := may_pass(error)):
+                    self._undo()
                 self.close()
                 until = time.monotonic() + self._patience_seconds if until is None else until
-                if not may_pass(error):
+                if not passes:
                     raise self._failed(error, "") from _told_by(error)
                 if time.monotonic() + pause > until:
                     raise self._failed(error, f", in {self._patience_seconds:g} s") from _told_by(error)
@@ -143,6 +150,16 @@ class Database:
         if connection is not None:
             with suppress(Exception):  # it is lost, or was opened by another thread
                 connection.close()
+
+    def _undo(self) -> None:
+        """Undo what is not committed, at once: an error that is being handled may keep a cursor of the connection.
+
+        SQLite would hold the lock as long as that cursor is there. Not for a lost server, which might not answer.
+        """
+        if self._connection is not None:
+            with suppress(Exception):
+                self._connection.rollback()
+        self.close()
 
     def _connect(self) -> None:
         connection = self._connection = self._place() if callable(self._place) else self._connected(self._place)

@@ -12,15 +12,20 @@
  4. Rows are written, and deleted, in the order of their keys: two jobs that write the same keys do not wait for each
     other in a ring, but where something else is written meanwhile; the database then ends one of them, which is tried
     again.
+ 5. A row that cannot be written is refused before a checkpoint keeps it, as far as that can be known: see `row_check`.
+    If the database refuses the rows of a token, each is tried by itself, in a transaction that is undone. So the error
+    shows the row, and `megaflow state outbox` can drop or rewrite it.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 from megaflow.connect.database import Cursor, Database, Place, TryAgain, is_called, may_pass
+from megaflow.connect.row_check import RowCheck
 from megaflow.connect.sink import OutboxSink, SinkPlace
 from megaflow.connect.sql_statements import (
     ADD_MARK,
@@ -34,12 +39,17 @@ from megaflow.connect.sql_statements import (
     table_name,
     upsert,
 )
-from megaflow.errors import OutputError, ProgramError, UsageError
+from megaflow.errors import MegaflowError, OutputError, ProgramError, RecordRefused, UsageError
 
 AT_ONCE: Final = {"IntegrityError", "DuplicateObject", "DuplicateTable"}  # PostgreSQL's, of two that make one table
 MARKS_KEPT: Final = 1000  # of one worker: a quarter of an hour of checkpoints
 
 Row: TypeAlias = tuple[Any, ...]
+Batch: TypeAlias = tuple[str, list[tuple[int, Row]]]  # a statement; positions of records, and their rows or keys
+
+
+class TransactionUndone(MegaflowError):
+    """Raised in a transaction of which nothing is to stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,7 @@ class DatabaseSink(OutboxSink[Any]):
         self._deletion = delete(self._table, self._key)
         self._key_places = [self._columns.index(name) for name in self._key]
         self._delivered: deque[str] = deque()  # tokens, oldest first
+        self._row_check: RowCheck | None = None  # known once it is open
         if self._key:
             self.parallel, self.ordered = False, True
 
@@ -112,8 +123,13 @@ class DatabaseSink(OutboxSink[Any]):
             self._make(self._create)
         if not self._database.transaction(_has_marks):
             self._make(CREATE_MARKS)
+
+        def look(cursor: Cursor) -> RowCheck | None:
+            cursor.execute(no_rows(self._table, self._columns))
+            return cursor.row_check(len(self._columns))
+
         try:
-            self._database.transaction(lambda cursor: cursor.execute(no_rows(self._table, self._columns)))
+            self._row_check = self._database.transaction(look)
         except OutputError as error:
             if not isinstance(error.__cause__, Exception) or may_pass(error.__cause__):
                 raise
@@ -121,8 +137,16 @@ class DatabaseSink(OutboxSink[Any]):
             what = f"the table {self._table} with the columns {columns} must be there, unless create= makes it"
             raise OutputError(f"{error}; {what}") from error.__cause__
 
+    def check(self, records: list[Any]) -> None:
+        """Raise ProgramError for a record that is no row, or has a value that cannot be written."""
+        for record in records:
+            self._checked(record)
+
     def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
-        """Write these records and the mark of their token in one transaction, unless the mark is there."""
+        """Write these records and the mark of their token in one transaction, unless the mark is there.
+
+        Raises RecordRefused for a row that the database refuses, OutputError for what else fails.
+        """
         batches = [*self._batches(records)]  # which a second try needs, too
         old = [*self._delivered][: max(0, len(self._delivered) + 1 - MARKS_KEPT)]
 
@@ -131,9 +155,18 @@ class DatabaseSink(OutboxSink[Any]):
                 for each in old:
                     cursor.execute(DROP_MARK, each)
                 for statement, rows in batches:
-                    cursor.execute_each(statement, rows)
+                    cursor.execute_each(statement, [row for _, row in rows])
 
-        self._database.transaction(write)
+        refused: OutputError | None = None
+        try:
+            self._database.transaction(write)
+        except OutputError as error:
+            if not isinstance(error.__cause__, Exception) or may_pass(error.__cause__):
+                raise
+            refused = error
+        if refused is not None:  # out of the handler, or the error would have this one as its context
+            self._find_refused(batches)
+            raise refused
         for _ in old:
             self._delivered.popleft()
         self._delivered.append(token)
@@ -141,6 +174,28 @@ class DatabaseSink(OutboxSink[Any]):
     def close(self) -> None:
         """Close the connection."""
         self._database.close()
+
+    def _find_refused(self, batches: Sequence[Batch]) -> None:
+        """Raise RecordRefused for the first row that the database refuses by itself, if there is one."""
+
+        def try_each(cursor: Cursor) -> None:
+            for statement, rows in batches:
+                for position, row in rows:
+                    try:
+                        cursor.execute(statement, *row)
+                    except Exception as error:
+                        if may_pass(error):
+                            raise
+                        said = " ".join(str(error).split())
+                        raise RecordRefused(
+                            f"{self._database.title} refuses the row {row!r:.200} for {self._table}: "
+                            f"{type(error).__name__}: {said}",
+                            position,
+                        ) from error
+            raise TransactionUndone(f"{self._table} takes each row")
+
+        with suppress(TransactionUndone):
+            self._database.transaction(try_each)
 
     def _make(self, statement: str) -> None:
         """Make a table, unless somebody has or is about to."""
@@ -168,16 +223,59 @@ class DatabaseSink(OutboxSink[Any]):
             raise
         return True
 
-    def _batches(self, records: Iterable[Any]) -> Iterator[tuple[str, list[Row]]]:
-        """Yield each statement with its rows, or keys; those of a key are in an order that all writers have."""
+    def _batches(self, records: Iterable[Any]) -> Iterator[Batch]:
+        """Yield each statement with its rows, or keys; those of a key are in an order that all writers have.
+
+        Beside each row is the position of its record. Raises RecordRefused for what is no row.
+        """
         if not self._key:
-            if rows := list(map(self._row, records)):
+            if rows := [(position, row) for position, (row, _) in self._changes(records)]:
                 yield self._statement, rows
             return
-        latest = dict(map(self._change, records))
+        latest = {key: (position, row) for position, (key, row) in self._changes(records)}
         changes = sorted(latest.items(), key=lambda change: [repr(value) for value in change[0]])  # of any types
-        for is_row, some in groupby(changes, key=lambda change: change[1] is not None):
-            yield self._statement if is_row else self._deletion, [row or key for key, row in some]
+        for is_row, some in groupby(changes, key=lambda change: change[1][1] is not None):
+            yield self._statement if is_row else self._deletion, [
+                (position, key if row is None else row) for key, (position, row) in some
+            ]
+
+    def _changes(self, records: Iterable[Any]) -> Iterator[tuple[int, tuple[Row, Row | None]]]:
+        """Yield the position of each record and what `_checked` makes of it."""
+        for position, record in enumerate(records):
+            try:
+                change = self._checked(record)
+            except ProgramError as error:  # kept by another program, or before its table was another one
+                raise RecordRefused(str(error), position) from error
+            yield position, change
+
+    def _checked(self, record: Any) -> tuple[Row, Row | None]:
+        """Return the key and row of a record, as `_change` does; without keys the row twice. Raises ProgramError."""
+        if self._key:
+            key, row = self._change(record)
+            if row is None:
+                self._check_values(record, self._key_places, key)
+            try:
+                hash(key)
+            except TypeError as error:
+                raise ProgramError(
+                    f"the record {record!r:.200} cannot be written to {self._table}: its key {key!r:.80} has no hash "
+                    f"({error}); give plain values"
+                ) from None
+        else:
+            key = row = self._row(record)
+        if row is not None:
+            self._check_values(record, range(len(row)), row)
+        return key, row
+
+    def _check_values(self, record: Any, places: Sequence[int], values: Row) -> None:
+        if self._row_check is None:
+            return
+        for place, value in zip(places, values, strict=True):
+            if (reason := self._row_check(place, value)) is not None:
+                raise ProgramError(
+                    f"the record {record!r:.200} cannot be written to {self._table}, column "
+                    f"{self._columns[place]!r}: {reason}; map the stream to values that the database takes"
+                )
 
     def _change(self, record: Any) -> tuple[Row, Row | None]:
         """Return a key and its row; None: it is to have none."""

@@ -109,11 +109,21 @@ class OutboxSink(Sink[T]):
 
     With `--state` the records of an interval go into a segment of the store, the outbox, so they must be such as can
     travel between processes; the segment is kept until they are delivered. Without, they wait in memory for a flush.
-    To be inherited from: `deliver`, which must be defined, `open` and `close`, and `parallel` if one worker is to write
-    all.
+    To be inherited from: `deliver`, which must be defined, `check`, `open` and `close`, and `parallel` if one worker is
+    to write all.
+
+    A record that `deliver` cannot write ends every run that goes on from the checkpoint. So `check` refuses what can be
+    known of a record by itself, before anything is kept. For a record that the system alone can refuse, `deliver`
+    raises `megaflow.errors.RecordRefused`; the error then says how `megaflow state outbox` drops or rewrites it.
     """
 
     _to_define = ("deliver(n, token, records)",)
+
+    def check(self, records: list[T]) -> None:
+        """Raise ProgramError for a record that `deliver` could not write. Called as records come, before they are kept.
+
+        It should not need a network, and must not change the list, which other operators share.
+        """
 
     def deliver(self, n: int, token: str, records: Iterable[T]) -> None:
         """Write these records and a mark of (sink, token, n) in one transaction; do nothing if the mark is there.

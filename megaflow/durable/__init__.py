@@ -15,5 +15,6 @@ incarnation   a launcher's time with a store: the commits that it writes, and wh
 inspection    what is in a store, and whether it is as it was written
 reading       the states of an operator, bin by bin, for whoever is no worker of the job
 query_record  Spark's record of what the batches of a query have, as of one of them
+outbox        the records that wait for a sink, and how one is dropped or rewritten by hand
 copying       a copy of a store, of all that counts or of one checkpoint
 """

@@ -55,7 +55,7 @@ class Steering(Protocol):
 
 
 class Kept(TypedDict, Generic[K], total=False):
-    """What an operator with a state is called, and what becomes of stored states: see `stateful_state_machine`."""
+    """The name of an operator with a state, and how it reads stored states: see `stateful_state_machine`."""
 
     bins: int
     name: str | None
@@ -72,7 +72,7 @@ class Placing(Kept[K], Generic[K], total=False):
 
 
 class Keyed(Placing[K], Generic[K, T, V], total=False):
-    """What the keys are, as well, of records that are no pairs; without `value` the value is the record."""
+    """The key and value of records that are not pairs, as well; without `value` the value is the record."""
 
     key: Required[Callable[[T], K]]
     value: Callable[[T], V]

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from megaflow.cli.main import cli
 from tests.apps.ordered import ALL_ORDERS, ALL_TOTALS, Ordered
 from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, wait_until
 from tests.connect.postgres_server import PostgresServer, binaries
@@ -148,6 +150,39 @@ def test_what_is_deleted_goes_through_the_store_and_is_gone(
         code, _, said = start(*words, "--processes", "2").end()
         assert code == 0, said
         assert database.query("SELECT item, count FROM stock ORDER BY item") == wanted
+
+
+REFUSED = """
+from megaflow.connect import DatabaseSink
+
+def dataflow(flow):
+    rows = flow.lines().map(lambda line: (line, None if line == "bad" else len(line)))
+    return rows.write(DatabaseSink("env:SHOP", "lengths", ["line", "length"]), "lengths")
+"""
+
+
+def test_a_job_goes_on_past_a_row_that_the_database_refuses(
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, app, lines = File(tmp_path), tmp_path / "lengths.py", tmp_path / "lines.txt"
+    monkeypatch.setenv("SHOP", database.place)
+    app.write_text(REFUSED)
+    lines.write_text("tea\nbad\nrice\nworse\n")
+    database.make("lengths (line TEXT, length INTEGER NOT NULL CHECK (length < 5))")
+    words = [str(app), "--lines", str(lines), "--state", str(tmp_path / "state"), "--output", "none"]
+    for bad, change in (("bad", ["--drop"]), ("worse", ["--rewrite", '["better", 0]'])):
+        for _ in range(2):  # another try ends like the first
+            code, _, lines_said = start(*words).end()
+            said = "\n".join(lines_said)
+            assert code == 1 and f"refuses the row ('{bad}', " in said, said
+            assert f"megaflow state outbox {tmp_path / 'state'} --drop " in said
+        record = said.rpartition("--rewrite ")[2].split()[0]
+        option, *more = change
+        done = CliRunner().invoke(cli, ["state", "outbox", str(tmp_path / "state"), option, record, *more])
+        assert done.exit_code == 0, done.output
+    code, _, lines_said = start(*words).end()
+    assert code == 0, lines_said
+    assert database.query("SELECT * FROM lengths ORDER BY 1") == [("better", 0), ("rice", 4), ("tea", 3)]
 
 
 @pytest.mark.slow

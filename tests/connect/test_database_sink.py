@@ -12,7 +12,7 @@ import pytest
 from megaflow.connect import database_sink
 from megaflow.connect.database_sink import DatabaseSink, Delete
 from megaflow.connect.sink import SinkPlace
-from megaflow.errors import OutputError, ProgramError, UsageError
+from megaflow.errors import OutputError, ProgramError, RecordRefused, UsageError
 
 CREATE = "CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, total INTEGER)"
 
@@ -86,9 +86,9 @@ def test_the_row_of_a_key_of_several_columns_is_deleted(totals: Totals) -> None:
     assert totals.query("SELECT total FROM daily ORDER BY 1") == [(2,), (3,)]
     for wrong in ("x", ("x",), ("x", 1, 2), ["x", 1]):
         with pytest.raises(ProgramError, match=r'Delete\(key=.*\): the key of "daily" is name, day: give a tuple of'):
-            sink.deliver(3, "c", [Delete(wrong)])
+            sink.check([Delete(wrong)])
     with pytest.raises(ProgramError, match=r'Delete\(.*\): the rows of "totals" have no key here: name it by key='):
-        opened(totals.sink()).deliver(1, "d", [Delete("x")])
+        opened(totals.sink()).check([Delete("x")])
 
 
 def test_records_are_rows_by_order_or_by_name(totals: Totals) -> None:
@@ -98,7 +98,7 @@ def test_records_are_rows_by_order_or_by_name(totals: Totals) -> None:
     named = namedtuple("Sum", "name sum")("a", 1)
     for wrong in (("a",), ("a", 1, 2), {"name": "a"}, {"name": "a", "sum": 1}, named, "ab"):
         with pytest.raises(ProgramError, match=r'is no row of "totals" with the columns name, total: give a tuple'):
-            sink.deliver(2, "b", [wrong])
+            sink.check([wrong])
     assert len(totals.query()) == 3
 
 
@@ -132,8 +132,11 @@ def test_a_table_that_another_worker_makes_at_the_same_moment_is_found_by_the_ne
 def test_what_fails_leaves_neither_rows_nor_mark(totals: Totals) -> None:
     sink = opened(totals.sink())
     sink.deliver(1, "a", [("x", 1)])
-    with pytest.raises(OutputError, match=r"totals.db fails: IntegrityError: UNIQUE constraint failed: totals.name"):
+    with pytest.raises(
+        RecordRefused, match=r"refuses the row \('x', 3\) for \"totals\": IntegrityError: UNIQUE constraint failed"
+    ) as refused:
         sink.deliver(2, "b", [("y", 2), ("x", 3)])
+    assert refused.value.position == 1
     assert totals.query() == [("x", 1)] and totals.query("SELECT token FROM megaflow_marks") == [("a",)]
     sink.deliver(2, "b", [("y", 2)])
     assert totals.query() == [("x", 1), ("y", 2)]
@@ -210,3 +213,84 @@ def test_arguments_that_cannot_be_are_refused() -> None:
         with pytest.raises(UsageError, match=said):
             DatabaseSink("sqlite:a.db", "t", columns, key)
     assert repr(DatabaseSink("env:SHOP", "a.t", ["a"])) == 'DatabaseSink(the database env:SHOP, "a"."t")'
+
+
+# Rows that cannot be written --------------------------------------------------------------------
+
+
+class Money:
+    """What SQLite cannot bind."""
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (("a",), "is no row of"),
+        ({"name": "a", "sum": 1}, "is no row of"),
+        ("ab", "is no row of"),
+        (("a", Money()), "column 'total': ProgrammingError|column 'total': InterfaceError"),
+        (("a", {"x": 1}), "column 'total': "),
+        (("a", [1]), "column 'total': "),
+        (("a", 1 << 63), "column 'total': 9223372036854775808 is not from"),
+        (("a", -(1 << 63) - 1), "is not from"),
+        (("\ud800", 1), "column 'name': it is no text that UTF-8 has"),
+    ],
+    ids=range(9),
+)
+@pytest.mark.parametrize("key", ["", "name"])
+def test_a_row_that_cannot_be_bound_is_refused_when_written(totals: Totals, key: str, record: Any, said: str) -> None:
+    sink = opened(totals.sink(key=key))
+    good: list[Any] = [("a", 1), ("b", None), ["c", 1.5], {"name": b"d", "total": True}, ("e", (1 << 63) - 1)]
+    sink.check(good)
+    with pytest.raises(ProgramError, match=said) as refused:
+        sink.check([*good, record])
+    assert repr(record) in str(refused.value)
+
+
+@pytest.mark.parametrize("record", [Delete([1]), Delete(Money()), Delete(1 << 63), Delete(("a", "b"))], ids=range(4))
+def test_a_key_that_cannot_be_bound_is_refused_when_written(totals: Totals, record: Any) -> None:
+    sink = opened(totals.sink(key="name"))
+    sink.check([Delete("a"), Delete(None)])
+    with pytest.raises(ProgramError):
+        sink.check([record])
+
+
+@pytest.mark.parametrize("key", ["", "name"])
+def test_the_row_that_the_database_refuses_is_found(totals: Totals, key: str) -> None:
+    totals.connection.execute("CREATE TABLE totals (name TEXT PRIMARY KEY, total INTEGER CHECK (total < 9))")
+    sink = opened(totals.sink(key=key))
+    rows = [("x", 1), ("c", 8), ("b", 9), ("a", 9)]
+    with pytest.raises(RecordRefused, match="CHECK constraint failed") as refused:
+        sink.deliver(1, "a", iter(rows))
+    position = 3 if key else 2  # rows with a key are written in its order
+    assert refused.value.position == position and repr(rows[position]) in str(refused.value)
+    assert totals.query() == [] and totals.query("SELECT * FROM megaflow_marks") == []
+    sink.deliver(1, "a", iter(rows[:2]))
+    assert totals.query() == [("c", 8), ("x", 1)], "nothing is locked"
+
+
+def test_a_row_kept_by_another_program_is_refused_with_its_position(totals: Totals) -> None:
+    sink = opened(totals.sink())
+    with pytest.raises(RecordRefused, match="is no row of") as refused:
+        sink.deliver(1, "a", iter([("x", 1), ("y",)]))
+    assert refused.value.position == 1
+    with pytest.raises(RecordRefused, match="is not from") as refused:
+        sink.deliver(1, "a", iter([("x", 1), ("y", 1 << 63)]))
+    assert refused.value.position == 1
+
+
+def test_what_the_database_refuses_as_a_whole_has_no_row(totals: Totals) -> None:
+    totals.connection.execute("CREATE TABLE parents (name TEXT PRIMARY KEY)")
+    totals.connection.execute(
+        "CREATE TABLE totals (name TEXT REFERENCES parents DEFERRABLE INITIALLY DEFERRED, total INTEGER)"
+    )
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(totals.path)
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    sink = opened(DatabaseSink(connect, "totals", ["name", "total"], create=CREATE))
+    with pytest.raises(OutputError, match="FOREIGN KEY constraint failed") as refused:
+        sink.deliver(1, "a", [("x", 1)])
+    assert not isinstance(refused.value, RecordRefused)

@@ -13,7 +13,7 @@ from megaflow.connect.database_sink import DatabaseSink
 from megaflow.connect.query_source import QuerySource
 from megaflow.connect.sink import SinkPlace
 from megaflow.connect.source_protocol import Exhausted
-from megaflow.errors import OutputError
+from megaflow.errors import OutputError, ProgramError, RecordRefused
 from tests.connect.postgres_server import PostgresServer, binaries
 
 psycopg = pytest.importorskip("psycopg", reason="needs psycopg: pip install 'megaflow[postgres]'")
@@ -79,6 +79,39 @@ def test_values_arrive_as_columns_want_them_in_a_table_with_an_odd_name(server: 
     sink = opened(DatabaseSink(place, "A b%", ["id", 'The "text" %s', "cents", "raw"], "id", create=create))
     sink.deliver(1, "a", [(1, "x\\'", Decimal("1.10"), b"\0"), (1, "y", Decimal("2.20"), b"\1"), (2, None, 3, None)])
     assert query(server, 'SELECT * FROM "A b%" ORDER BY 1') == [(1, "y", Decimal("2.20"), b"\1"), (2, None, 3, None)]
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ((1, "a\0b", 1), "column 'name': it has the character NUL"),
+        ((1 << 31, "a", 1), "column 'id': 2147483648 is not from -2147483648"),
+        ((1, "a", 1 << 15), "column 'small': 32768 is not from"),
+        ((1, {"a": 1}, 1), "column 'name': ProgrammingError: cannot adapt type 'dict'"),
+        ((1, "\udfff", 1), "column 'name': it is no text"),
+        ((1, "a"), "is no row of"),
+    ],
+    ids=range(6),
+)
+def test_what_postgresql_cannot_take_is_refused_when_written(
+    server: PostgresServer, place: str, record: Any, said: str
+) -> None:
+    create = "CREATE TABLE IF NOT EXISTS rows (id INT, name TEXT, small SMALLINT)"
+    sink = opened(DatabaseSink(place, "rows", ["id", "name", "small"], create=create))
+    good = [((1 << 31) - 1, "é", -(1 << 15)), (None, None, None), [1, "x", 1]]
+    sink.check(good)
+    sink.deliver(1, "a", good)
+    with pytest.raises(ProgramError, match=said):
+        sink.check([*good, record])
+
+
+def test_a_row_that_the_server_refuses_is_found(server: PostgresServer, place: str) -> None:
+    create = "CREATE TABLE IF NOT EXISTS rows (id INT PRIMARY KEY, name TEXT NOT NULL)"
+    for key in ((), "id"):
+        sink = opened(DatabaseSink(place, "rows", ["id", "name"], key, create=create))
+        with pytest.raises(RecordRefused, match=r"refuses the row \(1, None\) .*NotNullViolation") as refused:
+            sink.deliver(1, "a", [(2, "b"), (1, None), (3, None)])
+        assert refused.value.position == 1 and query(server, "SELECT * FROM rows") == []
 
 
 def test_workers_open_and_deliver_at_once_and_a_killed_server_keeps_them_waiting(

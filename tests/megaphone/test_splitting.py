@@ -116,7 +116,7 @@ def test_lists_of_two_and_named_tuples_are_pairs(rows: list[Any], workers: int) 
 
 
 class Two:
-    """What is no pair, but is taken apart like one."""
+    """An object that unpacks like a pair, and is none."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(("key", "value"))
@@ -195,7 +195,7 @@ def test_a_value_function_alone_is_refused() -> None:
         with worker.dataflow() as scope:
             scope.to_stream([("a", 1)]).sum_by_key(value=len)  # type: ignore[call-overload]
 
-    with pytest.raises(BuildError, match=r"sum_by_key .*: value= says what belongs to a key; give it key=, too"):
+    with pytest.raises(BuildError, match=r"sum_by_key .*: value= needs key="):
         run(1, main)
 
 

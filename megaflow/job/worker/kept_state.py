@@ -108,6 +108,11 @@ class KeptState:
         return commit.checkpoint, tuple(token for token in commit.tokens if token.sink not in self._part.dropped)
 
     @property
+    def folder(self) -> str:
+        """Where the store is."""
+        return self._part.folder
+
+    @property
     def store(self) -> Store:
         """Where outboxes are."""
         return self._store

@@ -10,6 +10,7 @@
    segments does not give up these, since the next one names them.
 """
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,8 +21,9 @@ from uuid import uuid4
 from megaflow.connect.sink import OutboxSink
 from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of, pack
 from megaflow.durable.commits import SinkToken
+from megaflow.durable.outbox import waiting_name
 from megaflow.durable.segments import SegmentReader, SegmentRef
-from megaflow.errors import CannotTravel, StoreError
+from megaflow.errors import CannotTravel, RecordRefused, StoreError
 from megaflow.job.worker.cut_packer import OutboxCut
 from megaflow.job.worker.open_sink import OpenSink
 from megaflow.timely.communication.codec.decode import decode
@@ -68,6 +70,7 @@ class OpenOutbox(OpenSink):
         self._activate()
 
     def _write(self, epoch: int, batch: list[Any]) -> None:
+        self._sink.check(batch)
         if self._keeper.store is None:
             self._batches.append(batch)
             return
@@ -96,7 +99,16 @@ class OpenOutbox(OpenSink):
             super()._settle()
 
     def _commit(self, number: int, token: SinkToken) -> None:
-        self._sink.deliver(number, decode(token.token), chain.from_iterable(self._read(token)))
+        try:
+            self._sink.deliver(number, decode(token.token), chain.from_iterable(self._read(token)))
+        except RecordRefused as error:
+            folder, record = self._keeper.folder or "DIR", waiting_name(token, error.position)
+            raise RecordRefused(
+                f"{error}. It is record {record} of sink {self.name!r} in the store {folder}, and every run from there "
+                "ends like this. Change the system so that it takes the record, or drop the record: megaflow state "
+                f"outbox {shlex.quote(folder)} --drop {record} (or --rewrite {record} JSON)",
+                error.position,
+            ) from error.__cause__
 
     def _read(self, token: SinkToken) -> Iterator[list[Any]]:
         store = self._keeper.store

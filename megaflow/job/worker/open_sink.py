@@ -36,6 +36,7 @@ class SinkKeeper(Protocol):
     worker: int  # its id
     job: str  # the job's name
     store: Store | None  # None: nothing is durable
+    folder: str  # of the store; "": it has none
 
     def now(self) -> float:
         """Seconds that never go back."""

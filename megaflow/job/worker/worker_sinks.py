@@ -59,6 +59,7 @@ class WorkerSinks:
         self.job = job
         self.commands = commands
         self.store = None if kept is None else kept.store
+        self.folder = "" if kept is None else kept.folder
         self.now = worker.now
         self._kept = kept
         self._launcher = launcher

@@ -1,4 +1,4 @@
-"""What every fold per key is held to: records that are pairs, keys without NaN, outputs that are records.
+"""The rules of every fold per key: records are pairs, keys have no NaN, outputs are records.
 
 All are checked where the many records of a stream pay little or nothing: records batch by batch, a key when it has no
 state, outputs when they are no list.
@@ -50,7 +50,7 @@ def pairing(
     """
     if key is None:
         if value is not None:
-            raise BuildError(f"{verb} ({user_line()}): value= says what belongs to a key; give it key=, too")
+            raise BuildError(f"{verb} ({user_line()}): value= needs key=; give both, or map the stream to pairs")
         return None
     function(verb, key, "key")
     if value is None:

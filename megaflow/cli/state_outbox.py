@@ -1,0 +1,114 @@
+"""`megaflow state outbox`: the records that wait in a store for a sink, and a way past one that its system refuses."""
+
+import json
+from typing import Any
+
+import click
+
+from megaflow.cli.app_operators import AppOperators
+from megaflow.cli.options import ArgsCommand, answer, option, repeated
+from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
+from megaflow.cli.state_reading import APP, ARGS
+from megaflow.control.wording import quantity
+from megaflow.durable.copying import copy_store, open_to_copy
+from megaflow.durable.local_folder import open_for_a_job, open_to_look
+from megaflow.durable.outbox import DROPPED, rewrite, waiting
+from megaflow.durable.reading import open_checkpoint
+from megaflow.durable.store import FolderStore
+from megaflow.errors import ProtocolError, StoreError, UsageError
+from megaflow.job.worker.json_lines import state_text
+
+
+@click.command("outbox", cls=ArgsCommand)
+@DIRECTORY
+@ARGS
+@repeated("--drop", env="OUTBOX_DROP", metavar="RECORD", help="Drop this record: it is never delivered.")
+@option("--rewrite", env="OUTBOX_REWRITE", nargs=2, metavar="RECORD JSON",
+        help="Deliver JSON, where an array stands for a tuple, in place of this record.")  # fmt: skip
+@option("--backup", env="OUTBOX_BACKUP", metavar="NEW", type=click.Path(),
+        help="The new folder that gets a copy of the store before it is changed; by default DIR.before-N.")  # fmt: skip
+@APP
+@AS_JSON
+def outbox(
+    directory: str, args: tuple[str, ...], drop: tuple[str, ...], rewrite: tuple[str, str] | None, backup: str | None,
+    app: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Show the records that wait for a sink in the newest checkpoint; drop or rewrite some.
+
+    A record of which a database said why it refuses it stops each run that goes on from DIR, until the table is
+    changed, or the record is dropped or rewritten here. The store is copied first, to a folder that a job can go on
+    from. No job may use DIR. Records that were delivered are shown until the next checkpoint; to drop one of these
+    changes nothing.
+    """
+    if app is not None:
+        AppOperators(app, args)
+    changes = changes_of(drop, rewrite)
+    try:
+        if changes:
+            change(directory, changes, backup, as_json)
+        else:
+            show(directory, as_json)
+    except ProtocolError as error:
+        raise StoreError(f"{error}. If the records have classes of the program's, name it by --app FILE.") from error
+
+
+def show(directory: str, as_json: bool) -> None:
+    """Print what waits."""
+    with looking_at(directory) as folder:
+        commit = open_checkpoint(folder)
+        found = list(waiting(FolderStore(folder), commit))
+    if as_json:
+        records = [{"record": each.name, "sink": each.sink, "value": state_text(each.record, True)} for each in found]
+        answer(json.dumps([{**each, "value": json.loads(each["value"])} for each in records]))
+        return
+    for each in found:
+        answer(f"{each.name}  {each.sink}  {each.record!r:.500}")
+    if not found:
+        answer(f"No record waits in {directory}.")
+
+
+def changes_of(drop: tuple[str, ...], rewrite: tuple[str, str] | None) -> dict[str, Any]:
+    """Return what is to become of which record. Raises UsageError.
+
+    >>> changes_of((), ("5f3a91c2:3", '["a", 1]'))
+    {'5f3a91c2:3': ('a', 1)}
+    """
+    changes = dict.fromkeys(drop, DROPPED)
+    if rewrite is not None:
+        name, text = rewrite
+        try:
+            record = json.loads(text)
+        except ValueError as error:
+            said = f"--rewrite {name}: '{text:.200}' is not JSON ({error}). Write strings in double quotes."
+            raise UsageError(said) from None
+        changes[name] = tuple(record) if isinstance(record, list) else record
+    return changes
+
+
+def change(directory: str, changes: dict[str, Any], backup: str | None, as_json: bool) -> None:
+    """Copy the store, change it, and print that."""
+    open_to_look(directory).close_folder()  # `open_for_a_job` would make a store
+    folder = open_for_a_job(directory)
+    try:
+        commits = open_to_copy(folder)
+        store = FolderStore(folder)
+        there = {each.name for each in waiting(store, commits[-1])} if commits else set()
+        if missing := sorted(changes.keys() - there):
+            hint = f"'megaflow state outbox {directory}' shows those that do."
+            raise StoreError(f"No record '{missing[0]}' waits in {directory}. {hint}")
+        copy = backup or f"{directory.rstrip('/')}.before-{commits[-1].number}"
+        copy_store(folder, commits, copy)
+        commit = rewrite(store, changes)
+    except OSError as error:
+        raise StoreError(f"The store {directory} cannot be changed: {error.strerror}.") from error
+    finally:
+        folder.close_folder()
+    if as_json:
+        record = {"store": directory, "changed": sorted(changes), "backup": copy, "checkpoint": commit.checkpoint}
+        answer(json.dumps(record))
+    else:
+        done = quantity(len(changes), "record")
+        answer(f"{done} of checkpoint {commit.checkpoint} changed. The store as it was is in {copy}.")
+
+
+COMMANDS = (outbox,)

@@ -1,0 +1,74 @@
+"""`megaflow state outbox`: shows what waits, and changes it after a copy."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from megaflow.durable.local_folder import open_for_a_job
+from tests.cli.test_state_commands import state
+from tests.durable.kept_histories import no_waiting_for_the_disk
+from tests.durable.kept_outbox import keep_outbox
+
+__all__ = ["no_waiting_for_the_disk"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """The folder of a store that no job uses."""
+    keep_outbox(tmp_path / "kept")
+    return tmp_path / "kept"
+
+
+def waiting(store: Path) -> list[Any]:
+    """What waits, as JSON."""
+    done = state("outbox", store, "--json")
+    assert done.exit_code == 0, done.output
+    return [(each["record"], each["sink"], each["value"]) for each in json.loads(done.stdout)]
+
+
+def test_outbox_shows_what_waits(store: Path) -> None:
+    lines = state("outbox", store).stdout.splitlines()
+    assert lines[:3] == ["aaaaaaaa:1  to table  ('x', 1)", "aaaaaaaa:2  to table  {'name': 'y'}", lines[2]]
+    assert waiting(store)[0] == ("aaaaaaaa:1", "to table", ["x", 1]) and len(lines) == len(waiting(store))
+
+
+def test_outbox_changes_a_store_after_a_copy(store: Path) -> None:
+    was = waiting(store)
+    done = state("outbox", store, "--drop", "aaaaaaaa:3", "--drop", "cccccccc:1", "--rewrite", "aaaaaaaa:1", '["z", 2]')
+    assert done.exit_code == 0 and "3 records of checkpoint 2 changed" in done.stdout, done.output
+    [copy] = [path for path in store.parent.iterdir() if path.name.startswith("kept.before-")]
+    assert waiting(copy) == was
+    assert [value for _, _, value in waiting(store)][:2] == [["z", 2], {"name": "y"}] and len(waiting(store)) == 1202
+    assert state("verify", store).exit_code == 0 and state("verify", copy).exit_code == 0
+
+
+def test_the_copy_goes_where_it_was_asked_for(store: Path, tmp_path: Path) -> None:
+    done = state("outbox", store, "--drop", "aaaaaaaa:1", "--backup", tmp_path / "mine", "--json")
+    assert json.loads(done.stdout)["backup"] == str(tmp_path / "mine") and len(waiting(tmp_path / "mine")) == 1204
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--drop", "aaaaaaaa:9"], "No record 'aaaaaaaa:9' waits in"),
+        (["--rewrite", "aaaaaaaa:1", "{x}"], "'{x}' is not JSON"),
+        (["--drop", "aaaaaaaa:1", "--backup", "."], ""),
+    ],
+)
+def test_what_is_refused_changes_nothing(store: Path, words: list[str], said: str) -> None:
+    files = sorted(path.name for path in store.parent.rglob("*"))
+    done = state("outbox", store, *words)
+    assert done.exit_code in (1, 2) and said in done.stderr
+    assert sorted(path.name for path in store.parent.rglob("*")) == files
+
+
+def test_a_store_that_a_job_uses_is_not_changed(store: Path) -> None:
+    folder = open_for_a_job(store)
+    try:
+        done = state("outbox", store, "--drop", "aaaaaaaa:1")
+        assert done.exit_code == 1 and "is in use" in done.stderr
+        assert waiting(store)
+    finally:
+        folder.close_folder()
