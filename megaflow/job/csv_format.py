@@ -53,6 +53,7 @@ class Csv(RecordFormat):
                 "skip_header=True."
             )
         self.rules = HeadRules(names, header is True, skip_header, skip_lines)
+        self.spans_lines = multiline
         self.skips_repeated = skip_repeated_header
         self._dialect = partial(
             RowParser, quotechar=quotechar, escapechar=escapechar, quoting=quoting, comment=comment

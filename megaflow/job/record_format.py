@@ -165,6 +165,9 @@ class LineStream(ABC):
 class RecordFormat:
     """Lines as they are: the format of an input that the program does not have parsed."""
 
+    spans_lines = False
+    """Whether a record may have several lines, so that a file cannot be cut between any two of them."""
+
     def __init__(self, skip: Skip | None = None) -> None:
         """`skip` counts faults. If it is None, a fault is an error."""
         self.skip = skip

@@ -167,6 +167,7 @@ class ChildSpec:
     items: tuple[str, ...] = ()  # those of these that are of items
     followed: tuple[tuple[str, str], ...] = ()  # input of lines, "" without a name -> absolute pattern of its files
     ordered: tuple[str, ...] = ()  # inputs, likewise, whose files are begun in the order of their names
+    unordered: tuple[str, ...] = ()  # inputs, likewise, whose files are cut, so that several workers read one
     has_input: bool = True  # whether the job was given any input at all
     outputs: tuple[tuple[str, Form], ...] = (("", "records"),)  # name -> what the launcher is sent of it
     durable: DurablePart | None = None  # None: nothing is

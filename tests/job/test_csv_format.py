@@ -23,7 +23,7 @@ from megaflow.job.splits import plan_splits
 from megaflow.job.worker.csv_rows import CsvRows
 from megaflow.job.worker.flow import Flow
 from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.named_inputs import SkippedLines
+from megaflow.job.worker.named_inputs import NamedInputs, SkippedLines
 from megaflow.job.worker.staging import Staging
 from megaflow.testing import Join, Leave, SimulatedCluster
 from megaflow.timely import example as dataflow_example
@@ -396,3 +396,12 @@ def test_skipped_rows_are_counted_and_the_first_is_reported(tmp_path: Path) -> N
         f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 fields, and there are 2 columns; the line is "
         "'3'; it is skipped, as others are that cannot be parsed: control status counts them"
     ]
+
+
+def test_a_cut_file_needs_rows_of_one_line() -> None:
+    inputs = NamedInputs(unordered=[""])
+    with pytest.raises(BuildError, match=r"\?unordered cuts files .* multiline=False"):
+        inputs.parse("", Csv())
+    inputs.parse("", Csv(multiline=False))
+    inputs.parse("orders", Csv())
+    assert {*inputs.formats} == {"", "orders"}

@@ -135,6 +135,7 @@ class JobInput:
     items: tuple[str, ...] = ()  # those of these that are of items
     followed: tuple[tuple[str, str], ...] = ()  # input of lines, "" without a name -> absolute pattern of its files
     ordered: tuple[str, ...] = ()  # inputs of lines, "" without a name, whose files are begun in the order of names
+    unordered: tuple[str, ...] = ()  # inputs of lines, likewise, whose files are cut
     is_given: bool = True  # whether there is an input at all: a program may read sources only
 
     @property
@@ -220,7 +221,10 @@ def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None,
         if path == "-" and isinstance(lines, str):
             return JobInput(pushed={"": FileLines(STDIN, "standard input", encoding_errors)})
         splits = tuple(plan_splits(_find_files(path), workers if option == UNORDERED else None))
-        return JobInput(splits=splits, ordered=("",) if option == ORDERED else ())
+        one, none = ("",), ()
+        return JobInput(
+            splits=splits, ordered=one if option == ORDERED else none, unordered=one if option == UNORDERED else none
+        )
     if hasattr(lines, "isStreaming"):
         return JobInput(spark=lines)
     if is_pulled(lines) and not isinstance(lines, bytes):
@@ -260,6 +264,7 @@ def find_named(lines: Mapping[Any, Any], workers: int, encoding_errors: str) -> 
         {name: each for name, one in found.items() for each in one.pushed.values()},
         lines=tuple(sorted(found)),
         ordered=tuple(name for name, one in found.items() if one.ordered),
+        unordered=tuple(name for name, one in found.items() if one.unordered),
     )
 
 

@@ -86,6 +86,7 @@ class ProcessStarter:
             splits=job_input.splits if isinstance(part, Founder) else (),
             pushed=tuple(job_input.pushed),
             ordered=job_input.ordered,
+            unordered=job_input.unordered,
             spark_queries=job_input.spark_queries,
             rows=job_input.rows,
             lines=job_input.lines,

@@ -145,7 +145,7 @@ class Flow:
         if (key := name or "") in self._streams:
             what = f"input {name!r}" if name else "input"
             raise BuildError(f"the {what} is read twice, as lines or parsed: read it once, and use the stream twice")
-        self._inputs.formats[key] = format
+        self._inputs.parse(key, format)
         return self._stream(key)
 
     def rows(self, name: str | None = None, *, as_: type | str = tuple, timestamps: str = "micros") -> Stream[Any]:

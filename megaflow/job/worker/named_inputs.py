@@ -95,6 +95,7 @@ class NamedInputs:
     skipped: SkippedLines = field(default_factory=SkippedLines)  # lines that were left out
     followed: Mapping[str, Callable[[RecordFormat], FollowedFiles]] = field(default_factory=dict)
     """Input of lines whose files are followed, "" the only one without a name -> what reads them in a format."""
+    unordered: Sequence[str] = ()  # inputs of lines, "" the only one, whose files are cut for several workers
     has_input: bool = True  # whether it was given any
     shapes: dict[str, RowShape] = field(default_factory=dict)  # of those of rows that the program reads
     read_lines: list[str] = field(default_factory=list)  # the names of those of lines that it reads
@@ -155,6 +156,16 @@ class NamedInputs:
                 f"flow.items({name!r})"
             )
         self.read_lines.append(name)
+
+    def parse(self, name: str, format: RecordFormat) -> None:
+        """Note that the program has an input of lines parsed. Raises BuildError."""
+        if format.spans_lines and name in self.unordered:
+            call = f"flow.csv({name!r}, …)" if name else "flow.csv()"
+            raise BuildError(
+                f"{call}: A row of CSV may span lines, and ?unordered cuts files between any two lines. Give flow.csv "
+                "multiline=False if each line of the files is a row by itself, or leave ?unordered out."
+            )
+        self.formats[name] = format
 
     def read_items(self, name: Any) -> str:
         """Note that the program reads an input of items, or with None the only one; return its name. Raises BuildError.

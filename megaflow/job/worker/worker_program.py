@@ -203,7 +203,9 @@ class WorkerProgram:
             self._sinks = WorkerSinks(self._worker, spec.name, numbered, self._kept, self._shared.launcher, not founds)
             graph.extension(Writing).host, self._agent.sinks = self._sinks, self._sinks
             followed = {name: partial(FollowedFiles, each, spec.job.encoding_errors) for name, each in spec.followed}
-            inputs = NamedInputs(spec.rows, spec.lines, spec.items, self._skipped, followed, has_input=spec.has_input)
+            inputs = NamedInputs(
+                spec.rows, spec.lines, spec.items, self._skipped, followed, spec.unordered, spec.has_input
+            )  # fmt: skip
             read, read_source = partial(self._read, numbered, inputs), partial(self._read_source, numbered, inputs)
             forms = dict(spec.outputs)
             outputs = NamedOutputs([name for name in forms if name])

@@ -88,6 +88,8 @@ def test_a_file_is_one_split_and_unordered_it_is_cut_into_several(tmp_path: Path
         splits = find_input(str(tmp_path / spec), 2, "replace").splits
         return [os.path.relpath(split.path, tmp_path) for split in splits]
 
+    assert find_input({"a": f"{tmp_path}/a.txt?unordered", "b": f"{tmp_path}/b.txt"}, 2, "replace").unordered == ("a",)
+    assert find_input(f"{tmp_path}/a.txt?unordered", 2, "replace").unordered == ("",)
     assert pieces("a.txt") == ["a.txt"]
     assert pieces("?.txt") == ["a.txt", "b.txt"], "a question mark is a character of globs"
     assert pieces("a.txt?unordered") == ["a.txt"] * 8
