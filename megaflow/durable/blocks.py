@@ -96,9 +96,12 @@ def keys_of(block: Block) -> list[Any]:
     return _column(block, block.keys, "keys")
 
 
-def states_of(block: Block) -> list[Any]:
-    """Return the states of a block, one for each key; None: forgotten. Raises as `keys_of` does."""
-    return _column(block, block.states, "states")
+def states_of(block: Block, old: bool = False) -> list[Any]:
+    """Return the states of a block, one for each key; None: forgotten. Raises as `keys_of` does.
+
+    `old`: objects that do not fit their classes are old records.
+    """
+    return _column(block, block.states, "states", old)
 
 
 def timers_of(block: Block) -> list[tuple[int, Any, Any]]:
@@ -106,8 +109,8 @@ def timers_of(block: Block) -> list[tuple[int, Any, Any]]:
     return [(time, key, payload) for key, (time, payload) in zip(keys_of(block), states_of(block), strict=True)]
 
 
-def _column(block: Block, encoded: bytes, what: str) -> list[Any]:
-    column = decode(encoded, shared=True)
+def _column(block: Block, encoded: bytes, what: str, old: bool = False) -> list[Any]:
+    column = decode(encoded, shared=True, old=old)
     if type(column) is not list or len(column) != block.count:
         raise ProtocolError(f"the {what} of a block of {block.operator!r} are not the {block.count} that it says")
     return column

@@ -15,7 +15,8 @@ Decided by values alone, from a commit and what the program says of its operator
     the first of each bin's base is where the present hash puts it, it has been done, or need not be.
  5. States of windows and of aggregates whose kind is known go to the same kind, or to one that can adapt them (`Form`).
     A store of commit format 2 or before does not say of what they are: then nothing is compared.
- 6. `upgrade` sees each key's last state once, no older ones, and no payloads of timers.
+ 6. `upgrade` sees each key's last state once, no older ones, and no payloads of timers. Objects whose class is gone, or
+    has other fields, come as old records.
 """
 
 import difflib
@@ -25,6 +26,8 @@ from typing import Any
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.restored import WINDOWS, Adapt, Heir, Restored, bare, unchanged
 from megaflow.errors import ProgramError, StoreError
+from megaflow.timely.communication.codec.encode import encode
+from megaflow.timely.communication.codec.old_classes import OldRecord
 
 
 def inherited(
@@ -155,15 +158,27 @@ def _replaced(kind: str, kept: Any, state: Any) -> Any:
     return (kept[0], state) if kind and state is not None else state
 
 
+def _check_new(state: Any) -> None:
+    """Raise an error for a state that could not be written; nor may it be, or have, an old record."""
+    if isinstance(state, OldRecord):
+        raise TypeError(f"it returned the old record {state!r:.80}, where a state of the new version must be")
+    encode(state)
+
+
 def upgrade(restored: Restored, heir: Heir, version: int) -> None:
     """Replace states of an earlier version. Raises ProgramError, with its cause, where the program's `upgrade` does."""
     function = heir.terms.upgrade
     assert function is not None, "the version was checked"
+    tried: set[type] = set()
     for bin, states in restored.states.items():
         upgraded = {}
         for key, state in states.items():
             try:
-                upgraded[key] = _replaced(heir.terms.kind, state, function(key, bare(heir.terms.kind, state), version))
+                new = function(key, bare(heir.terms.kind, state), version)
+                if type(new) not in tried:
+                    _check_new(new)
+                    tried.add(type(new))
+                upgraded[key] = _replaced(heir.terms.kind, state, new)
             except Exception as error:
                 raise ProgramError(
                     f"operator {heir.name!r}: upgrade(key, state, version) raised {type(error).__name__}: {error}, for "

@@ -7,9 +7,11 @@ from typing import Any
 from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.inheritance import adapt, adapter_of, check_version, has_changed, reshape, upgrade
+from megaflow.durable.readable import check_readable, unfit
 from megaflow.durable.restored import Heir, Restored, restore, unchanged
 from megaflow.durable.segments import SegmentReader
 from megaflow.durable.store import Store
+from megaflow.errors import ProtocolError
 
 
 class Recovery:
@@ -40,7 +42,11 @@ class Recovery:
         adapter = adapter_of(heir, cut)
         chain = ((number, self._blocks(reader, cut.name)) for number, reader in self._readers)
         present = heir.binning(heir.bins, None)
-        restored = restore(chain, cut.name, self._time, present, bins, self._earlier_binning(heir, cut))
+        was, is_old = self._earlier_binning(heir, cut), cut.version < heir.terms.version
+        try:
+            restored = restore(chain, cut.name, self._time, present, bins, was, is_old)
+        except ProtocolError as error:
+            raise unfit(heir, cut, "states", error) from error
         if cut.kind != heir.terms.kind:
             reshape(restored, heir, cut.kind)
         if adapter is not unchanged:
@@ -106,6 +112,19 @@ class Recovery:
         was = self._earlier_binning(heir, cut) or heir.binning(heir.bins, None)
         samples = self._samples(cut)
         return next(((key, bin, was(key)) for key, bin in samples if was(key) != bin), None)
+
+    def check_readable(self, heir: Heir) -> None:
+        """Raise StoreError unless the program can read all that there is of an operator. Cost: reads all of it."""
+        if (cut := self._cuts.get(heir.name)) is not None:
+            was = self._earlier_binning(heir, cut) or heir.binning(heir.bins, None)
+            check_readable(self._needed(cut), heir, cut, was)
+
+    def _needed(self, cut: OperatorCut) -> Iterator[Block]:
+        """The blocks of an operator, without those of bins that were written whole later."""
+        for number, reader in self._readers:
+            for entry in reader.entries:
+                if entry.operator == cut.name and (entry.bin is None or cut.bases[entry.bin] == number):
+                    yield reader.block(entry)
 
     def _earlier_binning(self, heir: Heir, cut: OperatorCut) -> Callable[[Any], int] | None:
         """Return what gave the bin of a key when a commit was written; None if it is what gives it now."""

@@ -18,7 +18,7 @@ from dataclasses import field, is_dataclass
 from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
-from megaflow.durable.blocks import UNBEGUN, Block, BlockKind, keys_of, states_of
+from megaflow.durable.blocks import OF_TIMERS, UNBEGUN, Block, BlockKind, keys_of, states_of
 from megaflow.errors import StoreError
 from megaflow.quick_dataclass import dataclass
 
@@ -125,12 +125,14 @@ def restore(
     bin_of_key: Callable[[Any], int],
     bins: Container[int],
     was: Callable[[Any], int] | None = None,
+    old: bool = False,
 ) -> Restored:
     """Return what an operator's bins are in a checkpoint at `time`, for those in `bins`.
 
     `chain`: number of a checkpoint -> the blocks of all workers, the oldest first. `was` gives the bin in which a key
     was when they were written, if that may be another than it has now. Keys are decoded first; states only if a key of
-    these bins is among them. Cost: linear in the blocks; with `was` the keys of all bins are decoded.
+    these bins is among them. Cost: linear in the blocks; with `was` the keys of all bins are decoded. `old`: objects in
+    states that do not fit their classes are old records, which an upgrade gets.
 
     Raises StoreError if the first key of a bin's block was not to be there.
     """
@@ -152,7 +154,7 @@ def restore(
         if bin is not None and keys and placed(keys[0]) != bin:
             raise misplaced(operator, keys[0], bin, placed(keys[0]))
         if was is None and bin is not None and block.kind is BlockKind.BIN:  # most of a store: all of it counts
-            states[bin].update(zip(keys, states_of(block), strict=True))
+            states[bin].update(zip(keys, states_of(block, old), strict=True))
             continue
         before = list(map(placed, keys)) if bin is None else [bin] * len(keys)
         if was is None:
@@ -164,7 +166,7 @@ def restore(
             mine = [place for place, is_valid in enumerate(valid) if is_valid and at[place] in bins]
             for place in mine:
                 states.setdefault(at[place], {})
-        found = states_of(block) if mine else []
+        found = states_of(block, old and block.kind not in OF_TIMERS) if mine else []
         for place in mine:
             bin, key, state = at[place], keys[place], found[place]
             if block.kind is BlockKind.TIMERS:

@@ -154,3 +154,81 @@ def test_an_upgrade_may_begin_windows_anew(changing: Changing) -> None:
     upgraded = WINDOWS.format("tumbling(10)", ", version=2, upgrade=lambda key, state, version: None", "sum")
     changing.follow(upgraded, 2)
     assert changing.records() == [["ann", 10.0, 20.0, 3]]
+
+
+ACCOUNTS = """
+from dataclasses import dataclass
+from typing import NamedTuple
+
+{}
+
+def add(name, cents, account):
+    {}
+
+{}
+
+def dataflow(flow):
+    sales = flow.lines().map(str.split).map(lambda sale: (sale[0], int(sale[1])))
+    return sales.stateful_state_machine(add, name={}{})
+"""
+ADD = """account = account or Account(0, 0)
+    account = Account(account.cents + cents, account.count + 1)
+    return account, [[name, account.cents, account.count]]"""
+CLASS = "@dataclass\nclass Account:\n    cents: int\n    count: int"
+NEW = "@dataclass\nclass Balance:\n    euros: float"
+NEW_ADD = """account = Balance((account or Balance(0)).euros + cents / 100)
+    return account, [[name, account.euros]]"""
+UPGRADE = """def upgrade(name, old, version):
+    assert type(old).__name__ == "Account" and version == 1
+    return Balance(old.cents / 100)"""
+BEFORE = ACCOUNTS.format(CLASS, ADD, "", "'till'", "")
+
+
+def accounts(changes: str = "", name: str = "till") -> str:
+    """Return the program with other states."""
+    return ACCOUNTS.format(NEW, NEW_ADD, UPGRADE, repr(name), changes)
+
+
+@pytest.mark.slow
+def test_a_missing_class_is_refused_until_it_is_said_how(changing: Changing) -> None:
+    changing.add("ann 300", "bob 7")
+    changing.run(BEFORE)
+    changing.add("ann 100")
+    said = changing.refuse(accounts())
+    assert "cannot read the states of operator 'till' in the store: a value of class" in said
+    assert "version=2 and upgrade=" in said and "--drop-state till" in said and "Traceback" not in said
+    changing.run(BEFORE)
+    assert changing.records()[-1] == ["ann", 400, 2]
+    changing.add("ann 100", "bob 3")
+    changing.run(accounts(", version=2, upgrade=upgrade"), "--processes", "2")
+    assert sorted(changing.records()[-2:]) == [["ann", 5.0], ["bob", 0.1]]
+    assert "run the newer program" in changing.refuse(BEFORE)
+
+
+@pytest.mark.slow
+def test_states_of_a_missing_class_can_be_dropped(changing: Changing) -> None:
+    changing.add("ann 300", "bob 7")
+    changing.run(BEFORE)
+    changing.add("ann 100")
+    changing.run(accounts(name="accounts"), "--drop-state", "till")
+    assert changing.records()[-1] == ["ann", 1.0]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        CLASS.replace("    count: int", "    number: int"),
+        CLASS + "\n    note: str = ''",
+        CLASS.replace("\n    count: int", ""),
+        "class Account(NamedTuple):\n    cents: int\n    count: int",
+    ],
+    ids=["renamed", "added", "removed", "another kind"],
+)
+def test_a_class_with_other_fields_is_refused(changing: Changing, changed: str) -> None:
+    changing.add("ann 300", "bob 7")
+    changing.run(BEFORE)
+    changing.add("ann 100")
+    said = changing.refuse(ACCOUNTS.format(changed, ADD, "", "'till'", ""))
+    assert "cannot read the states of operator 'till' in the store: " in said and ".Account" in said
+    changing.run(BEFORE)
+    assert changing.records()[-1] == ["ann", 400, 2]

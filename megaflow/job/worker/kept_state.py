@@ -186,14 +186,15 @@ class KeptState:
     def rehearse(self, sources: Collection[str]) -> None:
         """Raise StoreError if the operators that are built, sinks and `sources` cannot go on with what the commit has.
 
-        What is found later only: a hash that changes no bin's first key, and an `upgrade` that fails. Cost: reads a
-        block of each bin.
+        What is found later only: a hash that changes no bin's first key, and an `upgrade` that fails. Cost: reads the
+        states, and decodes a block of each bin.
         """
         self._is_to_be_whole(self._read())
         self.check_sources(sources)
         for heir in self._durability.heirs.values():
             if (wrong := self._recover().misplaced(heir)) is not None:
                 raise misplaced(heir.name, *wrong)
+            self._recover().check_readable(heir)
 
     def _is_to_be_whole(self, commit: Commit) -> bool:
         self._check_sinks()

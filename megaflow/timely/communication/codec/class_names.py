@@ -1,7 +1,7 @@
-"""Which classes there are in a value, by their names: asked before it travels, or where it cannot be restored."""
+"""Which classes there are in a value, by their names: asked before it travels, and before or after it is restored."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
 from megaflow.errors import ProtocolError
@@ -10,6 +10,7 @@ from megaflow.timely.communication.codec.decode import FITS, class_of, unpack
 from megaflow.timely.communication.codec.tags import Node
 
 ClassName: TypeAlias = tuple[int, str, str]  # tag, module or registered name, qualified name or nothing
+Shape: TypeAlias = tuple[int, str, str, str]  # likewise, and the fields
 
 _LIBRARIES: Final = {
     **dict.fromkeys((tags.ARRAY, tags.NUMPY_SCALAR, tags.NUMPY_TEXT), "numpy"),
@@ -19,20 +20,33 @@ _LIBRARIES: Final = {
 
 def classes_in(tree: Node, met: set[ClassName]) -> None:
     """Add the classes whose objects are in a tree, one that `lower` has made. Cost: linear in it."""
+    met.update(head[:3] for head in _heads(tree))
+
+
+def shapes_in(encoded: bytes) -> set[Shape]:
+    """Return the classes in an encoded value, each with the fields or the member that its objects have there.
+
+    Raises whatever fails first for bytes that hold no value. Cost: linear in the value; in a column, in its fields.
+    """
+    return set(_heads(unpack(encoded)))
+
+
+def _heads(tree: Node) -> Iterator[Shape]:
+    """Yield what there is of each object, or of objects that travel as columns, before their values."""
     nodes = [tree] if type(tree) is list else []
     while nodes:
         node = nodes.pop()
         tag = node[0]
         if tag in FITS:
-            met.add((tag, node[1], node[2]))
+            yield tag, node[1], node[2], _fields(node)
         elif tag == tags.REGISTERED:
-            met.add((tag, node[1], ""))
+            yield tag, node[1], "", ""
         elif tag in _LIBRARIES:
-            met.add((tag, _LIBRARIES[tag], ""))
+            yield tag, _LIBRARIES[tag], "", ""
             continue  # a shape is no node; what zone there is, Python knows
         if tag == tags.ROWS:
             if node[1][0] in FITS:
-                met.add(tuple(node[1][:3]))
+                yield *node[1][:3], repr(node[1][3:] or len(node[2]))
             content = node[2]
         elif tag == tags.LISTS:
             content = node[1:3]
@@ -41,6 +55,16 @@ def classes_in(tree: Node, met: set[ClassName]) -> None:
         else:
             content = node[4 if tag in (tags.DATACLASS, tags.OBJECT) else 1 :]  # what is before are names
         nodes += [part for part in content if type(part) is list]
+
+
+def _fields(node: Node) -> str:
+    """Return the fields that an object has there, or the names of members, as text."""
+    if node[0] in (tags.DATACLASS, tags.OBJECT):
+        return repr([node[3], *node[5:]])
+    if node[0] == tags.ENUM:
+        return repr(node[3:])
+    items = node[3]  # of a NamedTuple without names, their count if it is easily told
+    return repr(node[4:] or (len(items[1]) if type(items) is list and items[0] == tags.LIST else None))
 
 
 def check_known(names: Iterable[ClassName]) -> None:

@@ -204,7 +204,7 @@ def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
     try:
         kind = class_of(tags.ENUM, module, qualname)
         if name not in kind.__members__:
-            raise ProtocolError(f"{user_types.describe(kind)} has no member {name!r:.50} here")
+            raise ProtocolError(f"{user_types.describe(kind)} has no member {name!r:.50} in this process")
         return kind.__members__[name]
     except ProtocolError as error:
         return _old_record(error, module, qualname, ["name"], [name])

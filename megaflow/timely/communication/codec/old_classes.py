@@ -67,9 +67,10 @@ def in_order(kind: Any, names: str | None, columns: Sequence[Any]) -> Sequence[A
     """
     known, given = names_of(kind).split(","), None if names is None else names.split(",")
     if len(columns) != len(kind._fields) or (given is not None and sorted(given) != sorted(known)):
-        shown = f"{len(columns)} fields" if given is None else f"the fields {', '.join(given)}"
+        shown = f"{len(columns)} fields" if given is None else ", ".join(given)
         raise ProtocolError(
-            f"a value of {user_types.describe(kind)} arrived with {shown}, and the class has {', '.join(known)} here"
+            f"a value of {user_types.describe(kind)} has other fields than its class in this process: it has {shown}; "
+            f"the class has {', '.join(known)}"
         )
     return columns if given is None else [columns[given.index(name)] for name in known]
 
@@ -99,6 +100,6 @@ def flag_number(kind: Any, names: str) -> int:
     for name in names.split(",") if names else ():
         member = kind.__members__.get(name)
         if member is None and not name.lstrip("-").isdecimal():
-            raise ProtocolError(f"{user_types.describe(kind)} has no member {name!r:.50} here")
+            raise ProtocolError(f"{user_types.describe(kind)} has no member {name!r:.50} in this process")
         number |= int(name) if member is None else member.value
     return number

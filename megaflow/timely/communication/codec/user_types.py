@@ -244,8 +244,8 @@ class Storage:
         if len(names) != len(values) or not self._has(names, beside_fields):
             known, given = ", ".join(sorted(self.fields)), ", ".join(map(str, names))
             raise ProtocolError(
-                f"a value of {describe(self.cls)} arrived with other fields than this process knows: with "
-                f"{given:.200}, and the class has {known:.200} here"
+                f"a value of {describe(self.cls)} has other fields than its class in this process: it has "
+                f"{given:.200}; the class has {known:.200}"
             )
         result: Any = object.__new__(self.cls)
         beside: dict[str, Any] | None = None if self.beside is None else self.beside.__get__(result)
