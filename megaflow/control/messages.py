@@ -50,10 +50,21 @@ class CommitBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class ParserPlace:
+    """How far the lines of an input that the launcher sends are parsed: what the worker that reads on must know."""
+
+    input: str
+    line: int  # the number of the first line in `open`, or else of the next one; from 0
+    head: tuple[str, ...] = ()  # the lines before the first record, as a header
+    open: tuple[str, ...] = ()  # those of a record that is not complete
+
+
+@dataclass(frozen=True, slots=True)
 class ReadPushed:
     """The launcher's lines are to be read by this worker from now on; its process gets them."""
 
     worker: int
+    places: tuple[ParserPlace, ...] = ()  # of those that are parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +319,7 @@ class PushedEnded:
     """The launcher's lines are over and taken in, or, if the others go elsewhere, those that came here are."""
 
     elsewhere: bool = False
+    places: tuple[ParserPlace, ...] = ()  # where another worker reads on
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from megaflow.control.messages import ParserPlace
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.csv_head import Head, HeadRules, find_head, maker
 from megaflow.job.csv_parser import FoundRow, ParsedRows, RowParser, fault_of, kept_lines
 from megaflow.job.record_format import Beginning, Fault, LineStream, Name, RecordBlock, RecordFormat, RecordParser, Skip
-from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, Text, bytes_of, whole_lines
+from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, Text, bytes_of, restored, whole_lines
 from megaflow.timely.communication.codec.user_types import is_named_tuple
 
 
@@ -84,10 +85,10 @@ class Csv(RecordFormat):
         return find_head(lines, is_all, self.rules, rows, partial(self._dialect, multiline=rows.multiline), name)
 
     def stream(
-        self, name: Name, before: Sequence[str] | None = None, rest: Sequence[str] | None = None
+        self, name: Name, start: ParserPlace | None, rest: Sequence[str] | None = None, is_piped: bool = False
     ) -> LineStream:
-        """Return what parses lines that have no file, each as a row; see `RecordFormat.stream`."""
-        return CsvStream(self, name, before, rest)
+        """Return what parses lines that have no file. Each is a row, unless they are those of a file."""
+        return CsvStream(self, name, start, rest, is_piped and self.spans_lines)
 
     def headless(self) -> Head:
         """Return what is known of lines whose beginning is not. Raises SourceError if that names the columns."""
@@ -163,52 +164,65 @@ class CsvParser:
 
 
 class CsvStream(LineStream):
-    """Parses lines that have no file: each is a row by itself."""
+    """Parses lines that have no file. Each is a row by itself, unless rows may span lines.
+
+    Then the lines are those of a file that the launcher reads. A row that is open waits for the lines that follow, also
+    where another worker reads on.
+    """
 
     def __init__(
-        self, format: Csv, name: Name, before: Sequence[str] | None, rest: Sequence[str] | None = None
+        self, format: Csv, name: Name, start: ParserPlace | None, rest: Sequence[str] | None, spans_lines: bool
     ) -> None:
-        super().__init__(format, name)
+        super().__init__(format, name, 0 if start is None else start.line)
+        self.takes_marks = spans_lines
         self._csv = format
-        self._waiting = list[str]()  # from the first line on, as long as the head is not complete
+        self._waiting: Sequence[str] = () if start is None else start.open  # of an open row, or of an open head
+        self._head: Sequence[str] = () if start is None else start.head
         self._left_out = 0  # lines of the head that are still to come
         self._records: RecordMaker | None = None
-        if before is None:
+        if start is None:
             self._records = RecordMaker(format, format.headless(), "the input")
-        elif rest is not None:
-            self._begin([*before, *rest], True)
-            self.line, self._left_out = len(before), max(0, self._left_out - len(before))
-        else:
-            self._begin(before, False)
-            self.line = len(before) if self._records is not None else 0
+        elif self._head or rest is not None:
+            self._begin([*start.head, *(rest or ())], rest is not None)
+            self._left_out = max(0, self._left_out - len(start.head))
 
     def feed(self, lines: Sequence[str]) -> list[Any]:
-        """Return the records of lines. Raises SourceError."""
+        """Return the records that these lines complete. Raises SourceError."""
+        lines = [*self._waiting, *lines] if self._waiting else lines
         if self._records is None:
-            lines = [*self._waiting, *lines]
             self._begin(lines, False)
-        return self._parsed(lines)
+        return self._parsed(lines, False)
 
     def end(self) -> list[Any]:
-        """Return the records that have waited for more lines. Raises SourceError."""
+        """Return the records that have waited for more lines. Raises SourceError for a row that is open."""
         lines = self._waiting
         if self._records is None:
             self._begin(lines, True)
-        return self._parsed(lines) if lines else []
+        return self._parsed(lines, True) if lines else []
+
+    def place(self, input: str) -> ParserPlace:
+        """Return where another stream goes on with the lines that follow."""
+        return ParserPlace(input, self.line, tuple(self._head), tuple(self._waiting))
 
     def _begin(self, lines: Sequence[str], is_all: bool) -> None:
         """Find the head in the first lines, if it is there."""
-        head = self._csv.head(lines, is_all, "the input", by_lines=True)
-        self._waiting = [*lines] if head is None else []
+        kept = [*map(restored, lines)] if self.takes_marks else lines
+        head = self._csv.head(kept, is_all, "the input", by_lines=not self.takes_marks)
         if head is not None:
             self._records, self._left_out = RecordMaker(self._csv, head, "the input"), head.lines
+            self._head = lines[: head.seen]
 
-    def _parsed(self, lines: Sequence[str]) -> list[Any]:
+    def _parsed(self, lines: Sequence[str], is_end: bool) -> list[Any]:
         if self._records is None:
+            self._waiting = lines
             return []
         left_out = min(len(lines), self._left_out)
         self._left_out -= left_out
         self.line += left_out
-        rest = lines[left_out:]
-        found = self._records.head.parser.parse_lines(rest)
-        return self.settled(self._records.block(found, lambda: rest, b""), len(rest))
+        lines = lines[left_out:]
+        if self.takes_marks:
+            found = self._records.head.parser.parse("".join(map(restored, lines)), is_end)
+        else:
+            found = self._records.head.parser.parse_lines(lines)
+        self._waiting = lines[found.lines :]
+        return self.settled(self._records.block(found, lambda: lines, b""), found.lines)

@@ -40,6 +40,7 @@ class Head:
     width: int | None = None  # fields of a row; None: any
     first: list[str] | None = None  # the row with the names
     lines: int = 0  # before the first row
+    seen: int = 0  # lines that say all this
 
 
 def find_head(
@@ -52,7 +53,7 @@ def find_head(
     that names no columns.
     """
     if len(lines) <= rules.skip_lines:
-        return Head(parser, rules.names, None, None, len(lines)) if is_all else None
+        return Head(parser, rules.names, None, None, len(lines), len(lines)) if is_all else None
     start = rules.skip_lines
     if found := SEPARATOR.fullmatch(lines[start]):
         delimiter = found[1] or found[2]
@@ -61,7 +62,7 @@ def find_head(
             parser = redialect(delimiter)
     is_headed = rules.has_names or rules.skips_first
     if rules.names is not None and not is_headed:
-        return Head(parser, rules.names, len(rules.names), None, start)
+        return Head(parser, rules.names, len(rules.names), None, start, rules.skip_lines + 1)
     widths = list[int]()
     for found_row in parser.walk(lines[start:], is_all):
         row = found_row.row
@@ -69,14 +70,15 @@ def find_head(
             raise SourceError(f"the first row of {name} does not name columns: {found_row.reason}")
         if row and is_headed:
             names = rules.names if rules.names is not None else tuple(named(row))
-            return Head(parser, names, len(names), row, start + found_row.end)
+            return Head(parser, names, len(names), row, start + found_row.end, start + found_row.end)
         if row and len(row) in widths:
-            return Head(parser, None, len(row), None, start)
+            return Head(parser, None, len(row), None, start, start + found_row.end)
         if row:
             widths.append(len(row))
     if not is_all:
         return None
-    return Head(parser, rules.names, widths[0] if widths else None, None, len(lines) if is_headed else start)
+    width = widths[0] if widths else None
+    return Head(parser, rules.names, width, None, len(lines) if is_headed else start, len(lines))
 
 
 def named(row: Sequence[str]) -> list[str]:

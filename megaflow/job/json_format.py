@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from megaflow.control.messages import ParserPlace
 from megaflow.errors import SourceError
 from megaflow.job.record_format import (
     Beginning,
@@ -49,10 +50,10 @@ class JsonLines(RecordFormat):
         return JsonParser(text)
 
     def stream(
-        self, name: Name, before: Sequence[str] | None = None, rest: Sequence[str] | None = None
+        self, name: Name, start: ParserPlace | None, rest: Sequence[str] | None = None, is_piped: bool = False
     ) -> LineStream:
         """Return what parses lines that have no file."""
-        return JsonStream(self, name, len(before or ()))
+        return JsonStream(self, name, 0 if start is None else start.line)
 
 
 class JsonParser(LinesParser):

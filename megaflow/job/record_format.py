@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
+from megaflow.control.messages import ParserPlace
 from megaflow.errors import SourceError
 from megaflow.job.text_lines import LINE_END, Text, bytes_of, lines_of, whole_lines
 from megaflow.quick_dataclass import dataclass
@@ -134,6 +135,9 @@ class RecordParser(Protocol):
 class LineStream(ABC):
     """Makes records of the lines of one input that come without a file: of an iterable, say, or of Spark."""
 
+    takes_marks = False
+    """Whether the lines of a file that the launcher reads come as `text_lines.piped_lines` cuts them."""
+
     def __init__(self, format: "RecordFormat", name: Name, line: int = 0) -> None:
         """`name` returns that of a line, by its number in the stream from 0; `line` is that of the next one."""
         self.line = line
@@ -147,6 +151,10 @@ class LineStream(ABC):
     def end(self) -> list[Any]:
         """Return the records that have waited for more lines. Raises SourceError."""
         return []
+
+    def place(self, input: str) -> ParserPlace:
+        """Return where another stream goes on with the lines that follow."""
+        return ParserPlace(input, self.line)
 
     def settled(self, block: RecordBlock, lines: int) -> list[Any]:
         """Return the records of a block of so many lines, which come next. Count its faults, or raise the first."""
@@ -177,12 +185,12 @@ class RecordFormat:
         return LinesParser(text)
 
     def stream(
-        self, name: Name, before: Sequence[str] | None = None, rest: Sequence[str] | None = None
+        self, name: Name, start: ParserPlace | None, rest: Sequence[str] | None = None, is_piped: bool = False
     ) -> LineStream | None:
         """Return what parses lines that have no file; None: the lines are the records.
 
-        `before`: the lines that were taken before, from the first one on; None: they are not known. `rest`: all lines
-        that will come, if they are known.
+        `start`: where it begins; None: the lines before are not known. `rest`: all lines that will come, if they are
+        known. `is_piped`: they are those of one file, which the launcher reads.
         """
         return None
 

@@ -161,6 +161,7 @@ class ChildSpec:
     secret: bytes
     splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
     pushed: tuple[str, ...] = ()  # the inputs whose lines or items the launcher sends; "": they have no name
+    piped: tuple[str, ...] = ()  # those of these whose lines are of a file: see `megaflow.job.text_lines.piped_lines`
     spark_queries: int = 0  # how many `SourceEnded` to wait for
     rows: tuple[str, ...] = ()  # the names of the inputs that these feed; none: they feed lines
     lines: tuple[str, ...] = ()  # the names of the inputs of lines and items; none: the lines have no name

@@ -22,6 +22,7 @@ LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a "line" beyond this is a binary fil
 ENCODING_ERRORS: Final = ("replace", "strict")
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+LONE_RETURN: Final = re.compile(r"\r(?!\n)")
 
 
 class Text:
@@ -101,10 +102,39 @@ def lines_of(text: str) -> list[str]:
     """
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _split(text)
+
+
+def _split(text: str) -> list[str]:
     lines = text.split("\n")
     if not lines[-1]:  # what follows the last end is no line
         lines.pop()
     return lines
+
+
+def piped_lines(text: str) -> list[str]:
+    """Split the text of whole lines as `lines_of` does, so that `restored` can give back their ends.
+
+    A line that ends in `\\r\\n` keeps one `\\r`, and one that ends in `\\r` alone gets two.
+
+    >>> piped_lines("a\\nb\\r\\nc\\rd")
+    ['a', 'b\\r', 'c\\r\\r', 'd']
+    """
+    return lines_of(text) if "\r" not in text else _split(LONE_RETURN.sub("\r\r\n", text))
+
+
+def without_marks(lines: list[str]) -> list[str]:
+    """Return lines that `piped_lines` has split, as `lines_of` returns them."""
+    return [line.rstrip("\r") for line in lines] if "\r" in "".join(lines) else lines
+
+
+def restored(line: str) -> str:
+    """Return a line that `piped_lines` has split, with its end.
+
+    >>> [restored(line) for line in piped_lines("a\\nb\\r\\nc\\rd")]
+    ['a\\n', 'b\\r\\n', 'c\\r', 'd\\n']
+    """
+    return line[:-1] if line.endswith("\r\r") else f"{line}\n"
 
 
 def bytes_of(data: bytes, lines: int) -> int:

@@ -22,7 +22,7 @@ from inspect import signature
 from random import Random
 from typing import Any, TypeAlias
 
-from megaflow.control.messages import EndOfLines, Split, Withdraw
+from megaflow.control.messages import EndOfLines, ParserPlace, Split, Withdraw
 from megaflow.control.reading_messages import (
     AssignSplits,
     RevokeSplits,
@@ -37,7 +37,7 @@ from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import UsageError
 from megaflow.job.launcher.function_pickler import check_function
 from megaflow.job.launcher.pulled_source import without_end
-from megaflow.job.record_format import RecordFormat
+from megaflow.job.record_format import LINES, RecordFormat
 from megaflow.job.split_reader import SplitReader
 from megaflow.job.worker.flow import Flow, build_flow
 from megaflow.job.worker.line_queue import LineQueue
@@ -92,8 +92,8 @@ class PartitionReader(SplitReader):
         """`size()` says how many lines the next batch has at most."""
         super().__init__(split)
         if format is not None:
-            before, rest = lines[: split.start], lines[split.start :]
-            self.stream = format.stream(lambda line: f"line {line + 1} of {split.path}", before, rest)
+            start = ParserPlace(split.input, split.start, tuple(lines[: split.start]))
+            self.stream = format.stream(lambda line: f"line {line + 1} of {split.path}", start, lines[split.start :])
         self._partition = lines
         self._size = size
 
@@ -144,7 +144,7 @@ def build_of(function: Any, args: Sequence[Any]) -> Callable[[Worker, Stream[Any
 
 def _parsed(records: Stream[Any], inputs: NamedInputs) -> Stream[Any]:
     """Return the records of lines, by the format in which the program reads them."""
-    stream = inputs.formats[""].stream(lambda line: f"line {line + 1} of a feed") if "" in inputs.formats else None
+    stream = inputs.formats.get("", LINES).stream(lambda line: f"line {line + 1} of a feed", None)
     return records if stream is None else records.flat_map(lambda line: stream.feed([line]))
 
 
@@ -202,7 +202,7 @@ class SimulatedLines:
 
         def read() -> Stream[str]:
             queue = self._queues[worker.index] = PartitionQueue(worker.index, self._rate, self._reader)
-            queue.formats = inputs.formats
+            queue.streams.formats = inputs.formats
             report = partial(self._learn, worker.index)
             source = LineSource(
                 numbered, worker, SimulatedLauncher(), queue, Lateness(), probe, report, None, inputs.are_several
@@ -252,7 +252,7 @@ class SimulatedLines:
 
     def _reader(self, split: Split) -> SplitReader:
         queues = self._queues.values()
-        format = next((queue.formats[split.input] for queue in queues if split.input in queue.formats), None)
+        format = next((queue.streams.formats.get(split.input) for queue in queues), None)
         return PartitionReader(split, self._partitions[split.number], self._size, format)
 
     def _size(self) -> int:

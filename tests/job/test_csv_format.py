@@ -34,7 +34,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress
 
 def queue_of(*splits: Split, format: RecordFormat) -> LineQueue:
     queue = LineQueue(Staging(0))
-    queue.formats[""] = format
+    queue.streams.formats[""] = format
     queue.assign(splits)
     return queue
 

@@ -24,7 +24,7 @@ from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.pulled_source import PulledItems, PulledLines, is_pulled
 from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.splits import find_files, plan_splits
-from megaflow.job.text_lines import LINE_BYTES_MAX, Text, lines_of, whole_lines
+from megaflow.job.text_lines import LINE_BYTES_MAX, Text, piped_lines, whole_lines
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import (
@@ -46,11 +46,11 @@ BARE = "a path with = in its first part is written ./NAME=…"
 
 
 class TextSplitter:
-    """Cuts a byte stream into lines as `megaflow.job.splits` cuts files.
+    """Cuts a byte stream into lines as `megaflow.job.splits` cuts files, and keeps their ends as `piped_lines` does.
 
     >>> splitter = TextSplitter("standard input")
     >>> splitter.feed(b"a\\r"), splitter.feed(b"\\nb\\nc"), splitter.end()
-    ([], ['a', 'b'], ['c'])
+    ([], ['a\\r', 'b'], ['c'])
     """
 
     def __init__(self, name: str, errors: str = "replace") -> None:
@@ -80,7 +80,7 @@ class TextSplitter:
         return self._cut(whole, len(whole))
 
     def _cut(self, whole: bytes, length: int) -> list[str]:
-        lines = lines_of(self._text.decode(whole[:length], self._position))
+        lines = piped_lines(self._text.decode(whole[:length], self._position))
         self._position += length
         self._parts = [whole[length:]] if length < len(whole) else []
         self._parts_bytes = len(whole) - length

@@ -11,6 +11,7 @@ from dataclasses import field
 from megaflow.errors import UsageError
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
+from megaflow.job.launcher.launcher_input import FileLines
 from megaflow.job.launcher.place import ProcessPlace, Search, Seat
 from megaflow.job.launcher.resumption import Resumption
 from megaflow.job.launcher.wakeups import Signals
@@ -85,6 +86,7 @@ class ProcessStarter:
             self.spec, self.name, part, NOWHERE, -1, self.secret,
             splits=job_input.splits if isinstance(part, Founder) else (),
             pushed=tuple(job_input.pushed),
+            piped=tuple(name for name, each in job_input.pushed.items() if isinstance(each, FileLines)),
             ordered=job_input.ordered,
             unordered=job_input.unordered,
             spark_queries=job_input.spark_queries,

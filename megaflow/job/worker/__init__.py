@@ -8,7 +8,7 @@ rehearsal           whether the program can go on with its states; dry_build: it
 flow                the user's function, and what it is given; source_record: which source it was loaded from
 fingerprint         whether all processes run the same code
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
-pushed_lines        what the launcher pushes
+pushed_lines        what the launcher pushes; line_streams: the parsers of lines that have no file
 event_reports       how far event time is, by partition, and which partitions are idle
 reading_pace        how far a source may read ahead
 staged_attempt      what one attempt of a task has sent

@@ -14,17 +14,19 @@ cache: batches of 256 KB run at less than half the speed.
 
 import sys
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from megaflow.control.messages import CommitTaken, PushedEnded, Split
+from megaflow.control.messages import CommitTaken, ParserPlace, PushedEnded, Split
 from megaflow.control.reading_messages import SplitRead
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Portion
 from megaflow.job.compressed_split import reader_of
-from megaflow.job.record_format import LINES, LineStream, RecordFormat
+from megaflow.job.record_format import LINES, LineStream
 from megaflow.job.split_reader import SplitReader
 from megaflow.job.text_lines import BATCH_BYTES
+from megaflow.job.worker.line_streams import LineStreams
 from megaflow.job.worker.open_portions import OpenPortions, PortionReader
 from megaflow.job.worker.pushed_lines import PushedLines
 from megaflow.job.worker.reading_pace import Schedule
@@ -59,8 +61,7 @@ class LineQueue:
         self.partition: Partition = "pushed", ""  # and of which partition they were
         self.pushed = PushedLines()
         self.portions = OpenPortions()  # what is read of sources
-        self.formats: dict[str, RecordFormat] = {}  # of inputs that are parsed; filled while the dataflow is built
-        self._streams: dict[str, LineStream | None] = {}  # input -> what parses its lines that have no file
+        self.streams = LineStreams()  # what parses lines that have no file
         self._stream: LineStream | None = None  # what parses the next batch when it is taken
         self._portion: PortionReader | None = None  # the next batch is of this partition
         self._spares_portions = True  # the last batch was of one
@@ -88,6 +89,11 @@ class LineQueue:
             self._look_ahead()
         return bool(self._next)
 
+    def _report_pushed_ended(self) -> None:
+        assert self._pushed_ended is not None, "it has come"
+        self._reports.append(self._pushed_ended)
+        self._pushed_ended, self.expects_pushed = None, False
+
     def assign(self, splits: Sequence[Split]) -> None:
         """Read these splits, too."""
         self._is_new = self._is_new or bool(splits and not (self._next or self._splits or self.pushed))
@@ -99,7 +105,7 @@ class LineQueue:
 
     def reader(self, split: Split) -> SplitReader:
         """Return what reads a split."""
-        return reader_of(split, self._encoding_errors, format=self.formats.get(split.input, LINES))
+        return reader_of(split, self._encoding_errors, format=self.streams.formats.get(split.input, LINES))
 
     def share_alike(self, workers: int) -> None:
         """Read as much of the rate as each of so many workers does, unless splits say otherwise."""
@@ -147,9 +153,10 @@ class LineQueue:
         copy = self.staging.copy(self._next if self._from_spark else ())
         return copy if copy.lines else None
 
-    def expect_pushed(self, from_the_first: bool = False) -> None:
-        """Read what the launcher pushes, at the whole rate."""
+    def expect_pushed(self, from_the_first: bool = False, places: Iterable[ParserPlace] = ()) -> None:
+        """Read what the launcher pushes, at the whole rate; parse it from these places on."""
         self.expects_pushed, self.share, self.pushed.are_counted = True, 1.0, from_the_first
+        self.streams.places = {place.input: place for place in places}
 
     def push(self, lines: list[str] | list[bytes], input: str = "") -> None:
         """Read these lines of an input, or encoded items, too; `take_credit` tells how many are taken."""
@@ -309,7 +316,7 @@ class LineQueue:
         self._from_spark = bool(self._next)
         if self._next:
             self.input, self.partition = self.staging.input, ("spark", self.staging.query)
-            self._stream = self._stream_of(self.input, None)
+            self._stream, _ = self.streams.begin(self.input, self._next, False)
         return self._from_spark
 
     def _next_pushed(self) -> bool:
@@ -318,26 +325,14 @@ class LineQueue:
             self.partition, self._next = self.pushed.take()
             self.input = str(self.partition[1])
             self._from_pushed = self._spares_pushed = True
-            self._stream = self._stream_of(self.input, () if self.pushed.are_counted else None)
-        elif self._pushed_ended is not None and (self._pushed_ended.elsewhere or not self._next_at_end()):
-            self._reports.append(self._pushed_ended)
-            self._pushed_ended, self.expects_pushed = None, False
+            self._stream, self._next = self.streams.begin(self.input, self._next, self.pushed.are_counted)
+        elif self._pushed_ended is not None and self._pushed_ended.elsewhere:
+            self._pushed_ended = replace(self._pushed_ended, places=self.streams.take_places(self.pushed.are_counted))
+            self._report_pushed_ended()
+        elif self._pushed_ended is not None and (last := self.streams.take_last()) is not None:
+            self.input, self._next = last
+            self.partition = "pushed", self.input
+            self._count(self.input, -len(self._next))  # their lines were counted
+        elif self._pushed_ended is not None:
+            self._report_pushed_ended()
         return bool(self._next)
-
-    def _next_at_end(self) -> bool:
-        """Find the records of pushed lines that have waited for more; tell whether there are some."""
-        for input, stream in self._streams.items():
-            if stream is not None and (found := stream.end()):
-                self._next, self.input, self.partition = found, input, ("pushed", input)
-                self._count(input, -len(found))  # their lines were counted
-                return True
-        return False
-
-    def _stream_of(self, input: str, before: Sequence[str] | None) -> LineStream | None:
-        """Return what parses the lines of an input that have no file; `before` is as for `RecordFormat.stream`."""
-        if input not in self._streams:
-            where = "a line that came from no file" if before is None else ""
-            self._streams[input] = self.formats.get(input, LINES).stream(
-                lambda line: where or f"line {line + 1} of what the launcher reads", before
-            )
-        return self._streams[input]

@@ -35,13 +35,13 @@
 """
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import InitVar, dataclass
 from typing import Any
 
 from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.coordinator.watermarks import IDLE_SECONDS
-from megaflow.control.messages import Busy, CommitBatch, EndOfLines, ReadPushed, Withdraw
+from megaflow.control.messages import Busy, CommitBatch, EndOfLines, ParserPlace, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
     AssignPortions,
     AssignSplits,
@@ -138,9 +138,9 @@ class LineSource:
         """Have the source look for new lines; any thread."""
         self._info.activator.activate()
 
-    def take_pushed(self) -> None:
+    def take_pushed(self, places: Iterable[ParserPlace]) -> None:
         """Read the launcher's lines from now on; this thread polls."""
-        self.queue.expect_pushed()
+        self.queue.expect_pushed(places=places)
         self.launcher.serve(self.queue, self.activate)
 
     def run(self) -> None:
@@ -201,8 +201,8 @@ class LineSource:
                 self.report(PortionsRevoked(rest))
             case CommitBatch():
                 self.queue.staging.commit(command)
-            case ReadPushed(worker) if worker == self._info.worker:
-                self.take_pushed()
+            case ReadPushed(worker, places) if worker == self._info.worker:
+                self.take_pushed(places)
             case Withdraw(workers) if self._info.worker in workers:
                 self._returned = SplitsReturned(self.queue.give_back(), self.queue.give_back_portions())
             case EndOfLines():

@@ -235,7 +235,8 @@ class WorkerProgram:
         if self._source is not None:
             return self._source
         launcher, spec = self._shared.launcher, self._shared.spec
-        self._queue.staging.unpack, self._queue.formats = inputs.unpack, inputs.formats
+        self._queue.staging.unpack = inputs.unpack
+        self._queue.streams.formats, self._queue.streams.piped = inputs.formats, spec.piped
         source = self._source = LineSource(
             numbered, self._worker, launcher, self._queue, self._lateness, self._probe, self._worker.rescaling.report,
             None if self._kept is None else self._kept.keep_lines, inputs.are_several, spec.job.idle_timeout,
