@@ -14,6 +14,7 @@ from megaflow.job import followed_files
 from megaflow.job.csv_format import Csv
 from megaflow.job.followed_files import FollowedFile, FollowedFiles
 from megaflow.job.launcher.launch import find_followed
+from megaflow.job.record_format import LINES, RecordFormat
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +44,11 @@ class Bench:
                 self.positions[inode] = answer[1]
         return records
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, format: RecordFormat = LINES) -> None:
         """Have others read on from the positions."""
         for reader in self.readers.values():
             reader.close()
-        self.source = FollowedFiles(self.source.pattern)
+        self.source = FollowedFiles(self.source.pattern, format=format)
         self.readers = {inode: self.source.open(inode, position) for inode, position in self.positions.items()}
 
 
@@ -176,6 +177,70 @@ def test_what_cannot_be_parsed_is_named_by_its_file_and_line_and_each_file_has_i
     append(log, "\n9,10\n9\n")
     with pytest.raises(SourceError, match=rf"line 5 of '{log}' is not a row of CSV: it has 1 fields"):
         bench.read()
+
+
+def test_an_open_row_waits_for_its_end(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "*.csv", format=Csv(as_=tuple)), tmp_path / "a.csv"
+    append(log, "a,\"b")
+    assert bench.read() == []
+    append(log, "\nc\"\n1,2\n3,\"x\r\n")
+    assert bench.read() == [("1", "2")]
+    append(log, "y\n")
+    assert bench.read() == []
+    bench.begin_anew(Csv(as_=tuple))
+    append(log, "z\"\n4,5\n")
+    assert bench.read() == [("3", "x\r\ny\nz"), ("4", "5")] and bench.read() == []
+
+
+def test_an_open_row_waits_for_a_million_characters(tmp_path: Path) -> None:
+    told = list[str]()
+    bench, log = Bench(tmp_path / "*.csv", format=Csv(lambda text: told.append(text()), as_=tuple)), tmp_path / "a.csv"
+    append(log, "a,b\n1,\"2\n")
+    for number in range(12):
+        append(log, f"{number:099},x\n" * 1_000)
+        rows = bench.read()
+        assert bool(rows) is bool(told) is (number >= 10)
+    assert rows[-1] == (f"{11:099}", "x") and len(told) == 1 and "line 2 of" in told[0]
+
+
+def test_a_removed_file_whose_first_row_is_not_complete_is_let_go(tmp_path: Path) -> None:
+    for text in ("a,\"b", "a,b", "a,\"b\n"):
+        log = tmp_path / "a.csv"
+        bench = Bench(log, format=Csv())
+        append(log, text)
+        assert bench.read() == []
+        log.unlink()
+        for _ in range(3):
+            assert bench.read() == []
+        [reader] = bench.readers.values()
+        assert reader._file == -1
+        append(log, "c,d\n1,2\n")
+        assert bench.read() == [{"c": "1", "d": "2"}], "the next file of this name is read"
+        log.unlink()
+
+
+def test_a_fault_of_a_followed_file_is_counted_once(tmp_path: Path) -> None:
+    told = list[str]()
+
+    def format() -> Csv:
+        return Csv(lambda text: told.append(text()), as_=tuple)
+
+    bench, log = Bench(tmp_path / "*.csv", format=format()), tmp_path / "a.csv"
+    append(log, "a,b\n")
+    for number in range(60):
+        append(log, f"{number},x\n\n" + "faulty\n" * (number % 3))
+    read = list[Any]()
+    for limit in range(1, 40):
+        for inode in bench.source.discover().partitions:  # one batch, and another worker reads on
+            reader = bench.source.open(inode, bench.positions.get(inode))
+            answer = reader.read(limit)
+            if not isinstance(answer, Idle):
+                read += answer[0]
+                bench.positions[inode] = answer[1]
+            reader.close()
+    bench.begin_anew(format())
+    read += bench.read()
+    assert read == [(str(number), "x") for number in range(60)] and len(told) == 60
 
 
 def test_what_is_not_text_ends_the_job_if_that_is_wanted(tmp_path: Path) -> None:
