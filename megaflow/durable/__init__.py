@@ -8,6 +8,7 @@ restored      the states and timers of an operator, rebuilt from the blocks of a
 inheritance   which of them each operator of a program goes on with, under which name and in which version
 recovery      what a job's operators begin with, read from the segments that a commit names
 readable      whether a program can read them
+key_kinds     whether the keys of a program that has changed are still of their kind
 segments      the files that hold a cut's blocks
 commits       the small files that say what is durable, and all that a job needs to go on from there
 store         five operations on files that are there whole or not at all, and how a folder carries them out

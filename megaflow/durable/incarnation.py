@@ -35,14 +35,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from megaflow.durable.commits import (
-    COMMIT_NAME,
-    Commit,
-    OutputLength,
-    commit_from_bytes,
-    commit_name,
-    commit_numbers,
-)
+from megaflow.durable.commits import COMMIT_NAME, Commit, OutputLength, commit_from_bytes, commit_name, commit_numbers
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
@@ -63,6 +56,7 @@ class DurablePart:
     checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators whose states are not wanted any more
+    is_changed: bool = False  # whether the program is known to be another than the one that has written the commit
 
 
 def read_commit(store: Store, number: int) -> Commit:

@@ -7,6 +7,7 @@ from typing import Any
 from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.inheritance import adapt, adapter_of, check_version, has_changed, reshape, upgrade
+from megaflow.durable.key_kinds import KeyKinds, kinds_in
 from megaflow.durable.readable import check_readable, unfit
 from megaflow.durable.restored import Heir, Restored, restore, unchanged
 from megaflow.durable.segments import SegmentReader
@@ -54,6 +55,17 @@ class Recovery:
         if cut.version < heir.terms.version:
             upgrade(restored, heir, cut.version)
         return restored
+
+    def key_kinds(self, heir: Heir) -> KeyKinds | None:
+        """Return what compares the keys of records with those of an operator; None if there is nothing to compare.
+
+        Cost: unpacks all keys, also those of other workers' bins; decodes those that are no texts.
+        """
+        cut = self._cuts.get(heir.name)
+        if cut is None or cut.version != heir.terms.version:
+            return None
+        kinds = frozenset[str]().union(*map(kinds_in, self._needed(cut)))
+        return KeyKinds(heir.name, kinds) if kinds else None
 
     def bases(self, heir: Heir) -> tuple[int | None, ...]:
         """Return in which checkpoint each bin was written whole last; () if they are other bins now."""

@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any, Final, Protocol, TypeAlias
 
 from megaflow.durable.blocks import OF_TIMERS, UNBEGUN, Block, BlockKind, keys_of, states_of
+from megaflow.durable.key_kinds import KeyKinds
 from megaflow.errors import StoreError
 from megaflow.quick_dataclass import dataclass
 
@@ -116,6 +117,7 @@ class Restored:
     bases: tuple[int | None, ...] = ()  # bin -> checkpoint that has its base; () if they are other bins now
     # as `timers`: event timers, whose times are (line, microseconds); those that had become due are among them
     events: dict[int, list[tuple[Any, Any, Any]]] = field(default_factory=dict)
+    key_kinds: KeyKinds | None = None  # if the keys that come are to be of the kinds that the store has
 
 
 def restore(

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 from zlib import crc32
 
+from megaflow.durable.key_kinds import KeyKinds
 from megaflow.errors import BuildError, UsageError
 from megaflow.megaphone.event_timers import EventTimers
 from megaflow.megaphone.timers import Timer, TimerStore
@@ -225,6 +226,7 @@ class BinStore:
         self.timers = TimerStore()  # of keys in owned bins, with a state or without
         self.events = EventTimers()  # likewise
         self.watcher: BinWatcher | None = None  # set once the first bins are in
+        self.key_kinds: KeyKinds | None = None  # asked by F for the first records; set once the first bins are in
         self.arrived: Callable[[dict[Any, Any]], None] | None = None  # told of states that a bin has brought; set by S
 
     def bin_of_key(self, key: Any) -> int:

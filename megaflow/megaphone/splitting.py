@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from megaflow.errors import ProtocolError
 from megaflow.megaphone.bins import BinStore
@@ -25,6 +25,9 @@ _KNOWN_KEYS = 1 << 18
 """Keys whose worker F remembers; beyond that it forgets all and starts again (about 40 MB)."""
 
 Part: TypeAlias = tuple[WorkerId, Any]  # a worker and its records: a list, or columns
+
+_UNSETTLED: Final[RoutingTable] = ()
+"""In the place of a table while each batch is looked at."""
 
 
 class Splitter(ABC):
@@ -42,7 +45,7 @@ class Splitter(ABC):
         Cost: one lookup per record, none on a lone worker. Raises ProgramError for a record that cannot be routed.
         """
         if self._judged[0] is not table:
-            self._judged = (table, all(owner == self._worker for owner in table))
+            self._judge(batch, table)
         if self._judged[1]:
             return self._keep(batch)
         try:
@@ -50,6 +53,12 @@ class Splitter(ABC):
         except (TypeError, ValueError, LookupError) as error:
             self._complain(batch, error)
             raise
+
+    def _judge(self, batch: Iterable[Any], table: RoutingTable) -> None:
+        """Note whether all bins are here; again for the next batch, until the kind of its keys is settled."""
+        kinds = self._store.key_kinds
+        is_settled = kinds is None or kinds.note(batch)
+        self._judged = (table if is_settled else _UNSETTLED, all(owner == self._worker for owner in table))
 
     @abstractmethod
     def _split(self, batch: list[Any], table: RoutingTable) -> Iterable[Part]:

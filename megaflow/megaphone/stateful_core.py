@@ -273,6 +273,7 @@ def build(
     if durability.restore is not None and terms is not None and own:
         restored = durability.restore(heir, frozenset(own))
     _begin(store, own, restored)
+    store.key_kinds = restored.key_kinds
     if isinstance(moments, Journal) and restored.bases:
         moments.bases.begin(restored.bases)
     if moments is not None:

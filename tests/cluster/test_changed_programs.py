@@ -232,3 +232,43 @@ def test_a_class_with_other_fields_is_refused(changing: Changing, changed: str) 
     assert "cannot read the states of operator 'till' in the store: " in said and ".Account" in said
     changing.run(BEFORE)
     assert changing.records()[-1] == ["ann", 400, 2]
+
+
+KEYED = """
+def add(key, one, total):
+    total = (total or 0) + one
+    return total, [[repr(key), total]]
+
+def dataflow(flow):
+    return flow.lines().map(lambda line: ({}, 1)).stateful_state_machine(add, name={}{})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_keys_of_another_type_are_refused(changing: Changing, processes: str) -> None:
+    before = KEYED.format("line", "'count'", "")
+    changing.add("ann", "bob", "ann")
+    changing.run(before, "--processes", processes)
+    changing.add("ann", "bob")
+    other = KEYED.format("(line, 0)", "'count'", "")
+    said = changing.run(other, "--processes", processes, code=1)
+    assert "keys of operator 'count' in the store are of type str, and all that the program has given" in said
+    assert "(str, number)" in said and "--drop-state count" in said
+    changing.run(before)
+    assert sorted(changing.records()[-2:]) == [["'ann'", 3], ["'bob'", 2]] and len(changing.records()) == 5
+    changing.add("ann")
+    changing.run(KEYED.format("(line, 0)", "'pairs'", ""), "--drop-state", "count")
+    assert changing.records()[-1] == ["('ann', 0)", 1]
+
+
+@pytest.mark.slow
+def test_other_keys_may_join_those_that_are_there(changing: Changing) -> None:
+    changing.add("ann", "bob", "7")
+    changing.run(KEYED.format("line", "'count'", ""))
+    changing.add("7", "ann")
+    changing.run(KEYED.format("int(line) if line.isdigit() else line", "'count'", ""))
+    assert sorted(changing.records()[-2:]) == [["'ann'", 2], ["7", 1]]
+    changing.add("7")
+    changing.run(KEYED.format("(line, 0)", "'count'", ", version=2, upgrade=lambda key, old, version: None"))
+    assert changing.records()[-1] == ["('7', 0)", 1]

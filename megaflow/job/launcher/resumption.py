@@ -251,7 +251,8 @@ def resume(
     begun = keeper.begin(writer.lengths(length))
     if job_input.spark is not None:
         job_input = replace(job_input, spark=keep_query(keeper.path, begun.spark, job_input.spark, job_input.rows))
-    part = replace(part, incarnation=begun.incarnation, commit=begun.number if begun.checkpoint else None)
+    number = begun.number if begun.checkpoint else None
+    part = replace(part, incarnation=begun.incarnation, commit=number, is_changed=other is not None)
     if found is not None and keeper.origin is not None:
         report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
     elif found is not None:
@@ -287,6 +288,7 @@ def go_on(
     if code is not None and (other := difference(code_now(code, spec), code)):
         raise ClusterError(f"it does not go on by itself, as the program has changed since it began: {other}")
     number = latest.number if latest.checkpoint else None
+    is_changed = part.is_changed and latest.checkpoint == since  # what a later one has is the program's own
     job_input = replace(before.job_input, splits=keeper.input.to_read)
     if isinstance(job_input.spark, KeptQuery):
         check_record(keeper.path, latest.spark, job_input.rows)
@@ -294,7 +296,7 @@ def go_on(
         job_input = replace(job_input, spark=query)
     return Resumption(
         job_input,
-        replace(part, incarnation=latest.incarnation, commit=number),
+        replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed),
         code=code,
         kept=kept,
     )

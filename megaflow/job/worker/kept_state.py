@@ -15,9 +15,11 @@ from megaflow.connect.write_operator import Writing
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, DurableOperator
 from megaflow.control.coordinator.job_state import Durable
 from megaflow.control.staging_messages import StageEnd, StageLines
+from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit, Fingerprint, SinkToken
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.inheritance import inherited
+from megaflow.durable.key_kinds import KeyKinds
 from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import Heir, Restored, misplaced
@@ -31,6 +33,7 @@ from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.event_unit import NEVER
 from megaflow.megaphone.journal import Durability, Journal
 from megaflow.megaphone.remains import Remains
+from megaflow.megaphone.unwritten import Piece
 from megaflow.program import Worker
 from megaflow.timely.dataflow.graph import Graph, Node
 
@@ -61,6 +64,7 @@ class KeptState:
         self._commit: Commit | None = None  # once it is read
         self._recovery: Recovery | None = None  # once a bin is wanted
         self._durability = Durability()  # of the dataflow, once it is built
+        self._kinds: dict[str, KeyKinds] = {}  # of operators, once they are built
         self._sinks: tuple[str, ...] = ()  # likewise, the names of what it writes to
         packer = CutPacker(self._store, part.incarnation, worker.index, self._operators)
         self._keeper = keeper(packer, self._encoding_seconds, worker.allocator.wake)
@@ -69,6 +73,8 @@ class KeptState:
         """Make the operators durable that are built from now on, each beginning with what the commit has of it."""
         self._durability = durability
         durability.sink, durability.spent = self._keeper.write, self._keeper.clock
+        if self._part.is_changed:
+            durability.sink = self._write_checked
         durability.restore = self._restore if self._part.commit is not None else None
 
     def check(self, graph: Graph) -> None:
@@ -214,7 +220,18 @@ class KeptState:
         return self._recovery
 
     def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
-        return replace(self._memory.restore(heir, bins, self._recover()), bases=self._recover().bases(heir))
+        recovery = self._recover()
+        kinds = recovery.key_kinds(heir) if self._part.is_changed else None
+        if kinds is not None:
+            self._kinds[heir.name] = kinds
+        found = self._memory.restore(heir, bins, recovery)
+        return replace(found, bases=recovery.bases(heir), key_kinds=kinds)
+
+    def _write_checked(self, cut: Piece, block: Block | None) -> None:
+        """Write what is cut of an operator, unless its keys are of another kind now: see `key_kinds`."""
+        if (kinds := self._kinds.get(cut.operator)) is not None:
+            kinds.check()
+        self._keeper.write(cut, block)
 
     def _stores(self) -> list[tuple[str, BinStore, Journal]]:
         return [(view.name, view.store, view.journal) for view in self._worker.stateful if view.journal is not None]

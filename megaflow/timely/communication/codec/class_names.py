@@ -31,6 +31,12 @@ def shapes_in(encoded: bytes) -> set[Shape]:
     return set(_heads(unpack(encoded)))
 
 
+def are_texts(encoded: bytes) -> bool:
+    """Tell whether an encoded list has travelled as one run of texts. Cost: no text is made."""
+    node = unpack(encoded)
+    return type(node) is list and node[0] == tags.STRS
+
+
 def _heads(tree: Node) -> Iterator[Shape]:
     """Yield what there is of each object, or of objects that travel as columns, before their values."""
     nodes = [tree] if type(tree) is list else []
