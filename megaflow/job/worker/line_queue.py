@@ -105,7 +105,8 @@ class LineQueue:
 
     def reader(self, split: Split) -> SplitReader:
         """Return what reads a split."""
-        return reader_of(split, self._encoding_errors, format=self.streams.formats.get(split.input, LINES))
+        format = self.streams.formats.get(split.input, LINES)
+        return reader_of(split, self._encoding_errors, format.block_bytes, format)
 
     def share_alike(self, workers: int) -> None:
         """Read as much of the rate as each of so many workers does, unless splits say otherwise."""
