@@ -28,7 +28,8 @@ from megaflow.quick_dataclass import dataclass
 class Split:
     """A byte range of a file; whoever holds it reads the lines that *start* in it.
 
-    A compressed file is one split, of which `skip` bytes of text were read: see `megaflow.job.compressed_split`.
+    A file that is decoded as a stream is one split, of which `skip` bytes of text were read: see
+    `megaflow.job.stream_reader`.
     """
 
     number: int  # unique in the job
@@ -37,6 +38,8 @@ class Split:
     end: int  # bytes, exclusive
     input: str = ""  # whose lines these are; "": the job's only ones, which have no name
     skip: int = 0  # bytes of text
+    encoding: str = ""  # Python's name; "": UTF-8
+    compression: str = ""  # such as gzip; "": none
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +252,7 @@ class JobSettings:
     durable: DurablePart | None = None  # None: nothing is
     rows: tuple[str, ...] = ()  # the names of its inputs of rows
     lines: tuple[str, ...] = ()  # and of those of lines
-    followed: tuple[tuple[str, str], ...] = ()  # those of these whose files are followed, with their patterns
+    followed: tuple[tuple[str, str, str], ...] = ()  # those of these whose files are followed, pattern, encoding
 
 
 @dataclass(frozen=True, slots=True)
