@@ -18,6 +18,7 @@ The receiver checks every record, by `megaflow.control.shapes`; none is trusted 
 from typing import Any, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
+from megaflow.control.watermark_messages import Partition
 from megaflow.durable.incarnation import DurablePart
 from megaflow.quick_dataclass import dataclass
 
@@ -40,6 +41,7 @@ class Split:
     skip: int = 0  # bytes of text
     encoding: str = ""  # Python's name; "": UTF-8
     compression: str = ""  # such as gzip; "": none
+    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen of what is before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class ReadPushed:
 
     worker: int
     places: tuple[ParserPlace, ...] = ()  # of those that are parsed
+    maxima: tuple[tuple[str, Partition, int], ...] = ()  # as of `PushedEnded`
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +326,7 @@ class PushedEnded:
 
     elsewhere: bool = False
     places: tuple[ParserPlace, ...] = ()  # where another worker reads on
+    maxima: tuple[tuple[str, Partition, int], ...] = ()  # (operator, of what was pushed, greatest timestamp), if so
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,8 @@ class KeptInput:
         self._prints = {each: self._prints.get(each) or fingerprint(*each) for each in prints}
         return tuple(
             SplitRemainder(
-                each.number, each.path, each.start, each.end, self._prints[each.path, each.start], each.input, each.skip
+                each.number, each.path, each.start, each.end, self._prints[each.path, each.start],
+                each.input, each.skip, each.maxima,
             )
             for each in said
         )
@@ -99,7 +100,7 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split]) -> Kep
             check_same_input(each, fresh)
         if size is not None or each.start < each.end:
             check_unchanged(each, size)
-        split = Split(each.number, each.path, each.start, each.end, each.input, each.skip)
+        split = Split(each.number, each.path, each.start, each.end, each.input, each.skip, maxima=each.maxima)
         if file in fresh:
             split = replace(split, encoding=fresh[file][0].encoding, compression=fresh[file][0].compression)
         kept.setdefault(file, []).append(split)
