@@ -14,7 +14,7 @@ from apps.bench.rescaling import EXPERIMENTS as RESCALING
 from megaflow import Window
 from megaflow.megaphone.routing import Watermark
 from megaflow.program import example
-from megaflow.testing import EngineCluster
+from megaflow.testing import EngineCluster, SimulatedCluster
 
 ROOT = Path(__file__).parent.parent
 README, CHANGELOG, SCALE = (
@@ -43,15 +43,21 @@ def code_with(words: str) -> str:
 def test_a_dataflow_is_tested_on_a_simulated_cluster() -> None:
     names: dict[str, Any] = {}
     exec(compile(code_with("SimulatedCluster"), "README.md", "exec"), names)
-    cluster = names["cluster"]
-    assert not cluster.refusals
-    assert [(worker.index, worker.rescaling.left) for worker in cluster.workers] == [(0, False), (1, True), (2, False)]
+    made: list[SimulatedCluster] = []
+    names["SimulatedCluster"] = lambda *args, **options: made.append(SimulatedCluster(*args, **options)) or made[-1]
+    names["test_words_are_counted"]()
+    names["test_nothing_is_lost_or_doubled"]()
+    assert len(made) == 10 and not [each.refusals for each in made[:5] if each.refusals]
+    assert all(len(each.happened) == 2 for each in made[:5])
 
 
 def test_it_finds_what_is_wrong() -> None:
     wrong = code_with("SimulatedCluster").replace("return total, [(word, total)]", "return n, [(word, total)]")
-    with pytest.raises(AssertionError):
-        exec(compile(wrong, "README.md", "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(wrong, "README.md", "exec"), names)
+    with pytest.raises(AssertionError) as raised:
+        names["test_words_are_counted"]()
+    assert any("MEGAFLOW_SEED=0" in note for note in raised.value.__notes__)
 
 
 def outputs(operator: str, words: str, name: str, feed: list[Any]) -> list[Any]:

@@ -49,8 +49,10 @@ SHARED_CLASS_NAMES = {
     "Commit": "what a store says is durable; in a change of the membership, the message that has all obey it",
     "Coordinator": "of a job; in the feed of Spark, the one that it talks to",
     "HandOver": "public in megaflow.testing, and the coordinator's event that follows from it",
+    "Kill": "public in megaflow.testing, and what a process agent is asked to do",
     "Member": "a worker's part in the membership; in the simulation, the Protocol of a simulated worker",
     "Retire": "what the coordinator asks of the engine, and what the engine then tells the leaving workers",
+    "Stop": "public in megaflow.testing, and the launcher's own request",
     "Stream": "what users write; in catching up, one dataflow's progress",
 }
 

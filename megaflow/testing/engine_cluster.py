@@ -7,18 +7,17 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any, overload
+from typing import Any
 
 from megaflow.errors import UsageError
-from megaflow.job.launcher.function_pickler import check_function
 from megaflow.megaphone.routing import Command, Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
+from megaflow.testing.engine_feeds import FlowFunction, build_of, check_feeds
 from megaflow.testing.membership_driver import Change, Rescaling, SimulatedWorker
 from megaflow.testing.monitor import Monitor, Violation
 from megaflow.testing.network import Network
-from megaflow.testing.simulated_lines import FlowFunction, Lines, SimulatedLines, build_of, check_feeds, partitions_of
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
@@ -46,12 +45,12 @@ class EngineCluster:
     >>> from megaflow.testing import Join
     >>> def count(word, n, total):
     ...     return (total or 0) + n, [(word, (total or 0) + n)]
-    >>> def dataflow(flow):
-    ...     return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count)
+    >>> def build(worker, records, commands):
+    ...     return records.map(lambda word: (word, 1)).stateful_state_machine(count, control=commands)
     >>> cluster = EngineCluster(seed=7, workers=2)
     >>> cluster.at(record=3, do=Join())
-    >>> sorted(cluster.run(dataflow, lines=[["a", "b"], ["a", "c"]]))
-    [('a', 1), ('a', 2), ('b', 1), ('c', 1)]
+    >>> sorted(cluster.run(build, {0: [(0, "a"), (1, "b")], 1: [(5, "a"), (5, "c")]}))
+    [(0, ('a', 1)), (1, ('b', 1)), (5, ('a', 2)), (5, ('c', 1))]
 
     `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0
     until it hands over. Each process, also one that joins, has `per_process` workers, which leave together.
@@ -86,7 +85,6 @@ class EngineCluster:
         self._planned: list[tuple[int, Change]] = []
         self._sent = 0  # records
         self._members: list[SimulatedWorker] = []
-        self._lines: SimulatedLines | None = None  # what a `dataflow(flow)` reads
         self._numbers = False  # commands are numbered here, not by the operators
         self._times: list[int] = []  # of what is fed and commanded, sorted
         self._last = 0  # the greatest, after which inputs close
@@ -105,10 +103,6 @@ class EngineCluster:
         _check_change(do)
         self._planned.append((record, do))
 
-    @overload
-    def run(self, dataflow: FlowFunction, /, *, lines: Lines, args: Sequence[Any] = ()) -> list[Any]: ...
-
-    @overload
     def run(
         self,
         build: Build | FlowFunction,
@@ -116,46 +110,21 @@ class EngineCluster:
         commands: Sequence[tuple[int, Any]] = (),
         *,
         args: Sequence[Any] = (),
-    ) -> list[tuple[Time, Any]]: ...
+    ) -> list[tuple[Time, Any]]:
+        """Run one dataflow to completion; return its outputs, (time, record) by time.
 
-    def run(
-        self,
-        build: Any,
-        feeds: Mapping[int, Sequence[tuple[int, Any]]] | None = None,
-        commands: Sequence[tuple[int, Any]] = (),
-        *,
-        lines: Lines | None = None,
-        args: Sequence[Any] = (),
-    ) -> list[Any]:
-        """Run one dataflow to completion; return its outputs. Lines come as in a job, or records at times of yours.
+        It is an engine program's `build(worker, records, commands) -> outputs`. `feeds` is worker -> (time, record) in
+        the order of time; `commands` are (time, command), likewise; those that name a worker that may not own bins at
+        that moment are left out. A worker that joins gets a part of the coordinator's feed. Of a `dataflow(flow)` the
+        lines are the records that are fed, and `args` is `flow.args`.
 
-        `run(dataflow, lines=…)` runs what `megaflow run` does, a `dataflow(flow)`, on the sources of a job, and returns
-        the output records by epoch like `megaflow.run`; which epoch a line gets is drawn from the seed. `lines` is an
-        iterable of str, one partition, or a list or dict of those. Each is read by one worker in any one epoch, in
-        order; the rest of what a leaving worker read is read by another one in later epochs. `args` is `flow.args`.
-
-        `run(build, feeds)` runs an engine program's `build(worker, records, commands) -> outputs`, and returns
-        (time, record) by time. `feeds` is worker -> (time, record) in the order of time; `commands` are
-        (time, command), likewise; those that name a worker that may not own bins at that moment are left out. A worker
-        that joins gets a part of the coordinator's feed. `run(dataflow, feeds)` does the same with a `dataflow(flow)`,
-        whose lines are the records that are fed.
-
-        In all, outputs of one time and worker are in the order in which they came. Raises Violation, UsageError for
-        wrong arguments, BuildError for a function that is no dataflow, or what user code raises.
+        Outputs of one time and worker are in the order in which they came. Raises Violation, UsageError for wrong
+        arguments, BuildError for a function that is no dataflow, or what user code raises.
         """
-        if (lines is None) == (feeds is None):
-            raise UsageError("give run(dataflow, lines=...) its lines, or run(build, feeds) its feeds, and not both")
         if self._members:
             raise UsageError("a cluster makes one run: for the next make another, EngineCluster(seed)")
-        feeds = {} if feeds is None else feeds
         check_feeds(feeds, commands, self._ids)
-        if lines is None:
-            self._build: Build = build_of(build, args)
-        else:
-            check_function(build)
-            given = partitions_of(lines), args, self._random
-            self._lines = SimulatedLines(build, *given, self._rescaling.issue, self._rescaling.owners)
-            self._rescaling.lines, self._build = self._lines, self._lines.build
+        self._build: Build = build_of(build, args)
         self._rescaling.numbers = self._numbers = self._build is not build
         self._times = sorted({time for fed in (*feeds.values(), commands) for time, _ in fed})
         self._last = self._times[-1] if self._times else 0
@@ -164,8 +133,7 @@ class EngineCluster:
         self._rescaling.lead.unsent_commands.extend(commands)
         self._rescaling.begin()
         self._drive()
-        outputs = sorted(self._outputs, key=lambda output: sort_key(output[0]))
-        return outputs if lines is None else [record for _, record in outputs]
+        return sorted(self._outputs, key=lambda output: sort_key(output[0]))
 
     @property
     def batches(self) -> int:
@@ -221,9 +189,8 @@ class EngineCluster:
         fruitless, before = 0, (0, 0, 0)
         while fruitless < _FRUITLESS_ACTIONS_MAX:
             self._clock += self._random.random() * 0.01
-            entered = self._sent + (self._lines.taken if self._lines else 0)
-            self._rescaling.turn(entered)
-            done = entered, len(self.issued), len(self._outputs)
+            self._rescaling.turn(self._sent)
+            done = self._sent, len(self.issued), len(self._outputs)
             fruitless, before = (fruitless + 1 if done == before else 0), done
             actions = self._actions(weights)
             if not actions and (waits := [each.due_in for each in self._members if each.running and each.due_in]):
@@ -258,24 +225,12 @@ class EngineCluster:
             if has_room and not member.records.closed and not member.worker.rescaling.joining:
                 actions[partial(self._feed_records, member)] = weight
             if not member.commands.closed and self._may_feed_commands(member):
-                actions[partial(self._feed_commands, member)] = weight / self._patience(member)
+                actions[partial(self._feed_commands, member)] = weight
             if member.can_step:
                 actions[partial(self._step, member)] = 2 * weight
         for route, weight in self._network.waiting():
             actions[partial(self._network.deliver, route)] = 2 * weight
         return actions
-
-    def _patience(self, member: SimulatedWorker) -> float:
-        """Return how much more seldom than it could the control stream goes on: with lines, epochs are ticks of it.
-
-        Nothing waits for ever for one: if nothing else can happen a tick does. Commands are sent at once.
-        """
-        script, now = member.unsent_commands, member.commands.time
-        assert isinstance(now, int)
-        if self._lines is None or (script and script[0][0] <= now):
-            return 1.0
-        lag = sum(now - time for time in member.probe.frontier.elements if isinstance(time, int))
-        return self._lines.pause * (1 + self._network.pending + lag**2)
 
     def _feed_records(self, member: SimulatedWorker) -> None:
         """Send the next record if it is due now, else move on to the next time; close after the last."""
@@ -305,9 +260,7 @@ class EngineCluster:
         return bool(member.unsent_commands) or self._is_behind(time) or not self._rescaling.is_busy
 
     def _is_behind(self, time: int) -> bool:
-        """Tell whether the control stream has still to pass the last record, the end of lines, or its last command."""
-        if self._lines and not self._lines.ended:
-            return True
+        """Tell whether the control stream has still to pass the last record, or its last command."""
         return time <= max(self._last, self.issued[-1][0] if self.issued else 0)
 
     def _is_passed(self) -> bool:

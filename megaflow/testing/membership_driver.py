@@ -1,6 +1,6 @@
 """What a test can plan for the membership (`EngineCluster.at`), and what carries it out, like `megaflow control`.
 
-A joined worker gets a fair share of the bins; a leaving one gives its bins away first, and its lines if it reads some.
+A joined worker gets a fair share of the bins; a leaving one gives its bins away first.
 All commands go over the test's control stream; the coordinator hands it over when every worker has read what it wrote.
 """
 
@@ -15,29 +15,12 @@ from typing import Any, TypeAlias
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.routing import Bootstrap, Command, Map, Move, RoutingTable, apply, initial_table, validate
 from megaflow.scope import Scope
+from megaflow.testing.changes import Join, Leave
 from megaflow.testing.network import SimulatedAllocator
-from megaflow.testing.simulated_lines import SimulatedLines
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.rescale.messages import Aborted, Admission, Denied, Event, JoinAsk, Joined, LinkLost, Succeeded
 from megaflow.timely.worker import Worker as EngineWorker
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A process joins, through `server` (None: the coordinator); its workers get routing state and a share of bins."""
-
-    server: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """The bins and lines of a worker's process go to the others, then it leaves; the coordinator hands over first.
-
-    None: the highest other id. It is refused if it must.
-    """
-
-    worker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +78,6 @@ class Rescaling:
     _per_process: int  # workers
     numbers: bool = False  # commands come numbered, as in a job, and so newcomers are told the table by a Bootstrap
     refusals: list[str] = field(default_factory=list)
-    lines: SimulatedLines | None = None  # what the dataflow reads, if it is a `dataflow(flow)`
     owners: set[int] = field(default_factory=set)  # who may own bins
     _age: int = 0  # actions since the newcomers were started
     _stage: str = ""  # of the change that is under way; "": none
@@ -126,8 +108,6 @@ class Rescaling:
         self.owners.update(member.worker.index for member in self._members)
         if views := self._members[0].worker.stateful:
             self._table = initial_table(views[0].bins, sorted(self.owners))
-        if self.lines:
-            self.lines.begin()
 
     def allows(self, command: Command) -> bool:
         """Tell whether a scripted command may be issued now; if so it is noted."""
@@ -158,8 +138,6 @@ class Rescaling:
         before = None
         while before != (before := (self._stage, len(self._planned))):
             self._go_on(sent)
-        if self.lines and not self.is_busy:
-            self.lines.end()
 
     def _go_on(self, sent: int) -> None:
         newcomers = [newcomer.worker for newcomer in self._newcomers]
@@ -177,7 +155,7 @@ class Rescaling:
             self._leave()
 
     def _begin_next(self, sent: int) -> None:
-        due = not any(member.unsent_records for member in self._members) and (not self.lines or self.lines.are_taken)
+        due = not any(member.unsent_records for member in self._members)
         if not self._planned or (self._planned[0][0] > sent and not due):  # when all is sent, what is left is due
             return
         if self._handing and not isinstance(self._planned[0][1], Join):
@@ -279,21 +257,11 @@ class Rescaling:
         if not candidates or len(processes) == 1:
             self.refusals.append(f"there is no worker {worker} that could leave")
             return
-        leavers = [there[index] for index in max(candidates)]
-        if self.lines and (reason := self._why_not(leavers[0].worker, _ids(leavers), self.lines)):
-            self.refusals.append(reason)
-            return
-        self._leavers = leavers
-        if self.lead in leavers:
+        self._leavers = [there[index] for index in max(candidates)]
+        if self.lead in self._leavers:
             self._stage = "handing over"
         else:
             self._drain()
-
-    def _why_not(self, worker: EngineWorker[Scope], ids: Sequence[int], lines: SimulatedLines) -> str:
-        """Return why the coordinator of a job would not let workers leave, "" if it would."""
-        if pins := worker.rescaling.pins(tuple(ids)):
-            return "; ".join(pins)
-        return "" if lines.may_close(ids) else f"no worker but {', '.join(map(str, ids))} could read the lines"
 
     def _drain(self) -> None:
         """Move their bins to the others."""
@@ -303,21 +271,16 @@ class Rescaling:
         for bin, owner in enumerate(self._table):
             if owner in ids:
                 self.issue(Move(bin, rest[bin % len(rest)]))
-        for index in ids:
-            if self.lines:
-                self.lines.close(index)
         self._stage = "draining"
 
     def _leave(self) -> None:
         """Ask when they have sent their records, and every command has taken effect everywhere."""
-        ids = _ids(self._leavers)
-        if self.lines and not all(map(self.lines.is_closed, ids)):
-            return
         if any(leaver.unsent_records for leaver in self._leavers) or self.lead.unsent_commands:
             return
         if self._is_passed() and not any(view.is_writing for each in self._leavers for view in each.worker.stateful):
             self._stage = "leaving"
-            self._leavers[0].worker.rescaling.ask_leave(ids[0], self._left)
+            leaver = self._leavers[0].worker
+            leaver.rescaling.ask_leave(leaver.index, self._left)
 
     def _left(self, reason: str | None) -> None:
         if reason is not None:

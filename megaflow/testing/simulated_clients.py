@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from megaflow.control.client.conversation import Stopped
 from megaflow.control.client.move_request import Plan, Selection, make_plan, plan_removal
+from megaflow.control.client.planner import plan
 from megaflow.control.messages import (
     NO_REQUEST,
     Accepted,
@@ -159,13 +161,15 @@ def balance(talk: Talk) -> Waits:
     yield from run_plan(talk, make_plan(status, Selection(balance=True, strategy="optimized")))
 
 
-def remove(talk: Talk, worker: int | None = None) -> Waits:
-    """Have a process leave, that of this worker or any."""
+def remove(talk: Talk, worker: int | None = None, strategy: str = "fluid") -> Waits:
+    """Have a process leave, that of this worker or any, once its bins have moved."""
     status = yield from status_of(talk)
     if worker is None:
         worker = talk.world.random.choice([each.id for each in status.workers])
     yield from talk.ask(RemoveWorker(worker, ask_only=True))
-    yield from run_plan(talk, plan_removal(status, worker))
+    removal = plan_removal(status, worker)
+    steps = plan(removal.table, removal.target, strategy) if removal.steps else []
+    yield from run_plan(talk, replace(removal, steps=steps, strategy=strategy))
     yield from talk.ask(RemoveWorker(worker))
 
 

@@ -43,7 +43,6 @@ from megaflow.testing.simulated_outside import Outside
 from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.testing.simulated_storage import STORE, JobStorage
 
-SECONDS_MAX = 3_600.0  # of the simulated clock, since the begin
 _PACES = (0.0001, 0.001, 0.003)
 """Seconds that an action takes at most; a run draws which."""
 _CHECKED_SHARE = 0.05  # how often what belongs to whom is checked: it costs more than a step
@@ -58,6 +57,7 @@ class SimulatedJob:
     """
 
     actions_max = 30_000  # ten times what the longest take
+    seconds_max = 3_600.0  # of the simulated clock
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class SimulatedJob:
         self._clock += self.random.random() * self._pace / (1 + self.wires.under_way / 8)  # ticks are not to pile up
         while self._planned and self._planned[0][0] <= self.actions:
             self._planned.pop(0)[1]()
-        if self.actions > self.actions_max or self._clock > SECONDS_MAX:
+        if self.actions > self.actions_max or self._clock > self.seconds_max:
             raise self.violation(f"no end after {self.actions} actions and {self._clock:.0f} simulated seconds")
         actions, weights = self._possible()
         if actions:

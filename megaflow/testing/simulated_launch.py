@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from megaflow.control.messages import StopJob
@@ -23,6 +24,7 @@ from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.newcomers import AllStarted
 from megaflow.job.launcher.output_file import Mode
 from megaflow.job.launcher.output_queue import OutputQueue
+from megaflow.job.launcher.process_starter import draft_of
 from megaflow.job.launcher.resumption import Resumption, app_name, resume
 from megaflow.job.launcher.stop_request import Stop
 from megaflow.job.launcher.supervision import Supervision
@@ -136,6 +138,11 @@ class SimulatedLaunch:
             return "over"
         stopped = self.signals.received if self.keeper is None else self.lives.loop.summary.stopped_at is not None
         return "stopped" if stopped else "ended"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether processes were started."""
+        return self._is_open
 
     @property
     def address(self) -> Address:
@@ -266,20 +273,8 @@ class SimulatedLaunch:
         )  # fmt: skip
 
     def _start(self, begun: Resumption, part: Founder | JoiningProcess, address: Address) -> SimulatedChild:
-        spec = ChildSpec(
-            self._spec, self._spec.name or "job", part, address, -1, b"secret",
-            splits=begun.job_input.splits if isinstance(part, Founder) else (),
-            pushed=tuple(begun.job_input.pushed),
-            ordered=begun.job_input.ordered,
-            spark_queries=begun.job_input.spark_queries,
-            lines=begun.job_input.lines,
-            has_input=begun.job_input.is_given,
-            items=begun.job_input.items,
-            followed=begun.job_input.followed,
-            outputs=self.output.forms,
-            durable=begun.part,
-            report_fd=-1,
-        )  # fmt: skip
+        draft = draft_of(self._spec, self._spec.name or "job", b"secret", self.output.forms, begun, part)
+        spec = replace(draft, address=address, report_fd=-1)
         process = self._world.start(spec)
         if (stayed := self.children.take_staying(address)) is not None:
             before: Any = stayed.process

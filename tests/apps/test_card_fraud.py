@@ -13,8 +13,8 @@ from tests.apps.fraud import Payments
 @pytest.mark.parametrize("seed", range(3))
 def test_the_alerts_are_those_of_a_plain_loop_though_processes_come_and_go(tmp_path: Path, seed: int) -> None:
     payments = Payments(tmp_path / "payments.csv", 400, cards=12, seed=seed)
-    cluster = SimulatedCluster(seed, workers=2)
+    cluster = SimulatedCluster(seed)
     cluster.at(record=100, do=Join())
     cluster.at(record=250, do=Leave(1))
-    assert Counter(cluster.run(dataflow, lines={"payments.csv": payments.lines})) == payments.wanted
+    assert Counter(cluster.run(dataflow, lines=payments.lines)) == payments.wanted
     assert {rule for _, _, rule in payments.wanted} == {"burst", "large", "abroad", "tested"}

@@ -12,10 +12,10 @@ def test_payments_are_judged_in_the_order_of_event_time_though_processes_come_an
     called_late = 0
     for seed in range(5):
         payments = TimedPayments(tmp_path / f"payments{seed}", 400, cards=8, seed=seed)
-        cluster = SimulatedCluster(seed, workers=2)
+        cluster = SimulatedCluster(seed)
         cluster.at(record=100, do=Join())
         cluster.at(record=250, do=Leave(1))
-        found = Counter(cluster.run(dataflow, lines=payments.lines))
+        found = Counter(cluster.run(dataflow, lines=[*payments.lines.values()]))
         late = {id for id, _, rule in found if rule == "late"}
         assert found == payments.wanted(late)
         assert not payments.in_time.intersection(late)

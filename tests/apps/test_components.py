@@ -8,7 +8,7 @@ EDGES = [("c", "d"), ("a", "b"), ("e", "f"), ("d", "e"), ("g", "g"), ("b", "c"),
 
 
 def test_every_node_is_told_the_least_node_of_its_component_last() -> None:
-    cluster = SimulatedCluster(seed=3, workers=2)
+    cluster = SimulatedCluster(seed=3)
     cluster.at(record=2, do=Join())
     lines = [" ".join(edge) for edge in EDGES]
     last = dict(cluster.run(dataflow, lines=[lines[:4], ["", *lines[4:]]]))

@@ -22,7 +22,7 @@ class Outputs:
         program = PROGRAMS[name]()
         documents = write_documents(program, default_text()[:1], folder / "text", 60)
         lines = [list(lines_of([document])) for document in documents]
-        records = SimulatedCluster(seed=5, workers=2).run(FLOWS[name], lines=lines)
+        records = SimulatedCluster(seed=5).run(FLOWS[name], lines=lines)
         self.lines = [json.dumps({"time": 1, "record": record}) for record in records]
         self._path = folder / "out.jsonl"
         self._make = lambda: Checker(program, documents, self._path)

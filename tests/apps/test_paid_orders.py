@@ -13,9 +13,8 @@ from tests.apps.paid import Shop
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_paid_follows_from_the_lines_however_they_meet(tmp_path: Path, seed: int) -> None:
     shop = Shop(tmp_path, 60, seed)
-    lines = {"orders": {"orders": (tmp_path / "orders.csv").read_text().splitlines()}}
-    lines["payments"] = {path.name: path.read_text().splitlines() for path in sorted(tmp_path.glob("payments/*"))}
-    cluster = SimulatedCluster(seed, workers=2)
+    lines = {"orders": tmp_path / "orders.csv", "payments": tmp_path / "payments"}
+    cluster = SimulatedCluster(seed)
     cluster.at(record=20, do=Join())
     cluster.at(record=50, do=Leave(1))
     assert Counter(cluster.run(dataflow, lines=lines)) == shop.wanted

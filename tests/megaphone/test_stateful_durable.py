@@ -28,7 +28,7 @@ def make_durable(stream: Any) -> Any:
 
 
 def run(dataflow: Any, lines: list[str]) -> list[Any]:
-    return SimulatedCluster(seed=1, workers=1).run(dataflow, lines=lines)
+    return SimulatedCluster(seed=1, processes=1).run(dataflow, lines=lines)
 
 
 def test_two_stateful_operators_of_one_name_cannot_be_durable() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 from megaflow import Map, Move
 from megaflow.megaphone import stateful
 from megaflow.stream import Stream
-from megaflow.testing import HandOver, Join, KillJoiner, Leave, SimulatedCluster
-from megaflow.testing.membership_driver import Change
+from megaflow.testing import EngineCluster, HandOver, Join, Leave, SimulatedCluster
+from megaflow.testing.changes import Change
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from tests.simulation import parcels
 
@@ -33,19 +33,15 @@ def draw(random: Random) -> tuple[list[list[str]], int, list[tuple[int, Change]]
     ]
     workers, count = random.choice([2, 3, 4]), sum(map(len, partitions))
     changes: list[tuple[int, Change]] = []
-    kinds = random.choice([["join", "leave", "leave", "hand over", "move", "map"], ["leave"]])
+    kinds = random.choice([["join", "leave", "leave", "move", "map"], ["leave"]])
     for _ in range(random.randint(2, 5)):
         record = random.randint(0, count // 2)
         change: Change
         match random.choice(kinds):
             case "join":
-                change = Join(random.choice([None, 0, 1]))
-                if random.random() < 0.1:
-                    changes.append((record, KillJoiner(random.randint(0, 80))))
+                change = Join()
             case "leave":
                 change = Leave(random.choice([None, 0, 1, 2]))
-            case "hand over":
-                change = HandOver()
             case "move":
                 change = Move(random.randrange(BINS), random.randrange(workers + 1))
             case _:
@@ -90,12 +86,11 @@ def parse(line: str) -> tuple[str, tuple[int, int]]:
     return key, (int(partition), int(number))
 
 
-def run(seed: int) -> SimulatedCluster:
+def run(seed: int) -> SimulatedCluster | EngineCluster:
     """Run a seed; raise AssertionError, naming it, if a promise is broken."""
     random = Random(f"partitions {seed}")
     partitions, workers, changes = draw(random)
     closed = random.random() < 0.3
-    bounds = Bounds(random.randint(1, 3), random.randint(1, 3)) if random.random() < 0.3 else None
 
     def apply(lines: Stream[str], control: Stream[Any]) -> Stream[Any]:
         pairs = lines.map(parse)
@@ -103,29 +98,44 @@ def run(seed: int) -> SimulatedCluster:
             return pairs.stateful_unary(fold_closed, control=control, bins=BINS)
         return pairs.stateful_state_machine(fold, control=control, bins=BINS)
 
-    cluster = SimulatedCluster(seed, workers, bounds=bounds)
-    of_engine = random.random() < 0.3
-    for record, change in changes:
-        if not (of_engine and isinstance(change, Join)):  # who joins there takes from the partition of another worker
-            cluster.at(record, change)
+    def dataflow(flow: Any) -> Any:
+        return apply(flow.lines(), flow.control)
+
     turn, stateful.TURN_SECONDS = stateful.TURN_SECONDS, random.choice([stateful.TURN_SECONDS, 0.0])
+    cluster: SimulatedCluster | EngineCluster
     try:
-        with parcels.small(seed, cluster):
-            if of_engine:
-                partitions = partitions[:workers]
-                feeds = {worker: at_times(random, lines) for worker, lines in enumerate(partitions)}
-                timed = cluster.run(lambda worker, records, commands: apply(records, commands), feeds)
-                outputs = [applied for _, applied in timed]
-            elif Random(f"inputs {seed}").random() < 0.25:
-                numbered = list(enumerate(partitions))
-                lines = {"left": dict(numbered[::2]), "right": dict(numbered[1::2])}
-                outputs = cluster.run(join, lines=lines)
+        if random.random() < 0.3:
+            partitions = partitions[:workers]
+            cluster, outputs = run_engine(random, seed, workers, partitions, changes, apply)
+        else:
+            cluster = SimulatedCluster(seed, workers)
+            for record, change in changes:
+                cluster.at(record=record, do=change)
+            if random.random() < 0.25:
+                outputs = cluster.run(join, lines={"left": partitions[::2], "right": partitions[1::2]})
             else:
-                outputs = cluster.run(lambda flow: apply(flow.lines(), flow.control), lines=partitions)
+                outputs = cluster.run(dataflow, lines=partitions)
     finally:
         stateful.TURN_SECONDS = turn
     check(f"seed {seed}", partitions, outputs)
     return cluster
+
+
+def run_engine(
+    random: Random, seed: int, workers: int, partitions: list[list[str]], changes: list[tuple[int, Change]], apply: Any
+) -> tuple[EngineCluster, list[Applied]]:
+    """Feed each worker a partition; who joins would take from that of another worker, so nobody does."""
+    bounds = Bounds(random.randint(1, 3), random.randint(1, 3)) if random.random() < 0.3 else None
+    cluster = EngineCluster(seed, workers, bounds=bounds)
+    for record, change in changes:
+        if isinstance(change, Leave | Move | Map):
+            cluster.at(record, change)
+            if random.random() < 0.3:
+                cluster.at(record, HandOver())
+    feeds = {worker: at_times(random, lines) for worker, lines in enumerate(partitions)}
+    with parcels.small(seed, cluster):
+        timed = cluster.run(lambda worker, records, commands: apply(records, commands), feeds)
+    return cluster, [applied for _, applied in timed]
 
 
 def at_times(random: Random, lines: list[str]) -> list[tuple[int, str]]:

@@ -402,8 +402,7 @@ FAULTS_OF_FOLDERS = {
 
 FAULTS_OF_INPUTS = {
     "a job that goes on forgets whose lines are left": Fault(
-        "resumed_input",
-        "Split(each.number, each.path, each.start, each.end, each.input, each.skip, maxima=each.maxima)",
+        "resumed_input", "Split(each.number, each.path, each.start, each.end, each.input, each.skip)",
         "Split(each.number, each.path, each.start, each.end, '', each.skip)",
     ),
     "a checkpoint forgets whose lines are left": Fault(

@@ -17,7 +17,7 @@ from megaflow.megaphone.event_unit import INFINITE
 from megaflow.megaphone.routing import Move, Watermark
 from megaflow.program import Worker
 from megaflow.stream import Stream
-from megaflow.testing import SimulatedCluster
+from megaflow.testing import EngineCluster
 from tests.simulation import parcels
 
 BINS = 4
@@ -144,7 +144,7 @@ def executed(random: Random, phases: list[Phase], seed: int) -> dict[str, list[A
         before = phase.watermark
     moves = [(random.randrange(time), Move(random.randrange(BINS), random.randrange(workers)))
              for _ in range(random.choice([0, 2, 6]))]  # fmt: skip
-    cluster = SimulatedCluster(seed, workers)
+    cluster = EngineCluster(seed, workers)
 
     def build(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
         timed: Stream[Any] = records.event_time(lambda record: 0, unit="us").stateful_unary(

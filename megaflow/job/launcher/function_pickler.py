@@ -31,7 +31,7 @@ from megaflow.spark.shipping import INSTALLED
 def pickle_by_value(value: Any) -> bytes:
     """Return `value` pickled; `pickle.loads` restores it in a process that can import cloudpickle."""
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(value)
+    CodePickler(buffer).dump(value)
     return buffer.getvalue()
 
 
@@ -39,7 +39,9 @@ def _reduce_code(code: CodeType) -> tuple[Any, ...]:
     return marshal.loads, (marshal.dumps(code),)
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class CodePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle's, with code objects as they were compiled."""
+
     dispatch_table: ClassVar[Any] = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 
 

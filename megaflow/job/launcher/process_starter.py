@@ -11,7 +11,7 @@ from dataclasses import field
 from megaflow.errors import UsageError
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
-from megaflow.job.launcher.file_lines import FileLines
+from megaflow.job.launcher.launcher_input import FileLines
 from megaflow.job.launcher.place import ProcessPlace, Search, Seat
 from megaflow.job.launcher.resumption import Resumption
 from megaflow.job.launcher.wakeups import Signals
@@ -80,24 +80,31 @@ class ProcessStarter:
             return StartedOneByOne(self.place.find(count, draft, wake), draft, self.children, self.received, count)
 
     def _draft(self, begun: Resumption, part: Founder | JoiningProcess) -> ChildSpec:
-        """Return what a process is told that does not depend on its seat."""
-        job_input = begun.job_input
-        return ChildSpec(
-            self.spec, self.name, part, NOWHERE, -1, self.secret,
-            splits=job_input.splits if isinstance(part, Founder) else (),
-            pushed=tuple(job_input.pushed),
-            piped=tuple(name for name, each in job_input.pushed.items() if isinstance(each, FileLines)),
-            ordered=job_input.ordered,
-            unordered=job_input.unordered,
-            spark_queries=job_input.spark_queries,
-            rows=job_input.rows,
-            lines=job_input.lines,
-            has_input=job_input.is_given,
-            items=job_input.items,
-            followed=job_input.followed,
-            outputs=self.forms,
-            durable=begun.part,
-        )  # fmt: skip
+        return draft_of(self.spec, self.name, self.secret, self.forms, begun, part)
+
+
+def draft_of(
+    spec: JobSpec, name: str, secret: bytes, forms: Sequence[tuple[str, Form]], begun: Resumption,
+    part: Founder | JoiningProcess,
+) -> ChildSpec:  # fmt: skip
+    """Return what a process is told that does not depend on its seat."""
+    job_input = begun.job_input
+    return ChildSpec(
+        spec, name, part, NOWHERE, -1, secret,
+        splits=job_input.splits if isinstance(part, Founder) else (),
+        pushed=tuple(job_input.pushed),
+        piped=tuple(name for name, each in job_input.pushed.items() if isinstance(each, FileLines)),
+        ordered=job_input.ordered,
+        unordered=job_input.unordered,
+        spark_queries=job_input.spark_queries,
+        rows=job_input.rows,
+        lines=job_input.lines,
+        has_input=job_input.is_given,
+        items=job_input.items,
+        followed=job_input.followed,
+        outputs=tuple(forms),
+        durable=begun.part,
+    )  # fmt: skip
 
 
 @dataclass(eq=False)

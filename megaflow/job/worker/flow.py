@@ -185,7 +185,7 @@ class Flow:
         """
         self._inputs.read_source(source, name)
         if self._read_source is None:
-            raise BuildError(f"flow.read(…, {name!r}): a SimulatedCluster reads lines; sources are read in a job")
+            raise BuildError(f"flow.read(…, {name!r}): an EngineCluster is fed lines; use a SimulatedCluster.")
         stream = self._read_source(name, source)
         carries(stream.port, name)
         return stream

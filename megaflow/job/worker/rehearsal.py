@@ -31,8 +31,13 @@ from megaflow.timely.dataflow.error_notes import format_user_traceback
 STDIN, STDOUT, STDERR = range(3)
 
 
-def rehearse(task: Rehearsal) -> frozenset[str] | MegaflowError:
-    """Build a program; return which sources it reads; or why it cannot go on with what the store has, or be built."""
+def rehearse(
+    task: Rehearsal, app: App | None = None, store: Store | None = None
+) -> frozenset[str] | MegaflowError:
+    """Build a program; return which sources it reads; or why it cannot go on with what the store has, or be built.
+
+    `app` and `store` stand for those that the task names.
+    """
     args = task.job.args
     worker = draughtsman(args)
 
@@ -41,8 +46,8 @@ def rehearse(task: Rehearsal) -> frozenset[str] | MegaflowError:
         opened.adopt(task.opened)
         return FolderStore(opened)
 
-    kept = KeptState(worker, task.part, open_store)
-    app = App(task.job.app)
+    kept = KeptState(worker, task.part, open_store if store is None else lambda folder: store)
+    app = App(task.job.app) if app is None else app
 
     def build(flow: Flow) -> None:
         durability = flow.scope.ref.graph.extension(Durability)

@@ -1,0 +1,83 @@
+"""What can happen to a simulated cluster: `SimulatedCluster.at(record=100, do=Join())`.
+
+`Move(bin, worker)` and `Map(workers)`, which megaflow itself has, move bins as `megaflow control move-bins` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TypeAlias
+
+from megaflow.errors import UsageError
+from megaflow.megaphone.routing import Map, Move
+
+
+class _Brief:
+    """Leaves out of its repr what is as by default."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        given = [(each.name, getattr(self, each.name), each.default) for each in fields(self)]  # type: ignore[arg-type]
+        said = ", ".join(f"{name}={value!r}" for name, value, default in given if value != default)
+        return f"{type(self).__name__}({said})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Join(_Brief):
+    """A process joins; its workers get their routing tables and a share of the bins."""
+
+    server: int | None = None  # of an EngineCluster: the worker that it joins through; None: the coordinator
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Leave(_Brief):
+    """The bins, and the partitions, of a worker's process go to the others, then it leaves. None: the highest id."""
+
+    worker: int | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Kill(_Brief):
+    """The process of a worker dies; a durable job goes on by itself. None: a process drawn from the seed."""
+
+    worker: int | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Crash(_Brief):
+    """The whole job dies, launcher and all; then the same command runs again, with so many `processes`.
+
+    `power`: the disk loses what it may lose of what was not synced.
+    """
+
+    power: bool = False
+    processes: int | None = None  # None: as many as before
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stop(_Brief):
+    """Ctrl-C: what was read is worked off. Then the same command runs again, if the cluster is durable."""
+
+    processes: int | None = None  # None: as many as before
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MoveSome(_Brief):
+    """Some bins, drawn from the seed, move to a worker drawn from it."""
+
+
+Change: TypeAlias = Join | Leave | Kill | Crash | Stop | Move | Map | MoveSome
+
+
+def check_change(do: object, durable: bool) -> None:
+    """Raise UsageError for what cannot happen to a cluster."""
+    if not isinstance(do, Change):
+        raise UsageError(
+            "do= must be one of Join(), Leave(worker), Kill(worker), Crash(), Stop(), Move(bin, worker) or "
+            f"Map(workers), not {do!r:.80}."
+        )
+    if isinstance(do, Join) and do.server is not None:
+        raise UsageError("Join(server=…) names a worker of an EngineCluster. Use Join() here.")
+    if isinstance(do, Kill | Crash) and not durable:
+        raise UsageError(f"{do!r} needs a job that can resume. Use SimulatedCluster(seed, durable=True).")

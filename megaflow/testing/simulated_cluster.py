@@ -1,0 +1,265 @@
+"""`SimulatedCluster`: runs what `megaflow run` runs, in one thread, while what a test plans happens; and `seeds`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from megaflow.errors import JoinDenied, MegaflowError, UsageError
+from megaflow.job.launcher.function_pickler import check_function
+from megaflow.job.launcher.launch import input_of
+from megaflow.job.launcher.supervision import is_loss
+from megaflow.job.spec import JobSpec, PickledFunction
+from megaflow.testing.changes import Change, check_change
+from megaflow.testing.cluster_files import ClusterFiles, Lines
+from megaflow.testing.cluster_job import ClusterJob, ClusterRun
+from megaflow.testing.cluster_plan import ClusterPlan, Planned, random_changes
+from megaflow.testing.copied_program import CopiedProgram
+from megaflow.testing.kept_records import KeptOutput
+from megaflow.testing.monitor import Violation
+from megaflow.testing.simulated_storage import JobStorage
+
+SEED_VARIABLE = "MEGAFLOW_SEED"
+_EVERY_SECONDS = (0.01, 0.05)  # between two checkpoints
+_LIVES_MAX = 100  # of one run
+
+
+class SimulatedCluster:
+    """A job on simulated machines: launcher, processes, network, disk and clock, in one thread, decided by `seed`.
+
+    >>> from megaflow.testing import Join
+    >>> def count(word, n, total):
+    ...     return (total or 0) + n, [(word, (total or 0) + n)]
+    >>> def dataflow(flow):
+    ...     return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count)
+    >>> cluster = SimulatedCluster(seed=7, processes=2)
+    >>> cluster.at(record=3, do=Join())
+    >>> sorted(cluster.run(dataflow, lines=[["a", "b"], ["a", "c"]]))
+    [('a', 1), ('a', 2), ('b', 1), ('c', 1)]
+
+    It runs the code of a job: a seed decides who goes on when, and one that fails fails again. `processes` are those at
+    first, each with so many `workers`, whose ids are 0, 1, …. A `durable` job has a store on a simulated disk, as with
+    `--state`: it goes on after lost processes, and `run` goes on after a crash or a stop, until all lines are read.
+    `rate` is in records per second of the simulated clock; without one it is drawn. `idle_timeout` is as in
+    `megaflow.run`.
+
+    Each process has a copy of the program of its own, as real ones do; see `run` for what is not copied.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        processes: int = 2,
+        workers: int = 1,
+        *,
+        durable: bool = False,
+        rate: float | None = None,
+        idle_timeout: float = 5.0,
+    ) -> None:
+        if processes < 1 or workers < 1:
+            raise UsageError(f"A simulated cluster has at least 1 process and 1 worker, not {processes} and {workers}.")
+        self.seed = seed
+        self.reports: list[str] = []  # what a user is told while the job runs
+        self.refusals: list[str] = []  # why planned changes did not take place
+        self.happened: list[str] = []  # which did, and when
+        self._random = Random(f"cluster {seed}")
+        self._processes, self._workers = processes, workers
+        self._settings = {"rate": rate, "idle_timeout": idle_timeout}
+        self._storage = JobStorage(self._random, self._random.choice(_EVERY_SECONDS)) if durable else None
+        self._clock = 0.0
+        self._planned: list[Planned] = []
+        self._disturbances = 0
+        self._lives = 0
+        self._files = ClusterFiles()
+        self._outputs: dict[str, KeptOutput] = {}
+        self._job: ClusterJob | None = None  # while one runs
+
+    def __repr__(self) -> str:
+        durable = ", durable=True" if self._storage is not None else ""
+        return f"SimulatedCluster({self.seed}, processes={self._processes}, workers={self._workers}{durable})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A SimulatedCluster cannot be pickled.")
+
+    def at(
+        self,
+        *,
+        record: int | None = None,
+        seconds: float | None = None,
+        prepare: str | None = None,
+        commit: str | None = None,
+        do: Change,
+    ) -> None:
+        """Plan what happens to the next run, once all that is given is reached.
+
+        `record`: so many records have been read, those that were read again included. `seconds`: so many have passed
+        on the simulated clock since the run began. `prepare` and `commit`: the sink of this name prepares, or commits,
+        on some worker; `Kill()` kills the process of that worker, just before or just after, as the seed says.
+
+        `do` is Join(), Leave(worker), Move(bin, worker), Map(workers), Kill(worker), Crash() or Stop(). Those that
+        `megaflow control` makes take place one after the other; what cannot is noted in `refusals`. Records are read
+        meanwhile. Raises UsageError for what is no change.
+        """
+        check_change(do, self._storage is not None)
+        for name, value in (("record", record), ("seconds", seconds)):
+            if value is not None and not value >= 0:
+                raise UsageError(f"{name}= must not be negative, but it is {value!r}.")
+        self._planned.append(Planned(do, record, seconds, prepare, commit))
+
+    def disturb(self, changes: int = 3) -> None:
+        """Have so many changes, drawn from the seed, happen to the next run, beside those that are planned.
+
+        Processes join and leave and bins move; if the cluster is durable processes are killed, and the job crashes,
+        loses power and is stopped. The first of them are the same however many there are.
+        """
+        self._disturbances += changes
+
+    @property
+    def seconds(self) -> float:
+        """The simulated clock: it goes on from run to run, and begins with 0, which is 1970 for a clock on the wall."""
+        return self._clock if self._job is None else self._job.now()
+
+    def run(
+        self,
+        dataflow: Callable[[Any], Any],
+        *,
+        lines: Lines | Mapping[str, Lines] | None = None,
+        items: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
+        outputs: Mapping[str, list[Any]] | None = None,
+        args: Sequence[str] = (),
+        outside: Iterable[object] = (),
+    ) -> list[Any]:
+        """Run a `dataflow(flow)` to its end; return the records that it gives out, by epoch. As `megaflow.run` does.
+
+        `lines` is an iterable of str, which is one file, or a list of such: each is a partition, read in order by one
+        worker at a time. A dict has one of these for each name of `flow.lines(name)`. A string or path names real
+        files. `items` is an iterable of values, or a dict of such by name. What a program reads by `flow.read` needs
+        neither. `Wait(seconds)` among lines or items: what follows comes so much later; files with such lines grow,
+        and are read as with `--follow`, until nothing has come for a while.
+
+        The records of `flow.output(name, stream)` are added to the list `outputs[name]`. `args` is `flow.args`.
+
+        The program is copied for each process, with all that it refers to. What is `outside` of the job is not: give
+        here a fake database, or a list that a sink or a source of the test's refers to.
+
+        Run again, a durable cluster resumes: with more lines in the same files, or with a changed program. The records
+        are those of this run. Raises what user code raises, what a job of this kind is refused by, and Violation if
+        nothing can happen any more; a note says which seed it was, and what had happened.
+        """
+        check_function(dataflow)
+        if self._lives and self._storage is None:
+            raise UsageError("A cluster without durable=True makes one run. Make another SimulatedCluster.")
+        if items is not None and self._storage is not None:
+            raise UsageError(
+                "items= cannot be read again after a crash, so a durable job refuses them, as --state does. Give lines="
+                ", or a source by flow.read."
+            )
+        plan = ClusterPlan()
+        plan.refusals = self.refusals
+        plan.said = self.happened
+        named = dict(outputs or {})
+        for name in ("", *named):
+            self._outputs.setdefault(name, KeptOutput()).begin()
+        run = self._begin(dataflow, lines, items, tuple(args), outside, plan, named)
+        try:
+            self._live(run)
+        except BaseException as error:
+            said = "".join(f"\n  {each}" for each in self.happened)
+            error.add_note(f"{self!r}{': ' if said else ''}{said}")
+            raise
+        finally:
+            plan.end()
+            for name, records in named.items():
+                records += self._outputs[name].of_run
+        return self._outputs[""].of_run
+
+    def _begin(
+        self, dataflow: Any, lines: Any, items: Any, args: tuple[str, ...], outside: Iterable[object],
+        plan: ClusterPlan, named: Mapping[str, Any],
+    ) -> ClusterRun:  # fmt: skip
+        placed = self._files.place(lines)
+        planned, self._planned = self._planned, []
+        drawn = random_changes(
+            Random(f"changes {self.seed} {self._lives}"), self._disturbances, self._files.count,
+            self._storage is not None,
+        )  # fmt: skip
+        plan.left = [*planned, *drawn]
+        self._disturbances = 0
+        settings: dict[str, Any] = {**self._settings, "args": args, "follow": self._files.follows}
+        spec = JobSpec(PickledFunction(b"", ()), self._processes, self._workers, **settings)
+        job_input = input_of(spec, placed, None, items, self.reports.append)
+        program = CopiedProgram(dataflow, [self, *outside])
+        if program.is_shared:
+            self.reports.append("all processes share one copy of the program, which cannot be pickled")
+        outputs = {name: self._outputs[name] for name in ("", *named)}
+        return ClusterRun(self._clock, program, job_input, self._files, outputs, plan, self._storage, settings)
+
+    def _live(self, run: ClusterRun) -> None:
+        """Run the command again until the job is over."""
+        processes = self._processes
+        for _ in range(_LIVES_MAX):
+            self._lives += 1
+            job = self._job = ClusterJob(self.seed * 1000 + self._lives, run, self._clock, processes, self._workers)
+            try:
+                launch = job.run()
+            finally:
+                self._clock, self._job = job.now(), None
+                run.plan.records += job.records
+            self.reports += launch.reports
+            error = self._error_of(job)
+            if error is not None and (self._storage is None or not launch.has_begun or not is_loss(error)):
+                raise error
+            if self._storage is not None and job.crash is not None and job.crash.power:
+                self._storage.lose_power()
+                for output in run.outputs.values():
+                    output.lose_power(self._random)
+            told = job.crash or job.stopping
+            if launch.outcome in ("ended", "over") or self._storage is None:
+                return
+            if launch.outcome == "stopped" and told is None:  # all has come of files that grow
+                return
+            processes = processes if told is None or told.processes is None else told.processes
+        raise Violation(f"seed {self.seed}: the job has not come to its end in {_LIVES_MAX} lives")
+
+    def _error_of(self, job: ClusterJob) -> BaseException | None:
+        """Return why a job has failed: what the program has raised, if it has."""
+        error: MegaflowError | None = job.launch.error
+        errors = (each.error for each in job.processes if each.error is not None)
+        raised = next((each for each in errors if not isinstance(each, JoinDenied)), None)
+        return error if error is None or raised is None else raised
+
+
+def seeds(count: int) -> Callable[[Callable[..., object]], Callable[..., None]]:
+    """Run a test with `seed` 0, 1, …, `count` - 1, until one fails: the error has a note that names the seed.
+
+        @seeds(200)
+        def test_words_are_counted(seed):
+            cluster = SimulatedCluster(seed, durable=True)
+            cluster.disturb()
+            ...
+
+    With MEGAFLOW_SEED=17 in the environment, it runs with this seed alone.
+    """
+
+    def decorate(test: Callable[..., object]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            alone = os.environ.get(SEED_VARIABLE)
+            for seed in range(count) if alone is None else [int(alone)]:
+                try:
+                    test(*args, seed=seed, **kwargs)
+                except BaseException as error:
+                    least = "" if alone else " is the least that fails"
+                    error.add_note(f"seed={seed}{least}. {SEED_VARIABLE}={seed} runs the test with this seed alone.")
+                    raise
+
+        signature = inspect.signature(test)
+        others = [each for name, each in signature.parameters.items() if name != "seed"]
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]  # which pytest asks
+        return run
+
+    return decorate

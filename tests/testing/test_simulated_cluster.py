@@ -1,0 +1,461 @@
+"""`SimulatedCluster` as a user of megaflow tests a program with it."""
+
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from megaflow import Map, Move, Window, tumbling
+from megaflow.connect import DatabaseSink, Exhausted, Found, Idle
+from megaflow.connect.sink import Sink
+from megaflow.errors import BuildError, StoreError, UsageError
+from megaflow.testing import Crash, Join, Kill, Leave, SimulatedCluster, Stop, Wait, seeds
+
+
+def count(word: str, one: int, total: int | None) -> Any:
+    total = (total or 0) + one
+    return total, [(word, total)]
+
+
+def counts(flow: Any) -> Any:
+    return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count, bins=16)
+
+
+WORDS = [["a", "b"] * 50, ["b", "c"] * 50]
+RIGHT = {"a": 50, "b": 100, "c": 50}
+
+
+@seeds(5)
+def test_words_are_counted_while_processes_join_and_leave(seed: int) -> None:
+    cluster = SimulatedCluster(seed)
+    cluster.at(record=20, do=Join())
+    cluster.at(record=100, do=Leave(1))
+    found = cluster.run(counts, lines=WORDS)
+    assert not cluster.refusals and len(cluster.happened) == 2
+    assert dict(found) == RIGHT and len(found) == 200
+
+
+@seeds(5)
+def test_inputs_and_outputs_have_names(seed: int) -> None:
+    def dataflow(flow: Any) -> Any:
+        paid = flow.lines("payments").map(lambda line: (line, "paid"))
+        flow.output("odd", flow.lines("orders").filter(lambda line: int(line) % 2))
+        return flow.lines("orders").map(lambda line: (line, "ordered")).concat(paid)
+
+    odd = ["before"]
+    lines = {"orders": [["1", "2"], ["3"]], "payments": ["2"]}
+    found = SimulatedCluster(seed).run(dataflow, lines=lines, outputs={"odd": odd})
+    assert Counter(found) == {("1", "ordered"): 1, ("2", "ordered"): 1, ("3", "ordered"): 1, ("2", "paid"): 1}
+    assert odd[0] == "before" and sorted(odd[1:]) == ["1", "3"]
+
+
+@seeds(8)
+def test_a_durable_job_goes_on_whatever_happens(seed: int) -> None:
+    cluster = SimulatedCluster(seed, durable=True)
+    cluster.at(record=50, do=Kill())
+    cluster.at(record=80, do=Crash(power=True, processes=3))
+    cluster.at(record=120, do=Stop())
+    found = cluster.run(counts, lines=WORDS)
+    assert dict(found) == RIGHT and len(found) == 200, cluster.happened
+
+
+@seeds(8)
+def test_random_changes_leave_every_count_right(seed: int) -> None:
+    cluster = SimulatedCluster(seed, durable=seed % 2 == 0)
+    cluster.disturb(4)
+    found = cluster.run(counts, lines=WORDS)
+    assert dict(found) == RIGHT and len(found) == 200, cluster.happened
+
+
+def test_a_durable_cluster_resumes_with_more_lines() -> None:
+    cluster = SimulatedCluster(seed=3, durable=True)
+    assert cluster.run(counts, lines=[["a", "b"]]) == [("a", 1), ("b", 1)]
+    assert cluster.run(counts, lines=[["a", "b"]]) == []
+    assert cluster.run(counts, lines=[["a", "b", "a"]]) == [("a", 2)]
+
+
+class Table:
+    """A database file, outside of all processes."""
+
+    def __init__(self, path: Any) -> None:
+        self.path = path
+        with sqlite3.connect(path) as database:
+            database.execute("CREATE TABLE counts (word TEXT, total INTEGER)")
+
+    @property
+    def rows(self) -> Counter[Any]:
+        with sqlite3.connect(self.path) as database:
+            return Counter(database.execute("SELECT word, total FROM counts"))
+
+
+@seeds(8)
+def test_a_crash_between_prepare_and_commit_writes_rows_once(seed: int, tmp_path: Any) -> None:
+    table = Table(tmp_path / f"{seed}.db")
+    sink = DatabaseSink(f"sqlite:{table.path}", "counts", ["word", "total"])
+    cluster = SimulatedCluster(seed, durable=True)
+    cluster.at(record=30, prepare="counts", do=Kill())
+    cluster.at(record=60, commit="counts", do=Kill() if seed % 2 else Crash())
+    cluster.run(lambda flow: counts(flow).write(sink, "counts"), lines=WORDS)
+    assert len(cluster.happened) == 2, cluster.happened
+    rows = table.rows
+    assert rows == {(word, n): 1 for word in RIGHT for n in range(1, RIGHT[word] + 1)}
+
+
+totals: dict[str, int] = {}
+
+
+def test_a_fold_that_keeps_state_in_a_global_is_found() -> None:
+    def wrong(word: str, one: int, state: None) -> Any:
+        totals[word] = totals.get(word, 0) + one
+        return None, [(word, totals[word])]
+
+    def dataflow(flow: Any) -> Any:
+        return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(wrong, bins=16)
+
+    @seeds(5)
+    def test(seed: int) -> None:
+        cluster = SimulatedCluster(seed)
+        cluster.at(record=50, do=Join())
+        assert dict(cluster.run(dataflow, lines=WORDS)) == RIGHT
+
+    with pytest.raises(AssertionError) as raised:
+        test()
+    assert "MEGAFLOW_SEED=" in "".join(raised.value.__notes__)
+    assert totals == {}, "each process has a copy of its own"
+
+
+@seeds(5)
+def test_idle_files_hold_no_window_back_and_late_lines_come_out(seed: int) -> None:
+    def dataflow(flow: Any) -> Any:
+        clicks = flow.json_lines().event_time(lambda click: click[0])
+        windows = clicks.map(lambda click: (click[1], click[0])).window(tumbling(10))
+        flow.output("late", windows.late().map(lambda each: ("late", each)))
+        return windows.count()
+
+    early = [json.dumps([at, "a"]) for at in (1, 2, 11)]
+    lines = [
+        [*early, Wait(8), json.dumps([31, "a"]), Wait(2), json.dumps([3, "a"])],
+        [json.dumps([at, "b"]) for at in (1, 12)],
+    ]
+    late: list[Any] = []
+    cluster = SimulatedCluster(seed, idle_timeout=2)
+    found = cluster.run(dataflow, lines=lines, outputs={"late": late})
+    closed = {("a", Window(0, 10)): 2, ("b", Window(0, 10)): 1, ("a", Window(10, 20)): 1, ("b", Window(10, 20)): 1}
+    assert {(key, window): n for key, window, n in found if window.end <= 20} == closed
+    assert late == [("late", ("a", 3))] and cluster.seconds > 10
+
+
+class Outside:
+    """What a test's sink writes to, and what has become of it."""
+
+    def __init__(self) -> None:
+        self.prepared: dict[str, list[Any]] = {}
+        self.committed: dict[str, list[Any]] = {}
+
+    @property
+    def rows(self) -> list[Any]:
+        return [row for rows in self.committed.values() for row in rows]
+
+
+class TwoPhases(Sink[Any]):
+    """A sink that a user has written."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._rows: list[Any] = []
+
+    def open(self, place: Any) -> None:
+        self._rows = []
+
+    def write(self, epoch: int, records: list[Any]) -> None:
+        self._rows += records
+
+    def prepare(self, n: int) -> str | None:
+        if not self._rows:
+            return None
+        token = f"token {len(self._outside.prepared)}"
+        self._outside.prepared[token], self._rows = self._rows, []
+        return token
+
+    def commit(self, n: int, token: str) -> None:
+        self._outside.committed[token] = self._outside.prepared[token]
+
+
+@seeds(5)
+def test_rows_of_a_users_own_sink_are_committed_once(seed: int) -> None:
+    outside = Outside()
+    cluster = SimulatedCluster(seed, durable=True)
+    cluster.at(prepare="rows", do=Kill())
+    cluster.at(commit="rows", record=40, do=Crash(power=True))
+    cluster.run(lambda flow: counts(flow).write(TwoPhases(outside), "rows"), lines=WORDS, outside=[outside])
+    assert Counter(outside.rows) == {(word, n): 1 for word in RIGHT for n in range(1, RIGHT[word] + 1)}
+
+
+class EagerSink(TwoPhases):
+    """A sink with a bug: what it prepares is seen at once."""
+
+    def prepare(self, n: int) -> str | None:
+        token = super().prepare(n)
+        if token is not None:
+            self._outside.committed[token] = self._outside.prepared[token]
+        return token
+
+
+def test_a_sink_that_shows_rows_too_early_is_found() -> None:
+    @seeds(8)
+    def test(seed: int) -> None:
+        outside = Outside()
+        cluster = SimulatedCluster(seed, durable=True)
+        cluster.at(prepare="rows", record=20, do=Kill())
+        cluster.run(lambda flow: counts(flow).write(EagerSink(outside), "rows"), lines=WORDS, outside=[outside])
+        assert max(Counter(outside.rows).values()) == 1
+
+    with pytest.raises(AssertionError):
+        test()
+
+
+class Meter:
+    """A source of a user's own: two partitions that grow by the clock."""
+
+    def __init__(self, clock: SimulatedCluster) -> None:
+        self.clock = clock
+
+    def discover(self) -> Found:
+        there = ["kitchen"] if self.clock.seconds < 2 else ["kitchen", "cellar"]
+        return Found(there, again_seconds=1.0 if len(there) < 2 else None)
+
+    def open(self, partition: str, position: int | None) -> "MeterPart":
+        return MeterPart(self, partition, position or 0)
+
+
+class MeterPart:
+    def __init__(self, meter: Meter, partition: str, position: int) -> None:
+        self._clock, self._partition, self._position = meter.clock, partition, position
+
+    def read(self, limit: int) -> Any:
+        if self._position == 20:
+            return Exhausted()
+        if self._position >= int(self._clock.seconds * 10):
+            return Idle(after_seconds=0.1)
+        self._position += 1
+        return [(self._partition, self._position)], self._position
+
+    def close(self) -> None:
+        pass
+
+
+@seeds(6)
+def test_a_source_of_a_users_own_is_read_once(seed: int) -> None:
+    def total(name: str, value: int, state: int | None) -> Any:
+        return (state or 0) + value, [(name, (state or 0) + value)]
+
+    cluster = SimulatedCluster(seed, durable=seed % 2 == 0)
+    cluster.at(seconds=0.5, do=Join())
+    if seed % 2 == 0:
+        cluster.at(seconds=1.2, do=Kill())
+        cluster.at(seconds=1.5, do=Crash())
+
+    def dataflow(flow: Any) -> Any:
+        return flow.read(Meter(cluster), "meters").stateful_state_machine(total, bins=8)
+
+    found = cluster.run(dataflow)
+    assert dict(found) == {"kitchen": 210, "cellar": 210} and len(found) == 40, cluster.happened
+
+
+@seeds(5)
+def test_items_come_in_order_and_have_any_type(seed: int) -> None:
+    def items() -> Iterator[Any]:
+        for number in range(50):
+            yield {"number": number, "at": (number, None)}
+
+    cluster = SimulatedCluster(seed)
+    cluster.at(record=10, do=Leave(0))
+    found = cluster.run(lambda flow: flow.items().map(lambda item: item["at"]), items=items())
+    assert found == [(number, None) for number in range(50)]
+
+
+@seeds(5)
+def test_timers_by_the_clock_follow_the_simulated_one(seed: int) -> None:
+    def remind(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+        for value in values:
+            if value != "due":
+                timers.after(6.0, "due")
+        return state, [(key, value) for value in values]
+
+    cluster = SimulatedCluster(seed)
+    found = cluster.run(
+        lambda flow: flow.lines().map(lambda line: (line, "came")).stateful_unary(remind, bins=4),
+        lines=["a", Wait(4.5), "b", Wait(3), "c", Wait(10)],
+    )
+    assert found == [
+        ("a", "came"), ("b", "came"), ("a", "due"), ("c", "came"), ("b", "due"), ("c", "due"),
+    ]  # fmt: skip
+    assert 17 < cluster.seconds < 60
+
+
+changes = st.one_of(
+    st.just(Join()), st.builds(Leave, st.sampled_from([None, 0, 1, 2])), st.just(Kill()), st.just(Stop()),
+    st.builds(Move, st.integers(0, 15), st.integers(0, 2)), st.builds(Crash, st.booleans()),
+)  # fmt: skip
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10_000), st.lists(st.tuples(st.integers(0, 150), changes), max_size=3))
+def test_changes_of_hypothesis_leave_every_count_right(seed: int, plan: list[tuple[int, Any]]) -> None:
+    cluster = SimulatedCluster(seed, durable=True)
+    for record, change in plan:
+        cluster.at(record=record, do=change)
+    found = cluster.run(counts, lines=WORDS)
+    assert dict(found) == RIGHT and len(found) == 200
+
+
+def test_a_changed_program_is_refused_as_a_resume_refuses_it() -> None:
+    cluster = SimulatedCluster(seed=1, durable=True)
+    cluster.run(counts, lines=["a", "b"])
+
+    def other(flow: Any) -> Any:
+        return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count, bins=32, name="other")
+
+    with pytest.raises(StoreError, match="other"):
+        cluster.run(other, lines=["a", "b", "c"])
+    assert cluster.run(counts, lines=["a", "b", "a"]) == [("a", 2)], "nothing has changed"
+
+
+@seeds(3)
+def test_bins_move_at_a_record_and_a_wrong_move_is_refused(seed: int) -> None:
+    cluster = SimulatedCluster(seed)
+    cluster.at(record=10, do=Map((1,) * 16))
+    cluster.at(record=20, do=Move(bin=5, worker=0))
+    cluster.at(record=20, do=Move(bin=16, worker=0))
+    cluster.at(record=20, do=Move(bin=5, worker=7))
+    assert dict(cluster.run(counts, lines=["a"] * 40)) == {"a": 40}
+    no_bin, no_worker = cluster.refusals
+    assert "there is no bin 16; bins are 0 to 15" in no_bin
+    assert "there is no worker 7 that may own bins" in no_worker
+
+
+def test_no_line_is_no_output() -> None:
+    for lines in ([], [[]], [[], []]):
+        assert SimulatedCluster(seed=1).run(counts, lines=lines) == []
+
+
+def test_real_files_are_read_as_a_job_reads_them(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text("word,n\nx,1\ny,2\n")
+    found = SimulatedCluster(1).run(lambda flow: flow.csv().map(lambda row: row["word"]), lines=f"{tmp_path}/*.csv")
+    assert Counter(found) == {"x": 2, "y": 2}
+
+
+def test_a_flow_has_its_arguments_and_streams_of_its_own() -> None:
+    seen: list[Any] = []
+
+    def dataflow(flow: Any) -> Any:
+        seen.append((flow.worker.index, flow.args, flow.worker.peers))
+        return flow.lines().concat(flow.scope.to_stream(["one"] if flow.worker.index == 0 else []))
+
+    outputs = SimulatedCluster(seed=1).run(dataflow, lines=["a\n", "b"], args=["--fast"], outside=[seen])
+    assert sorted(outputs) == ["a", "b", "one"]
+    assert sorted(seen) == [(0, ["--fast"], 2), (1, ["--fast"], 2)]
+
+
+def test_what_user_code_raises_comes_out_with_seed_and_history() -> None:
+    cluster = SimulatedCluster(seed=1)
+    cluster.at(record=1, do=Join())
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        cluster.run(lambda flow: flow.lines().map(int), lines=["1"] * 50 + ["x"])
+    notes = "\n".join(raised.value.__notes__)
+    assert "'x'" in notes and "SimulatedCluster(1, processes=2, workers=1)" in notes and "Join(" in notes
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (3, r"not 3 \(int\)"),
+        (["a", 3], r"one is 3 \(int\)"),
+        ([["a"], [b"b"]], r"one is b'b' \(bytes\)"),
+        ([3, 4], r"A partition must be an iterable of str, not 3"),
+        ({"left": b"abc"}, r"not b'abc' \(bytes\)"),
+    ],
+)
+def test_what_are_no_lines_is_refused(lines: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        SimulatedCluster(seed=1).run(counts, lines=lines)
+
+
+def test_what_a_job_refuses_is_refused() -> None:
+    for wrong, message in [
+        (lambda flow: None, "must return its output, a Stream; it returned None"),
+        (lambda flow: flow.lines("orders"), "the lines 'orders'"),
+        (lambda flow: (flow.output("odd", flow.lines()), flow.lines())[1], "the output 'odd'"),
+    ]:
+        with pytest.raises(BuildError, match=re.escape(message)):
+            SimulatedCluster(seed=1).run(wrong, lines=["a"])
+    with pytest.raises(UsageError, match=re.escape("must be a function of one argument, the flow")):
+        SimulatedCluster(seed=1).run(lambda word, n, total: None, lines=["a"])
+    with pytest.raises(UsageError, match="cannot be read again after a crash"):
+        SimulatedCluster(seed=1, durable=True).run(counts, items=["a"])
+
+
+def test_what_is_no_change_is_refused() -> None:
+    for wrong in (Join, "Join", None):
+        with pytest.raises(UsageError, match=re.escape("do= must be one of Join(), Leave(worker)")):
+            SimulatedCluster(seed=1).at(record=3, do=wrong)  # type: ignore[arg-type]
+    for change in (Kill(), Crash()):
+        with pytest.raises(UsageError, match="durable=True"):
+            SimulatedCluster(seed=1).at(record=3, do=change)
+    with pytest.raises(UsageError, match="must not be negative"):
+        SimulatedCluster(seed=1).at(record=-3, do=Join())
+
+
+def test_a_cluster_that_is_not_durable_makes_one_run() -> None:
+    cluster = SimulatedCluster(seed=1, processes=1)
+    assert cluster.run(counts, lines=["a"]) == [("a", 1)]
+    with pytest.raises(UsageError, match="makes one run"):
+        cluster.run(counts, lines=["a"])
+    with pytest.raises(UsageError, match="at least 1 process"):
+        SimulatedCluster(seed=1, processes=0)
+
+
+def test_a_change_that_comes_too_late_is_noted() -> None:
+    cluster = SimulatedCluster(seed=1)
+    cluster.at(record=1000, do=Join())
+    assert dict(cluster.run(counts, lines=["a"] * 5)) == {"a": 5}
+    assert cluster.happened == [] and cluster.refusals == ["Join() at record=1000: the job ended before"]
+
+
+def test_a_stop_without_a_store_ends_the_run() -> None:
+    cluster = SimulatedCluster(seed=1, rate=100.0)
+    cluster.at(record=10, do=Stop())
+    assert 10 <= len(cluster.run(counts, lines=["a"] * 400)) < 400
+
+
+RUN = """
+from megaflow.testing import SimulatedCluster
+from tests.testing.test_simulated_cluster import counts
+for durable in (False, True):
+    cluster = SimulatedCluster(4, durable=durable)
+    cluster.disturb(3)
+    lines = [[f"word {n % 23}" for n in range(100)], [f"word {n % 17}" for n in range(100)]]
+    print(cluster.run(counts, lines=lines), cluster.happened, cluster.refusals, cluster.seconds)
+"""
+
+
+def test_a_seed_does_the_same_in_every_process() -> None:
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", RUN], env={**os.environ, "PYTHONHASHSEED": each}, cwd=Path(__file__).parents[2],
+            capture_output=True, check=True,
+        ).stdout
+        for each in ("1", "2")
+    }  # fmt: skip
+    assert len(said) == 1
