@@ -62,7 +62,12 @@ class Stream(StreamEnd[T]):
     # Records one by one -----------------------------------------------------------------
 
     def map(self, f: Callable[[T], U]) -> Stream[U]:
-        """Apply `f` to each record."""
+        """Apply `f` to each record, which is this operator's own.
+
+        A function may change what it gets, here and in every operator. Where a stream has several consumers, or is
+        broadcast to threads of one process, each gets copies of the records that can change; types that cannot change
+        are shared. A class decides by `__deepcopy__` what a copy is. A record that cannot be copied stops the job.
+        """
         return Stream(linear.map_(self.port, function("map", f)))
 
     def flat_map(self, f: Callable[[T], Iterable[U]]) -> Stream[U]:
@@ -74,11 +79,7 @@ class Stream(StreamEnd[T]):
         return Stream(linear.filter_(self.port, function("filter", f)))
 
     def map_in_place(self, f: Callable[[T], None]) -> Stream[T]:
-        """Let `f` change each record itself; what it returns is dropped.
-
-        Where others may have the records, too, as when a stream has several readers, each is copied first, by
-        `copy.deepcopy`, so that no branch sees what another one changed. Raises ProgramError for one that cannot be.
-        """
+        """Let `f` change each record itself; what it returns is dropped. See `map`: no other branch sees it."""
         return Stream(linear.map_in_place(self.port, function("map_in_place", f)))
 
     def inspect(self, f: Callable[[T], object]) -> Stream[T]:

@@ -203,7 +203,9 @@ class WindowedPort:
         def take(time: Any, batch: list[Output]) -> list[Any]:
             return [record for number, record in batch if number == wanted]
 
-        return linear(self._output, f"{self.name}.{what}", take)
+        taken = linear(self._output, f"{self.name}.{what}", take)
+        taken.scope.graph.nodes[taken.node].divides = True
+        return taken
 
 
 def by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:

@@ -86,6 +86,7 @@ class SimulatedAllocator:
 
     def __init__(self, index: int, network: Network) -> None:
         self.index = index
+        self.neighbours: Collection[int] = ()  # each simulated worker is a process of its own
         self.pending_bytes = 0
         self.arrived: deque[Envelope] = deque()  # appended by deliveries, drained by the worker
         self._network = network

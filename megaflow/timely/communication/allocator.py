@@ -46,6 +46,10 @@ class Allocator(Protocol):
         """Return the id of the worker this end belongs to."""
 
     @property
+    def neighbours(self) -> Collection[int]:
+        """Return the ids of the workers of this process, which get bodies by reference; this one may be among them."""
+
+    @property
     def pending_bytes(self) -> int:
         """Return the largest number of DATA bytes still queued for one peer process."""
 

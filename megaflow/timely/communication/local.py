@@ -73,6 +73,11 @@ class LocalAllocator:
         self._fabric = fabric
         self._inbox = fabric.inboxes[index]
 
+    @property
+    def neighbours(self) -> Collection[int]:
+        """Return the ids of all workers: each is a thread of this process."""
+        return self._fabric.inboxes.keys()
+
     def send(self, target: int, channel: Channel, body: object) -> None:
         """Put the body into the target's inbox."""
         self._fabric.inboxes[target].deliver(Envelope(channel, self.index, body))

@@ -31,6 +31,11 @@ class TcpAllocator:
         self._polled_at = 0.0  # seconds, monotonic
 
     @property
+    def neighbours(self) -> Collection[int]:
+        """Return the ids of this process's workers."""
+        return self._fabric.inboxes.keys()
+
+    @property
     def pending_bytes(self) -> int:
         """Return the largest number of DATA bytes queued for one peer process."""
         return max((link.pending[Lane.DATA] for link in self._fabric.peers.links.values()), default=0)

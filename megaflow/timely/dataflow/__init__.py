@@ -8,7 +8,7 @@ origin            what a source says of a batch: where it is from
 session           how an operator sends
 input_handle, probe, notificator    how a program sends, waits, and is told that a time is over
 scopes, signature    scopes within scopes; what must be equal on all workers
-own_records       copies for who changes records in place, where others may have them
+own_records       each consumer of a stream has records of its own; record_copies: how they are copied
 gathering         small parts of batches for one worker leave as one message
 run_queue, context    which operators run next; what they get from their worker
 folds, checks     what folds per key are held to, always and if the environment asks for it

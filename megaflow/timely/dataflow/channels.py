@@ -24,6 +24,7 @@ from megaflow.timely.dataflow.gathering import Gathering
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.origin import untraced
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
+from megaflow.timely.dataflow.record_copies import copies_of
 from megaflow.timely.log import Log
 from megaflow.timely.order import Time
 
@@ -72,6 +73,7 @@ class ChannelEnd:
         self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
         self._gathering = gathering if channel.lane is Lane.DATA else None
         self.index = context.allocator.index
+        self.neighbours = frozenset(context.allocator.neighbours)
 
     def tell_kept(self, records: int) -> None:
         """Tell the log of a batch that stays on this worker."""
@@ -171,13 +173,18 @@ class ExchangeEdge(Edge):
 
 @dataclass(slots=True)
 class BroadcastEdge(Edge):
-    """To every worker."""
+    """To every worker. Each that is a thread of this process gets records of its own."""
 
     members: Members
 
     def push(self, time: Time, batch: list[Any]) -> int:
         ids = self.members()
-        self.end.send_all([worker for worker in ids if worker != self.end.index], time, batch)
+        others = [worker for worker in ids if worker != self.end.index]
+        if self.end.lane is Lane.DATA:
+            for worker in [each for each in others if each in self.end.neighbours]:
+                self.end.send(worker, time, copies_of(batch))
+                others.remove(worker)
+        self.end.send_all(others, time, batch)
         if self.end.index in ids:  # else it is leaving
             self.end.send(self.end.index, time, batch)
         return len(batch) * len(ids)

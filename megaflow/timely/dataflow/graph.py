@@ -54,6 +54,7 @@ class Node:
     within: int | None = None  # the node that does the work of this one, which is never run
     loses: str | None = None  # the policy under which records that it gets may not come out; None: all do
     carries: str | None = None  # from a time to a later one, so that a record's effects come late; None: nothing
+    divides: bool = False  # takes other records of its input than the operators beside it that divide them, too
     by_hand: bool | None = None  # None: the program has not written it; False: it has, and nothing outlives a time
     filled: Callable[[Time | None], None] | None = None  # told when those that were absent are filled, or never will be
 

@@ -1,73 +1,84 @@
-"""Records that an operator changes in place are its own: where others may have them, too, it gets copies.
+"""Each consumer of a stream owns its records, and may change them: where there are several, all but one get copies.
 
-Records pass between the operators of a process as references, so what `map_in_place` changes would be changed in a
-sibling branch, too, there perhaps before they are seen and perhaps after. When a dataflow starts it is looked where the
-records of such an operator may come from, backwards along all ways on which records go:
- 1. If an output on the way has several readers, or sends to all workers, some of which may be threads of this process,
-    others may have the records: each is copied before it is changed, by `copy.deepcopy`.
- 2. If not, nobody reads them but the operator itself, and nothing is copied. What an operator before it, a fold or the
-    program keeps of what it has sent is not seen here; of states MEGAFLOW_CHECK=aliasing tells.
-It is decided for each operator once. The rule errs on the side of copies: whether an operator on the way passes its
-records on or makes new ones is not known.
+Records pass between the operators of a process as references. So a function that changes what it gets would change what
+a sibling branch sees, and whether the sibling looks before or after depends on the schedule. When a dataflow starts,
+it looks at each output:
+ 1. If several operators read it, each but the last gets copies of what can change (`record_copies`). The last gets the
+    records themselves, after these copies are made: it may be another thread that changes them at once.
+ 2. An operator that only passes records on, to nobody, does not count; nor does a probe.
+ 3. Operators of the engine that divide the records of one output among them (`Node.divides`) count as one.
+ 4. What is sent to all workers is copied for each that is a thread of this process: see `channels.BroadcastEdge`.
+An output with one reader costs nothing. What an operator, or the program, keeps of what it has sent is its own affair:
+of states MEGAFLOW_CHECK=aliasing tells.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import replace
-from typing import Generic, TypeVar
+from collections import defaultdict
 
 from megaflow.errors import ProgramError
-from megaflow.timely.dataflow.graph import Graph, GraphEdge, Node
-from megaflow.timely.dataflow.pact import Broadcast
+from megaflow.quick_dataclass import dataclass
+from megaflow.timely.dataflow.channels import AddressedEdge, Edge
+from megaflow.timely.dataflow.graph import Graph, Node
+from megaflow.timely.dataflow.origin import alike
+from megaflow.timely.dataflow.record_copies import copies_of
+from megaflow.timely.order import Time
 
-T = TypeVar("T")
+
+@dataclass(slots=True)
+class CopyingEdge(Edge):
+    """The way to a consumer that gets copies."""
+
+    inner: Edge
+
+    def push(self, time: Time, batch: list[object]) -> int:
+        """Send copies of the records that can change."""
+        return self.inner.push(time, own_copies(self, batch))
 
 
-class InPlace(Generic[T]):
-    """A function that changes records, and whether it gets copies."""
+def own_copies(edge: Edge, batch: list[object]) -> list[object]:
+    """Return what one more consumer is to have of a batch. Raises ProgramError for a record that cannot be copied."""
+    try:
+        return alike(copies_of(batch), batch)
+    except Exception as error:
+        queue = edge.end.queue
+        record = next((record for record in batch if not _can_be_copied(record)), batch[0])
+        raise ProgramError(
+            f"the stream that {queue.name!r} ({queue.where}) reads has several consumers, each of which gets a record "
+            f"of its own, and {record!r:.200}, a {type(record).__qualname__}, cannot be copied ({error}); map it to "
+            "plain values before, or give its class a method __deepcopy__ (which returns self to share the object)"
+        ) from error
 
-    def __init__(self, f: Callable[[T], object]) -> None:
-        self.f = f
-        self.copies = False  # set before the first record
 
-    def on_copy(self, record: T) -> T:
-        """Return a copy that `f` has changed; raises ProgramError for a record that cannot be copied."""
-        try:
-            own = deepcopy(record)
-        except Exception as error:
-            raise ProgramError(
-                f"map_in_place: others may have this {type(record).__qualname__}, too, and it cannot be copied "
-                f"({error}); use map, with a function that returns another record"
-            ) from error
-        self.f(own)
-        return own
+def _can_be_copied(record: object) -> bool:
+    try:
+        copies_of([record])
+    except Exception:
+        return False
+    return True
 
 
 def give_copies(graph: Graph) -> None:
-    """Have those operators of a built dataflow get copies whose records others may have. Cost: O(edges) each."""
-    ways: dict[int, list[GraphEdge]] = defaultdict(list)  # target -> what leads there
-    for edge in graph.edges:
-        if edge.channel is not None:
-            ways[edge.target].append(edge)
-    readers = Counter(edge.source for edges in ways.values() for edge in edges)
-    makers = {location: node for node in graph.nodes for location in node.sources}
-    for node in graph.nodes:
-        if node.stage is not None and node.stage.kind == "map_in_place" and _may_share(node, ways, readers, makers):
-            node.stage.in_place.copies = True
-            node.stage = replace(node.stage, kind="map", f=node.stage.in_place.on_copy)
+    """Have those consumers of a built dataflow get copies that are not the only ones. Cost: linear in its edges."""
+    readers = {location: node for node in graph.nodes for location in node.targets}
+    idle: dict[int, bool] = {}  # node -> whether nobody has the records that it passes on
+    for edges in graph.listeners.values():
+        if len(edges) < 2 or any(isinstance(edge, AddressedEdge) for edge in edges):
+            continue
+        parts: dict[bool, list[int]] = defaultdict(list)  # whether it divides records with others -> places
+        for place, edge in enumerate(edges):
+            node = readers[edge.target]
+            if not _is_idle(node, graph, readers, idle):
+                parts[node.divides].append(place)
+        for place in parts[False] if parts[True] else parts[False][:-1]:
+            edges[place] = CopyingEdge(edges[place].target, edges[place].end, edges[place])
 
 
-def _may_share(
-    node: Node, ways: dict[int, list[GraphEdge]], readers: Counter[int], makers: dict[int, Node]
-) -> bool:
-    left, seen = [node], {node.index}
-    while left:
-        for edge in (edge for target in left.pop().targets for edge in ways[target]):
-            maker = makers[edge.source]
-            if readers[edge.source] > 1 or edge.pact == Broadcast.name:
-                return True
-            if maker.index not in seen:
-                seen.add(maker.index)
-                left.append(maker)
-    return False
+def _is_idle(node: Node, graph: Graph, readers: dict[int, Node], known: dict[int, bool]) -> bool:
+    """Tell whether a node runs no function, and passes records on to such nodes only."""
+    if node.index not in known:
+        known[node.index] = False  # around a loop
+        known[node.index] = node.stage is not None and node.stage.kind == "same" and all(
+            _is_idle(readers[edge.target], graph, readers, known)
+            for source in node.sources
+            for edge in graph.listeners[source]
+        )  # fmt: skip
+    return known[node.index]

@@ -23,6 +23,7 @@ class Sent:
     """The transport of worker 5 that writes down what is sent and brings nothing."""
 
     index = SELF
+    neighbours = ()
     pending_bytes = 0
 
     def __init__(self) -> None:

@@ -127,7 +127,7 @@ def test_a_record_that_cannot_be_copied_is_named_with_the_remedy() -> None:
         stream = scope.to_stream([threading.Lock()])
         return [stream.map_in_place(lambda lock: None).capture(), stream.capture()]
 
-    with pytest.raises(ProgramError, match=r"others may have this lock, too, and it cannot be copied .* use map"):
+    with pytest.raises(ProgramError, match=r"has several consumers, .* a lock, cannot be copied .*__deepcopy__"):
         example(build)
 
 

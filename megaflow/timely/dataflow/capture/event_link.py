@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from megaflow.errors import BuildError
-from megaflow.timely.dataflow.capture.event_format import Event
+from megaflow.timely.dataflow.capture.event_format import Event, Messages
 from megaflow.timely.dataflow.error_notes import user_line
+from megaflow.timely.dataflow.record_copies import copies_of
 
 
 class EventPusher(Protocol):
@@ -45,15 +46,16 @@ class EventLink:
         To be called before the dataflow runs: no lock keeps the two in step.
         """
         made = EventLink()
-        made._events.extend(self._events)
+        made._events.extend(map(_own, self._events))
         self._queues.append(made._events)
         made._queues, made._wakers = self._queues, self._wakers
         return made
 
     def push(self, event: Event) -> None:
-        """Add an event, to the clones as well."""
-        for queue in self._queues:
-            queue.append(event)
+        """Add an event, to the clones as well, each of which gets records of its own."""
+        for queue in self._queues[1:]:
+            queue.append(_own(event))
+        self._queues[0].append(event)
         for wake in self._wakers:
             wake()
 
@@ -74,3 +76,8 @@ class EventLink:
 
     def __str__(self) -> str:
         return "an EventLink"
+
+
+def _own(event: Event) -> Event:
+    """Return an event whose records, where they can change, are copies."""
+    return Messages(event.time, copies_of(event.data)) if isinstance(event, Messages) and event.data else event

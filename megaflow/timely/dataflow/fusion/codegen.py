@@ -111,12 +111,11 @@ class FusedFunction:
     # Forms ------------------------------------------------------------------------------
 
     def _write_looking(self, working: Collection[int]) -> None:
-        kinds = {self._members[n].kind for n in working}
         for n in working:
             self._put(2, f"for {self._variables(n)} in batch:")
             self._put(3, _CALLS[self._members[n].kind].format(n=n, r="r"), n, "r")
         if self._exits[0]:
-            self._put(2, f"ship(output0, time, {'list(batch)' if 'map_in_place' in kinds else 'batch'}, batch)")
+            self._put(2, "ship(output0, time, batch, batch)")
 
     def _write_comprehension(self, n: int) -> None:
         self._put(2, "left = iter(batch)")

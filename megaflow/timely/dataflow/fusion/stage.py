@@ -23,7 +23,6 @@ from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.error_notes import raised_by_loop
 from megaflow.timely.dataflow.given import shown
 from megaflow.timely.dataflow.origin import alike
-from megaflow.timely.dataflow.own_records import InPlace
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
@@ -56,7 +55,6 @@ class Stage:
     inputs: Sequence[Input[Any]]
     outputs: Sequence[Output[Any]]
     names: Mapping[str, object] = field(default_factory=dict)  # what such a function calls by name beside `f`
-    in_place: InPlace[Any] | None = None  # of a "map_in_place"
     stamps: Stamps = NO_STAMPS
 
 

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, NodeBuilder, Output
 from megaflow.timely.dataflow.fusion import stage as stages
 from megaflow.timely.dataflow.graph import Port
-from megaflow.timely.dataflow.own_records import InPlace
 from megaflow.timely.dataflow.pact import Pact, Pipeline
 from megaflow.timely.order import Time
 
@@ -29,13 +28,11 @@ def linear(
     pact: Pact = _STAY,
     kind: stages.Kind | None = None,
     f: Any = None,
-    in_place: InPlace[Any] | None = None,
     stamps: stages.Stamps = stages.NO_STAMPS,
 ) -> Port[Any]:
     """Build an operator that turns each batch into another of the same time; an empty one is not sent.
 
-    `kind` and `f`: what `apply` does, as a stage; it can be fused only if that is said. `in_place`: `f` once more, if
-    it changes records.
+    `kind` and `f`: what `apply` does, as a stage; it can be fused only if that is said.
     """
 
     def make(source: Input[T], output: Output[Any]) -> Callable[[], None]:
@@ -44,7 +41,7 @@ def linear(
 
         return stages.run_whole([source], [output], process)
 
-    return one_to_one(port, name, make, pact, kind, f, in_place, stamps)
+    return one_to_one(port, name, make, pact, kind, f, stamps)
 
 
 def one_to_one(
@@ -54,7 +51,6 @@ def one_to_one(
     pact: Pact = _STAY,
     kind: stages.Kind | None = None,
     f: Any = None,
-    in_place: InPlace[Any] | None = None,
     stamps: stages.Stamps = stages.NO_STAMPS,
 ) -> Port[Any]:
     """Build an operator of one input and one output, of which `make` gives the logic; the rest as for `linear`."""
@@ -62,7 +58,7 @@ def one_to_one(
     source: Input[T] = builder.new_input(port, pact, notify=False)
     output, result = builder.new_output()
 
-    stage = stages.Stage(kind, f, [source], [output], in_place=in_place, stamps=stamps) if kind is not None else None
+    stage = stages.Stage(kind, f, [source], [output], stamps=stamps) if kind is not None else None
     builder.build_releasing(make(source, output), stage)
     return result
 
@@ -123,21 +119,14 @@ def filter_(port: Port[T], f: Callable[[T], bool]) -> Port[T]:
 
 
 def map_in_place(port: Port[T], f: Callable[[T], None]) -> Port[T]:
-    """Let `f` change each record itself; what it returns is dropped.
-
-    The list is copied; its records are where others may have them, too: see `own_records`.
-    """
-    own = InPlace(f)
+    """Let `f` change each record itself, which is this operator's own (`own_records`); what it returns is dropped."""
 
     def apply(time: Time, batch: list[T]) -> list[T]:
-        if own.copies:
-            left = iter(batch)  # for the error's note
-            return [own.on_copy(record) for record in left]
         for record in batch:
             f(record)
-        return list(batch)
+        return batch
 
-    return linear(port, "MapInPlace", apply, kind="map_in_place", f=f, in_place=own)
+    return linear(port, "MapInPlace", apply, kind="map_in_place", f=f)
 
 
 def inspect(port: Port[T], f: Callable[[T], object]) -> Port[T]:
