@@ -120,6 +120,7 @@ class CheckpointBegun:
     watermark: int | None = None  # microseconds, the last finite one that was issued; None: there was none
     clock: int = 0  # microseconds that the job has run, as operators were told last
     sources: tuple[str, ...] = ()  # that the program reads, sorted
+    members: tuple[int, ...] = ()  # the workers of the job
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0,
-               "sources": ()},
+               "sources": (), "members": ()},
     "OperatorCut": {"form": ""},
     "SplitRemainder": {"input": "", "skip": 0},
     "SinkToken": {"worker": 0, "segments": ()},
@@ -149,6 +149,7 @@ class Commit:
     finished: tuple[Portion, ...] = ()  # those of which nothing is, by number; without their positions
     clock: int = 0  # microseconds that the job had run, in all incarnations, as operators were told last
     sources: tuple[str, ...] = ()  # that the program reads, sorted, also those that have found no partition
+    members: tuple[int, ...] = ()  # the workers of the job, also those that owned no bin; empty: they are not known
     record: SegmentRef | None = None  # with Spark's record as of `spark`, if the checkpoint was given a name
 
     @property

@@ -28,7 +28,7 @@ END = b"\n"  # of a report, and of what a process that stays says behind it
 
 
 KeptBins: TypeAlias = tuple[tuple[int, ...], ...]
-"""The bins that a process has which stays: those of each of its workers, in the order of their ids."""
+"""The bins of each of several workers, in the order of their ids: those that a process has which stays, for one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class Founder:
 
     process: int  # which of them
     addresses: tuple[Address, ...]  # of each, this one included
-    kept: tuple[tuple[int, ...], ...] = ()  # worker -> bins that it has in memory; empty: nobody has any
+    kept: tuple[tuple[int, ...], ...] = ()  # worker -> bins that it begins with; empty: these are dealt round
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class ChildSpec:
 
     @property
     def kept(self) -> dict[int, tuple[int, ...]]:
-        """Worker -> bins that it has in memory, in a job that begins."""
+        """Worker -> bins that it begins with, in a job that begins."""
         return dict(enumerate(self.part.kept)) if isinstance(self.part, Founder) else {}
 
 

@@ -285,6 +285,42 @@ def test_a_job_that_loses_processes_before_each_checkpoint_ends_and_its_state_is
 
 
 @pytest.mark.slow
+def test_a_drain_and_a_move_outlive_a_stop_and_losses(counted: Counted) -> None:
+    def bins(run: Run) -> list[int]:
+        status = run.status_when(lambda status: status["state"] == "running")
+        return [worker["bins"] for worker in status["workers"]]
+
+    run = counted.run("--processes", "3", rate=10)
+    counted.await_more()
+    assert run.control("move-bins", "--drain", "1").returncode == 0
+    assert run.control("move-bins", "--bins", "0,3,6", "--to", "2").returncode == 0
+    wanted = bins(run)
+    assert wanted[1] == 0 and wanted[0] < 128 < wanted[2]
+    assert run.control("checkpoint").returncode == 0
+    os.kill(run.status()["workers"][2]["pid"], signal.SIGKILL)
+    await_restart(run, 1)
+    assert bins(run) == wanted, "after a loss"
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+    run = counted.run("--processes", "3", rate=10)
+    counted.await_more()
+    assert bins(run) == wanted, "after a stop"
+    run.process.kill()
+    end(run, -signal.SIGKILL)
+    run = counted.run("--processes", "2", rate=10)
+    counted.await_more()
+    assert bins(run) == [256, 0], "worker 1 stays drained"
+    assert f"; worker 2 is gone: its {wanted[2]} bins go to the others" in "".join(run.said)
+    assert run.control("stop").returncode == 0
+    end(run, 0)
+    run = counted.run("--processes", "3", rate=100)
+    counted.await_more()
+    assert bins(run) == [128, 0, 128], "a worker that is new takes its share"
+    end(run, 0)
+    counted.check()
+
+
+@pytest.mark.slow
 def test_a_refused_take_over_leaves_a_healthy_job_running(counted: Counted, start: Callable[..., Run]) -> None:
     other = start(WORDCOUNT, "--lines", str(TEXT), "--rate", "1", "--output", "none", "--name", "other")
     run = counted.run("--name", "counted", rate=10)

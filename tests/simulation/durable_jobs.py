@@ -11,7 +11,8 @@ recovery included; the disk is full for a while, or fails. The last one is left 
 4. one that has ended or was stopped has put out what is committed, and no more;
 5. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more;
 6. what a life puts out after it has begun with a checkpoint has that one's epoch or a later one;
-7. no process that joins fails by itself, whatever its life began with and has removed since.
+7. no process that joins fails by itself, whatever its life began with and has removed since;
+8. each life begins with the owners of the one before (see `owners`).
 Numbers of words, and sums that timers put out some epochs later, are what is put out.
 """
 
@@ -36,6 +37,7 @@ from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation.jobs import BINS, PADDING, WORDS, few_held
+from tests.simulation.owners import OwningJob
 
 SECONDS = 0.5  # that all lines take to come
 LIVES = 6
@@ -177,7 +179,7 @@ class Lives:
         seed: int,
         folder: Path,
         count: tuple[int, int] = (20, 50),
-        kind: Callable[..., SimulatedJob] = SimulatedJob,
+        kind: Callable[..., SimulatedJob] = OwningJob,
     ) -> None:
         self.random = Random(f"durable job {seed}")
         self.seen: Counter[str] = Counter()

@@ -18,16 +18,16 @@ from typing import Any
 
 from megaflow.control.messages import GetState
 from megaflow.testing.simulated_clients import Talk, Waits
-from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_process import SimulatedProcess
 from tests.simulation.durable_jobs import SCRIPTS, SECONDS, Lives, Plan
 from tests.simulation.jobs import WORDS
+from tests.simulation.owners import OwningJob
 
 LIVES = 3
 
 
-class LosingJob(SimulatedJob):
+class LosingJob(OwningJob):
     """One that knows whose places are taken, and who waits for the answer to a question."""
 
     def __init__(self, seen: Counter[str], *given: Any, **options: Any) -> None:

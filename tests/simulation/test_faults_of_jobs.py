@@ -112,6 +112,7 @@ FAULTS_OF_LAUNCHERS = {
     "a life that follows a loss reads what the one before began with": Fault(
         "go_on", "latest.checkpoint > since", "False"
     ),
+    "a job that goes on deals its bins round": Fault("resume", "first_owners(owners, count, may_be_new=True)", "()"),
     "a program's fault is taken for a loss": Fault(
         "is_loss", "not isinstance(error, PeerFailed | ProtocolError | StoreUnfit | StoreDamaged)", "True"
     ),
@@ -131,6 +132,9 @@ FAULTS_OF_MEMORY = {
     "timers are not read again": Fault("Memory.restore", "recovery.timers(heir, here)", "Restored({}, {})"),
     "a bin that nobody remembers is not read": Fault(
         "Memory.restore", "recovery.restore(heir, frozenset(bins) - here)", "Restored({}, {})"
+    ),
+    "a life that follows a loss deals its bins round": Fault(
+        "go_on", "first_owners(owners, len(kept), kept)", "tuple(bins or () for bins in kept)"
     ),
     "lost bins go to nobody": Fault("ChildSpec.kept", "enumerate(self.part.kept)", "enumerate(self.part.kept, 1)"),
     "lost bins have two owners": Fault(

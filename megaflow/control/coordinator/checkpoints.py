@@ -213,6 +213,7 @@ class Checkpoints:
                 number, epoch, since, operators, table, self._next_worker, last, at_end, code, newest, names,
                 self._lines.partitions.known, self._durable.sinks, tuple(self._tokens if at_end else ()),
                 self._watermarks.micros, self._watermarks.told, self._durable.sources,
+                self._roster.members.ids,
             )
         )
         return Checkpoint(number, since, at_end)

@@ -13,7 +13,7 @@ output_specs        what `--output` says; several_outputs: more than one, as one
 output_file         a file as an output, and the files that it protects; output_copy: taken from another launcher
 spark_results       `--output spark:…`; results_log, results_files: what there is for Spark, and what it has read
 store_keeper        the store of durable state; kept_input: what that says of the input's files
-resumption          how a job with a store begins
+resumption          how a job with a store begins; first_owners: with which bins each worker does
 checkpointing       checkpoints under way; commit_draft: what is known of one
 stop_request        its own request to stop; early_end: the end of a job that has not worked off everything
 door_keeper         who answers at its side door; busy_workers: which of them are in one step for long

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Self
 
 from megaflow.errors import ClusterError, MegaflowError
-from megaflow.job.exit_report import ExitReport, KeptBins
+from megaflow.job.exit_report import ExitReport
 from megaflow.job.launcher.child_process import EXIT_SECONDS, Child
 from megaflow.job.launcher.place import ProcessPlace, Seat, SeatHere
 from megaflow.job.spec import Address, ChildSpec, Founder
@@ -40,6 +40,7 @@ class Children:
         self._place = place
         self._is_durable = is_durable
         self._staying: dict[Address, Child] = {}  # those that wait for a part in the next life
+        self._workers_at: dict[Address, tuple[int, ...]] = {}  # in the life before, of those that it had
         self._blamed: Child | None = None  # for the loss that ended the life
 
     def __enter__(self) -> Self:
@@ -114,6 +115,7 @@ class Children:
         had = self.own
         going_on = [child for child in had if not self._is_lost(child)] if shrinking else had
         addresses = sorted((child.address for child in going_on or had), key=lambda each: each != self.coordinator)
+        self._workers_at = {child.address: child.workers for child in had}
         self._staying = {child.address: child for child in going_on if keeping and child.stays}
         self.kill(child for child in self.all if self._staying.get(child.address) is not child)
         for child in self.all:
@@ -122,10 +124,18 @@ class Children:
         self.all, self._blamed = [], None
         return addresses
 
-    def kept(self, addresses: Sequence[Address], workers: int) -> KeptBins:
-        """Return which bins those that stay have, of a life whose processes, of so many workers, listen there."""
+    def kept(self, addresses: Sequence[Address], workers: int) -> tuple[tuple[int, ...] | None, ...]:
+        """Return which bins those that stay have, of a life whose processes, of so many workers, listen there.
+
+        It is None for the workers of other processes.
+        """
         staying = map(self._staying.get, addresses)
-        return tuple(bins for child in staying for bins in (child and child.kept) or ((),) * workers)
+        return tuple(bins for child in staying for bins in (child and child.kept) or (None,) * workers)
+
+    def places(self, addresses: Sequence[Address]) -> dict[int, int]:
+        """Return the place that each worker of the life before has in one whose processes listen there."""
+        before = (worker for address in addresses for worker in self._workers_at[address])
+        return {worker: place for place, worker in enumerate(before)}
 
     def _is_lost(self, child: Child) -> bool:
         """Tell whether a member was lost: it was killed, or is blamed, and not for what a new process may do."""

@@ -79,7 +79,7 @@ class CommitDraft:
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
             table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
             portions=ready.portions, finished=finished, tokens=ready.tokens,
-            watermark=begun.watermark, clock=begun.clock, sources=begun.sources,
+            watermark=begun.watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
         )  # fmt: skip
         return commit, ready.splits
 

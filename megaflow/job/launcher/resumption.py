@@ -22,9 +22,10 @@ import os
 import pickle
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 from megaflow.control.messages import Split
@@ -38,6 +39,7 @@ from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.exit_report import KeptBins
 from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
 from megaflow.job.launcher.kept_input import KeptInput, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.place import BOOT, COMMAND
@@ -63,7 +65,8 @@ class Resumption:
     part: DurablePart | None = None  # for the worker processes; None: nothing is durable
     is_over: bool = False  # all lines were read, and there are no new ones
     code: Fingerprint | None = None  # of the program's files; None: not known
-    kept: KeptBins = ()  # of all workers, by their ids
+    kept: KeptBins = ()  # that each worker begins with, by their ids; empty: they are dealt round
+    gone: str = ""  # what is to be said of workers that owned bins and are not there
 
 
 def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
@@ -253,8 +256,10 @@ def resume(
         job_input = replace(job_input, spark=keep_query(keeper.path, begun.spark, job_input.spark, job_input.rows))
     number = begun.number if begun.checkpoint else None
     part = replace(part, incarnation=begun.incarnation, commit=number, is_changed=other is not None)
+    owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
     if found is not None and keeper.origin is not None:
-        report(f"begins with {keeper.origin.title}: {resumption_text(begun, found.written_at, 0, time.time())}")
+        text = resumption_text(begun, found.written_at, 0, time.time())
+        report(f"begins with {keeper.origin.title}: {text}{gone_text(owners)}")
     elif found is not None:
         if spec.origin is not None:
             report(f"{keeper.path} has a store, and the job goes on with that: --from-checkpoint counts for a new one")
@@ -262,29 +267,35 @@ def resume(
         writer.cut_back(committed)
         again = max(0, length - committed) if not fleeting else 0
         text = resumption_text(begun, found.written_at, again, time.time(), writer.unit)
-        text += skipped_text(keeper.input.to_read)
+        text += skipped_text(keeper.input.to_read) + gone_text(owners)
         report(f"{text}; with other code: {other}" if other else text)
     if keeper.taken_from is not None:
         tail = f"; until then it may write to {' and '.join(fleeting)}, too" if fleeting else ""
         report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
-    return Resumption(job_input, part, is_over, code=code)
+    return Resumption(job_input, part, is_over, code=code, kept=first_owners(owners, count, may_be_new=True))
 
 
 def go_on(
-    before: Resumption, keeper: StoreKeeper, since: int, spec: JobSpec, kept: KeptBins = ()
+    before: Resumption,
+    keeper: StoreKeeper,
+    since: int,
+    spec: JobSpec,
+    kept: Sequence[Collection[int] | None] = (),
+    places: Mapping[int, int] = MappingProxyType({}),
 ) -> Resumption:
     """Return what a job goes on with whose processes are lost: it had begun with `before`, from checkpoint `since`.
 
-    `kept` are bins that processes have in memory. The keeper has begun anew. Raises StoreError if the input's files
+    `kept` are bins that processes have in memory, and `places` who has which place: see `first_owners`. The keeper has
+    begun anew. Raises StoreError if the input's files
     are not what was read, ClusterError if the program is not what was run.
     """
     latest, part = keeper.latest, before.part
     assert part is not None, "it is durable"
-    code = before.code
+    code, table = before.code, table_of(before.kept)
     if latest.checkpoint > since:  # else there is still to be read what was
         found = (split for split in keeper.input.splits if os.path.exists(split.path))
         keeper.input = resumed_input(latest.splits, found)
-        code = latest.code
+        code, table = latest.code, latest.table
     if code is not None and (other := difference(code_now(code, spec), code)):
         raise ClusterError(f"it does not go on by itself, as the program has changed since it began: {other}")
     number = latest.number if latest.checkpoint else None
@@ -294,11 +305,13 @@ def go_on(
         check_record(keeper.path, latest.spark, job_input.rows)
         query = keep_query(keeper.path, latest.spark, job_input.spark.lines, job_input.rows)
         job_input = replace(job_input, spark=query)
+    owners = OwnersBefore(table, places)
     return Resumption(
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed),
         code=code,
-        kept=kept,
+        kept=first_owners(owners, len(kept), kept),
+        gone=gone_text(owners),
     )
 
 

@@ -169,7 +169,7 @@ class Supervision:
             keeping = is_first and not self.begun.job_input.spark_queries
             had = len(self.children.own)
             addresses = self.children.begin_anew(keeping, self.spec.shrink)
-            kept = self.children.kept(addresses, self.spec.workers)
+            kept, places = self.children.kept(addresses, self.spec.workers), self.children.places(addresses)
         self.loop.close()
         if not addresses:
             raise loss
@@ -185,7 +185,7 @@ class Supervision:
             self._count(loss, commit.checkpoint)
             self.output.cut_back(keeper.length)
             try:
-                self.begun = go_on(self.begun, keeper, self._since, self.spec, kept)
+                self.begun = go_on(self.begun, keeper, self._since, self.spec, kept, places)
             except MegaflowError as error:
                 raise type(error)(f"{loss}; {error}") from loss
             self._since = commit.checkpoint
@@ -196,7 +196,8 @@ class Supervision:
             self._job = self._published(
                 replace(job, host=addresses[0][0], port=addresses[0][1], life=job.life + 1, recovering=restart)
             )
-            self.report(f"{loss}; {restart}: {resumption_text(commit, commit.written_at, 0, self.machine.wall())}")
+            text = resumption_text(commit, commit.written_at, 0, self.machine.wall())
+            self.report(f"{loss}; {restart}: {text}{self.begun.gone}")
             wait = min(WAIT_SECONDS * 2 ** (self._losses - 2), WAIT_SECONDS_MAX) if self._losses > 1 else 0.0
             due = self.machine.now() + wait
             while (left := due - self.machine.now()) > 0:

@@ -165,11 +165,12 @@ def test_of_the_members_that_stay_those_are_kept_that_are_to_be(children: Childr
     ends.process.wait()
     assert children.begin_anew(keeping=True) == [ends.address, stays.address, idle.address]
     assert [child.exit_code for child in (stays, ends, idle)] == [None, -9, -9] and not children.all
-    assert children.kept([ends.address, stays.address, idle.address], 1) == ((), (0, 3), ())
+    assert children.kept([ends.address, stays.address, idle.address], 1) == (None, (0, 3), None)
+    assert children.places([stays.address, ends.address]) == {0: 0, 1: 1}
     assert [children.take_staying(child.address) for child in (stays, stays, ends)] == [stays, None, None]
     children.all = [stays]
     assert children.begin_anew(keeping=False) == [stays.address] and stays.exit_code == -9
-    assert children.kept([stays.address], 2) == ((), ())
+    assert children.kept([stays.address], 2) == (None, None)
 
 
 SLEEPS = "import time; time.sleep(600)"
@@ -196,6 +197,6 @@ def test_a_job_that_shrinks_goes_on_with_those_that_were_not_lost(children: Chil
         assert addresses == [child.address for child in ours], "new processes take their places"
         return
     assert addresses == [first.address, slow.address] and first.exit_code is None and slow.exit_code == -9
-    assert children.kept(addresses, 2) == (*kept, (), ())
+    assert children.kept(addresses, 2) == (*kept, None, None)
     assert children.take_staying(first.address) is first
     children.all = [first]

@@ -1,0 +1,80 @@
+"""Durable jobs whose lives begin with the owners of the life before.
+
+1. When a launcher goes on from a checkpoint, its workers, in the order of their ids, own what those of the checkpoint
+   owned. What workers owned that are not there goes to others, but not to those that owned nothing. If there are more
+   workers than before, these may take bins from others, which take none.
+2. After a loss a bin is where a process that stays has it in memory. Every other bin is at the address where it was in
+   the newest checkpoint of the life before, or at its beginning, unless a process that stays had it there.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from megaflow.durable.commits import Commit
+from megaflow.job.spec import Address
+from megaflow.testing.simulated_job import SimulatedJob
+from megaflow.testing.simulated_process import SimulatedProcess
+
+
+class OwningJob(SimulatedJob):
+    """One that compares, as each life begins, who owns what."""
+
+    _is_first = True  # whether no life has begun
+    _table: tuple[int, ...] = ()  # of the last life, as it began; empty: it is not known
+    _since = 0  # the checkpoint that it began with
+    _first = 0  # the number of its first process
+
+    def found(self, processes: Sequence[SimulatedProcess]) -> None:
+        """Have these found a job, once all have met."""
+        kept, before = kept_bins(processes), self.processes[self._first :]
+        addresses = {id: each.address for each in before if each not in processes for id in each.programs}
+        super().found(processes)
+        storage, commit = self.storage, self.storage.begun if self.storage is not None else None
+        tables = {view.table() for process in processes for each in process.workers for view in each.stateful}
+        is_first, before_first = self._is_first, self._table
+        self._is_first, self._table = False, ()
+        if storage is None or commit is None or len(tables) != 1:
+            return  # nothing is durable, or a process has failed as it began
+        [table] = tables
+        if is_first and commit.checkpoint:
+            check_resumed(commit, table, len(processes) * self._spec.workers)
+        elif before_first and commit.checkpoint:
+            before_table = commit.table if commit.checkpoint > self._since else before_first
+            check_recovered([addresses.get(owner) for owner in before_table], table, processes, kept)
+        self._table, self._since = table, commit.checkpoint
+        self._first = self.processes.index(processes[0])
+
+
+def kept_bins(processes: Sequence[SimulatedProcess]) -> dict[int, Address]:
+    """Return bin -> address of the first process that stays and has it in memory."""
+    found: dict[int, Address] = {}
+    for process in processes:
+        before: Any = process._before
+        for several in before.heirs if before is not None else ():
+            for _, remains in several:
+                found = dict.fromkeys(remains.bins, process.address) | found
+    return found
+
+
+def check_resumed(commit: Commit, table: tuple[int, ...], count: int) -> None:
+    """Raise AssertionError if rule 1 does not hold for a table of so many workers."""
+    members = sorted(commit.members)
+    owned = {members.index(owner) for owner in commit.table}
+    for bin, owner in enumerate(commit.table):
+        place, now = members.index(owner), table[bin]
+        is_kept = now == place if place < count <= len(members) else now in owned or now >= len(members)
+        is_kept = is_kept and (now == place or place >= count or now >= len(members))
+        assert is_kept or not any(each < count for each in owned), f"{commit.table} of {members} is {table} now"
+
+
+def check_recovered(
+    before: Sequence[Address | None], table: tuple[int, ...], processes: Sequence[SimulatedProcess],
+    kept: dict[int, Address],
+) -> None:  # fmt: skip
+    """Raise AssertionError if rule 2 does not hold."""
+    now = {id: process.address for process in processes for id in process.programs}
+    staying = {process.address for process in processes if process._before is not None}
+    for bin, address in enumerate(before):
+        wanted = kept.get(bin, None if address in staying else address)
+        if wanted in now.values():
+            assert now[table[bin]] == wanted, f"bin {bin}, of {wanted}, is at {now[table[bin]]}"
