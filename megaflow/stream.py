@@ -33,6 +33,7 @@ from megaflow.megaphone.aggregates import (
 )  # fmt: skip
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.event_clock import IN_SECONDS, NAME, StreamUnit, event_time
+from megaflow.megaphone.record_bounds import timestamp_of
 from megaflow.megaphone.splitting import ByKey, ByMadePair, ByRecord, Splitter
 from megaflow.megaphone.stateful import A, Fold, K, R, V
 from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build, terms_of, title_of
@@ -332,10 +333,12 @@ class Stream(StreamEnd[T]):
         output must not be, or have in it, what the fold changes in place later. Emit a copy, `[(key, list(state))]`, or
         make a new state at each call; `MEGAFLOW_CHECK=aliasing` in the environment finds a fold that does neither.
 
-        With `ttl`, seconds or a timedelta, a key that has had no record for so long loses its state: on a stream of
-        `event_time` once the watermark has reached its greatest timestamp plus `ttl`, on others when the job has run
-        for so long since its last record, by the clock of `timers.after`. Nothing is put out; the key's next record
-        finds None. When all lines are read no state goes. There is no `ttl` in nested scopes, nor without commands.
+        With `ttl`, seconds or a timedelta, a key that has had no record for so long loses its state. On a stream of
+        `event_time` that is so if event time has come to its greatest timestamp plus `ttl` when its next record is
+        read: by that record's timestamp, or by those before it in its file or partition less `out_of_order`. The
+        watermark frees such states before that. On other streams a state goes when the job has run for so long since
+        the key's last record, by the clock of `timers.after`. Nothing is put out; the key's next record finds None.
+        When all lines are read no state goes. There is no `ttl` in nested scopes, nor without commands.
 
         A key that is NaN, or has it in it, is refused: it equals nothing. `hash` must agree between processes; it is
         mixed before a bin is taken from it. `control` is a stream of `Move` and `Map`, injected on one worker (one
@@ -506,7 +509,7 @@ class Stream(StreamEnd[T]):
 class EventStream(Stream[T]):
     """Records of type T, each with a timestamp beside it, which functions do not see."""
     def __init__(self, pairs: Port[stamped.Stamped[T]], unit: StreamUnit, behind: int = 0) -> None:
-        self.pairs: Port[stamped.Stamped[T]] = pairs  # timestamp in microseconds since 1970, and record
+        self.pairs: Port[stamped.Stamped[T]] = pairs  # stamp (see `record_bounds`) and record
         self.unit = unit  # that the program counts timestamps in
         self.behind = behind  # microseconds that records may be behind the watermark, and are not late
         self._plain: Port[T] | None = None  # made when first needed
@@ -522,7 +525,7 @@ class EventStream(Stream[T]):
 
     def stamped(self) -> Stream[tuple[Any, T]]:
         """Pairs of timestamp, in the unit of this stream, and record."""
-        return Stream(linear.map_(self.pairs, lambda pair: (self.unit.value(pair[0]), pair[1])))
+        return Stream(linear.map_(self.pairs, lambda pair: (self.unit.value(timestamp_of(pair[0])), pair[1])))
 
     def map(self, f: Callable[[T], U]) -> EventStream[U]:
         return EventStream(stamped.map_(self.pairs, function("map", f)), self.unit, self.behind)

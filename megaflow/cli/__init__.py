@@ -7,5 +7,5 @@ state_reading       those that take something out of it; app_operators: what a p
 state_outbox        the one that shows and changes what waits for a sink
 drawing             the pictures of `megaflow graph`
 options             what the commands share; run_flags: which flags of `run` go with each other
-text, json_records  what they print; event_time_text: of event time
+text, json_records  what they print; event_time_text: of event time; counted_text: of what was left out
 """

@@ -36,7 +36,8 @@ def plain(value: object) -> Any:
             return {key: each for key, each in _by_field(value).items() if key not in IF_SAID or each is not None}
         case WorkerStatus():
             lists: tuple[tuple[str, Any], ...] = ("partitions", ()), ("sinks", ())
-            unsaid: tuple[tuple[str, Any], ...] = ("timers", None), ("inputs", {}), ("skipped", {}), *lists
+            counts: tuple[tuple[str, Any], ...] = ("skipped", {}), ("replaced", {})
+            unsaid: tuple[tuple[str, Any], ...] = ("timers", None), ("inputs", {}), *counts, *lists
             empty = {key for key, each in unsaid if getattr(value, key) == each}
             return {key: each for key, each in _by_field(value).items() if key not in empty}
         case UsefulTime():

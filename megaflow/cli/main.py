@@ -199,8 +199,8 @@ def state() -> None:
 @repeated("--ship", "shipped", env="SHIP", metavar="PATH",
           help="With --on spark: a file or folder that the program imports and that is not beside FILE; what is beside "
           "it is sent anyway. May come several times.")  # fmt: skip
-@option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["replace", "strict"]), default="replace",
-        show_default=True, help="What to do with text that is not UTF-8: replace the bytes, or fail.")  # fmt: skip
+@option("--encoding-errors", env="ENCODING_ERRORS", type=click.Choice(["strict", "replace"]), default="strict",
+        show_default=True, help="At bytes that are not text: fail, or read U+FFFD and count them.")  # fmt: skip
 @option("--debug", env="DEBUG", is_flag=True, help="Keep megaflow's own frames in tracebacks.")
 @option("--profile", env="PROFILE", metavar="[DIR]", is_flag=False, flag_value="profile",
         type=click.Path(file_okay=False),
@@ -234,7 +234,7 @@ def run(
     At a process that joined, the first has it leave the job, the second ends it and the job.
     The exit code is 130 after Ctrl-C, and 75 if the job is lost and --state has what the same command goes on from.
     """
-    from megaflow.cli.text import skipped_text
+    from megaflow.cli.counted_text import summed_texts
     from megaflow.control.wording import quantity
     from megaflow.job.app import find_app
     from megaflow.job.launcher.epoch_merge import Writer
@@ -286,7 +286,7 @@ def run(
     else:
         lines_read, written = quantity(summary.lines, "row" if rows else "line"), quantity(summary.records, "record")
         since = "" if summary.since is None else f" since checkpoint {summary.since}"
-        tail = f"; {skipped_text(summary.skipped)}" if summary.skipped else ""
+        tail = "".join(f"; {text}" for text in summed_texts(summary.skipped, summary.replaced))
         say(f"{lines_read}, {written}{since}, {summary.seconds:.2f} seconds{tail}")
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)

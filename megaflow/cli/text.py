@@ -1,8 +1,9 @@
 """What a job's reports and plans look like as text on a screen."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from megaflow.cli.counted_text import counted_texts
 from megaflow.cli.event_time_text import watermark_text
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
@@ -41,14 +42,7 @@ def status_text(status: reports.JobStatus) -> str:
     parts += [f"input {name}: {count} read" for name, count in sorted(read.items())]
     parts += partition_texts(status)
     parts += sink_texts(status)
-    skipped: Counter[str] = Counter()
-    for worker in status.workers:
-        skipped.update(worker.skipped)
-    parts += [skipped_text(skipped)] if skipped else []
-    late: Counter[str] = Counter()
-    for worker in status.workers:
-        late.update({operator: use.late for operator, use in worker.useful.items() if use.late})
-    parts += [late_text(late)] if late else []
+    parts += counted_texts(status)
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
     parts += silent_texts(status.silent, status.busy) + ([status.output] if status.output else [])
     parts += [change_text(change) for change in status.changes]
@@ -93,26 +87,6 @@ def sink_texts(status: reports.JobStatus) -> list[str]:
         for name, worker, each in found
     ]
     return [table_text(["sink", "worker", "committed", "rows waiting"], rows)] if rows else []
-
-
-def skipped_text(skipped: Mapping[str, int]) -> str:
-    """Say how many lines were left out, of which inputs.
-
-    >>> skipped_text({"": 1}), skipped_text({"orders": 2, "payments": 3})
-    ('1 line skipped', '5 lines skipped (orders 2, payments 3)')
-    """
-    of_each = ", ".join(f"{name} {count}" for name, count in sorted(skipped.items()) if name)
-    return f"{quantity(sum(skipped.values()), 'line')} skipped{of_each and f' ({of_each})'}"
-
-
-def late_text(late: Mapping[str, int]) -> str:
-    """Say how many records were too late for their windows, at which operators.
-
-    >>> late_text({"window": 1, "sessions": 3})
-    '4 records too late for their windows (sessions 3, window 1)'
-    """
-    of_each = ", ".join(f"{name} {count}" for name, count in sorted(late.items()))
-    return f"{quantity(sum(late.values()), 'record')} too late for their windows ({of_each})"
 
 
 def checkpoint_text(checkpoint: reports.CheckpointStatus) -> str:

@@ -94,6 +94,7 @@ class Ended:
     cut: CutWritten | CutFailed | None = None  # for the checkpoint at the end; None: it has no part in one
     skipped: dict[str, int] = field(default_factory=dict)  # input -> lines that were left out, as they cannot be parsed
     sinks: TokensAt | CutFailed | None = None  # likewise, of its sinks
+    replaced: dict[str, int] = field(default_factory=dict)  # input -> sequences of bytes that are not text
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ The receiver checks every record, by `megaflow.control.shapes`; none is trusted 
 from typing import Any, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
+from megaflow.control.watermark_messages import Partition
 from megaflow.durable.incarnation import DurablePart
 from megaflow.quick_dataclass import dataclass
 
@@ -28,7 +29,8 @@ from megaflow.quick_dataclass import dataclass
 class Split:
     """A byte range of a file; whoever holds it reads the lines that *start* in it.
 
-    A compressed file is one split, of which `skip` bytes of text were read: see `megaflow.job.compressed_split`.
+    A file that is decoded as a stream is one split, of which `skip` bytes of text were read: see
+    `megaflow.job.stream_reader`.
     """
 
     number: int  # unique in the job
@@ -37,6 +39,9 @@ class Split:
     end: int  # bytes, exclusive
     input: str = ""  # whose lines these are; "": the job's only ones, which have no name
     skip: int = 0  # bytes of text
+    encoding: str = ""  # Python's name; "": UTF-8
+    compression: str = ""  # such as gzip; "": none
+    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen of what is before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class ReadPushed:
 
     worker: int
     places: tuple[ParserPlace, ...] = ()  # of those that are parsed
+    maxima: tuple[tuple[str, Partition, int], ...] = ()  # as of `PushedEnded`
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +255,7 @@ class JobSettings:
     durable: DurablePart | None = None  # None: nothing is
     rows: tuple[str, ...] = ()  # the names of its inputs of rows
     lines: tuple[str, ...] = ()  # and of those of lines
-    followed: tuple[tuple[str, str], ...] = ()  # those of these whose files are followed, with their patterns
+    followed: tuple[tuple[str, str, str], ...] = ()  # those of these whose files are followed, pattern, encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +326,7 @@ class PushedEnded:
 
     elsewhere: bool = False
     places: tuple[ParserPlace, ...] = ()  # where another worker reads on
+    maxima: tuple[tuple[str, Partition, int], ...] = ()  # (operator, of what was pushed, greatest timestamp), if so
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ class WorkerStatus:
     partitions: tuple[PartitionLag, ...] = ()  # of sources, that it reads
     inputs: dict[str, int] = field(default_factory=dict)  # of those that have names: lines, or rows, read so far
     skipped: dict[str, int] = field(default_factory=dict)  # input, "" without a name: lines that cannot be parsed
+    replaced: dict[str, int] = field(default_factory=dict)  # likewise: sequences of bytes that are not text
     sinks: tuple[SinkStatus, ...] = ()  # that the program writes to, by name
 
 

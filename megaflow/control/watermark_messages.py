@@ -6,8 +6,8 @@
 
 What follows from these, and why reports may come late: `megaflow.control.coordinator.watermarks`.
 1. A worker reports at most every 50 ms, sooner only if it has reported nothing for that long.
-2. Maxima are those of what was seen since the last report, whether or not they are greater than before: a report of a
-   partition that was idle makes it active again.
+2. Maxima are of partitions of which something was seen since the last report, whether or not they are greater than
+   before: a report of a partition that was idle makes it active again.
 3. That a partition is idle is said by who reads it, before it says that it has handed it back.
 
 The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
@@ -32,7 +32,7 @@ Partition: TypeAlias = tuple[str, int | str]
 
 @dataclass(frozen=True, slots=True)
 class MaximaSeen:
-    """The greatest timestamps that an operator has seen of partitions since it reported last."""
+    """The greatest timestamps that an operator has seen of partitions that it has seen something of since the last."""
 
     operator: str  # that takes timestamps
     maxima: tuple[tuple[Partition, int], ...]  # microseconds

@@ -35,7 +35,8 @@ LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0,
                "sources": (), "members": ()},
     "OperatorCut": {"form": ""},
-    "SplitRemainder": {"input": "", "skip": 0},
+    "SplitRemainder": {"input": "", "skip": 0, "maxima": ()},
+    "Portion": {"maxima": ()},
     "SinkToken": {"worker": 0, "segments": ()},
 }
 """Fields of records that the first stores of this format do not have, with what they say without."""
@@ -68,6 +69,7 @@ class SplitRemainder:
     fingerprint: str  # of the file, up to `start`
     input: str = ""  # whose lines these are; "": the job's only ones, which have no name
     skip: int = 0  # bytes of text, of a compressed file
+    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen of what is before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class Portion:
     input: str  # the name of the source
     partition: bytes
     position: bytes | None = None  # None: the beginning
+    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen of what is before)
 
 
 @dataclass(frozen=True, slots=True)

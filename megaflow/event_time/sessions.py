@@ -5,18 +5,13 @@
 A record at t is the interval [t, t + gap). Intervals that have a time in common are one session; those that only touch
 are two, since at a watermark of the first one's end it is complete, and a record at that end may still come.
 
-A record is a *candidate* for being late iff the watermark has come to t + gap and the allowed lateness, and late iff
-moreover it meets no open session. What is late depends on the timestamps of one epoch, and not on the order in which
-they came, although a record that is taken makes its session longer:
- 1. First come those that are no candidates. Which sessions there are then follows from the set of their intervals.
- 2. Every open session ends after each candidate: for it is open because the watermark w has not come to its end plus
-    the lateness, and has come to the candidate's. So a candidate that meets a session begins it earlier or lies within,
-    never ends it later, and never joins two: the first would end before it does.
- 3. Then come the candidates from the youngest down. One is taken if it meets the session that the older ones cannot
-    have made reach it: by 2 what is taken moves only the start of a session, down to its own time; so only younger
-    candidates could have brought a session within a gap of it, and they have been asked. So the candidates that are
-    taken are exactly those that any order, tried again and again, would come to.
-Under an infinite watermark nothing is late.
+A record is late iff its timestamp and the allowed lateness are less than its bound (`record_bounds`), or less than the
+watermark. So which are late depends on each record alone, and which sessions there are on the set of the others:
+ 1. No record that is taken meets a session that has closed. That closed as the watermark came to its end and the
+    lateness; the record's timestamp and the lateness are not less than the watermark, so it is not before that end.
+ 2. A late record may lie within a session that is open. It is late all the same: with another speed the session might
+    have closed.
+Under an infinite watermark nothing is late by it.
 """
 
 from __future__ import annotations
@@ -29,7 +24,8 @@ from typing import Any
 from megaflow.event_time.accumulators import Accumulators, Stamped
 from megaflow.event_time.panes import NONE_LATE, Closed
 from megaflow.event_time.windows import SessionWindows
-from megaflow.megaphone.event_unit import GREATEST, INFINITE
+from megaflow.megaphone.event_unit import GREATEST, INFINITE, NEVER
+from megaflow.megaphone.record_bounds import apart, limit_of, timestamp_of
 
 _TIMESTAMP = _START = itemgetter(0)
 _END = itemgetter(1)
@@ -52,26 +48,42 @@ class Sessions:
         end += self._lateness
         return end if end < GREATEST else GREATEST  # what would end after the year 9999 ends with it
 
-    def take(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> tuple[Any, list[Stamped]]:
-        """Put records of one key and epoch into their sessions; return the state, and which are late.
+    def take(
+        self, state: list[Any] | None, records: list[Stamped], watermark: int
+    ) -> tuple[list[Any] | None, list[Stamped], int]:
+        """Put stamped records of one key and epoch into their sessions.
 
-        Cost: sorting them, then for each run of them a search in the key's sessions, and the additions.
+        Return the state, which records are late, and how many of these are so by the watermark alone. Cost: sorting
+        them, then for each run of them a search in the key's sessions, and the additions.
         """
         intervals: list[list[Any]] = [] if state is None else state[1]
         if len(records) > 1:
             records = sorted(records, key=_TIMESTAMP)
-        if watermark == INFINITE or watermark < self._closes_at(records[0][0] + self._gap):
-            on_time, late = records, NONE_LATE
-        else:
-            last = bisect_right(records, watermark, key=lambda each: self._closes_at(each[0] + self._gap))
-            on_time, late = records[last:], records[:last]
-        for run in self._runs(on_time) if len(on_time) > 1 else [on_time] if on_time else ():
+        late, overtaken = NONE_LATE, 0
+        limit = limit_of(NEVER, watermark)
+        if records[0][0] + self._lateness < limit or records[-1][0] > INFINITE:
+            records, late, overtaken = self._judged(records, limit)
+        for run in self._runs(records) if len(records) > 1 else [records] if records else ():
             self._insert(intervals, run)
-        if late:
-            late = self._take_youngest_first(intervals, late)
         if state is None and intervals:
             state = [None, intervals]
-        return state, late
+        return state, late, overtaken
+
+    def _judged(self, records: list[Stamped], limit: int) -> tuple[list[Stamped], list[Stamped], int]:
+        """Return which are taken, in the order of their timestamps, which are late, and how many by a limit alone."""
+        taken: list[Stamped] = []
+        late: list[Stamped] = []
+        overtaken = 0
+        for each in records:
+            micros, bound = apart(each[0])
+            if micros + self._lateness < bound:
+                late.append(each)
+            elif micros + self._lateness < limit:
+                late.append(each)
+                overtaken += 1
+            else:
+                taken.append((micros, each[1]))
+        return sorted(taken, key=_TIMESTAMP), late, overtaken
 
     def _runs(self, records: list[Stamped]) -> Iterable[list[Stamped]]:
         """Cut records in the order of their times where there is a gap."""
@@ -81,17 +93,6 @@ class Sessions:
                 yield records[begin:number]
                 begin = number
         yield records[begin:]
-
-    def _take_youngest_first(self, intervals: list[list[Any]], candidates: list[Stamped]) -> list[Stamped]:
-        """Put in the candidates that meet a session; return the others, which are late."""
-        late = []
-        for each in sorted(candidates, key=_TIMESTAMP, reverse=True):
-            first, last = self._met(intervals, each[0], each[0] + self._gap)
-            if first < last:
-                self._insert(intervals, [each])
-            else:
-                late.append(each)
-        return sorted(late, key=_TIMESTAMP)
 
     def _met(self, intervals: list[list[Any]], start: int, end: int) -> tuple[int, int]:
         """Return the indices from and to which the intervals have a time in common with [start, end)."""
@@ -127,7 +128,8 @@ class Sessions:
     def so_far(self, state: list[Any] | None, records: Iterable[Stamped], watermark: int) -> list[Closed]:
         """Return what there is of the sessions that have some of these records, by their ends."""
         intervals = [] if state is None else state[1]
-        found = {self._met(intervals, micros, micros + 1) for micros, _ in records}
+        times = {timestamp_of(stamp) for stamp, _ in records}
+        found = {self._met(intervals, micros, micros + 1) for micros in times}
         return [
             (start, end, self._accumulators.together([accumulated]))
             for first, last in sorted(found)

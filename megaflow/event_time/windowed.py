@@ -9,7 +9,8 @@ state has each pane or session once, with all its accumulations.
 
 What the fold does
  1. It is called with the records of a key and epoch, and with the watermark of all epochs before that: records that are
-    late go nowhere, or to the stream of late ones; the others are put into the key's panes or sessions.
+    late, by their bounds or by the watermark (`record_bounds`), go nowhere, or to the stream of late ones; the others
+    are put into the key's panes or sessions.
  2. Each key with state has an *alarm*: an event timer, not later than the watermark at which its next window closes. It
     is set for that moment, or earlier, since a session may grow after it. There may be further timers, of windows that
     another has come before: they find nothing to do.
@@ -65,8 +66,8 @@ class KeyWindows(Protocol):
     def deadline(self, state: list[Any]) -> int:
         """Return at which watermark the next window closes, as far as can be said now."""
 
-    def take(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> tuple[Any, list[Stamped]]:
-        """Put in records; return the state and which are late."""
+    def take(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> tuple[Any, list[Stamped], int]:
+        """Put in stamped records; return the state, which are late, and how many are so by the watermark alone."""
 
     def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
         """Close what the watermark has come to; return the state, None for none, and what is closed."""
@@ -103,12 +104,13 @@ class WindowFold:
             self._put(out, key, closed)
         else:
             for some in [records] if self._emit != "every" else [[record] for record in records]:
-                state, late = self._windows.take(state, some, watermark)
+                state, late, overtaken = self._windows.take(state, some, watermark)
                 if self._emit is not None:
                     self._put(out, key, self._windows.so_far(state, some, watermark))
                 if late:
                     self._core.late += len(late)
-                    out += [(LATE, (micros, (key, value))) for micros, value in late]
+                    self._core.overtaken += overtaken
+                    out += [(LATE, (stamp, (key, value))) for stamp, value in late]
         if state is not None:
             deadline = self._windows.deadline(state)
             if state[0] is None or deadline < state[0]:

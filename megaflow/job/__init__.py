@@ -5,7 +5,8 @@ split_reader        reads a split; followed_files: reads files that grow, for `-
 record_format       how the bytes of a file become records, for both; text_lines: the lines in them
 json_format         JSON lines
 csv_format          CSV; csv_head: the header of a file; csv_parser: the rows behind it
-compression         the text of compressed files; compressed_split: such a file as a split
+text_encoding       how bytes become text; file_formats, text_form: what the first bytes of a file say of that
+compression         the text of compressed files; stream_reader: such a file, or one in UTF-16, as a split
 job_file, contact   how a running job is found; side_door: how its launcher is asked
 reachable           under which addresses others find this machine
 process_agent       beside a process that runs on Spark's executors; agent_messages: between it and the launcher

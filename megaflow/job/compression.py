@@ -1,4 +1,4 @@
-"""The text of compressed files: gzip, bzip2 and Zstandard, told by the suffix of the name.
+"""The text of compressed files: gzip, bzip2, xz and Zstandard, told by their first bytes.
 
 1. A file is decompressed in pieces of PIECE_BYTES at most, however much its bytes stand for: what is in memory does not
    depend on how well it is compressed.
@@ -73,6 +73,14 @@ class Format(NamedTuple):
     fault: type[Exception]  # what a member raises that is damaged
 
 
+def _xz(path: str) -> Format:
+    try:
+        lzma: Any = importlib.import_module("lzma")
+    except ImportError as error:
+        raise SourceError(f"cannot read {path!r}: this Python was built without lzma, which xz needs") from error
+    return Format("xz", lzma.LZMADecompressor, lzma.LZMAError)
+
+
 def _zstandard(path: str) -> Format:
     for name in ZSTD_MODULES:
         with suppress(ImportError):
@@ -82,36 +90,38 @@ def _zstandard(path: str) -> Format:
 
 
 FORMATS: Final[dict[str, Callable[[str], Format]]] = {
-    ".gz": lambda _: Format("gzip", GzipMember, zlib.error),
-    ".bz2": lambda _: Format("bzip2", bz2.BZ2Decompressor, OSError),
-    ".zst": _zstandard,
+    "gzip": lambda _: Format("gzip", GzipMember, zlib.error),
+    "bzip2": lambda _: Format("bzip2", bz2.BZ2Decompressor, OSError),
+    "Zstandard": _zstandard,
+    "xz": _xz,
 }
+SUFFIXES: Final = (".gz", ".bz2", ".zst", ".xz")
 
 
-def is_compressed(path: str) -> bool:
-    """Tell whether a file is decompressed when it is read, by its name.
+def has_suffix(path: str) -> bool:
+    """Tell whether a file is compressed by its name, as a rotated log is.
 
-    >>> is_compressed("a.txt.GZ"), is_compressed("a.gz.txt")
+    >>> has_suffix("a.txt.GZ"), has_suffix("a.gz.txt")
     (True, False)
     """
-    return os.path.splitext(path)[1].lower() in FORMATS
+    return os.path.splitext(path)[1].lower() in SUFFIXES
 
 
-def format_of(path: str) -> Format:
-    """Return the format of a compressed file. Raises SourceError if this Python cannot read it."""
-    return FORMATS[os.path.splitext(path)[1].lower()](path)
+def format_of(compression: str, path: str) -> Format:
+    """Return the format that `compression_of` has named. Raises SourceError if this Python cannot read it."""
+    return FORMATS[compression](path)
 
 
 class CompressedText:
     """The text of an open file from its beginning on, piece by piece."""
 
-    def __init__(self, path: str, file: int, size: int) -> None:
+    def __init__(self, path: str, file: int, size: int, compression: str) -> None:
         """`size`: where the file ends; what it grows by meanwhile is not read."""
         self.bytes_read = 0  # of the file
         self._path = path
         self._file = file
         self._size = size
-        self._format = format_of(path)
+        self._format = format_of(compression, path)
         self._member: Decompressor | None = None
         self._members = 0
         self._bytes = b""  # not decompressed
@@ -170,8 +180,6 @@ class CompressedText:
 
     def _damaged(self, reason: str) -> SourceError:
         begins = max(0, self.bytes_read - PIECE_BYTES)
-        if self._members == 1 and begins == 0:
-            reason = f"{reason}; is it compressed by {self._format.name} at all, as its name says"
         return SourceError(
             f"{self._path!r} is damaged in bytes {begins} to {self.bytes_read}, as {self._format.name}: {reason}"
         )

@@ -19,14 +19,18 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from megaflow.connect.source_protocol import Found, Idle
 from megaflow.errors import SourceError
-from megaflow.job.compression import is_compressed
+from megaflow.job.compression import has_suffix
+from megaflow.job.file_formats import HEAD_BYTES, compression_of, encoding_of
 from megaflow.job.record_format import LINES, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.splits import find_files
+from megaflow.job.text_encoding import NotText, ReplacedBytes
+from megaflow.job.text_form import check_is_text
 from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, whole_lines
 
 POLL_SECONDS: Final = 0.25  # until a file that had nothing new is looked at again
@@ -42,13 +46,21 @@ class FollowedFiles:
     """The files that a pattern stands for, now and later: a `megaflow.connect.Source`."""
 
     def __init__(
-        self, pattern: str, errors: str = "replace", format: RecordFormat = LINES,
-        now: Callable[[], float] = time.monotonic,
+        self, pattern: str, errors: str = "strict", format: RecordFormat = LINES, *, input: str = "",
+        encoding: str = "", replaced: ReplacedBytes | None = None,
+        tell: Callable[[str, str], None] = lambda about, text: None, now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`pattern` is absolute. `now` returns seconds of a clock that only goes forward."""
+        """`pattern` is absolute, `encoding` none that is decoded as a stream. `tell` has the user told of something.
+
+        `now` returns seconds of a clock that only goes forward.
+        """
         self.pattern = pattern
         self.errors = errors
         self.format = format
+        self.input = input
+        self.encoding = encoding
+        self.replaced = replaced
+        self.tell = tell
         self.now = now
         self._names: dict[int, str] = {}  # inode -> path, for readers
         self._named_at = -FIND_SECONDS  # seconds of a clock
@@ -69,6 +81,19 @@ class FollowedFiles:
         return self._names.get(inode)
 
 
+def followers(
+    followed: Iterable[tuple[str, str, str]], errors: str, replaced: ReplacedBytes, tell: Callable[[str, str], None],
+    now: Callable[[], float],
+) -> dict[str, Callable[[RecordFormat], FollowedFiles]]:
+    """Return what reads the inputs whose files are followed, each given as its name, a pattern and an encoding."""
+    return {
+        name: partial(
+            FollowedFiles, pattern, errors, input=name, encoding=encoding, replaced=replaced, tell=tell, now=now
+        )
+        for name, pattern, encoding in followed
+    }
+
+
 class FollowedFile:
     """One file, on one worker."""
 
@@ -81,21 +106,30 @@ class FollowedFile:
         self._file = -1
         self._buffer = b""  # what was read from `_offset` on, and is not handed out
         self._block: RecordBlock | None = None  # of the first bytes of that
+        self._text: Text | None = None  # None: nothing stands in the file yet, or it is not open
         self._parser: RecordParser | None = None  # None: the file has no whole head yet, or is not open
+        self._is_compressed = False  # so that it is not read
         self._tail = b""  # what precedes it
         self._let_go_at: float | None = None  # seconds of a clock; None: it has a name, or something new
 
     def read(self, limit: int) -> tuple[list[Any], Position] | Idle:
         """Return records. Raises SourceError for what cannot be read or parsed."""
-        if self._file < 0 and not self._find():
+        if self._is_compressed or (self._file < 0 and not self._find()):
             return Idle(after_seconds=FIND_SECONDS)
-        block = self._block or self._parsed(is_end=False) or self._parsed(self._refill())
+        try:
+            block = self._block or self._parsed(is_end=False) or self._parsed(self._refill())
+        except NotText as error:
+            line = self.line_name(error.position, 0)
+            raise error.explained(line, self._source.encoding, self._source.pattern) from None
         if block is None:
             return Idle(after_seconds=FIND_SECONDS if self._file < 0 else POLL_SECONDS)
         start = self._offset
         part, self._block = block.split(limit)
         if part.faults:  # an empty batch counts as taken, so a fault is counted once
             self._source.format.note(part.faults, lambda line: self.line_name(start, line))
+        if self._text is not None and self._text.has_replaced and self._source.replaced is not None:
+            if count := self._text.replaced_in(part.data):
+                self._source.replaced.note(self._source.input, count, self._text.name)
         self._pass(len(part.data))
         return part.records, (self.path, self._offset, digest(self._tail))
 
@@ -131,9 +165,10 @@ class FollowedFile:
         `is_end`: nothing will follow. Then a head that is not complete is dropped.
         """
         source = self._source
-        if self._parser is None and self._file >= 0:
-            text = Text(repr(self.path), source.errors)
-            self._parser = source.format.open(text, lambda size: (self.bytes_at(0, size), False))
+        if self._text is None and self._file >= 0 and self._buffer:
+            self._text = self._begin_text()
+        if self._text is not None and self._parser is None and self._file >= 0:
+            self._parser = source.format.open(self._text, lambda size: (self.bytes_at(0, size), False))
         if self._parser is None:
             self._pass(len(self._buffer) if is_end else 0)
             return None
@@ -141,6 +176,24 @@ class FollowedFile:
             self._pass(self._parser.body - self._offset)
         block = self._parser.cut(self._buffer, self._offset, is_end)
         return None if block is None else source.format.settled(block, lambda line: self.line_name(self._offset, line))
+
+    def _begin_text(self) -> Text | None:
+        """Return how to decode the file; None if it is compressed. Raises SourceError if it is no text."""
+        head, encoding = self.bytes_at(0, HEAD_BYTES), self._source.encoding
+        if compression := compression_of(head):
+            self._source.tell(
+                f"compressed {self.path}",
+                f"{self.path!r} is compressed by {compression}, so it is not followed: name it without --follow.",
+            )
+            self._is_compressed = True
+            return None
+        check_is_text(head, repr(self.path), self.path, encoding)
+        if not encoding and (marked := encoding_of(head)):
+            raise SourceError(
+                f"Cannot follow {self.path!r}: it is in {marked.upper()}, whose lines are not cut at single bytes. "
+                "Have it written in UTF-8, or leave --follow out."
+            )
+        return Text(repr(self.path), self._source.errors, encoding)
 
     def _pass(self, size: int) -> None:
         """Go on so many bytes later."""
@@ -211,7 +264,7 @@ class FollowedFile:
 
     def _begin_anew(self) -> None:
         self._offset, self._buffer, self._tail, self._digest = 0, b"", b"", ""
-        self._block = self._parser = None
+        self._block = self._parser = self._text = None
         self.lives += 1
 
 
@@ -238,7 +291,7 @@ def inodes(pattern: str) -> dict[int, str]:
 def matching(pattern: str) -> list[str]:
     """Return the files that a pattern stands for, sorted; compressed ones, which do not grow, are left out."""
     try:
-        return [path for path in find_files(pattern) if not is_compressed(path)]
+        return [path for path in find_files(pattern) if not has_suffix(path)]
     except SourceError:  # there is none yet
         return []
 

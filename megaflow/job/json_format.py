@@ -22,13 +22,15 @@ from megaflow.job.record_format import (
     RecordFormat,
     RecordParser,
 )
-from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, Text, lines_of, whole_lines
+from megaflow.job.text_lines import BATCH_BYTES, BLOCK_BYTES, LINE_BYTES_MAX, Text, lines_of, whole_lines
 
 WHAT = "JSON"
 
 
 class JsonLines(RecordFormat):
     """The format of an input that the program reads by `flow.json_lines()`."""
+
+    block_bytes = BATCH_BYTES
 
     def open(self, text: Text, beginning: Beginning) -> RecordParser | None:
         """Return the parser of a file; None if the file must grow first. Raises SourceError if it is one value."""

@@ -3,7 +3,7 @@
 Readers of splits and of followed files share this one way: `RecordFormat.open` makes the parser of one file, and
 `RecordParser.cut` turns the next bytes into a block of records.
 
-1. A parser is given bytes that start a record. It returns whole records only. What it leaves comes again with more.
+1. A parser gets bytes that start a record, and returns whole records only. The reader offers the rest again, with more.
 2. A block knows the bytes before each of its records. So positions, hand-overs and resumes stand between records.
 3. Faults belong to the block. With `on_error="skip"` a fault is counted when reading passes it, so that a record that
    another worker reads again is counted once. Otherwise the records before the fault come first, and then the error.
@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from megaflow.control.messages import ParserPlace
 from megaflow.errors import SourceError
-from megaflow.job.text_lines import LINE_END, Text, bytes_of, lines_of, whole_lines
+from megaflow.job.text_lines import BLOCK_BYTES, LINE_END, Text, bytes_of, lines_of, whole_lines
 from megaflow.quick_dataclass import dataclass
 
 SHOWN: Final = 80  # characters of a line in an error
@@ -173,6 +173,8 @@ class LineStream(ABC):
 class RecordFormat:
     """Lines as they are: the format of an input that the program does not have parsed."""
 
+    block_bytes = BLOCK_BYTES
+    """How much a reader reads at once. Records that cost more memory than lines come in blocks as large as a batch."""
     spans_lines = False
     """Whether a record may have several lines, so that a file cannot be cut between any two of them."""
 

@@ -105,7 +105,7 @@ class JobSpec:
     rate: float | None = None  # lines per second, of all sources together
     name: str | None = None  # None: made from the app's
     listen: str = "127.0.0.1"  # host, or host:port: that of process 0, whose neighbours follow
-    encoding_errors: str = "replace"  # or "strict"
+    encoding_errors: str = "strict"  # or "replace"
     debug: bool = False  # whether tracebacks keep the engine's frames
     connect_timeout_seconds: float = 30.0
     join_timeout_seconds: float = 30.0  # that a process has to join
@@ -166,7 +166,7 @@ class ChildSpec:
     rows: tuple[str, ...] = ()  # the names of the inputs that these feed; none: they feed lines
     lines: tuple[str, ...] = ()  # the names of the inputs of lines and items; none: the lines have no name
     items: tuple[str, ...] = ()  # those of these that are of items
-    followed: tuple[tuple[str, str], ...] = ()  # input of lines, "" without a name -> absolute pattern of its files
+    followed: tuple[tuple[str, str, str], ...] = ()  # as in JobInput
     ordered: tuple[str, ...] = ()  # inputs, likewise, whose files are begun in the order of their names
     unordered: tuple[str, ...] = ()  # inputs, likewise, whose files are cut, so that several workers read one
     has_input: bool = True  # whether the job was given any input at all

@@ -11,6 +11,7 @@ from megaflow.control.messages import Split
 from megaflow.errors import SourceError
 from megaflow.job.record_format import LINES, LineStream, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.splits import no_size
+from megaflow.job.text_encoding import NotText, ReplacedBytes
 from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, batches_of, line_start
 
 
@@ -24,13 +25,18 @@ class SplitReader:
     stream: LineStream | None = None  # parses what `next_batch` returns, if that is lines which are still to be parsed
 
     def __init__(
-        self, split: Split, errors: str = "replace", block_bytes: int = BLOCK_BYTES, format: RecordFormat = LINES
-    ) -> None:
+        self, split: Split, errors: str = "strict", block_bytes: int = BLOCK_BYTES, format: RecordFormat = LINES,
+        replaced: ReplacedBytes | None = None,
+    ) -> None:  # fmt: skip
+        """`replaced` counts the bytes that are not text, if errors are "replace"."""
         self.split = split
         self.position = split.start
         self.end = split.end
         self._file = -1
-        self._text = Text(repr(split.path), errors)
+        self._encoding = split.encoding
+        self._text = Text(repr(split.path), errors, split.encoding)
+        self._replaced = replaced
+        self._counted = 0  # bytes of the block in which replaced ones were counted
         self._block_bytes = block_bytes
         self._format = format
         self._parser: RecordParser
@@ -82,6 +88,12 @@ class SplitReader:
         Raises SourceError for a file that cannot be read or has become shorter, a line of absurd length, text that
         cannot be decoded, and a record that cannot be parsed.
         """
+        try:
+            return self._read()
+        except NotText as error:
+            raise error.explained(self.line_name(error.position, 0), self._encoding, self.split.path) from None
+
+    def _read(self) -> list[Any]:
         if self._file < 0 and not self.done:
             self._open()
         size = self._block_bytes
@@ -91,7 +103,7 @@ class SplitReader:
             block = self._parser.cut(data, self.position, self.position + len(data) == self.end)
             if block is not None:
                 self._block = self._format.settled(block, self._line_name)
-                self._noted = self._lines_noted = 0
+                self._noted = self._lines_noted = self._counted = 0
                 self._handed_out = len(self._block.records)
                 self.position += len(self._block.data)
                 if self._block.records:
@@ -120,8 +132,13 @@ class SplitReader:
         return batch
 
     def note(self, untaken: int) -> None:
-        """Count the faults, and the lines without a record, before the last `untaken` records of batches."""
+        """Count faults, lines without a record, and replaced bytes, before the last `untaken` records of batches."""
         taken = self._handed_out - untaken
+        if self._has_replaced and self._replaced is not None and self._counted < len(self._block.data):
+            end = self._block.bytes_before(taken)
+            if count := self._replaced_in(self._block.data[self._counted : end]):
+                self._replaced.note(self.split.input, count, self._text.name)
+            self._counted = end
         if self._block.ends is not None:
             lines = self._block.lines_before(taken) - taken
             self._left_out += lines - self._lines_noted
@@ -148,7 +165,7 @@ class SplitReader:
 
     def anew(self) -> "SplitReader":
         """Return what reads the lines of the file from its beginning to the end of the split."""
-        return type(self)(replace(self.split, start=0, skip=0))
+        return type(self)(replace(self.split, start=0, skip=0), "replace")
 
     def line_name(self, position: int, line: int) -> str:
         """Return the name of the line so many lines behind one that starts at a position. Costs reading up to there."""
@@ -171,6 +188,13 @@ class SplitReader:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    @property
+    def _has_replaced(self) -> bool:
+        return self._text.has_replaced
+
+    def _replaced_in(self, data: bytes) -> int:
+        return self._text.replaced_in(data)
 
     def _lack(self, data: bytes) -> None:
         """Raise SourceError if these bytes do not end a record, and no more will come."""

@@ -12,11 +12,13 @@ Several workers can then read the lines of a file without asking each other.
 import glob
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError
-from megaflow.job.compression import format_of, is_compressed
+from megaflow.job.text_form import PLAIN, TextForm, form_of
 
 SPLIT_BYTES_MIN = 4 * 1024  # smaller ones cost more to open than to read
 SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that work left over can still be given to others
@@ -49,10 +51,13 @@ def find_files(spec: str) -> list[str]:
     return files
 
 
-def cut(sizes: Iterable[tuple[str, int]], workers: int | None = None) -> list[Split]:
+def cut(
+    sizes: Iterable[tuple[str, int]], workers: int | None = None, forms: Mapping[str, TextForm] = MappingProxyType({})
+) -> list[Split]:
     """Make numbered splits, none empty, of files given as (path, bytes): one of each, which keeps its lines in order.
 
-    With a number of workers, files are cut into a few pieces for each of them, but for compressed ones.
+    With a number of workers, files are cut into a few pieces for each of them, but for those that are decoded as a
+    stream. `forms` has those of the files, by path; a file that it does not have is UTF-8.
 
     >>> [(s.path, s.start, s.end) for s in cut([("a", 40_000), ("b", 10)])]
     [('a', 0, 40000), ('b', 0, 10)]
@@ -64,20 +69,21 @@ def cut(sizes: Iterable[tuple[str, int]], workers: int | None = None) -> list[Sp
     if workers is not None:
         piece = -(-sum(size for _, size in files) // (workers * SPLITS_PER_WORKER))
         piece = max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, piece))
-        steps = ((path, size, size if is_compressed(path) else piece) for path, size in files)
+        steps = ((path, size, size if forms.get(path, PLAIN).is_streamed else piece) for path, size in files)
         ranges = [(path, at, min(at + step, size)) for path, size, step in steps for at in range(0, size, step)]
-    return [Split(number, path, start, end) for number, (path, start, end) in enumerate(ranges)]
+    found = [(Split(number, path, start, end), path) for number, (path, start, end) in enumerate(ranges)]
+    of_form = ((split, forms.get(path, PLAIN)) for split, path in found)
+    return [replace(split, encoding=form.encoding, compression=form.compression) for split, form in of_form]
 
 
-def plan_splits(files: Iterable[str], workers: int | None = None) -> list[Split]:
-    """Make splits of files of this machine, as `cut` does.
+def plan_splits(files: Iterable[str], workers: int | None = None, encoding: str = "") -> list[Split]:
+    """Make splits of files of this machine, as `cut` does; "": each file's mark says its encoding, or it is UTF-8.
 
-    Raises SourceError if one cannot be examined, hides its size, or is compressed in a way that cannot be read here.
+    Raises SourceError if one cannot be examined, hides its size, is compressed in a way that cannot be read here, or is
+    no text.
     """
-    files = list(files)
-    for path in filter(is_compressed, files):
-        format_of(path)
-    return cut([(os.path.abspath(path), size_of(path)) for path in files], workers)
+    sizes = [(os.path.abspath(path), size_of(path)) for path in files]
+    return cut(sizes, workers, {path: form_of(path, encoding) for path, _ in sizes})
 
 
 def size_of(path: str) -> int:

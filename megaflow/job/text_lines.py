@@ -2,9 +2,10 @@
 
 1. A line ends at `\\n`, `\\r\\n` or `\\r`, and nowhere else (not at form feeds or U+2028, unlike
    `str.splitlines`); the last line of a file may have no end. This is what `open(path)` and Spark do.
-2. Text is UTF-8, decoded once per block of whole lines. Neither `\\n` nor `\\r` is ever part of a
-   longer character, so invalid bytes are replaced just as in the whole file. A byte order mark at the beginning of
-   a file is not part of its text; elsewhere it is text like any other, as with `open(path, encoding="utf-8-sig")`.
+2. Text is decoded once per block of whole lines. In the encodings that come here neither `\\n` nor `\\r` is ever part
+   of a longer character, so invalid bytes are found, and replaced, just as in the whole file. A byte order mark at the
+   beginning of a file is not part of its text; elsewhere it is text like any other, as with
+   `open(path, encoding="utf-8-sig")`.
 """
 
 import os
@@ -12,14 +13,14 @@ import re
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
-from megaflow.errors import SourceError, UsageError
+from megaflow.errors import UsageError
+from megaflow.job.text_encoding import ENCODING_ERRORS, UTF_8, NotText, decode_counted
 
 T = TypeVar("T")
 
 BLOCK_BYTES: Final = 64 * 1024  # one read, one decode; larger ones gain nothing
 BATCH_BYTES: Final = 6144  # small: what a fold makes of one then stays in the processor's cache
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a "line" beyond this is a binary file; and a message must hold it
-ENCODING_ERRORS: Final = ("replace", "strict")
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 LONE_RETURN: Final = re.compile(r"\r(?!\n)")
@@ -28,32 +29,40 @@ LONE_RETURN: Final = re.compile(r"\r(?!\n)")
 class Text:
     """How the bytes of one input become text."""
 
-    def __init__(self, name: str, errors: str = "replace") -> None:
-        """`name` is that of the input, for errors; `errors` says whether invalid bytes are replaced, or refused."""
+    def __init__(self, name: str, errors: str = "strict", encoding: str = "") -> None:
+        """`name` is that of the input, for errors. `encoding` is not one that is decoded as a stream; "": UTF-8."""
         if errors not in ENCODING_ERRORS:
-            raise UsageError(f"encoding errors are handled by {' or '.join(ENCODING_ERRORS)}, not by {errors!r}")
+            raise UsageError(f"Encoding errors are handled by {' or '.join(ENCODING_ERRORS)}, not by {errors!r}.")
         self.name = name
         self.errors = errors
+        self.encoding = encoding or UTF_8
+        self.has_replaced = False  # whether bytes were replaced, ever
 
     def decode(self, data: bytes, position: int) -> str:
         """Return the text of `data`, which starts at byte `position` of the input.
 
-        A byte order mark at the beginning of the input is dropped. Raises SourceError for invalid UTF-8 if `errors` is
-        "strict".
+        A byte order mark at the beginning of the input is dropped. Raises NotText if `errors` is "strict".
 
-        >>> Text("a file", "strict").decode(b"\\xef\\xbb\\xbfa\\n", 0)
+        >>> Text("a file").decode(b"\\xef\\xbb\\xbfa\\n", 0)
         'a\\n'
         """
-        if position == 0 and data.startswith(BYTE_ORDER_MARK):
+        if position == 0 and data.startswith(BYTE_ORDER_MARK) and self.encoding == UTF_8:
             data, position = data[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
         try:
-            return data.decode("utf-8", self.errors)
+            return data.decode(self.encoding)
         except UnicodeDecodeError as error:
-            raise SourceError(
-                f"invalid UTF-8 in {self.name} at byte {position + error.start} "
-                f"({data[error.start : error.end].hex(' ')}: {error.reason}); "
-                f"--encoding-errors replace reads on with U+FFFD in its place"
-            ) from None
+            if self.errors == "strict":
+                raise NotText(data[error.start : error.end], position + error.start, error.reason) from None
+        self.has_replaced = True
+        return decode_counted(data, self.encoding)[0]
+
+    def replaced_in(self, data: bytes) -> int:
+        """Return how many sequences of bytes are replaced in some lines. Costs decoding them again.
+
+        >>> Text("a file", "replace").replaced_in(b"Ren\\xe9\\n\\xff\\n")
+        2
+        """
+        return decode_counted(data, self.encoding)[1]
 
 
 def line_start(file: int, position: int) -> int:

@@ -11,8 +11,9 @@ operators in between that stay on the worker; a source never mixes partitions in
 batches of batches. Behind an exchange, or a state, nobody could tell any more: that is refused when the dataflow is
 built.
 
-An origin is what kind of partition it is and which. Of files, of which a job has so many, the first timestamp is of use
-as well; partitions of a source may come for ever, so nothing is kept of them but what is still to be reported.
+An origin is what kind of partition it is and which. Of each partition that is read here the running maximum is kept,
+from which the bounds at its records follow (`record_bounds`), until the partition is read to its end or handed back. Of
+files, of which a job has so many, the first timestamp is of use as well.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from math import isfinite
 from typing import Any, Final, Generic, TypeVar
 
 from megaflow.errors import BuildError, ProgramError
-from megaflow.megaphone.event_unit import GREATEST, LEAST, NEVER, UNITS, EventUnit
+from megaflow.megaphone.event_unit import GREATEST, INFINITE, LEAST, NEVER, UNITS, EventUnit
+from megaflow.megaphone.record_bounds import with_bound
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow import given
 from megaflow.timely.dataflow.error_notes import user_line
@@ -37,6 +39,8 @@ T = TypeVar("T")
 
 NAME: Final = "event_time"
 _WITH_FIRST: Final = "split"  # the kind of partition that is a file, or a piece of one
+_IN_NO_ORDER: Final = "spark"  # the kind that is read by all workers at once
+_NO_BOUND: Final = INFINITE - NEVER  # so that no timestamp is below it
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -105,44 +109,87 @@ IN_SECONDS: Final = StreamUnit(EventUnit.SECONDS)
 class EventClock(Generic[T]):
     """What stamps the records of one stream on one worker, and keeps the greatest timestamp of each origin."""
 
-    def __init__(self, title: str, timestamp: Callable[[T], Any], unit: StreamUnit) -> None:
+    mark = staticmethod(with_bound)
+
+    def __init__(self, title: str, timestamp: Callable[[T], Any], unit: StreamUnit, out_of_order: int = 0) -> None:
+        """`out_of_order`: microseconds that a record may be below the running maximum without being below its bound."""
         self.timestamp = timestamp
-        self.least = NEVER
         self._title = title  # its name and where it is declared
         self._unit = unit
         self._fast: Callable[[Any, T], int] | None = None  # instead of `_stamp`, once the unit is known, for numbers
         self._met: set[Any] = set()  # origins of records that have come, of those whose first one is to be known
         self._first: int | None = None  # timestamp of the first record of the present batch, whose origin is such a one
         self._firsts: dict[Any, int] = {}  # origin -> that, until it is taken
-        self._maxima: dict[Any, int] = {}  # origin -> greatest timestamp, until it is taken
+        self._out_of_order = out_of_order
+        self.running: dict[Any, int] = {}  # origin -> greatest timestamp so far, of what is read here
+        self._fresh: dict[Any, int] = {}  # origin -> that, of those of which records have come, until it is taken
+        self._cuts: dict[int, dict[Any, int] | None] = {}  # epoch -> maxima before it; None: nothing of it has come
 
-    def begin(self, batch: list[Any]) -> Callable[[Any, T], int]:
-        """Begin with a batch, or with what it was made of; return what makes timestamps of what the program gives."""
-        if type(batch) is Traced and self._is_new(batch.origin):
-            self._first = None
-            return self._stamp_first
+    def begin(self, batch: list[Any]) -> tuple[Callable[[Any, T], int], int, int]:
+        """Begin with a batch, or with what it was made of.
+
+        Return what makes timestamps of what the program gives, the running maximum, and how far a timestamp is below
+        that at most if it is not below its bound.
+        """
+        greatest, slack = NEVER, _NO_BOUND
+        if type(batch) is Traced:
+            origin = batch.origin
+            if origin[0] != _IN_NO_ORDER:
+                greatest, slack = self.running.get(origin, NEVER), self._out_of_order
+            if self._is_new(origin):
+                self._first = None
+                return self._stamp_first, greatest, slack
         known = self._unit.known
         if self._fast is None and known is not None and known.scale:
             self._fast = of_numbers(known.scale, self._stamp)
-        return self._fast or self._stamp
+        return self._fast or self._stamp, greatest, slack
 
-    def end(self, batch: list[Any], greatest: int) -> None:
-        """Take note of the greatest timestamp of a batch, NEVER if it had no record."""
-        if greatest == NEVER or type(batch) is not Traced:
+    def end(self, time: Any, batch: list[Any], greatest: int, has_come: bool) -> None:
+        """Take note of the running maximum behind a batch; `has_come`: whether it had a record."""
+        if not has_come or type(batch) is not Traced:
             return
         origin = batch.origin
         if self._is_new(origin):
             assert self._first is not None, "a record has come"
             self._met.add(origin)
             self._firsts[origin] = self._first
-        self._maxima[origin] = max(greatest, self._maxima.get(origin, NEVER))
+        if self._cuts:
+            self._keep(time)
+        self.running[origin] = self._fresh[origin] = max(greatest, self.running.get(origin, NEVER))
 
     def take(self) -> tuple[dict[Any, int], dict[Any, int]]:
-        """Return, by origin, the greatest timestamps since the last call; and the first, of files not met before."""
-        maxima, firsts = self._maxima, self._firsts
+        """Return running maxima of origins of which records have come since the last call.
+
+        And the first timestamps, of files not met before.
+        """
+        maxima, firsts = self._fresh, self._firsts
         if maxima:
-            self._maxima, self._firsts = {}, {}
+            self._fresh, self._firsts = {}, {}
         return maxima, firsts
+
+    def begin_with(self, origin: Any, maximum: int | None) -> None:
+        """Begin with a partition, of which another worker may have seen a part; None: nothing was seen of it."""
+        self.forget(origin)
+        if maximum is not None:
+            self.running[origin] = maximum
+
+    def forget(self, origin: Any) -> None:
+        """Forget a partition of which no record will come."""
+        self.running.pop(origin, None)
+
+    def cut(self, time: int) -> None:
+        """Keep the running maxima as they are when the first batch of this epoch or later comes, which none has."""
+        self._cuts[time] = None
+
+    def at_cut(self, time: int) -> dict[Any, int]:
+        """Return them, once; as they are, if no such batch has come."""
+        kept = self._cuts.pop(time, None)
+        return dict(self.running) if kept is None else kept
+
+    def _keep(self, time: Any) -> None:
+        for cut, kept in self._cuts.items():
+            if kept is None and time >= cut:
+                self._cuts[cut] = dict(self.running)
 
     def _is_new(self, origin: Any) -> bool:
         return origin[0] == _WITH_FIRST and origin not in self._met
@@ -218,7 +265,7 @@ def event_time(
         name = next(each for n in range(2, len(times.operators) + 3) if (each := f"{NAME}_{n}") not in times.operators)
     title = f"{name} ({where})"
     counted = StreamUnit(None if unit is None else UNITS[unit], title)
-    clock = EventClock(title, timestamp, counted)
+    clock = EventClock(title, timestamp, counted, late)
     times.operators[name] = EventTimeSpec(late, followed(port, times.inputs, title), counted, clock)
     return stamped.with_stamps(port, name, clock), counted
 

@@ -61,6 +61,7 @@ class Core:
         self.meter = LoadMeter(store.bin_of_key, context.now)  # written by the policy
         self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
         self.late = 0  # records that have come too late for all their windows; written by the policy
+        self.overtaken = 0  # of these, late by the watermark, and not by their own bounds: see `record_bounds`
         self.late_is_taken = False  # whether the program has them as a stream; set while the dataflow is built
         self.moments = moments  # None: it keeps nothing
         self.journal = moments if isinstance(moments, Journal) else None  # None: it is not durable

@@ -4,7 +4,11 @@ How long is measured by what is commanded, so each state goes at one time, whoev
 the same records and commands at the same times:
  - on a plain stream by the job's clock, from the first `Clock` at or after the time of the key's last record. So it is
    as if each record had set a timer `after` a while, and only the last one counted;
- - on a stream with timestamps by the watermark, from the greatest of the key's timestamps since it has a state.
+ - on a stream with timestamps by event time, from the greatest of the key's timestamps since it has a state.
+
+On a stream with timestamps a record finds no state that has lasted for `ttl` until the record's timestamp, or its bound
+(`record_bounds`) if that is later. So what it finds does not depend on when a watermark comes: that only frees the
+memory of states which no record would find any more, or only one of a partition that was idle or new.
 
 It has markers as operators with event timers have, and holds the times that it is to close: what `event_timers` says of
 who fires, and when, holds here. But there is no timer in the store, neither for a record nor for a key:
@@ -33,6 +37,7 @@ from megaflow.errors import BuildError
 from megaflow.megaphone.bin_trial import STATE
 from megaflow.megaphone.event_unit import INFINITE, NEVER
 from megaflow.megaphone.flat_times import FlatTime
+from megaflow.megaphone.record_bounds import apart
 from megaflow.megaphone.stateful import Fold, StateMachine
 from megaflow.megaphone.stateful_core import Core
 from megaflow.megaphone.stateful_durable import DurableMachine
@@ -226,6 +231,7 @@ class LastingMachine(StateMachine):
         young = states if journal is None or journal.young is None else journal.young
         find, find_old = young.get, states.get
         since: int | None = None
+        limit, ttl = NEVER, self._ttl
         out: list[Any] = []
         extend = out.extend
         try:
@@ -235,11 +241,17 @@ class LastingMachine(StateMachine):
                     kept = find_old(key)
                 if by_events:
                     since, value = value
+                    limit = since
+                    if since > INFINITE:
+                        since, limit = apart(since)
                 before = None
                 if kept is not None:
                     was, before = kept
-                    if by_events and was is not None and was > since:
-                        since = was
+                    if by_events and was is not None:
+                        if limit - was >= ttl:
+                            before = None
+                        elif was > since:
+                            since = was
                 state, outputs = fold(key, value, before)
                 if kept is None or state is None:
                     have(key, kept, since, state)

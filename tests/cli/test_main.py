@@ -102,7 +102,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["rn"], "Did you mean 'run'"),
         (["run"], "FILE|MODULE[:FUNCTION]"),
         (["run", "APP", "--lins", "x"], "--lines"),
-        (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'replace', 'strict'"),
+        (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'strict', 'replace'"),
         (["run", "APP:dataflov", "--lines", "APP"], "did you mean 'dataflow'"),
         (["run", "APP:count", "--lines", "APP"], "app.py:count takes (word, n), not the flow alone"),
         (["run", "APP:count", "--lines", "APP"], "app.py:dataflow?"),
@@ -270,7 +270,7 @@ def test_options_and_arguments_reach_the_launcher(
     [(spec, lines)] = seen
     assert (lines, spec.processes, spec.workers, spec.rate) == ("x", 2, 3, 50.0)
     assert spec.profile == ProfileSpec(os.path.abspath("profile"))
-    assert spec.args == ("--lines", "y") and spec.debug and spec.encoding_errors == "replace"
+    assert spec.args == ("--lines", "y") and spec.debug and spec.encoding_errors == "strict"
     assert result.stderr.splitlines() == [
         "megaflow: job 'app' on 6 workers; steer it with: megaflow control status --job app",
         "megaflow: 7 lines, 9 records, 1.50 seconds",

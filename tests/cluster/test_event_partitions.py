@@ -86,7 +86,8 @@ class Clicks:
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder, self.out, self.store = folder / "in", folder / "out.jsonl", folder / "store"
         self.folder.mkdir()
-        self.greatest: dict[str, int | None] = dict.fromkeys(names)  # partition -> seconds, in this life of the job
+        self.greatest: dict[str, int | None] = dict.fromkeys(names)  # partition -> seconds; None: not in this life
+        self.running: dict[str, int] = {}  # partition -> seconds, in all lives
         self.watermark: int | None = None  # seconds, that the job has come to
         self.late: list[int] = []  # numbers
         self.kept: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -101,18 +102,20 @@ class Clicks:
             yield job
 
     def write(self, partition: str, *seconds: int) -> None:
-        """Write clicks to a partition; which of them are late is known by the watermark before."""
+        """Write clicks to a partition; which are late is known by the watermark before, and by those before them."""
         clicks = [("abc"[self.count + n & 1], each, self.count + n) for n, each in enumerate(seconds)]
         self.count += len(clicks)
         with (self.folder / f"{partition}.log").open("a") as file:
             file.write("".join(f"{json.dumps(click)}\n" for click in clicks))
         for key, each, number in clicks:
             start = each // SIZE * SIZE
-            if self.watermark is not None and start + SIZE <= self.watermark:
+            self.running[partition] = max(each, self.running.get(partition, each))
+            watermark = -1 if self.watermark is None else self.watermark
+            if start + SIZE <= max(watermark, self.running[partition] - BEHIND):
                 self.late.append(number)
             else:
                 self.kept[key, start].append(number)
-        self.greatest[partition] = max([*seconds, *([self.greatest[partition]] if self.greatest[partition] else [])])
+        self.greatest[partition] = self.running[partition]
 
     def values(self) -> dict[str, int | None]:
         """Partition -> the second below which it has nothing more that is in time; None: it may have anything."""
@@ -175,7 +178,7 @@ def test_a_partition_that_was_not_begun_holds_event_time_back_at_its_lower_bound
         assert clicks.watermark == 645
         clicks.write("a", 601, 639, 650)
         clicks.end(job)
-    assert clicks.late == [4, 8, 9]
+    assert clicks.late == [4, 5, 8, 9, 10]
 
 
 def told(job: Any) -> str:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,6 +144,51 @@ def test_lines_come_from_standard_input_as_they_come(start: Callable[..., Run]) 
     run.process.stdin.close()
     code, _, said = run.end()
     assert (code, run.process.read_line(), run.process.read_line()) == (0, "('end', 1)\n", ""), said
+
+
+CASES = ROOT / "tests" / "cases"
+ROWS = "def dataflow(flow):\n    return flow.csv()\n"
+VALUES = "def dataflow(flow):\n    return flow.json_lines()\n"
+LINES = "def dataflow(flow):\n    return flow.lines()\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "spec", "right"),
+    [
+        (ROWS, "latin1.csv?encoding=latin-1", [{"name": "José", "city": "München"}]),
+        (ROWS, "utf16.csv", [{"a": "1", "b": "2"}]),
+        (VALUES, "utf16.json", [{"a": 1}, {"a": 2}]),
+    ],
+)
+def test_text_in_other_encodings_is_read(
+    start: Callable[..., Run], tmp_path: Path, program: str, spec: str, right: list[Any]
+) -> None:
+    (tmp_path / "app.py").write_text(program)
+    code, output, said = start(str(tmp_path / "app.py"), "--lines", str(CASES / spec)).end()
+    assert code == 0 and [ast.literal_eval(line) for line in output.splitlines()] == right, said
+
+
+def test_bytes_that_are_not_text_end_the_job_or_are_counted(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(LINES)
+    words = [str(tmp_path / "app.py"), "--lines", str(CASES / "latin1.csv")]
+    code, _, said = start(*words).end()
+    assert code == 1 and f"Line 2 of '{CASES}/latin1.csv' is not UTF-8: byte 13 is 0xe9" in "\n".join(said), said
+    assert f"--lines '{CASES}/latin1.csv?encoding=latin-1'" in "\n".join(said), said
+    code, output, said = start(*words, "--encoding-errors", "replace").end()
+    assert code == 0 and output == "name,city\nJos\ufffd,M\ufffdnchen\n", said
+    assert said[-1].endswith("; 2 sequences of bytes replaced by U+FFFD"), said
+    assert any(f"'{CASES}/latin1.csv' has bytes that are not text" in line for line in said), said
+
+
+def test_a_binary_file_is_refused_before_anything_is_written(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(LINES)
+    (tmp_path / "out").write_text("old\n")
+    with zipfile.ZipFile(tmp_path / "data.csv", "w") as file:
+        file.writestr("data.csv", "a,b\n1,2\n")
+    words = ["--lines", str(tmp_path / "data.csv"), "--output", f"jsonl:{tmp_path}/out", "--overwrite"]
+    code, _, said = start(str(tmp_path / "app.py"), *words).end()
+    assert code == 1 and "data.csv' as lines: it is a ZIP archive. Unpack it" in said[-1], said
+    assert (tmp_path / "out").read_text() == "old\n"
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])

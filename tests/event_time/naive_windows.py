@@ -1,11 +1,13 @@
 """Windows by the book, slow and obvious: every record is put into every window, and sessions are found anew."""
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from megaflow.event_time.windows import AlignedWindows
 from megaflow.megaphone.event_unit import INFINITE, NEVER
 
 Stamped: TypeAlias = tuple[int, Any]
+Bounds: TypeAlias = Mapping[Any, int]  # value of a record -> the bound at it, if it is below that
 Result: TypeAlias = tuple[int, int, list[Stamped]]  # start, end, records in the order in which they came
 
 
@@ -24,14 +26,15 @@ class NaiveAligned:
         starts = [offset + number * every for number in around]
         return [start for start in starts if start <= time < start + size]
 
-    def _is_closed(self, start: int) -> bool:
-        return self.watermark != INFINITE and self.watermark >= start + self.windows.size + self.lateness
+    def _is_late(self, start: int, limit: int) -> bool:
+        return limit >= start + self.windows.size + self.lateness
 
-    def take(self, records: list[Stamped]) -> tuple[list[Stamped], list[Result]]:
+    def take(self, records: list[Stamped], bounds: Bounds) -> tuple[list[Stamped], list[Result]]:
         """Put in an epoch's records; return which are late, and the windows that have changed."""
         late, changed = [], set()
         for record in records:
-            starts = [start for start in self._starts(record[0]) if not self._is_closed(start)]
+            limit = furthest(bounds.get(record[1], NEVER), self.watermark)
+            starts = [start for start in self._starts(record[0]) if not self._is_late(start, limit)]
             for start in starts:
                 self.open.setdefault(start, []).append(record)
             changed |= set(starts)
@@ -64,20 +67,14 @@ class NaiveSessions:
                 found.append([record])
         return [(some[0][0], some[-1][0] + self.gap, some) for some in found]
 
-    def _is_met(self, time: int) -> bool:
-        return any(start < time + self.gap and time < end for start, end, _ in self._sessions())
-
-    def take(self, records: list[Stamped]) -> tuple[list[Stamped], list[Result]]:
-        """Put in an epoch's records, those that may be late in any order until no more is taken."""
-        left = []
+    def take(self, records: list[Stamped], bounds: Bounds) -> tuple[list[Stamped], list[Result]]:
+        """Put in an epoch's records; return which are late, and the sessions that have some of their times."""
+        late = []
         for record in records:
-            ended = self.watermark != INFINITE and record[0] + self.gap + self.lateness <= self.watermark
-            (left if ended else self.records).append(record)
-        while taken := [record for record in left if self._is_met(record[0])]:
-            self.records.append(taken[0])
-            left.remove(taken[0])
+            limit = furthest(bounds.get(record[1], NEVER), self.watermark)
+            (late if record[0] + self.lateness < limit else self.records).append(record)
         times = {time for time, _ in records}
-        return left, [each for each in self._sessions() if any(time in times for time, _ in each[2])]
+        return late, [each for each in self._sessions() if any(each[0] <= time < each[1] for time in times)]
 
     def rise(self, watermark: int) -> list[Result]:
         """Return what a watermark closes, by end."""
@@ -86,3 +83,8 @@ class NaiveSessions:
         for _, _, records in due:
             self.records = [record for record in self.records if record not in records]
         return due
+
+
+def furthest(bound: int, watermark: int) -> int:
+    """How far event time is for a record."""
+    return bound if watermark == INFINITE else max(bound, watermark)

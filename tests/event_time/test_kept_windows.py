@@ -43,11 +43,11 @@ def test_other_windows_or_aggregations_are_refused(before: WindowsForm, after: W
 
 def test_a_longer_gap_lengthens_open_sessions() -> None:
     accumulators = Accumulators([COUNT])
-    state, _ = Sessions(session(10), accumulators, 0).take(None, [(0, "a"), (15_000_000, "b")], 0)
+    state, *_ = Sessions(session(10), accumulators, 0).take(None, [(0, "a"), (15_000_000, "b")], 0)
     adapt = form(session(20), COUNT).adapter(form(session(10), COUNT).text())
     assert adapt is not None
     longer = Sessions(session(20), accumulators, 0)
-    state, _ = longer.take(adapt(state), [(34_000_000, "c")], 0)
+    state, *_ = longer.take(adapt(state), [(34_000_000, "c")], 0)
     assert [each[:2] for each in state[1]] == [[0, 15_000_000], [15_000_000, 54_000_000]]
-    state, _ = longer.take(state, [(1_000_000, "d")], 0)
+    state, *_ = longer.take(state, [(1_000_000, "d")], 0)
     assert state[1] == [[0, 54_000_000, [4]]]

@@ -11,11 +11,14 @@ from megaflow.event_time.panes import Panes
 from megaflow.event_time.sessions import Sessions
 from megaflow.event_time.windows import AlignedWindows, SessionWindows
 from megaflow.megaphone.event_unit import GREATEST, INFINITE, NEVER
+from megaflow.megaphone.record_bounds import timestamp_of, with_bound
 from tests.event_time.naive_windows import NaiveAligned, NaiveSessions
 
-Steps = list[tuple[list[int], int]]  # the timestamps of an epoch's records, then by how much the watermark rises
+Record = tuple[int, int]  # a timestamp, and how far its bound is above it; not at all: 0
+Steps = list[tuple[list[Record], int]]  # an epoch's records, then by how much the watermark rises
 
-steps = st.lists(st.tuples(st.lists(st.integers(0, 60), max_size=6), st.integers(0, 20)), max_size=12)
+some = st.tuples(st.integers(0, 60), st.one_of(st.just(0), st.integers(0, 40)))
+steps = st.lists(st.tuples(st.lists(some, max_size=6), st.integers(0, 20)), max_size=12)
 
 
 class Collected(Collect):
@@ -40,16 +43,21 @@ def agree(keeper: Any, naive: Any, given: Steps, order: Callable[[list[Any]], li
     def expected(results: Any) -> list[Any]:
         return [(start, end, [len(records), sorted(records)]) for start, end, records in results]
 
-    for times, rise in [*given, ([], 0), ([1, 30], 0)]:
-        records = []
-        for time in times:
+    for times, rise in [*given, ([], 0), ([(1, 0), (30, 0)], 0)]:
+        records, stamped, bounds = [], [], {}
+        for time, ahead in times:
             number += 1
             records.append((time, number))
+            stamped.append((with_bound(time, time + ahead) if ahead else time, number))
+            if ahead:
+                bounds[number] = time + ahead
         if records:
-            state, late = keeper.take(state, order(records), watermark)
-            expected_late, changed = naive.take(records)
-            assert sorted(late) == sorted(expected_late)
-            assert shown(keeper.so_far(state, records, watermark)) == expected(changed)
+            state, late, overtaken = keeper.take(state, order(stamped), watermark)
+            expected_late, changed = naive.take(records, bounds)
+            assert sorted((timestamp_of(stamp), value) for stamp, value in late) == sorted(expected_late)
+            _, by_bounds, none = keeper.take(None, stamped, NEVER)
+            assert none == 0 and overtaken == len(expected_late) - len(by_bounds)
+            assert shown(keeper.so_far(state, stamped, watermark)) == expected(changed)
         if (times, rise) == ([], 0) or watermark == INFINITE:
             watermark = INFINITE
         else:
@@ -88,18 +96,34 @@ def test_sessions_close_with_the_records_of_each_in_whatever_order_an_epoch_has_
 
 def test_sessions_that_only_touch_are_two() -> None:
     sessions = Sessions(SessionWindows(5), accumulators(), 0)
-    state, _ = sessions.take(None, [(10, "a"), (0, "b"), (5, "c")], NEVER)
+    state, *_ = sessions.take(None, [(10, "a"), (0, "b"), (5, "c")], NEVER)
     assert [(start, end) for start, end, _ in state[1]] == [(0, 5), (5, 10), (10, 15)]
 
 
-def test_a_record_before_a_session_that_would_be_late_by_itself_is_taken_with_those_that_lead_to_it() -> None:
-    for order in ([(7, "b"), (4, "a"), (2, "late")], [(2, "late"), (4, "a"), (7, "b")]):
-        sessions = Sessions(SessionWindows(4), accumulators(), 0)
-        state, _ = sessions.take(None, [(10, "open")], NEVER)
-        far = [(time - 3, value) for time, value in order if value == "late"]
-        state, late = sessions.take(state, [record for record in order if record[1] != "late"] + far, 13)
-        assert late == [(-1, "late")]
-        assert [(start, end) for start, end, _ in state[1]] == [(4, 14)]
+def test_late_record_does_not_join_an_open_session() -> None:
+    sessions = Sessions(SessionWindows(4), accumulators(), 1)
+    state, *_ = sessions.take(None, [(10, "open")], NEVER)
+    state, late, overtaken = sessions.take(state, [(11, "a"), (12, "b"), (with_bound(13, 15), "c")], 13)
+    assert (late, overtaken) == ([(11, "a"), (with_bound(13, 15), "c")], 1)
+    assert state is not None and [(start, end) for start, end, _ in state[1]] == [(10, 16)]
+
+
+def test_record_counts_from_its_first_window_that_is_not_late() -> None:
+    panes = Panes(AlignedWindows(6, 2), accumulators(), 0)
+    state, late, _ = panes.take(None, [(5, "a"), (with_bound(5, 8), "b"), (with_bound(5, 10), "c")], NEVER)
+    assert late == [(with_bound(5, 10), "c")] and state is not None
+    state, closed = panes.close(state, 100)
+    found = [(end, [value for _, value in records]) for _, end, (_, records) in closed]
+    assert state is None and found == [(6, ["a"]), (8, ["a"]), (10, ["a", "b"])]
+
+
+def test_pane_of_an_old_state_counts_in_all_its_windows() -> None:
+    panes = Panes(AlignedWindows(6, 2), accumulators(), 0)
+    old = [None, 6, {4: [1, [(5, "old")]]}]
+    state, late, _ = panes.take(old, [(with_bound(5, 8), "new")], 5)
+    assert late == [] and state is not None
+    _, closed = panes.close(state, 100)
+    assert [(end, counted) for _, end, (counted, _) in closed] == [(6, 1), (8, 1), (10, 2)]
 
 
 def test_what_would_end_after_the_year_9999_ends_with_it() -> None:
@@ -107,7 +131,7 @@ def test_what_would_end_after_the_year_9999_ends_with_it() -> None:
         Panes(AlignedWindows(10**6, 10**6), accumulators(), 10**9),
         Sessions(SessionWindows(10**6), accumulators(), 10**9),
     ):
-        state, late = keeper.take(None, [(GREATEST, "last")], GREATEST - 1)
+        state, late, _ = keeper.take(None, [(GREATEST, "last")], GREATEST - 1)
         assert late == [] and keeper.deadline(state) == GREATEST
         state, closed = keeper.close(state, GREATEST)
         assert state is None and len(closed) == 1
@@ -117,6 +141,6 @@ def test_the_panes_of_a_key_are_as_many_as_its_open_windows_need() -> None:
     panes = Panes(AlignedWindows(60, 10), accumulators(), 0)
     state = None
     for time in range(10_000):
-        state, _ = panes.take(state, [(time, time)], time)
+        state, *_ = panes.take(state, [(time, time)], time)
         state, _ = panes.close(state, time)
         assert state is None or len(state[2]) <= 7

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import importlib.util
+import lzma
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -29,7 +30,10 @@ def has(name: str) -> bool:
         return False
 
 
-COMPRESS: list[tuple[str, Callable[[bytes], bytes]]] = [(".gz", gzip.compress), (".bz2", bz2.compress), (".zst", zstd)]
+COMPRESS: list[tuple[str, Callable[[bytes], bytes]]] = [
+    (".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), (".zst", zstd)
+]  # fmt: skip
+NAMES = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "Zstandard"}
 formats = pytest.mark.parametrize(
     ("suffix", "compress"),
     [
@@ -43,7 +47,7 @@ def text_of(path: Path, data: bytes) -> bytes:
     """Return what is in a file of these bytes."""
     path.write_bytes(data)
     with open(path, "rb") as file:
-        text = CompressedText(str(path), file.fileno(), len(data))
+        text = CompressedText(str(path), file.fileno(), len(data), NAMES[path.suffix])
         pieces = list(iter(text.next_piece, b""))
     assert all(len(piece) <= PIECE_BYTES for piece in pieces) and text.bytes_read == len(data)
     return b"".join(pieces)
@@ -82,7 +86,7 @@ def test_little_that_stands_for_much_takes_no_memory(
     path = tmp_path / f"text{suffix}"
     path.write_bytes(compress(b"\n" * 30_000_000))
     with open(path, "rb") as file:
-        text = CompressedText(str(path), file.fileno(), path.stat().st_size)
+        text = CompressedText(str(path), file.fileno(), path.stat().st_size, NAMES[suffix])
         tracemalloc.start()
         try:
             assert sum(map(len, iter(text.next_piece, b""))) == 30_000_000
@@ -95,6 +99,6 @@ def test_without_a_library_for_it_a_file_is_refused_before_anything_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compression, "ZSTD_MODULES", ("no_such_module",))
-    (tmp_path / "a.zst").write_bytes(b"x")
+    (tmp_path / "a.zst").write_bytes(b"\x28\xb5\x2f\xfd")
     with pytest.raises(SourceError, match=r"a\.zst': Zstandard needs a library: pip install 'megaflow\[zstd\]'$"):
         plan_splits([str(tmp_path / "a.zst")])

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from megaflow.control.messages import Split
 from megaflow.errors import BuildError, SourceError, UsageError
 from megaflow.job import csv_parser
-from megaflow.job.compressed_split import reader_of
 from megaflow.job.csv_format import Csv
 from megaflow.job.record_format import RecordFormat
 from megaflow.job.splits import plan_splits
+from megaflow.job.stream_reader import reader_of
 from megaflow.job.worker.csv_rows import CsvRows
 from megaflow.job.worker.flow import Flow
 from megaflow.job.worker.line_queue import LineQueue

@@ -1,5 +1,6 @@
 """Files that grow, are renamed, truncated and removed: each line that stands in one is read once, in order."""
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from megaflow.job.csv_format import Csv
 from megaflow.job.followed_files import FollowedFile, FollowedFiles
 from megaflow.job.launcher.launch import find_followed
 from megaflow.job.record_format import LINES, RecordFormat
+from megaflow.job.text_encoding import ReplacedBytes
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +205,7 @@ def test_an_open_row_waits_for_a_million_characters(tmp_path: Path) -> None:
     assert rows[-1] == (f"{11:099}", "x") and len(told) == 1 and "line 2 of" in told[0]
 
 
-def test_a_removed_file_whose_first_row_is_not_complete_is_let_go(tmp_path: Path) -> None:
+def test_a_removed_file_with_half_a_header_is_let_go(tmp_path: Path) -> None:
     for text in ("a,\"b", "a,b", "a,\"b\n"):
         log = tmp_path / "a.csv"
         bench = Bench(log, format=Csv())
@@ -245,9 +247,32 @@ def test_a_fault_of_a_followed_file_is_counted_once(tmp_path: Path) -> None:
 
 def test_what_is_not_text_ends_the_job_if_that_is_wanted(tmp_path: Path) -> None:
     (tmp_path / "app.log").write_bytes(b"fine\n\xff\n")
-    assert Bench(tmp_path / "app.log").read() == ["fine", "\ufffd"]
-    with pytest.raises(SourceError, match=r"invalid UTF-8 in '.*app.log' at byte 5"):
-        Bench(tmp_path / "app.log", errors="strict").read()
+    with pytest.raises(SourceError, match=r"Line 2 of '.*app.log' is not UTF-8: byte 5 is 0xff.*encoding=latin-1'"):
+        Bench(tmp_path / "app.log").read()
+    replaced = ReplacedBytes()
+    assert Bench(tmp_path / "app.log", errors="replace", replaced=replaced).read() == ["fine", "\ufffd"]
+    assert replaced.counts == {"": 1}
+    assert Bench(tmp_path / "app.log", encoding="iso8859-1").read() == ["fine", "\xff"]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [("a\n".encode("utf-16"), "it is in UTF-16"), (b"PK\x03\x04aaaa\n", "a ZIP archive"),
+     ("ab,cd\n".encode("utf-16-le"), "UTF-16 without a byte order mark")],
+)  # fmt: skip
+def test_a_followed_file_that_has_no_lines_is_refused(data: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_bytes(data)
+    with pytest.raises(SourceError, match=rf"app\.log'.*{why}"):
+        Bench(tmp_path / "app.log").read()
+
+
+def test_a_compressed_file_is_passed_over_and_reported(tmp_path: Path) -> None:
+    (tmp_path / "app.log").write_bytes(gzip.compress(b"a\n"))
+    (tmp_path / "app.log.2").write_bytes(b"b\n")
+    told: list[str] = []
+    bench = Bench(tmp_path / "app.log*", tell=lambda about, text: told.append(text))
+    assert bench.read() == ["b"] and bench.read() == []
+    assert len(told) == 1 and "app.log' is compressed by gzip, so it is not followed" in told[0]
 
 
 @pytest.mark.parametrize(
@@ -272,5 +297,8 @@ def test_a_pattern_is_that_of_the_launchers_folder_and_need_not_match_yet(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/of")
     given = find_followed({"b": "logs/*.log", "a": Path("~/x")})
-    assert given.followed == (("a", "/home/of/x"), ("b", f"{os.getcwd()}/logs/*.log")) and given.lines == ("a", "b")
-    assert find_followed("app.log").followed == (("", f"{tmp_path}/app.log"),) and not find_followed("app.log").lines
+    assert given.followed == (("a", "/home/of/x", ""), ("b", f"{os.getcwd()}/logs/*.log", ""))
+    assert given.lines == ("a", "b") and not find_followed("app.log").lines
+    assert find_followed("app.log?encoding=latin-1").followed == (("", f"{tmp_path}/app.log", "iso8859-1"),)
+    with pytest.raises(UsageError, match="files in UTF-16 cannot be followed"):
+        find_followed("app.log?encoding=utf-16")

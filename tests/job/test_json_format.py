@@ -85,7 +85,7 @@ def test_faults_are_counted_once_though_workers_hand_over(tmp_path: Path) -> Non
         assert len(counted.texts) == len(records) and "line 5 of" in counted.texts[1]
 
 
-def test_what_the_launcher_reads_has_lines_while_one_process_reads_them() -> None:
+def test_a_faulty_line_of_the_launcher_is_named_by_its_number() -> None:
     for from_the_first, what in ((True, "line 3 of what the launcher reads"), (False, "a line that came from no file")):
         queue = queue_of(format=JsonLines())
         queue.expect_pushed(from_the_first)
@@ -102,7 +102,7 @@ def test_a_file_that_is_one_json_value_is_refused(name: str, skip: Any) -> None:
         read(queue_of(*plan_splits([str(CASES / name)]), format=JsonLines(skip)))
 
 
-def test_a_value_over_many_lines_is_refused_wherever_reading_begins(tmp_path: Path) -> None:
+def test_a_value_over_many_lines_is_refused_at_any_position(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps([{"a": number} for number in range(9000)], indent=1))
     for split in plan_splits([str(path)], 1):

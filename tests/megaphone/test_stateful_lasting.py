@@ -10,11 +10,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from megaflow import Map, Move
 from megaflow.errors import BuildError, CannotTravel, ProgramError
+from megaflow.megaphone.event_clock import carries
 from megaflow.megaphone.event_unit import INFINITE
 from megaflow.megaphone.moments import Shown
 from megaflow.megaphone.routing import Clock, Lookup, Watermark
 from megaflow.megaphone.stateful_lasting import Alarms
+from megaflow.stream import Stream
 from megaflow.timely import example
+from megaflow.timely.dataflow.operators.linear import linear
+from megaflow.timely.dataflow.origin import Traced
 from tests.simulation.by_hand import ByHand, key_of, keys_of
 
 BINS = 4  # with two workers bins 0 and 2 are worker 0's
@@ -116,10 +120,32 @@ def test_a_record_before_the_time_is_over_has_the_state_last_and_its_alarm_is_se
 
 
 def test_a_state_goes_when_the_watermark_has_reached_its_greatest_timestamp_and_ttl() -> None:
-    assert counts(by_events, (0, 10), (1, Watermark(15 * SECOND - 1)), (2, 99)) == [1, 2]
-    assert counts(by_events, (0, 10), (1, Watermark(15 * SECOND)), (2, 99)) == [1, 1]
-    assert counts(by_events, (0, 10), (0, 12), (0, 7), (1, Watermark(15 * SECOND)), (2, 99)) == [1, 2, 3, 4]
+    assert counts(by_events, (0, 10), (1, Watermark(15 * SECOND - 1)), (2, 14)) == [1, 2]
+    assert counts(by_events, (0, 10), (1, Watermark(15 * SECOND)), (2, 14)) == [1, 1]
+    assert counts(by_events, (0, 10), (0, 12), (0, 7), (1, Watermark(15 * SECOND)), (2, 16)) == [1, 2, 3, 4]
     assert counts(by_events, (0, 10), (1, Watermark(15 * SECOND)), (1, 8), (2, 99)) == [1, 2, 1], "at the close of 1"
+
+
+@pytest.mark.parametrize("epochs", [(0, 0, 0), (0, 1, 2)])
+def test_record_after_ttl_finds_no_state_at_any_speed(epochs: tuple[int, ...]) -> None:
+    assert counts(by_events, *zip(epochs, (10, 14.5, 19))) == [1, 2, 3]
+    assert counts(by_events, *zip(epochs, (10, 15, 20))) == [1, 1, 1]
+    assert counts(by_events, *zip(epochs, (10, 12, 7))) == [1, 2, 3]
+
+
+def test_record_finds_no_state_that_was_over_at_its_bound() -> None:
+    def traced(worker: Any, records: Any, commands: Any) -> Any:
+        port = linear(records.port, "Trace", lambda time, batch: Traced(batch, ("portion", -1)))
+        carries(port, "lines")
+        shown: Stream[Any] = Stream(port).event_time(lambda record: record[1], out_of_order=3)
+        return shown.stateful_state_machine(count, control=commands, bins=BINS, ttl=5, name="count")
+
+    hands = ByHand(traced, 1)
+    hands.records[0].send((KEY, 10))
+    hands.records[0].send((key_of(1, BINS), 18))
+    hands.records[0].send((KEY, 14))
+    hands.finish()
+    assert [total for _, (key, total) in hands.outputs if key == KEY] == [1, 1]
 
 
 def test_what_is_too_old_already_is_there_for_its_time_alone() -> None:

@@ -1,7 +1,8 @@
 """Event time by the book, in plain Python: what folds with event timers and windows put out, epoch by epoch.
 
 Given are the records with their epochs, and the watermarks and readings of the clock with theirs. w(t) is the greatest
-watermark at epochs before t. At each epoch t each operator, in the order of the dataflow,
+watermark at epochs before t. A record's bound is the greatest timestamp that its partition has had so far, less what
+records may be out of order. At each epoch t each operator, in the order of the dataflow,
 1. applies timers for epochs and the records of t, which see w(t);
 2. closes t: w rises to what is commanded at t, and what is due by now fires, until nothing is; then windows close.
 All keys are in one place, all records of a window are kept, and sessions are found anew each time: nothing is shared
@@ -21,7 +22,7 @@ SCALES = {"s": 1_000_000, "ms": 1_000, "us": 1}  # unit, but for datetimes -> mi
 END = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Stamped: TypeAlias = tuple[int, Any]  # microseconds, (key, value)
+Stamped: TypeAlias = tuple[int, Any, int]  # microseconds, (key, value), bound in microseconds
 
 
 def in_unit(micros: int, unit: str) -> Any:
@@ -141,7 +142,7 @@ class PlainFold:
         timers, out = self.timers, list[Any]()
         timers.time, timers.seen, timers.ticked = moment.time, moment.before, False
         groups: dict[Any, list[Any]] = defaultdict(list)
-        for key, value in (*timers.epochs.pop(moment.time, ()), *(record for _, record in records)):
+        for key, value in (*timers.epochs.pop(moment.time, ()), *(record for _, record, _ in records)):
             groups[key].append(value)
         self._call(groups, out)
         timers.seen = moment.after
@@ -185,8 +186,10 @@ class PlainLasting:
     def step(self, moment: Moment, records: list[Stamped]) -> list[Any]:
         """Return what comes out at an epoch."""
         out: list[Any] = []
-        for micros, (key, value) in records:
+        for micros, (key, value), bound in records:
             since, state = self._states.pop(key, (None, None))
+            if not self._by_clock and since is not None and max(micros, bound) - since >= self._ttl:
+                since, state = None, None
             state, outputs = self._fold(key, value, state)
             out += outputs
             if state is not None:
@@ -230,7 +233,7 @@ class Result:
     key: Any
     start: int
     end: int
-    records: tuple[Stamped, ...]  # of (micros, value), in the order of arrival
+    records: tuple[Stamped, ...]  # with values alone, in the order of arrival
 
 
 class PlainWindows:
@@ -249,18 +252,15 @@ class PlainWindows:
         """Return results, and the records that are late, of an epoch."""
         out, late = list[Result](), list[Stamped]()
         groups: dict[Any, list[Stamped]] = defaultdict(list)
-        for micros, (key, value) in records:
-            groups[key].append((micros, value))
+        for micros, (key, value), bound in records:
+            groups[key].append((micros, value, bound))
         for key, given in groups.items():
             for some in [[each] for each in given] if self._windows.emit == "every" else [given]:
                 found, behind = self._take(key, some, moment.before)
-                late += [(micros, (key, value)) for micros, value in behind]
+                late += [(micros, (key, value), bound) for micros, value, bound in behind]
                 if self._windows.emit is not None:
                     out += found
         return out + self._close(moment.after), late
-
-    def _has_passed(self, watermark: int, end: int) -> bool:
-        return watermark != INFINITE and watermark >= end + self._windows.lateness
 
     def _take(self, key: Any, records: list[Stamped], watermark: int) -> tuple[list[Result], list[Stamped]]:
         """Put in records; return the windows that have changed, and what is late."""
@@ -268,7 +268,8 @@ class PlainWindows:
             return self._take_into_sessions(key, records, watermark)
         spans, late, changed = self._aligned[key], [], set()
         for record in records:
-            taking = [span for span in self._windows.spans(record[0]) if not self._has_passed(watermark, span[1])]
+            limit = _furthest(record, watermark)
+            taking = [span for span in self._windows.spans(record[0]) if limit < span[1] + self._windows.lateness]
             for span in taking:
                 spans.setdefault(span, []).append(record)
             changed.update(taking)
@@ -279,20 +280,16 @@ class PlainWindows:
     def _take_into_sessions(
         self, key: Any, records: list[Stamped], watermark: int
     ) -> tuple[list[Result], list[Stamped]]:
-        gap, kept = self._windows.gap, self._sessions[key]
-        waiting = [record for record in records if self._has_passed(watermark, record[0] + gap)]
-        kept += [record for record in records if record not in waiting]
-        while touching := [each for each in waiting if any(abs(each[0] - other) < gap for other, _ in kept)]:
-            kept.append(touching[0])
-            waiting.remove(touching[0])
-        changed = [each for each in self._runs(key) if any(record in each.records for record in records)]
-        return changed, waiting
+        late = [record for record in records if record[0] + self._windows.lateness < _furthest(record, watermark)]
+        self._sessions[key] += [record for record in records if record not in late]
+        changed = [run for run in self._runs(key) if any(run.start <= each[0] < run.end for each in records)]
+        return changed, late
 
     def _runs(self, key: Any) -> list[Result]:
         """The sessions of a key."""
         kept = self._sessions[key]
         runs: list[list[int]] = []
-        for micros in sorted(micros for micros, _ in kept):
+        for micros in sorted(micros for micros, *_ in kept):
             if runs and micros - runs[-1][-1] < self._windows.gap:
                 runs[-1].append(micros)
             else:
@@ -314,3 +311,8 @@ class PlainWindows:
                 kept[:] = [record for record in kept if not run.start <= record[0] < run.end]
             closed += due
         return closed
+
+
+def _furthest(record: Stamped, watermark: int) -> int:
+    """How far event time is for a record."""
+    return record[2] if watermark == INFINITE else max(record[2], watermark)

@@ -40,6 +40,7 @@ from tests.simulation.jobs import BINS
 SECOND = 1_000_000
 PER_PARTITION = 10_000  # numbers of events
 SHIFT_MAX = 2 * SECOND  # by which the second timestamps of events are later, or less
+LASTS_FOR_EVER = 1_000_000 * SECOND
 VERBS = ["count", "sum", "max", "collect", "fold"]
 
 Event: TypeAlias = tuple[str, tuple[Any, int]]  # key, (timestamp in the unit, number)
@@ -141,6 +142,8 @@ def _draw_lasting(random: Random, program: Program) -> None:
         parent = random.choice([None, *(each.number for each in program.operators if each.windows is not None)])
         by_clock = random.random() < 0.5
         ttl = random.choice([10_000, 100_000, 200_000] if by_clock else [SECOND // 2, 2 * SECOND, 5 * SECOND])
+        if not by_clock and not (program.by_partition and parent is None):
+            ttl = LASTS_FOR_EVER  # which state a record finds would depend on the order of arrival
         program.operators.append(Operator(len(program.operators), parent, ttl=ttl, by_clock=by_clock))
 
 
@@ -239,7 +242,7 @@ def merge(one: list[int], other: list[int]) -> list[int]:
 
 def reduced(verb: str, records: Sequence[Stamped]) -> Any:
     """What a verb makes of (micros, number)s in the order of arrival."""
-    numbers = [number for _, number in records]
+    numbers = [number for _, number, _ in records]
     match verb:
         case "count":
             return len(numbers)
@@ -248,7 +251,7 @@ def reduced(verb: str, records: Sequence[Stamped]) -> Any:
         case "max":
             return max(numbers)
         case "collect":
-            return [number for _, number in sorted(records, key=lambda record: record[0])]
+            return [number for _, number, _ in sorted(records, key=lambda record: record[0])]
     return [len(numbers), max(numbers)]
 
 
@@ -314,7 +317,7 @@ def _build_windows(
     windowed = source.map(lambda event: (event[0], event[1][1])).window(
         given, allowed_lateness=lateness, emit=windows.emit, bins=BINS, name=f"windows {each.number}", **place
     )
-    in_order = program.by_partition and each.parent is None
+    in_order = _has_order(program, each)
     for number, verb in enumerate(each.verbs):
         found = windowed.fold([0, 0], add, merge) if verb == "fold" else getattr(windowed, verb)()
         if number == 0:
@@ -322,6 +325,12 @@ def _build_windows(
         show = partial(_shown, each.number, verb, in_order)
         yield found.map(show).plain()
     yield windowed.late().map(partial(_tagged, each.number, "late")).plain()
+
+
+def _has_order(program: Program, each: Operator) -> bool:
+    """Tell whether windows have records of equal timestamps in the order of their partition."""
+    is_alone = each.windows is not None and each.windows.size == each.windows.every  # in one window each
+    return program.by_partition and each.parent is None and is_alone
 
 
 def _tagged(number: int, kind: str, record: Any) -> Any:
@@ -337,9 +346,11 @@ def _shown(number: int, verb: str, in_order: bool, result: Any) -> Any:
 
 
 def expected(
-    program: Program, events: Iterable[tuple[int, Event]], commands: Iterable[tuple[int, Command]]
-) -> list[Output]:
+    program: Program, events: Iterable[tuple[int, Event]], commands: Iterable[tuple[int, Command]],
+    has_partitions: bool = True,
+) -> list[Output]:  # fmt: skip
     """Return what is put out, for (epoch, event)s in the order of their partitions, and (epoch, command)s."""
+    maxima: dict[tuple[int, int], int] | None = {} if has_partitions else None
     coming: dict[int, list[Event]] = defaultdict(list)
     for time, event in events:
         coming[time].append(event)
@@ -356,8 +367,9 @@ def expected(
         clock = max((each.micros for each in here if isinstance(each, Clock)), default=None)
         moment, watermark = Moment(time, watermark, risen, clock), risen
         came, flowing = coming.pop(time, []), dict[int, list[Stamped]]()
+        taken = [_taken(program, number, came, maxima) for number, _ in enumerate(program.takers)]
         for each in program.operators:
-            given = _taken(program, each.taker, came) if each.parent is None else flowing[each.parent]
+            given = taken[each.taker] if each.parent is None else flowing[each.parent]
             found = _step(program, each, plain[each.number], moment, given, flowing)
             outputs += [(time, json.dumps([each.number, *output])) for output in found]
     return outputs
@@ -370,10 +382,23 @@ def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows | Plain
     return PlainFold(watcher(unit), unit) if each.windows is None else PlainWindows(each.windows)
 
 
-def _taken(program: Program, taker: int, events: Iterable[Event]) -> list[Stamped]:
-    """What comes of events behind an operator that takes timestamps."""
-    here = (event for event in events if program.takes(taker, event[1][1] // PER_PARTITION))
-    return [(program.micros(taker, event), program.event_of(taker, event)) for event in here]
+def _taken(
+    program: Program, taker: int, events: Iterable[Event], maxima: dict[tuple[int, int], int] | None
+) -> list[Stamped]:
+    """What comes of events behind an operator that takes timestamps.
+
+    `maxima`: the greatest timestamps so far by taker and partition; None: nobody knows of partitions.
+    """
+    found = []
+    for event in events:
+        partition = event[1][1] // PER_PARTITION
+        if program.takes(taker, partition):
+            micros, bound = program.micros(taker, event), NEVER
+            if maxima is not None:
+                maxima[taker, partition] = max(micros, maxima.get((taker, partition), NEVER))
+                bound = maxima[taker, partition] - program.takers[taker].out_of_order
+            found.append((micros, program.event_of(taker, event), bound))
+    return found
 
 
 def _step(
@@ -387,9 +412,9 @@ def _step(
     if each.windows is None:
         return [("watch", *output) for output in operator.step(moment, given)]
     results: list[Result]
-    results, late = operator.step(moment, [(micros, (event[0], event[1][1])) for micros, event in given])
-    in_order = program.by_partition and each.parent is None
-    outputs: list[Any] = [("late", *record) for _, record in late]
+    results, late = operator.step(moment, [(micros, (event[0], event[1][1]), bound) for micros, event, bound in given])
+    in_order = _has_order(program, each)
+    outputs: list[Any] = [("late", *record) for _, record, _ in late]
     flowing[each.number] = []
     for result in results:
         start, end = in_unit(result.start, unit), in_unit(result.end, unit)
@@ -398,5 +423,5 @@ def _step(
             (verb, result.key, in_json(start), in_json(end), shown(verb, value, in_order))
             for verb, value in zip(each.verbs, values)
         ]
-        flowing[each.number].append((result.end - 1, for_next(result.key, end, values[0])))
+        flowing[each.number].append((result.end - 1, for_next(result.key, end, values[0]), NEVER))
     return outputs

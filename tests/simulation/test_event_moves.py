@@ -31,8 +31,8 @@ FAULTS = {
     ),
     "a late record counts in a window": Fault(
         "Panes._first_open",
-        "watermark == INFINITE or watermark < self._closes_at(first)",
-        "True",
+        "limit >= self._closes_at(first)",
+        "False",
     ),
     "a session that a record begins earlier begins where it did": Fault(
         "Sessions._insert", "min(start, met[0][0])", "met[0][0]"

@@ -76,6 +76,32 @@ FAULTS = {
     "event timers are not read again by who stays after a loss": Fault(
         "Memory.restore", "again.events | read.events", "read.events"
     ),
+    "bounds are those of a worker": Fault(
+        "EventClock.begin", "self.running.get(origin, NEVER)", "max(self.running.values(), default=NEVER)"
+    ),
+    "bounds are by batches": Fault("EventClock.begin", "self.running.get(origin, NEVER)", "NEVER"),
+    "no record carries its bound": Fault("EventClock.begin", "self._out_of_order", "_NO_BOUND"),
+    "who is given a partition begins anew": Fault("EventClock.begin_with", "maximum is not None", "False"),
+    "a checkpoint has maxima of what is read after it": Fault(
+        "EventClock.at_cut", "dict(self.running) if kept is None else kept", "dict(self.running)"
+    ),
+    "maxima are told before all that was read is seen": Fault("ExactMaxima.after", "self._operators", "False"),
+    "a checkpoint has no maxima": Fault(
+        "ExactMaxima.tell", "tell(with_maxima(running, splits), with_maxima(running, portions))",
+        "tell(splits, portions)",
+    ),
+    "a store has no maxima of files": Fault("resumed_input", "each.maxima", "()"),
+    "a late record joins a session that is open": Fault(
+        "Sessions._judged", "micros + self._lateness < bound", "micros + self._gap + self._lateness <= bound"
+    ),
+    "a record that is late for some of its windows counts in all": Fault(
+        "Panes._by_pane", "start if first == self._windows.first_end_after(start) else (start, first)", "start"
+    ),
+    "the watermark decides no more what is late": Fault("limit_of", "max(bound, watermark)", "bound"),
+    "only the watermark decides which states are over": Fault("LastingMachine._outputs", "limit - was >= ttl", "False"),
+    "a record's bound does not decide which states are over": Fault(
+        "LastingMachine._outputs", "since, limit = apart(since)", "since = limit = apart(since)[0]"
+    ),
 }  # fmt: skip
 
 

@@ -402,7 +402,8 @@ FAULTS_OF_FOLDERS = {
 
 FAULTS_OF_INPUTS = {
     "a job that goes on forgets whose lines are left": Fault(
-        "resumed_input", "Split(each.number, each.path, each.start, each.end, each.input, each.skip)",
+        "resumed_input",
+        "Split(each.number, each.path, each.start, each.end, each.input, each.skip, maxima=each.maxima)",
         "Split(each.number, each.path, each.start, each.end, '', each.skip)",
     ),
     "a checkpoint forgets whose lines are left": Fault(

@@ -138,10 +138,10 @@ class LinesToRead:
         match report:
             case SplitRead(number):
                 held.pop(number, None)
-            case PushedEnded(elsewhere, places):
+            case PushedEnded(elsewhere, places, maxima):
                 self.pushed, self._reads_pushed = elsewhere, True
                 if self.pushed and not ended:
-                    self._stream.issue([ReadPushed(self._roster.pushed_to, places)], out, now)
+                    self._stream.issue([ReadPushed(self._roster.pushed_to, places, maxima)], out, now)
             case SplitsRevoked(splits):
                 for number in self._revoked.pop(source):
                     held.pop(number, None)

@@ -175,7 +175,7 @@ class Partitions:
         return {worker: holders[worker] for worker in readers}
 
     def _know(self, portion: Portion) -> Portion:
-        at_begin = replace(portion, position=None)
+        at_begin = replace(portion, position=None, maxima=())
         self._known[portion.input, portion.partition] = self._numbers[portion.number] = at_begin
         self._next = min(self._next, portion.number - 1)
         return portion

@@ -64,6 +64,7 @@ class Agent:
     _inputs: Mapping[str, int] = field(default_factory=dict)  # those that have names: how many lines were read of it
     _partitions: Callable[[], tuple[reports.PartitionLag, ...]] = tuple  # of sources, that are open here
     _skipped: Mapping[str, int] = field(default_factory=dict)  # input -> lines that were left out
+    _replaced: Mapping[str, int] = field(default_factory=dict)  # input -> sequences of bytes that are not text
     _tell_once: Callable[[str, str], None] = lambda about, text: None  # has the user told of something
 
     def __post_init__(self) -> None:
@@ -217,6 +218,7 @@ class Agent:
             inputs=dict(self._inputs),
             partitions=self._partitions(),
             skipped=dict(self._skipped),
+            replaced=dict(self._replaced),
             useful={view.name: reports.UsefulTime(view.records, view.meter.busy_seconds, view.late) for view in views},
             sinks=() if self.sinks is None else self.sinks.statuses(),
         )

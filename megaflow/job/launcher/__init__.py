@@ -7,7 +7,8 @@ run_summary         what a run came to
 children, newcomers    the processes it started, and those that join; child_process: one of them
 place, process_starter    where they run, and how they are started there
 on_spark, remote_process, agent_door    Spark's executors as that place; one there; where their agents connect
-launcher_input      where lines come from; line_reader, line_pusher: those that the launcher reads itself
+launcher_input      where lines come from; line_options: what the user says of that
+file_lines          lines of a pipe; line_reader, line_pusher: those that the launcher reads itself
 epoch_merge         outputs in epoch order; output_queue: on their way to their writer
 output_specs        what `--output` says; several_outputs: more than one, as one; csv_file: one of rows
 output_file         a file as an output, and the files that it protects; output_copy: taken from another launcher

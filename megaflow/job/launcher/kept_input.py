@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 from megaflow.control.messages import Split
 from megaflow.durable.commits import SplitRemainder
 from megaflow.errors import StoreError
-from megaflow.job.compression import is_compressed
+from megaflow.job.text_form import TextForm
 
 SAMPLES: Final = 8  # of a file, evenly over what is read of it
 SAMPLE_BYTES: Final = 4096
@@ -66,7 +66,8 @@ class KeptInput:
         self._prints = {each: self._prints.get(each) or fingerprint(*each) for each in prints}
         return tuple(
             SplitRemainder(
-                each.number, each.path, each.start, each.end, self._prints[each.path, each.start], each.input, each.skip
+                each.number, each.path, each.start, each.end, self._prints[each.path, each.start],
+                each.input, each.skip, each.maxima,
             )
             for each in said
         )
@@ -99,7 +100,10 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split]) -> Kep
             check_same_input(each, fresh)
         if size is not None or each.start < each.end:
             check_unchanged(each, size)
-        kept.setdefault(file, []).append(Split(each.number, each.path, each.start, each.end, each.input, each.skip))
+        split = Split(each.number, each.path, each.start, each.end, each.input, each.skip, maxima=each.maxima)
+        if file in fresh:
+            split = replace(split, encoding=fresh[file][0].encoding, compression=fresh[file][0].compression)
+        kept.setdefault(file, []).append(split)
     number = max((split.number for splits in kept.values() for split in splits), default=-1) + 1
     result = [split for splits in kept.values() for split in splits]
     for file, splits in fresh.items():
@@ -154,11 +158,11 @@ def check_unchanged(said: SplitRemainder, size: int | None) -> None:
 
 
 def check_ends_line(read: Split) -> None:
-    """Raise StoreError unless a split, which is read, ends where a line ends, in a file that is not compressed."""
-    if is_compressed(read.path):
+    """Raise StoreError unless a split that is read ends where a line ends, in a file that is not read as a stream."""
+    if TextForm(read.encoding, read.compression).is_streamed:
         raise StoreError(
-            f"{read.path!r} has grown since it was read to its end, up to byte {read.end}, and what is compressed is "
-            "read as a whole: put what is new into a file of its own"
+            f"{read.path!r} has grown since it was read to its end, up to byte {read.end}, and is decoded as a whole: "
+            "put what is new into a file of its own"
         )
     with open(read.path, "rb") as file:
         file.seek(read.end - 1)

@@ -10,6 +10,7 @@ import resource
 import secrets
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
-from megaflow.job.compression import is_compressed
+from megaflow.job.compression import has_suffix
 from megaflow.job.followed_files import matching
 from megaflow.job.job_file import (
     Job,
@@ -34,7 +35,9 @@ from megaflow.job.launcher.children import Children
 from megaflow.job.launcher.door_keeper import DoorKeeper
 from megaflow.job.launcher.early_end import EarlyEnd
 from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launcher_input import JobInput, find_input, split_option
+from megaflow.job.launcher.file_lines import FileLines
+from megaflow.job.launcher.launcher_input import JobInput, find_input
+from megaflow.job.launcher.line_options import split_options
 from megaflow.job.launcher.on_spark import OnSpark
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.place import Here
@@ -46,7 +49,7 @@ from megaflow.job.launcher.supervision import Supervision, is_loss
 from megaflow.job.launcher.wakeups import Signals, watched_signals
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import AppFile, JobSpec, gc_threshold
-from megaflow.job.text_lines import ENCODING_ERRORS
+from megaflow.job.text_encoding import ENCODING_ERRORS, is_streamed
 from megaflow.spark.query_spec import UNORDERED
 from megaflow.timely.communication.secret import given_secret
 
@@ -115,6 +118,7 @@ def launch(
             with received.interruptible():
                 summary = lives.run()
                 await_read(output, received)
+                summary.replaced += replaced_here(job_input)
         except BaseException as error:
             children.kill(children.all)  # before anything that takes time
             if isinstance(error, KeyboardInterrupt | StoreFenced):
@@ -124,9 +128,14 @@ def launch(
             if keeper is None or early_end.has_come or not is_loss(error):
                 raise
             raise StateKept(f"{error}; its state is kept in {keeper.path}: run the same command again") from error
-    summary.seconds = time.monotonic() - began
-    summary.interrupted = received.interrupted
+    summary.seconds, summary.interrupted = time.monotonic() - began, received.interrupted
     return summary
+
+
+def replaced_here(job_input: JobInput) -> Counter[str]:
+    """Return how many sequences of bytes the launcher itself has replaced, by input."""
+    sources = ((name, source) for name, source in job_input.pushed.items() if isinstance(source, FileLines))
+    return Counter({name: sum(source.replaced.counts.values()) for name, source in sources})
 
 
 def await_read(output: OutputQueue, received: Signals) -> None:
@@ -148,14 +157,21 @@ def find_followed(lines: Any) -> JobInput:
         spec = os.fspath(each) if isinstance(each, str | os.PathLike) else ""
         if not spec or spec == "-" or spec.startswith("spark:"):
             raise UsageError(f"--follow: lines must name a file, folder or glob, whose files grow, not {each!r:.80}")
-        path, option = split_option(spec)
-        if option:
-            why = "reads each file in order" if option == UNORDERED else "reads files as they come"
-            raise UsageError(f"--follow {why}: leave ?{option} out of --lines {spec}")
-        if is_compressed(path):
+        path, options = split_options(spec)
+        if options.order:
+            why = "reads each file in order" if options.order == UNORDERED else "reads files as they come"
+            raise UsageError(f"--follow {why}: leave ?{options.order} out of --lines {spec}")
+        if options.encoding and is_streamed(options.encoding):
+            raise UsageError(
+                f"--follow: files in {options.encoding.upper()} cannot be followed, as their lines are not cut at "
+                "single bytes. Have them written in UTF-8, or leave --follow out."
+            )
+        if has_suffix(path):
             raise UsageError(f"--follow: {path!r} is compressed, and does not grow; leave --follow out, or that file")
-        found[name] = os.path.abspath(path if os.path.exists(path) else os.path.expanduser(path))
-    return JobInput(lines=tuple(sorted(filter(None, found))), followed=tuple(sorted(found.items())))
+        pattern = os.path.abspath(path if os.path.exists(path) else os.path.expanduser(path))
+        found[name] = pattern, options.encoding
+    followed = tuple((name, *each) for name, each in sorted(found.items()))
+    return JobInput(lines=tuple(sorted(filter(None, found))), followed=followed)
 
 
 def input_of(spec: JobSpec, lines: Any, rows: Any, items: Any, report: Callable[[str], None]) -> JobInput:
@@ -164,11 +180,15 @@ def input_of(spec: JobSpec, lines: Any, rows: Any, items: Any, report: Callable[
     `lines`, `rows` and `items` are as `find_input` takes them.
     """
     if not spec.follow:
-        return find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows, items)
+        found = find_input(lines, spec.processes * spec.workers, spec.encoding_errors, rows, items)
+        for source in found.pushed.values():
+            if isinstance(source, FileLines):
+                source.replaced.tell = lambda about, text: report(text)
+        return found
     if rows is not None or items is not None or spec.on is not None:
         raise UsageError("--follow is about lines from files of this machine: not with rows, items or --on")
     job_input = find_followed(lines)
-    for _, pattern in job_input.followed:
+    for _, pattern, _ in job_input.followed:
         if not matching(pattern):
             report(f"there is no file {pattern!r} to follow yet")
     return job_input

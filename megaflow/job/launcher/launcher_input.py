@@ -2,9 +2,6 @@
 
 The launcher reads its standard input or an iterable (see `megaflow.job.launcher.line_reader`).
 
-A path may be followed by `?` and an option. `?` is a character of globs and of file names, too, so what exists is taken
-literally, and a last `?` begins an option only if the name of one follows.
-
 A job has either lines without a name, or inputs of lines by name: what is said of one holds for each of several.
 """
 
@@ -12,7 +9,6 @@ import contextlib
 import difflib
 import glob
 import os
-import select
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain
@@ -21,10 +17,10 @@ from typing import Any, TypeAlias
 from megaflow.control.messages import Split
 from megaflow.control.packed_rows import names_text
 from megaflow.errors import SourceError, UsageError
+from megaflow.job.launcher.file_lines import FileLines
+from megaflow.job.launcher.line_options import options_meant, split_options
 from megaflow.job.launcher.pulled_source import PulledItems, PulledLines, is_pulled
-from megaflow.job.launcher.wakeups import Wakeup
 from megaflow.job.splits import find_files, plan_splits
-from megaflow.job.text_lines import LINE_BYTES_MAX, Text, piped_lines, whole_lines
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.preflight import local_files
 from megaflow.spark.query_spec import (
@@ -38,85 +34,10 @@ from megaflow.spark.query_spec import (
 )
 from megaflow.spark.row_packing import check_columns
 
-BLOCK_BYTES = 64 * 1024
 STDIN = 0
 SIMILAR = 0.85  # of 1: of names with letters exchanged, left out or doubled, but not of a.txt and b.txt
 ONLY_ITEMS = "items"  # what those are called that are given without a name
 BARE = "a path with = in its first part is written ./NAME=…"
-
-
-class TextSplitter:
-    """Cuts a byte stream into lines as `megaflow.job.splits` cuts files, and keeps their ends as `piped_lines` does.
-
-    >>> splitter = TextSplitter("standard input")
-    >>> splitter.feed(b"a\\r"), splitter.feed(b"\\nb\\nc"), splitter.end()
-    ([], ['a\\r', 'b'], ['c'])
-    """
-
-    def __init__(self, name: str, errors: str = "replace") -> None:
-        self._text = Text(name, errors)
-        self._parts: list[bytes] = []  # start a line, without any line end but perhaps a last \r
-        self._parts_bytes = 0
-        self._position = 0  # of the parts in the stream
-
-    def feed(self, data: bytes) -> list[str]:
-        """Return the lines that `data` completes."""
-        if self._parts_bytes + len(data) > LINE_BYTES_MAX:
-            raise SourceError(
-                f"{self._text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte {self._position}: "
-                "is it text?"
-            )
-        self._parts.append(data)
-        self._parts_bytes += len(data)
-        if b"\n" not in data and b"\r" not in data and not self._parts[0].endswith(b"\r"):
-            return []
-        whole = b"".join(self._parts)
-        length = whole_lines(whole, ends_line=False)
-        return self._cut(whole, length)
-
-    def end(self) -> list[str]:
-        """Return the last line, if it has no end."""
-        whole = b"".join(self._parts)
-        return self._cut(whole, len(whole))
-
-    def _cut(self, whole: bytes, length: int) -> list[str]:
-        lines = piped_lines(self._text.decode(whole[:length], self._position))
-        self._position += length
-        self._parts = [whole[length:]] if length < len(whole) else []
-        self._parts_bytes = len(whole) - length
-        return lines
-
-
-class FileLines:
-    """Lines of an open file descriptor: a pipe, a terminal, a regular file. Does not close it."""
-
-    def __init__(self, file: int, name: str, errors: str) -> None:
-        self.done = False
-        self._file = file
-        self._name = name
-        self._splitter = TextSplitter(name, errors)
-        try:
-            os.fstat(file)
-        except OSError as error:
-            raise SourceError(f"cannot read {name}: {error.strerror}") from error
-
-    def wait(self, stopped: Wakeup) -> bool:
-        """Wait until there is something to read, or its end; return False if `stopped` is woken."""
-        poller = select.poll()
-        poller.register(self._file, select.POLLIN)
-        poller.register(stopped, select.POLLIN)
-        return all(file != stopped.fileno() for file, _ in poller.poll())
-
-    def read(self) -> list[str]:
-        """Return the lines completed by one more block."""
-        try:
-            data = os.read(self._file, BLOCK_BYTES)
-        except OSError as error:
-            raise SourceError(f"cannot read {self._name}: {error.strerror}") from error
-        if data:
-            return self._splitter.feed(data)
-        self.done = True
-        return self._splitter.end()
 
 
 PushedLines: TypeAlias = FileLines | PulledLines | PulledItems
@@ -133,7 +54,7 @@ class JobInput:
     rows: tuple[str, ...] = ()  # the names of the inputs of rows
     lines: tuple[str, ...] = ()  # and of those of lines and items; none: there are only lines, without a name
     items: tuple[str, ...] = ()  # those of these that are of items
-    followed: tuple[tuple[str, str], ...] = ()  # input of lines, "" without a name -> absolute pattern of its files
+    followed: tuple[tuple[str, str, str], ...] = ()  # name, pattern, encoding
     ordered: tuple[str, ...] = ()  # inputs of lines, "" without a name, whose files are begun in the order of names
     unordered: tuple[str, ...] = ()  # inputs of lines, likewise, whose files are cut
     is_given: bool = True  # whether there is an input at all: a program may read sources only
@@ -198,9 +119,9 @@ def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None,
 
     A specification is `-` (standard input), `spark:FORMAT:PATH`, or a file, directory or glob, each file of which is
     read by one worker, in order; with `?unordered` behind it by several; with `?ordered-by=name` they are begun in the
-    order of their names, and each has nothing that is earlier than the first record of one before. A dict has one of
-    these for each name. None is for a program that reads sources only. Raises UsageError for what is neither and
-    SourceError for missing files.
+    order of their names, and each has nothing that is earlier than the first record of one before. `?encoding=latin-1`
+    names the encoding of the text. A dict has one of these for each name. None is for a program that reads sources
+    only. Raises UsageError for what is neither, and SourceError for missing files and for files that have no lines.
     """
     if rows is not None and lines is not None:
         raise UsageError("lines and rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
@@ -217,13 +138,13 @@ def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None,
     if isinstance(lines, str) and lines.startswith("spark:"):
         return JobInput(spark=parse_spark_spec(lines))
     if isinstance(lines, str | os.PathLike):
-        path, option = split_option(os.fspath(lines))
+        path, options = split_options(os.fspath(lines))
         if path == "-" and isinstance(lines, str):
-            return JobInput(pushed={"": FileLines(STDIN, "standard input", encoding_errors)})
-        splits = tuple(plan_splits(_find_files(path), workers if option == UNORDERED else None))
-        one, none = ("",), ()
+            return JobInput(pushed={"": FileLines(STDIN, "standard input", encoding_errors, options.encoding)})
+        order, one, none = options.order, ("",), ()
+        splits = tuple(plan_splits(_find_files(path), workers if order == UNORDERED else None, options.encoding))
         return JobInput(
-            splits=splits, ordered=one if option == ORDERED else none, unordered=one if option == UNORDERED else none
+            splits=splits, ordered=one if order == ORDERED else none, unordered=one if order == UNORDERED else none
         )
     if hasattr(lines, "isStreaming"):
         return JobInput(spark=lines)
@@ -304,26 +225,13 @@ def parse_line_specs(given: Sequence[str]) -> str | dict[str, str]:
     return named
 
 
-def split_option(spec: str) -> tuple[str, str]:
-    """Return the path, and the option behind it: that order does not matter, or in which files are begun; or "".
-
-    >>> split_option("books/*.txt?unordered"), split_option("logs/*?ordered-by=name"), split_option("books/?.txt")
-    (('books/*.txt', 'unordered'), ('logs/*', 'ordered-by=name'), ('books/?.txt', ''))
-    """
-    path, mark, option = spec.rpartition("?")
-    if mark and option in (UNORDERED, ORDERED) and not os.path.exists(spec):
-        return path, option
-    return spec, ""
-
-
 def _find_files(path: str) -> list[str]:
     """Do what `find_files` does; if there is none, ask whether an option, or a file with a similar name, was meant."""
     try:
         return find_files(path)
     except SourceError as error:
-        body, mark, option = path.rpartition("?")
-        if mark and (meant := difflib.get_close_matches(option.lower(), [UNORDERED, ORDERED], n=1)):
-            raise SourceError(f"{error}; did you mean {f'{body}?{meant[0]}'!r}?") from None
+        if meant := options_meant(path):
+            raise SourceError(f"{error}; did you mean {meant!r}?") from None
         if spec := spark_spec_of(path):
             raise SourceError(f"{error}; did you mean {spec!r}?") from None
         folder, name = os.path.split(path)
@@ -337,7 +245,7 @@ def files_read(lines: str | Collection[str | SparkSpec]) -> Iterator[str | int]:
     if not isinstance(lines, str):
         yield from chain.from_iterable(files_read(e) if isinstance(e, str) else local_files(e) for e in lines)
         return
-    path, _ = split_option(lines)
+    path, _ = split_options(lines)
     if path == "-":
         yield STDIN
     elif lines.startswith("spark:"):

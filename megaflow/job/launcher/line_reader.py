@@ -23,7 +23,8 @@ import contextvars
 import threading
 from collections.abc import Callable
 
-from megaflow.job.launcher.launcher_input import BLOCK_BYTES, FileLines, PushedLines
+from megaflow.job.launcher.file_lines import BLOCK_BYTES, FileLines
+from megaflow.job.launcher.launcher_input import PushedLines
 from megaflow.job.launcher.pulled_source import PulledItems, PulledLines
 from megaflow.job.launcher.wakeups import Wakeup
 

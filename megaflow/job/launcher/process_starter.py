@@ -11,7 +11,7 @@ from dataclasses import field
 from megaflow.errors import UsageError
 from megaflow.job.launcher.child_process import Child
 from megaflow.job.launcher.children import Children
-from megaflow.job.launcher.launcher_input import FileLines
+from megaflow.job.launcher.file_lines import FileLines
 from megaflow.job.launcher.place import ProcessPlace, Search, Seat
 from megaflow.job.launcher.resumption import Resumption
 from megaflow.job.launcher.wakeups import Signals

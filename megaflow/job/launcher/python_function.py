@@ -40,7 +40,7 @@ def begin(
     args: Sequence[str] = (),
     rate: float | None = None,
     name: str | None = None, listen: str = "127.0.0.1",
-    encoding_errors: str = "replace",
+    encoding_errors: str = "strict",
     debug: bool = False, profile: str | os.PathLike[str] | None = None, profile_calls: bool = False,
     oversubscribe: bool = False, drain_timeout: float | None = None, idle_timeout: float = 5.0,
     state: str | os.PathLike[str] | None = None,

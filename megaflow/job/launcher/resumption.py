@@ -201,7 +201,7 @@ def rehearsal_of(
     """Return what a process must know that builds the program, to go on with the commit that `part` names."""
     has_lines = bool(job_input.splits) or job_input.spark is not None
     outputs = tuple(name for name, _ in writer.forms if name)
-    followed = tuple(name for name, _ in job_input.followed)
+    followed = tuple(name for name, *_ in job_input.followed)
     return Rehearsal(spec, part, has_lines, job_input.rows, job_input.lines, outputs, followed, opened)
 
 

@@ -19,6 +19,7 @@ class RunSummary:
     interrupted: bool = False  # by Ctrl-C
     since: int | None = None  # the checkpoint of the last restart, if there was one: lines and records count from there
     skipped: Counter[str] = field(default_factory=Counter)  # input -> lines that were left out
+    replaced: Counter[str] = field(default_factory=Counter)  # input -> sequences of bytes that are not text
     stopped_at: int | None = None  # the checkpoint that a stop has left; the counts are then not known
     latency: list[LatencyWindow] = field(default_factory=list)  # of all workers together, oldest first; the newest
     flows: list[tuple[float, float]] = field(default_factory=list)  # when lines flowed, on any worker: one, if they did
@@ -33,6 +34,7 @@ class RunSummary:
         self.lines += ended.lines
         self.records += ended.records
         self.skipped.update(ended.skipped)
+        self.replaced.update(ended.replaced)
         if ended.latency:
             windows = {window.start: window for window in self.latency}
             for window in ended.latency:

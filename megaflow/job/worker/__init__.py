@@ -10,6 +10,7 @@ fingerprint         whether all processes run the same code
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
 pushed_lines        what the launcher pushes; line_streams: the parsers of lines that have no file
 event_reports       how far event time is, by partition, and which partitions are idle
+exact_maxima        the greatest timestamps beside positions, as of the records before these
 reading_pace        how far a source may read ahead
 staged_attempt      what one attempt of a task has sent
 staged_units        what is staged: lines in a text, or packed rows; named_inputs: whose these are, and as what

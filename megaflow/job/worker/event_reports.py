@@ -92,11 +92,12 @@ class EventReports:
             self._idle.update(fresh)
             self._report(PartitionsIdle(tuple(fresh)))
 
-    def ended(self, number: int) -> None:
-        """Forget a file, or a partition of a source, which has a negative number: it is read to its end."""
+    def ended(self, number: int) -> Partition:
+        """Forget a file, or a partition of a source, which has a negative number: it is read to its end; return it."""
         partition: Partition = "portion" if number < 0 else "split", number
         self._unseen.pop(partition, None)
         self._idle.discard(partition)
+        return partition
 
     def keep(self, partitions: Iterable[Partition]) -> None:
         """Forget all partitions but these, which are read here still."""

@@ -22,9 +22,10 @@ from megaflow.control.messages import CommitTaken, ParserPlace, PushedEnded, Spl
 from megaflow.control.reading_messages import SplitRead
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Portion
-from megaflow.job.compressed_split import reader_of
 from megaflow.job.record_format import LINES, LineStream
 from megaflow.job.split_reader import SplitReader
+from megaflow.job.stream_reader import reader_of
+from megaflow.job.text_encoding import ReplacedBytes
 from megaflow.job.text_lines import BATCH_BYTES
 from megaflow.job.worker.line_streams import LineStreams
 from megaflow.job.worker.open_portions import OpenPortions, PortionReader
@@ -46,7 +47,7 @@ class LineQueue:
     """
 
     def __init__(
-        self, staging: Staging, encoding_errors: str = "replace", rate: float | None = None, share: float = 1.0
+        self, staging: Staging, encoding_errors: str = "strict", rate: float | None = None, share: float = 1.0
     ) -> None:
         """`rate` is the lines per second of all workers together; None reads as fast as it can.
 
@@ -68,6 +69,7 @@ class LineQueue:
         self._spares_pushed = False  # the last batch of lines was pushed
         self.now = 0.0  # seconds; the source says so whenever it runs
         self._encoding_errors = encoding_errors
+        self.replaced = ReplacedBytes()  # bytes that were not text
         self._splits: deque[SplitReader] = deque()  # to be read one after the other
         self._from_split = False  # the next batch is of the first of them
         self._from_spark = False  # the next batch was staged
@@ -105,7 +107,8 @@ class LineQueue:
 
     def reader(self, split: Split) -> SplitReader:
         """Return what reads a split."""
-        return reader_of(split, self._encoding_errors, format=self.streams.formats.get(split.input, LINES))
+        format = self.streams.formats.get(split.input, LINES)
+        return reader_of(split, self._encoding_errors, format.block_bytes, format, self.replaced)
 
     def share_alike(self, workers: int) -> None:
         """Read as much of the rate as each of so many workers does, unless splits say otherwise."""

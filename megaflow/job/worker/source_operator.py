@@ -32,16 +32,17 @@
    of that comes first: the coordinator adds it, or has by then given it to another, see
    `control.coordinator.checkpoints`. Of Spark's lines that were committed before t it has what is left written, and
    says where it is when that is on the disk.
+8. Where timestamps are taken, what it says of rests and positions waits until their maxima are exact: `exact_maxima`.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import InitVar, dataclass
 from typing import Any
 
 from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.coordinator.watermarks import IDLE_SECONDS
-from megaflow.control.messages import Busy, CommitBatch, EndOfLines, ParserPlace, ReadPushed, Withdraw
+from megaflow.control.messages import Busy, CommitBatch, EndOfLines, ParserPlace, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
     AssignPortions,
     AssignSplits,
@@ -56,6 +57,7 @@ from megaflow.control.reading_messages import (
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.event_reports import EventReports
+from megaflow.job.worker.exact_maxima import ExactMaxima
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.reading_pace import AHEAD_SECONDS, ReadingPace
 from megaflow.job.worker.untaken_lines import LinesCut
@@ -77,6 +79,7 @@ BATCHES_PER_EPOCH = 256  # about 1 MB: an epoch, and what a stalled job buffers,
 PEER_BYTES_MAX = 8 << 20  # on their way to one process; beyond that the source waits
 WAITING_RECORDS_MAX = 16 * BATCH_RECORDS  # in a stateful operator, for their time, while the output lags
 BUSY_PERIOD_SECONDS = 0.1
+SETTLE_SECONDS = 0.005
 RATE_PERIOD_SECONDS = 0.005  # an open loop reads what has become due this often: half a tick
 
 
@@ -115,6 +118,8 @@ class LineSource:
         self._idle_due = 0.0  # seconds; then partitions that are idle are looked at
         times = control.scope.graph.extension(EventTimes)
         self._events = EventReports(times, self.report, self.idle_seconds)
+        self._maxima = ExactMaxima(times.operators, self.report)
+        self._settle_due = 0.0  # seconds; then it is looked whether maxima are exact
         self._outputs: dict[str, tuple[Output[Any], Capability]] = {}  # source that is read by its name -> where to
         self._builder = builder = NodeBuilder(control.scope, "Lines")
         self._commands: Input[Numbered] = builder.new_input(control, Pipeline(), {})  # only the capability holds
@@ -160,9 +165,15 @@ class LineSource:
         while self._waiting and (tick is None or self._waiting[0][0] < tick):
             self._obey(*self._waiting.popleft())
         if self._ended or tick is None:
-            self._close()
+            self._withdraw()
+            self._maxima.settle(None)  # nobody is to read on
+            if self._capability.held:
+                self._close()
         else:
             self._go_on(tick)
+            if self._maxima.are_waited_for and self._settle_due <= self.queue.now:
+                self._settle_due = self.queue.now + SETTLE_SECONDS
+                self._info.activator.activate_after(SETTLE_SECONDS)
 
     def _go_on(self, tick: int) -> None:
         epoch = tick - 1
@@ -175,7 +186,7 @@ class LineSource:
         if self._epoch >= 0:
             self._read(tick)
         if self._returned is not None and not self.queue.ready and not self.queue.expects_pushed:
-            self._close()
+            self._withdraw()
 
     @property
     def _given(self) -> int:
@@ -187,21 +198,19 @@ class LineSource:
         """Take what concerns this worker's lines."""
         match command:
             case AssignSplits(given):
-                self.queue.assign(given.get(self._info.worker, ()))
+                self.queue.assign(self._maxima.begin(given.get(self._info.worker, ())))
             case RevokeSplits(numbers) if self._info.worker in numbers:
-                self._hand_back(numbers[self._info.worker])
+                self._hand_back(SplitsRevoked, self.queue.give_back(numbers[self._info.worker]))
             case ShareRate(workers) if self._info.worker in workers:
                 self.queue.share_rate(len(workers))
             case AssignPortions(portions):
-                self.queue.portions.add(portions.get(self._info.worker, ()))
+                self.queue.portions.add(self._maxima.begin(portions.get(self._info.worker, ())))
             case RevokePortions(worker, numbers) if worker == self._info.worker:
-                rest = self.queue.give_back_portions(numbers)
-                self._report_all()
-                self._events.keep(self.queue.partitions())
-                self.report(PortionsRevoked(rest))
+                self._hand_back(PortionsRevoked, self.queue.give_back_portions(numbers))
             case CommitBatch():
                 self.queue.staging.commit(command)
-            case ReadPushed(worker, places) if worker == self._info.worker:
+            case ReadPushed(worker, places, maxima) if worker == self._info.worker:
+                self._maxima.begin_pushed(maxima)
                 self.take_pushed(places)
             case Withdraw(workers) if self._info.worker in workers:
                 self._returned = SplitsReturned(self.queue.give_back(), self.queue.give_back_portions())
@@ -210,34 +219,45 @@ class LineSource:
             case Checkpoint(number, _, False):
                 self._tell_position(number, time)
 
-    def _hand_back(self, numbers: Collection[int]) -> None:
-        """Read these splits no further."""
-        rest = self.queue.give_back(numbers)
+    def _hand_back(self, make: Callable[[Any], Any], rest: tuple[Any, ...]) -> None:
+        """Read these no further, and report it."""
         self._report_all()
         self._events.keep(self.queue.partitions())
-        self.report(SplitsRevoked(rest))
+        self._maxima.hand_back(self._epoch, make, rest)
 
     def _report_all(self) -> None:
         """Tell what has been read to its end."""
         for report in self.queue.take_reports():
             if isinstance(report, SplitRead):
-                self._events.ended(report.number)
-            self.report(report)
+                self._maxima.ended(self._epoch, self._events.ended(report.number))
+            if isinstance(report, PushedEnded) and report.elsewhere:
+                self._maxima.hand_pushed_on(self._epoch, report, self.queue.pushed.partitions)
+            else:
+                self.report(report)
 
     def _tell_position(self, checkpoint: int, time: int) -> None:
         """Say what is left of what was assigned or committed here before the checkpoint's time."""
         splits, portions = self.queue.remainders(), self.queue.portions_left()
         copy = None if self.keep is None else self.queue.untaken()
-        if copy is None or self.keep is None:
-            self.report(PositionsAt(checkpoint, splits, (), portions))
-        else:
-            self.keep(LinesCut(checkpoint, time, splits, copy, portions))
+
+        def tell(splits: tuple[Any, ...], portions: tuple[Any, ...]) -> None:
+            if copy is None or self.keep is None:
+                self.report(PositionsAt(checkpoint, splits, (), portions))
+            else:
+                self.keep(LinesCut(checkpoint, time, splits, copy, portions))
+
+        self._maxima.tell(time, splits, portions, tell)
+
+    def _withdraw(self) -> None:
+        """Hand all back, on a worker that leaves, and read nothing any more."""
+        rest, self._returned = self._returned, None
+        if rest is not None:
+            self._report_all()
+            self._maxima.hand_back(self._epoch, SplitsReturned, rest.splits, rest.portions)
+            self._maxima.after(self._epoch, self._close)
 
     def _close(self) -> None:
         """Read nothing any more."""
-        if self._returned is not None:
-            self._report_all()
-            self.report(self._returned)
         self.queue.close()
         self._capability.release()
         for _, capability in self._outputs.values():
@@ -274,9 +294,11 @@ class LineSource:
         output.ship(self._epoch, batch)
 
     def _report_events(self) -> None:
-        """Tell how far event time is."""
+        """Tell how far event time is, and what has waited for maxima."""
         slowest = self.probe.frontier.elements
-        self._events.settle(self.worker.now(), epoch_of(slowest[0]) if slowest else None, self.queue.empty)
+        passed = epoch_of(slowest[0]) if slowest else None
+        self._events.settle(self.worker.now(), passed, self.queue.empty)
+        self._maxima.settle(passed)
 
     def _allowed(self, tick: int, now: float, busy: float) -> int:
         """Return how many batches may be read now."""

@@ -29,7 +29,7 @@ from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.durable.commits import Portion
 from megaflow.durable.restored import Heir
-from megaflow.job.followed_files import FollowedFiles
+from megaflow.job.followed_files import followers
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.discovery import Discovery, in_a_thread
@@ -101,11 +101,11 @@ class WorkerProgram:
         self._queue.share_alike(worker.peers)
         self._queue.taken_of.update(dict.fromkeys((*spec.rows, *spec.lines), 0))
         worker.rescaling.subscribe(self._on_change)
-        self._skipped = SkippedLines(self._tell_once)
+        self._skipped, self._queue.replaced.tell = SkippedLines(self._tell_once), self._tell_once
         self._agent = Agent(
             worker, shared.address, lambda: self._queue.lines_taken, self._lateness, self._queue.waiting,
             self._queue.staging.missing, self._redirect, self._queue.taken_of, self._queue.portions.lags,
-            self._skipped.counts, self._tell_once,
+            self._skipped.counts, self._queue.replaced.counts, self._tell_once,
         )  # fmt: skip
         self._kept: KeptState | None = None  # if the job is durable
         self._source: LineSource | None = None  # if the dataflow reads
@@ -146,8 +146,8 @@ class WorkerProgram:
         late, lines = self._lateness, self._queue.lines_taken
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
         cut = None if self._kept is None else self._kept.finish()
-        skipped, latency, final = self._skipped.counts, late.log.windows(), self._sinks.final
-        launcher.send(Ended(self._worker.index, lines, self._output.records, latency, flow, cut, skipped, final))
+        counts = self._skipped.counts, self._sinks.final, self._queue.replaced.counts
+        launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow, cut, *counts))
         yield from self._sinks.commit_last()
         while not launcher.is_drained:
             yield DRAIN_POLL_SECONDS
@@ -202,8 +202,8 @@ class WorkerProgram:
             set_default(numbered, spec.kept, *(() if self._kept is None else self._kept.event_time()))
             self._sinks = WorkerSinks(self._worker, spec.name, numbered, self._kept, self._shared.launcher, not founds)
             graph.extension(Writing).host, self._agent.sinks = self._sinks, self._sinks
-            errors, now = spec.job.encoding_errors, self._worker.now
-            followed = {name: partial(FollowedFiles, each, errors, now=now) for name, each in spec.followed}
+            errors, replaced, now = spec.job.encoding_errors, self._queue.replaced, self._worker.now
+            followed = followers(spec.followed, errors, replaced, self._tell_once, now)
             given = spec.rows, spec.lines, spec.items, self._skipped, followed, spec.unordered, spec.has_input
             inputs = NamedInputs(*given)
             read, read_source = partial(self._read, numbered, inputs), partial(self._read_source, numbered, inputs)

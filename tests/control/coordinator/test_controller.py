@@ -247,7 +247,7 @@ def played(text: str) -> str:
                 now, words = command.split(" ", 1)
                 said += job.hear(words, float(now))
         parts.append("\n".join([*commands, "----", *said]))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts).replace(", maxima=())", ")") + "\n"
 
 
 @pytest.mark.parametrize("path", sorted(TRANSCRIPTS.glob("controller_*.txt")), ids=lambda path: path.stem)

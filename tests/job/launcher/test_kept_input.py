@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import Split
 from megaflow.errors import StoreError
-from megaflow.job.compressed_split import reader_of
 from megaflow.job.launcher.kept_input import KeptInput, fingerprint, resumed_input
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.split_reader import SplitReader
 from megaflow.job.splits import plan_splits
+from megaflow.job.stream_reader import reader_of
 
 LINE = "0123456789\n"
 

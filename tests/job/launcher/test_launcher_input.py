@@ -5,71 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.launcher.launcher_input import FileLines, TextSplitter, find_input
+from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.launcher.pulled_source import PulledLines
-from megaflow.job.launcher.wakeups import Wakeup
-from megaflow.job.text_lines import BYTE_ORDER_MARK, lines_of, restored, without_marks
-
-
-@given(st.lists(st.binary(max_size=6).map(lambda b: b.replace(b"a", b"\r").replace(b"b", b"\n")), max_size=12))
-def test_however_the_bytes_arrive_the_lines_are_those_of_the_whole(parts: list[bytes]) -> None:
-    splitter = TextSplitter("input")
-    lines = [line for part in parts for line in splitter.feed(part)] + splitter.end()
-    assert without_marks(lines) == lines_of(b"".join(parts).removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace"))
-
-
-def test_a_byte_order_mark_before_the_first_line_is_dropped() -> None:
-    splitter = TextSplitter("input")
-    assert splitter.feed(BYTE_ORDER_MARK[:2]) == []
-    assert splitter.feed(BYTE_ORDER_MARK[2:] + b"a\n" + BYTE_ORDER_MARK) == ["a"]
-    assert splitter.end() == ["\ufeff"]
-
-
-@given(st.text(alphabet="aé€\r\n\u2028", max_size=40), st.integers(1, 5))
-def test_a_character_cut_in_two_is_whole_again(text: str, size: int) -> None:
-    data = text.encode()
-    splitter = TextSplitter("input", "strict")
-    lines = [line for at in range(0, len(data), size) for line in splitter.feed(data[at : at + size])]
-    lines += splitter.end()
-    assert without_marks(lines) == lines_of(text)
-    whole = "".join(map(restored, lines))
-    assert whole == (text if not text or text.endswith(("\n", "\r")) else text + "\n")
-
-
-def test_invalid_text_is_reported_with_its_byte_if_wanted() -> None:
-    splitter = TextSplitter("standard input", "strict")
-    assert splitter.feed(b"good\nmore") == ["good"]
-    with pytest.raises(SourceError, match=r"standard input at byte 10 \(ff: invalid start byte\)"):
-        splitter.feed(b" \xff\n")
-    assert TextSplitter("input").feed(b"\xff\n") == ["\ufffd"]
-
-
-def test_a_pipe_is_waited_for_until_it_has_something_ends_or_nobody_wants_it(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    stopped = Wakeup()
-    try:
-        pipe = FileLines(reader, "pipe", "replace")
-        os.write(writer, b"a\nb")
-        assert pipe.wait(stopped) and pipe.read() == ["a"] and not pipe.done
-        stopped.wake()
-        assert not pipe.wait(stopped)
-        stopped.clear()
-        os.close(writer)
-        assert pipe.wait(stopped) and pipe.read() == ["b"] and pipe.done
-    finally:
-        os.close(reader)
-    (tmp_path / "f").write_bytes(b"x\n")
-    for path, read in ((str(tmp_path / "f"), ["x"]), (os.devnull, [])):
-        with open(path, "rb") as file:
-            lines, got = FileLines(file.fileno(), path, "replace"), []
-            while not lines.done and lines.wait(stopped):
-                got += lines.read()
-            assert got == read
-    stopped.close()
 
 
 def test_files_may_be_said_to_go_on_from_each_other(tmp_path: Path) -> None:

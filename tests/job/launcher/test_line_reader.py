@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.launcher.launcher_input import FileLines
+from megaflow.job.launcher.file_lines import FileLines
 from megaflow.job.launcher.line_reader import AHEAD_BYTES, LineReader
 from megaflow.job.launcher.pulled_source import PulledLines
 

@@ -1,0 +1,66 @@
+"""What a status, and the end of a run, say of records that were counted and left out, or changed."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from megaflow.control import reports
+from megaflow.control.wording import quantity
+
+NONE: Final[Mapping[str, int]] = {}
+
+
+def counted_texts(status: reports.JobStatus) -> list[str]:
+    """Return what a status says of lines that were skipped, bytes that were replaced, and records that were late."""
+    skipped: Counter[str] = Counter()
+    replaced: Counter[str] = Counter()
+    late: Counter[str] = Counter()
+    for worker in status.workers:
+        skipped.update(worker.skipped)
+        replaced.update(worker.replaced)
+        late.update({operator: use.late for operator, use in worker.useful.items() if use.late})
+    return summed_texts(skipped, replaced, late)
+
+
+def summed_texts(skipped: Mapping[str, int], replaced: Mapping[str, int], late: Mapping[str, int] = NONE) -> list[str]:
+    """Return a text for each of these that there are any of.
+
+    >>> summed_texts({"orders": 1}, {})
+    ['1 line skipped (orders 1)']
+    """
+    texts = (skipped, skipped_text), (replaced, replaced_text), (late, late_text)
+    return [text(counts) for counts, text in texts if counts]
+
+
+def skipped_text(skipped: Mapping[str, int]) -> str:
+    """Say how many lines were left out, of which inputs.
+
+    >>> skipped_text({"": 1}), skipped_text({"orders": 2, "payments": 3})
+    ('1 line skipped', '5 lines skipped (orders 2, payments 3)')
+    """
+    return f"{quantity(sum(skipped.values()), 'line')} skipped{of_each(skipped)}"
+
+
+def replaced_text(replaced: Mapping[str, int]) -> str:
+    """Say how often bytes that are not text were replaced, in which inputs.
+
+    >>> replaced_text({"": 1}), replaced_text({"orders": 2, "payments": 3})
+    ('1 sequence of bytes replaced by U+FFFD', '5 sequences of bytes replaced by U+FFFD (orders 2, payments 3)')
+    """
+    count = sum(replaced.values())
+    return f"{count} sequence{'s' * (count != 1)} of bytes replaced by U+FFFD{of_each(replaced)}"
+
+
+def of_each(counts: Mapping[str, int]) -> str:
+    """Return what of a sum each input or operator has; nothing for the input without a name."""
+    text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if name)
+    return text and f" ({text})"
+
+
+def late_text(late: Mapping[str, int]) -> str:
+    """Say how many records were too late for their windows, at which operators.
+
+    >>> late_text({"window": 1, "sessions": 3})
+    '4 records too late for their windows (sessions 3, window 1)'
+    """
+    return f"{quantity(sum(late.values()), 'record')} too late for their windows{of_each(late)}"

@@ -1,0 +1,69 @@
+"""What stands behind `?` in `--lines PATH?OPTIONS`: the order in which files are read, and their encoding.
+
+`?` is a character of globs and of file names as well. So a path that exists is taken literally, and a last `?` begins
+options only if all of them are known.
+"""
+
+import difflib
+import os
+from typing import Final
+
+from megaflow.errors import UsageError
+from megaflow.job.text_encoding import parse_encoding
+from megaflow.quick_dataclass import dataclass
+from megaflow.spark.query_spec import ORDERED, UNORDERED
+
+ENCODING: Final = "encoding="
+EXAMPLE: Final = "encoding=latin-1"
+
+
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """The options of one input of lines."""
+
+    order: str = ""  # UNORDERED, ORDERED or nothing
+    encoding: str = ""  # Python's name; "": UTF-8, or what a byte order mark says
+
+
+def split_options(spec: str) -> tuple[str, LineOptions]:
+    """Return a path, and the options behind it. Raises UsageError for an unknown encoding, and for two orders.
+
+    >>> split_options("logs/*?ordered-by=name&encoding=latin-1")
+    ('logs/*', LineOptions(order='ordered-by=name', encoding='iso8859-1'))
+    >>> split_options("books/?.txt")
+    ('books/?.txt', LineOptions(order='', encoding=''))
+    """
+    path, mark, text = spec.rpartition("?")
+    given = text.split("&")
+    if not mark or os.path.exists(spec) or not all(map(_is_known, given)):
+        return spec, LineOptions()
+    orders = [each for each in given if not each.startswith(ENCODING)]
+    encodings = [each.removeprefix(ENCODING) for each in given if each.startswith(ENCODING)]
+    if len(orders) > 1 or len(encodings) > 1:
+        raise UsageError(f"--lines {spec}: give one order and one encoding, as in ?{UNORDERED}&{EXAMPLE}.")
+    try:
+        encoding = parse_encoding(encodings[0]) if encodings else ""
+    except UsageError as error:
+        raise UsageError(f"--lines {spec}: {error}") from None
+    return path, LineOptions("".join(orders), encoding)
+
+
+def _is_known(option: str) -> bool:
+    return option in (UNORDERED, ORDERED) or option.startswith(ENCODING)
+
+
+def options_meant(path: str) -> str:
+    """Return a path with the options that were perhaps meant by those that are not known; "" if none were.
+
+    >>> options_meant("a.txt?unorderd"), options_meant("a.txt?Encoding=latin-1&un-ordered"), options_meant("b?c.txt")
+    ('a.txt?unordered', 'a.txt?encoding=latin-1&unordered', '')
+    """
+    body, mark, text = path.rpartition("?")
+    meant = []
+    for option in text.split("&") if mark else ():
+        name, sign, value = option.partition("=")
+        if sign and difflib.get_close_matches(name.lower(), [ENCODING[:-1]], n=1):
+            meant.append(f"{ENCODING}{value}")
+        else:
+            meant += difflib.get_close_matches(option.lower(), [UNORDERED, ORDERED], n=1)
+    return f"{body}?{'&'.join(meant)}" if mark and len(meant) == text.count("&") + 1 else ""

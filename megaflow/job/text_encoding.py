@@ -1,0 +1,163 @@
+"""How bytes become text: the encoding of an input, what becomes of bytes that are not in it, and how many these were.
+
+1. The default is UTF-8, and strict: a byte that is not UTF-8 ends the job, with its place and the remedy. Replaced in
+   silence, different names would become one key.
+2. Most encodings write `\\n` and `\\r` as these single bytes, and use them in no other character. Their files are cut
+   into lines first, and then decoded, so that a position is a byte of the file and several workers can read one file.
+   Such are ASCII, Latin-1, the code pages of Windows, GBK, Big5, Shift JIS, and EUC.
+3. The others (UTF-16, UTF-32, ISO 2022, EBCDIC) are decoded as a stream, from the first byte on: see `StreamDecoder`.
+4. With `replace` each sequence of bytes that cannot be decoded becomes U+FFFD, and is counted.
+"""
+
+import codecs
+import threading
+from collections.abc import Callable
+from dataclasses import field
+from typing import Final
+
+from megaflow.errors import SourceError, UsageError
+from megaflow.quick_dataclass import dataclass
+
+UTF_8: Final = "utf-8"
+ENCODING_ERRORS: Final = ("strict", "replace")
+COUNTED: Final = "megaflow-replace"
+"""The name, for Python's codecs, of what replaces and counts."""
+ODD: Final = ("idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7", "mbcs", "oem")
+"""Encodings of Python that no file of lines is in: they depend on the platform, or hide line ends in characters."""
+STATEFUL: Final = ("iso2022", "hz")
+"""Encodings in which a byte may mean something else after an escape sequence, so that a line cannot stand alone."""
+
+
+class _Replaced(threading.local):
+    """How many sequences of bytes this thread has replaced, ever."""
+
+    count = 0
+
+
+_replaced = _Replaced()
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    _replaced.count += 1
+    return "\ufffd", error.end
+
+
+codecs.register_error(COUNTED, _replace)
+
+
+def decode_counted(data: bytes, encoding: str) -> tuple[str, int]:
+    r"""Return a text as `replace` makes it, and how many U+FFFD stand for bytes that are not in the encoding.
+
+    >>> decode_counted(b"Ren\xe9, \xff\xef\xbf\xbd", "utf-8")
+    ('Ren\ufffd, \ufffd\ufffd', 2)
+    """
+    before = _replaced.count
+    return data.decode(encoding, COUNTED), _replaced.count - before
+
+
+def parse_encoding(given: str) -> str:
+    """Return Python's name of an encoding; UTF-8 with a byte order mark is UTF-8. Raises UsageError.
+
+    >>> parse_encoding("Latin-1"), parse_encoding("UTF8"), parse_encoding("utf-8-sig"), parse_encoding("UTF-16LE")
+    ('iso8859-1', 'utf-8', 'utf-8', 'utf-16-le')
+    """
+    try:
+        found = codecs.lookup(given)
+    except (LookupError, ValueError):
+        raise UsageError(
+            f"encoding={given}: Python knows no encoding of this name. Give one such as latin-1, cp1252 or utf-16."
+        ) from None
+    name = found.name.replace("_", "-")
+    if not getattr(found, "_is_text_encoding", True) or name in ODD:
+        raise UsageError(f"encoding={given}: no file of lines is in this encoding. Give one such as latin-1 or utf-16.")
+    return UTF_8 if name == "utf-8-sig" else name
+
+
+def is_streamed(encoding: str) -> bool:
+    """Tell whether text in an encoding can only be decoded from its beginning on: see rule 3.
+
+    >>> [is_streamed(parse_encoding(name)) for name in ("utf-8", "latin-1", "gb18030", "utf-16", "cp037", "iso2022_jp")]
+    [False, False, False, True, True, True]
+    """
+    if encoding == UTF_8:
+        return False
+    return encoding.startswith(STATEFUL) or "\n\r".encode(encoding, "replace") != b"\n\r"
+
+
+class NotText(SourceError):
+    """Bytes that are not in the encoding. A reader that knows their line turns it into a sentence for the user."""
+
+    def __init__(self, data: bytes, position: int, reason: str) -> None:
+        """`data` stands at a byte of the input."""
+        super().__init__(data, position, reason)
+        self.position = position
+        self.shown = f"0x{data[:4].hex(' ')} ({reason})"
+
+    def __str__(self) -> str:
+        return f"byte {self.position} is {self.shown}"
+
+    def explained(self, line: str, encoding: str, spec: str) -> SourceError:
+        """Return the error for a user, by the name of the line and what the input was named by.
+
+        >>> error = NotText(bytes([0xe9]), 17, "invalid byte").explained("line 3 of 'a.csv'", "", "a.csv")
+        >>> print(str(error)[:111])
+        Line 3 of 'a.csv' is not UTF-8: byte 17 is 0xe9 (invalid byte). Name its encoding: --lines 'a.csv?encoding=lati
+        """
+        other = "latin-1" if encoding in ("", UTF_8) else "utf-8"
+        return SourceError(
+            f"{line[0].upper()}{line[1:]} is not {(encoding or UTF_8).upper()}: {self}. Name its encoding: --lines "
+            f"'{spec}?encoding={other}'. Or give --encoding-errors replace, which reads U+FFFD for such bytes and "
+            "counts them."
+        )
+
+
+class StreamDecoder:
+    """Decodes a text piece by piece: gives it in UTF-8, for an encoding whose lines cannot be cut before."""
+
+    def __init__(self, encoding: str, errors: str) -> None:
+        self.has_replaced = False  # whether bytes were replaced, ever
+        self._decoder = codecs.getincrementaldecoder(encoding)(COUNTED if errors == "replace" else errors)
+        self._fed = 0  # bytes
+        self._fault: NotText | None = None  # comes behind the text before it
+
+    def feed(self, data: bytes, is_end: bool) -> bytes:
+        """Return the text of some more bytes. Raises NotText, in the call after that which returned the text before.
+
+        >>> StreamDecoder("utf-16", "strict").feed("é\\n".encode("utf-16"), True)
+        b'\\xc3\\xa9\\n'
+        """
+        if self._fault is not None:
+            raise self._fault
+        state, before = self._decoder.getstate(), _replaced.count
+        try:
+            text = self._decoder.decode(data, is_end)
+        except UnicodeDecodeError as error:
+            held = len(error.object) - len(data)  # of earlier pieces
+            bad = error.object[error.start : error.end]
+            self._fault = NotText(bad, self._fed - held + error.start, error.reason)
+            self._decoder.setstate(state)
+            text = self._decoder.decode(data[: max(0, error.start - held)]) if error.start > held else ""
+            if not text:
+                raise self._fault from None
+        self._fed += len(data)
+        self.has_replaced |= _replaced.count > before
+        return text.encode(UTF_8, "surrogatepass")
+
+
+@dataclass(eq=False)
+class ReplacedBytes:
+    """How many sequences of bytes one reader's inputs had that are not text. One writer: the thread that decodes."""
+
+    tell: Callable[[str, str], None] = lambda about, text: None  # the input, and where its first ones are
+    counts: dict[str, int] = field(default_factory=dict)  # input -> sequences; "": the only one, without a name
+
+    def note(self, input: str, count: int, where: str) -> None:
+        """Count some; `where` names the text in which the first ones are."""
+        if input not in self.counts:
+            self.tell(
+                f"text of {input!r}", f"{where} has bytes that are not text. U+FFFD is read in their place, here and "
+                "further on; control status and the job's end count them."
+            )  # fmt: skip
+        self.counts[input] = self.counts.get(input, 0) + count

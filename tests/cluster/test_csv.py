@@ -1,0 +1,92 @@
+"""CSV on real processes: the same rows however a file is read, through kills, resumes and moves."""
+
+import csv
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
+
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+
+BAD = Path(__file__).parent.parent / "cases" / "blanks_and_bad.csv"
+APP = """
+def dataflow(flow):
+    multiline = flow.args == []
+    return flow.csv(header=False, as_=tuple, multiline=multiline, on_error="skip").map(list)
+"""
+COUNTED = """
+def dataflow(flow):
+    return flow.csv().map(lambda row: (row["k"], row["v"])).stateful_state_machine(
+        lambda key, value, state: (value, [(key, value)])
+    )
+"""
+
+
+def records_of(path: Path) -> list[Any]:
+    """Return what is written so far, the last line left out if it is not whole."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line)["record"] for line in text.rpartition("\n")[0].splitlines()]
+
+
+@pytest.mark.parametrize("way", ["1", "2", "stdin", "follow", "unordered"])
+def test_blanks_and_bad_rows_are_the_same_in_every_job(start: Callable[..., Run], tmp_path: Path, way: str) -> None:
+    (tmp_path / "app.py").write_text(APP)
+    out = tmp_path / "out.jsonl"
+    words = [str(tmp_path / "app.py"), "--output", f"jsonl:{out}"]
+    wanted = sorted(row for row in csv.reader(BAD.read_text().splitlines()) if len(row) == 2)
+    if way == "stdin":
+        with BAD.open() as file:
+            job = start(*words, "--lines", "-", stdin=file)
+    elif way == "unordered":
+        job = start(*words, "--lines", f"{BAD}?unordered", "--processes", "2", "--", "by lines")
+    else:
+        follow = ["--follow"] if way == "follow" else []
+        job = start(*words, "--lines", str(BAD), "--processes", "2" if way == "2" else "1", *follow)
+    if way == "follow":
+        wait_until(lambda: len(records_of(out)) == len(wanted), STATUS_SECONDS)
+        job.control("stop")
+    code, _, said = job.end()
+    assert code == 0, said
+    assert sorted(records_of(out)) == wanted and len(wanted) == 876
+    assert "24 lines skipped" in said[-1]
+
+
+def test_rows_over_lines_are_exact_after_a_kill(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(COUNTED)
+    rows = [(f"k{number % 7}", f"{number}\r\n\"quoted\",\n{'x' * (number % 50)}") for number in range(4_000)]
+    with (tmp_path / "rows.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("k", "v"), *rows])
+    out = tmp_path / "out.jsonl"
+    words = [
+        str(tmp_path / "app.py"), "--lines", str(tmp_path / "rows.csv"), "--state", str(tmp_path / "store"),
+        "--checkpoint-every", "0.1", "--output", f"jsonl:{out}", "--processes", "2",
+    ]  # fmt: skip
+    job = start(*words, "--rate", "4000")
+    wait_until(lambda: len(records_of(out)) > 300, STATUS_SECONDS)
+    os.kill(job.process.pid, signal.SIGKILL)
+    job.end()
+    assert len(records_of(out)) < len(rows)
+    code, _, said = start(*words).end()
+    assert code == 0, said
+    assert sorted(map(tuple, records_of(out))) == sorted(rows)
+
+
+def test_standard_input_goes_to_another_process_within_a_row(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(COUNTED)
+    reading, writing = os.pipe()
+    job = start(str(tmp_path / "app.py"), "--lines", "-", "--processes", "2", stdin=reading)
+    os.close(reading)
+    os.write(writing, b'k,v\na,1\nb,"2\r\n')
+    job.status_when(lambda status: sum(worker["lines"] for worker in status["workers"]) == 3)
+    assert "removed worker 0" in job.control("remove-workers", "--id", "0").stdout
+    os.write(writing, b'3"\nc,4\n')
+    os.close(writing)
+    code, output, said = job.end()
+    assert code == 0, said
+    assert sorted(output.splitlines()) == ["('a', '1')", "('b', '2\\r\\n3')", "('c', '4')"]
