@@ -58,7 +58,7 @@ def unfit(heir: Heir, cut: OperatorCut, what: str, error: ProtocolError) -> Stor
         "fields as attributes. "
     )
     return StoreError(
-        f"The program cannot read the {what} of operator {heir.name!r} in the store: {error}. Give the class again "
-        f"what it had. {upgrade if what == 'states' and cut.version == heir.terms.version else ''}To begin the "
+        f"The program cannot read the {what} of operator {heir.name!r} in the store: {error}. Define the class as it "
+        f"was. {upgrade if what == 'states' and cut.version == heir.terms.version else ''}To begin the "
         f"operator with nothing, give it another name by name= and give the old states up by --drop-state {cut.name}."
     )

@@ -192,8 +192,8 @@ class KeptState:
     def rehearse(self, sources: Collection[str]) -> None:
         """Raise StoreError if the operators that are built, sinks and `sources` cannot go on with what the commit has.
 
-        What is found later only: a hash that changes no bin's first key, and an `upgrade` that fails. Cost: reads the
-        states, and decodes a block of each bin.
+        Three faults are found later: a hash that changes no bin's first key, an `upgrade` that fails, and keys of
+        another type. Cost: reads the states, and decodes a block of each bin.
         """
         self._is_to_be_whole(self._read())
         self.check_sources(sources)
