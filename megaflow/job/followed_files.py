@@ -168,7 +168,7 @@ class FollowedFile:
         if self._text is None and self._file >= 0 and self._buffer:
             self._text = self._begin_text()
         if self._text is not None and self._parser is None and self._file >= 0:
-            self._parser = source.format.open(self._text, lambda size: (self.bytes_at(0, size), False))
+            self._parser = self._opened(self._text, is_end)
         if self._parser is None:
             self._pass(len(self._buffer) if is_end else 0)
             return None
@@ -194,6 +194,20 @@ class FollowedFile:
                 "Have it written in UTF-8, or leave --follow out."
             )
         return Text(repr(self.path), self._source.errors, encoding)
+
+    def _opened(self, text: Text, is_end: bool) -> RecordParser | None:
+        """Return the parser of the file; None if that needs more of the file, or what it has is no head."""
+
+        def beginning(size: int) -> tuple[bytes, bool]:
+            data = self.bytes_at(0, size)
+            return data, is_end and len(data) < size
+
+        try:
+            return self._source.format.open(text, beginning)
+        except SourceError:
+            if not is_end:
+                raise
+            return None
 
     def _pass(self, size: int) -> None:
         """Go on so many bytes later."""

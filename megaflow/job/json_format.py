@@ -38,24 +38,21 @@ class JsonLines(RecordFormat):
         while True:
             data, is_all = beginning(size)
             lines = lines_of(text.decode(data[: whole_lines(data, is_all)], 0))
-            first = [line for line in lines if line and not line.isspace()][:2]
-            if len(first) == 2 or is_all:
+            verdict = is_one_value(lines, is_all)
+            if verdict is not None or size > LINE_BYTES_MAX:
                 break
-            if len(data) < size or size > LINE_BYTES_MAX:
-                return JsonParser(text)  # a file that grows has the first line of a value by then, or will be faulty
+            if len(data) < size:
+                return None
             size *= 2
-        if is_one_value(first):
-            raise SourceError(
-                f"{text.name} is one JSON value, and not one to a line. Write its values as lines, say by "
-                "jq -c '.[]' FILE > FILE.jsonl, or read the file in the program by json.load."
-            )
+        if verdict:
+            raise one_value(text.name)
         return JsonParser(text)
 
     def stream(
         self, name: Name, start: ParserPlace | None, rest: Sequence[str] | None = None, is_piped: bool = False
     ) -> LineStream:
         """Return what parses lines that have no file."""
-        return JsonStream(self, name, 0 if start is None else start.line)
+        return JsonStream(self, name, start, rest)
 
 
 class JsonParser(LinesParser):
@@ -69,9 +66,39 @@ class JsonParser(LinesParser):
 class JsonStream(LineStream):
     """Parses lines that have no file."""
 
+    def __init__(
+        self, format: JsonLines, name: Name, start: ParserPlace | None, rest: Sequence[str] | None
+    ) -> None:
+        super().__init__(format, name, 0 if start is None else start.line)
+        self._waiting: list[str] = [*start.open] if start is not None else []  # from the first line on
+        self._is_judged = start is None or start.line > 0  # they are lines, and not one value
+        if rest is not None and not self._is_judged:
+            self._judged([*rest], True)
+
     def feed(self, lines: Sequence[str]) -> list[Any]:
         """Return the values of lines. Raises SourceError."""
+        if not self._is_judged:
+            lines = self._judged([*self._waiting, *lines], False)
         return self.settled(block_of(lines, b""), len(lines))
+
+    def end(self) -> list[Any]:
+        """Return the values of lines that have waited for more. Raises SourceError."""
+        lines = self._judged(self._waiting, True)
+        self._waiting = []
+        return self.settled(block_of(lines, b""), len(lines))
+
+    def place(self, input: str) -> ParserPlace:
+        """Return where another stream goes on with the lines that follow."""
+        return ParserPlace(input, self.line, (), tuple(self._waiting))
+
+    def _judged(self, lines: list[str], is_all: bool) -> list[str]:
+        """Return the lines if they are no part of one value; none as long as that is not known."""
+        verdict = is_one_value(lines, is_all)
+        if verdict:
+            raise one_value("the input")
+        self._is_judged = verdict is not None
+        self._waiting = [] if self._is_judged else lines
+        return lines if self._is_judged else []
 
 
 def block_of(lines: Sequence[str], data: bytes) -> RecordBlock:
@@ -94,22 +121,42 @@ def block_of(lines: Sequence[str], data: bytes) -> RecordBlock:
     return RecordBlock(records, data, ends, faults)
 
 
-def is_one_value(first: Sequence[str]) -> bool:
-    """Tell whether a file is one JSON value, by its first two lines that are not blank, or all if it has fewer.
+def one_value(name: str) -> SourceError:
+    """Return the error for an input that is one JSON value."""
+    return SourceError(
+        f"{name} is one JSON value, and not one to a line. Write its values as lines, say by "
+        "jq -c '.[]' FILE > FILE.jsonl, or read the file in the program by json.load."
+    )
 
-    >>> is_one_value(["{", ' "a": 1']), is_one_value(['[{"a": 1}]']), is_one_value(['{"a": 1', '{"a": 2}'])
-    (True, True, False)
+
+def is_one_value(lines: Sequence[str], is_all: bool) -> bool | None:
+    """Tell whether an input with these first lines is one JSON value; None: that shows only with more lines.
+
+    It is one if the value that begins in the first line goes on in the second, blank ones aside. A file of one line is
+    one if that is an array of objects.
+
+    >>> is_one_value(["{", "", ' "a": 1'], False), is_one_value(['{"a": 1', '{"a": 2}'], False)
+    (True, False)
+    >>> is_one_value(["["], False), is_one_value(['[{"a": 1}]'], False), is_one_value(['[{"a": 1}]'], True)
+    (None, False, True)
     """
-    if not first or not first[0].lstrip().startswith(("[", "{")):
+    first = [line.strip() for line in lines if line and not line.isspace()][:2]
+    if not first:
+        return False if is_all else None
+    if not first[0].startswith(("[", "{")):
         return False
-    text = "\n".join(first)
-    begins = len(first[0]) + 1
     try:
-        value, end = json.JSONDecoder().raw_decode(text.lstrip())
-    except json.JSONDecodeError as error:
-        return len(first) > 1 and error.pos + len(text) - len(text.lstrip()) > begins
+        value = json.loads(first[0])
     except RecursionError:
         return False
-    if len(first) == 1:
-        return isinstance(value, list) and len(value) > 0 and all(isinstance(each, dict) for each in value)
-    return end + len(text) - len(text.lstrip()) > begins
+    except json.JSONDecodeError:
+        if len(first) == 1:
+            return False if is_all else None
+    else:
+        is_array = isinstance(value, list) and len(value) > 0 and all(isinstance(each, dict) for each in value)
+        return is_array and is_all and len(first) == 1
+    try:
+        _, end = json.JSONDecoder().raw_decode("\n".join(first))
+    except json.JSONDecodeError as error:
+        end = error.pos
+    return end > len(first[0]) + 1

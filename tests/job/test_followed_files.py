@@ -221,6 +221,14 @@ def test_a_removed_file_with_half_a_header_is_let_go(tmp_path: Path) -> None:
         log.unlink()
 
 
+def test_a_removed_file_of_one_row_is_read(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "a.csv", format=Csv(header=False, as_=tuple)), tmp_path / "a.csv"
+    append(log, "a,b\n")
+    assert bench.read() == [], "the next row may say that this one is faulty"
+    log.unlink()
+    assert bench.read() == [("a", "b")] and bench.read() == []
+
+
 def test_a_fault_of_a_followed_file_is_counted_once(tmp_path: Path) -> None:
     told = list[str]()
 

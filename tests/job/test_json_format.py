@@ -102,6 +102,33 @@ def test_a_file_that_is_one_json_value_is_refused(name: str, skip: Any) -> None:
         read(queue_of(*plan_splits([str(CASES / name)]), format=JsonLines(skip)))
 
 
+@pytest.mark.parametrize("name", ["array_lines.json", "pretty.json"])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_one_json_value_is_refused_where_the_launcher_reads(name: str, at_once: bool) -> None:
+    queue = queue_of(format=JsonLines(Counted()))
+    queue.expect_pushed(True)
+    lines = (CASES / name).read_text().splitlines()
+    records = list[Any]()
+    with pytest.raises(SourceError, match=r"the input is one JSON value"):
+        for some in [lines] if at_once else [[line] for line in lines]:
+            queue.push(some)
+            records += read(queue)
+    assert records == []
+
+
+def test_a_first_line_that_is_broken_waits_for_the_second() -> None:
+    for rest, found in (([], 1), (['{"a": 2}'], 1)):
+        counted = Counted()
+        queue = queue_of(format=JsonLines(counted))
+        queue.expect_pushed(True)
+        queue.push(["", '{"a": 1,'])
+        assert read(queue) == [] and not counted.texts
+        queue.push(rest)
+        queue.end_pushed()
+        assert read(queue) == [json.loads(line) for line in rest] and len(counted.texts) == found
+        assert "line 2 of what" in counted.texts[0]
+
+
 def test_a_value_over_many_lines_is_refused_at_any_position(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps([{"a": number} for number in range(9000)], indent=1))

@@ -12,8 +12,9 @@ from megaflow.control.messages import ParserPlace, PushedEnded
 from megaflow.errors import SourceError
 from megaflow.job.csv_format import Csv
 from megaflow.job.json_format import JsonLines
-from megaflow.job.launcher.launcher_input import TextSplitter
+from megaflow.job.launcher.file_lines import TextSplitter
 from megaflow.job.record_format import RecordFormat
+from megaflow.job.text_lines import Text
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.staging import Staging
 
@@ -76,7 +77,7 @@ def test_standard_input_is_parsed_as_a_file_by_any_workers(
 ) -> None:
     found = list[str]()
     format = Csv(lambda text: found.append(text()), header, tuple)
-    splitter, data, at = TextSplitter("standard input", "strict"), text.encode(), 0
+    splitter, data, at = TextSplitter(Text("standard input", "strict")), text.encode(), 0
     records, queue = list[Any](), queue_of(format, None)
     rows, faults = whole(text)
     try:
@@ -102,7 +103,7 @@ def test_standard_input_is_parsed_as_a_file_by_any_workers(
 
 
 def test_lines_that_are_not_csv_lose_their_returns() -> None:
-    lines = TextSplitter("standard input").feed(b"1\r\n2\r3\n")
+    lines = TextSplitter(Text("standard input")).feed(b"1\r\n2\r3\n")
     for format, wanted in ((RecordFormat(), ["1", "2", "3"]), (JsonLines(), [1, 2, 3])):
         queue = queue_of(format, None)
         queue.push(lines)
