@@ -270,7 +270,8 @@ class Incarnation:
     def _fenced(self, number: int) -> StoreFenced:
         return StoreFenced(
             f"another launcher has taken the store over, and goes on with the job: {commit_name(number)} is not of "
-            f"incarnation {self.latest.incarnation}, which is this launcher's; this one stops, and nothing is lost"
+            f"incarnation {self.latest.incarnation}, which is this launcher's; this one stops, and nothing is lost. If "
+            "no other launcher runs, give the same command again."
         )
 
     def _doom_what_is_left(self) -> None:
