@@ -13,7 +13,7 @@ import pytest
 from megaflow.cli.text import sink_texts
 from megaflow.connect import OutboxSink, Sink, SinkPlace
 from megaflow.control.reports import SinkStatus
-from megaflow.errors import BuildError
+from megaflow.errors import BuildError, OutputError, ProgramError, RecordRefused
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.splits import plan_splits
 from megaflow.job.worker.dry_build import build_dry, draughtsman
@@ -161,6 +161,42 @@ def test_a_record_that_cannot_be_kept_in_the_outbox_is_shown() -> None:
     flowing = lambda flow: flow.lines().map(lambda line: (line, object())).write(Delivering({}), "box")  # noqa: E731
     said = failed(job(flowing, JobStorage(Random(1))))
     assert "sink 'box' keeps its records in the store until they are delivered, and one cannot be kept: " in said
+
+
+class Refusing(OutboxSink[Any]):
+    """Refuses a record when it comes, or when it is delivered."""
+
+    def __init__(self, is_known: bool, error: Callable[[int], Exception]) -> None:
+        self.is_known, self.error = is_known, error
+
+    def check(self, records: list[Any]) -> None:
+        if self.is_known and "l5" in records:
+            raise self.error(records.index("l5"))
+
+    def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
+        found = list(records)
+        if "l5" in found:
+            raise self.error(found.index("l5"))
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_a_record_that_cannot_be_delivered_is_refused_before_it_is_kept(is_durable: bool) -> None:
+    storage = JobStorage(Random(1)) if is_durable else None
+    sink = Refusing(True, lambda position: ProgramError("l5 cannot be"))
+    launch = job(lambda flow: flow.lines().write(sink, "box"), storage)
+    assert "l5 cannot be" in failed(launch) and "in write(" in failed(launch)
+
+
+def test_the_error_of_a_refused_record_says_how_to_drop_it() -> None:
+    sink = Refusing(False, lambda position: RecordRefused("l5 is refused", position))
+    said = failed(job(lambda flow: flow.lines().write(sink, "box"), JobStorage(Random(1))))
+    assert re.search(r"l5 is refused. It is record \w{8}:\d+ of sink 'box' in the store .* megaflow state outbox", said)
+
+
+def test_the_error_of_a_refused_delivery_says_where_its_records_are() -> None:
+    sink = Refusing(False, lambda position: OutputError("refused as a whole"))
+    said = failed(job(lambda flow: flow.lines().write(sink, "box"), JobStorage(Random(1))))
+    assert "refused as a whole" in said and "megaflow state outbox" in said
 
 
 def test_a_token_is_small() -> None:

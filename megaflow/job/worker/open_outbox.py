@@ -23,7 +23,7 @@ from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of, p
 from megaflow.durable.commits import SinkToken
 from megaflow.durable.outbox import waiting_name
 from megaflow.durable.segments import SegmentReader, SegmentRef
-from megaflow.errors import CannotTravel, RecordRefused, StoreError
+from megaflow.errors import CannotTravel, OutputError, RecordRefused, StoreError
 from megaflow.job.worker.cut_packer import OutboxCut
 from megaflow.job.worker.open_sink import OpenSink
 from megaflow.timely.communication.codec.decode import decode
@@ -101,8 +101,15 @@ class OpenOutbox(OpenSink):
     def _commit(self, number: int, token: SinkToken) -> None:
         try:
             self._sink.deliver(number, decode(token.token), chain.from_iterable(self._read(token)))
-        except RecordRefused as error:
-            folder, record = self._keeper.folder or "DIR", waiting_name(token, error.position)
+        except OutputError as error:
+            folder = self._keeper.folder or "DIR"
+            if not isinstance(error, RecordRefused):
+                error.add_note(
+                    f"If one of the records is refused, megaflow state outbox {shlex.quote(folder)} shows those that "
+                    "wait, and drops or rewrites one."
+                )
+                raise
+            record = waiting_name(token, error.position)
             raise RecordRefused(
                 f"{error}. It is record {record} of sink {self.name!r} in the store {folder}, and every run from there "
                 "ends like this. Change the system so that it takes the record, or drop the record: megaflow state "
