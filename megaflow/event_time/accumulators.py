@@ -24,6 +24,7 @@ from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.aggregates import begins_with
 from megaflow.timely.dataflow.error_notes import raised_by_loop, user_line
 from megaflow.timely.dataflow.given import function
+from megaflow.timely.dataflow.record_copies import copies_of
 
 Stamped: TypeAlias = tuple[int, Any]  # a timestamp in microseconds, and a value
 
@@ -206,7 +207,7 @@ class ByFunctions:
         """Fold the values. Raises ProgramError if that gives None."""
         values = [value for _, value in records]
         if accumulated is None and self._begin is None:
-            accumulated, values = values[0], values[1:]
+            [accumulated], values = copies_of(values[:1]), values[1:]  # the function may change it, and others have it
             self._check(accumulated, f"the first value, {accumulated!r:.200},")
         elif accumulated is None:
             assert self._begin is not None

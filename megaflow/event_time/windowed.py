@@ -51,6 +51,7 @@ from megaflow.timely.dataflow.folds import complain_about, require_pairs
 from megaflow.timely.dataflow.given import instance, shown
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.operators.linear import linear
+from megaflow.timely.dataflow.record_copies import copies_of
 
 Emit: TypeAlias = Literal["every", "epoch"]
 Output: TypeAlias = tuple[int, tuple[int, Any]]  # number of an aggregate or LATE, timestamp, record
@@ -80,14 +81,17 @@ class WindowFold:
     """The fold of a windowed stream on one worker."""
 
     def __init__(
-        self, windows: KeyWindows, accumulators: Accumulators, unit: StreamUnit, emit: Emit | None, core: Core
-    ) -> None:
+        self, windows: KeyWindows, accumulators: Accumulators, unit: StreamUnit, emit: Emit | None, core: Core,
+        overlap: bool = True,
+    ) -> None:  # fmt: skip
+        """`overlap`: a value may be in several windows, or in several results of one."""
         self._windows = windows
         self._accumulators = accumulators
         self._unit = unit  # of the bounds of windows
         self._is_said = unit.known is not None  # by the program
         self._emit = emit
         self._core = core
+        self._overlap = overlap or emit is not None
 
     def __call__(self, key: Any, time: Any, records: list[Any], state: Any, timers: Any) -> tuple[Any, list[Output]]:
         """Put in the records of an epoch, or close what is due: then `records` are the times of alarms."""
@@ -132,7 +136,10 @@ class WindowFold:
         bound = self._unit.value
         for start, end, accumulated in closed:
             window = Window(bound(start), bound(end))
-            for number, result in enumerate(self._accumulators.results(accumulated)):
+            results = self._accumulators.results(accumulated)
+            if self._overlap or len(results) > 1:  # or a reader of one could change another
+                results = [copies_of([result])[0] for result in results]
+            for number, result in enumerate(results):
                 out.append((number, (end - 1, (key, window, result))))
 
 
@@ -174,7 +181,8 @@ class WindowedPort:
 
         def policy(core: Core) -> TimedFolds:
             self._core = core
-            fold = WindowFold(keeper, self._accumulators, unit, emit, core)
+            overlap = isinstance(windows, AlignedWindows) and windows.every != windows.size
+            fold = WindowFold(keeper, self._accumulators, unit, emit, core, overlap)
             return timed_folds(core, fold, EventUnit.MICROSECONDS)
 
         pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))

@@ -38,6 +38,7 @@ from megaflow.timely.dataflow.error_notes import raised_by_loop
 from megaflow.timely.dataflow.folds import complain_about, require_pairs
 from megaflow.timely.dataflow.given import function, instance
 from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.record_copies import copies_of
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -114,16 +115,12 @@ class ValueCounts:
             ) from error
 
     def columns(self) -> tuple[list[Any], list[int]]:
-        """Return the records, and how often each came."""
+        """Return what was counted, and how often each came."""
         return list(self._counts), list(self._counts.values())
 
 
-class KeyCounts:
+class KeyCounts(ValueCounts):
     """How often each key comes."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._counts: Counter[Any] = Counter()
 
     def add(self, batch: list[Any]) -> None:
         """Count a batch of pairs."""
@@ -133,10 +130,6 @@ class KeyCounts:
         except (TypeError, ValueError) as error:
             complain_about(batch, self._name, error)
             raise
-
-    def columns(self) -> tuple[list[Any], list[int]]:
-        """Return the keys, and how often each came."""
-        return list(self._counts), list(self._counts.values())
 
 
 class Sums:
@@ -299,7 +292,7 @@ class Aggregates(TimedFolds):
         if self._fold is not _given:
             for key, state in out:
                 self._fold(key, state)
-        return out
+        return out if merge is plus else copies_of(out)  # or a reader could change the state
 
     def _records(self, inputs: Sequence[Iterable[Any]]) -> Pairs:
         """All partial results, as the load counts them."""

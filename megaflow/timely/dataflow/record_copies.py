@@ -44,6 +44,8 @@ def copies_of(batch: list[Any]) -> list[Any]:
 
     It is the same list if nothing can change. Raises what a copy raises.
     """
+    if not batch:
+        return batch
     kinds = [*map(type, batch)]
     first = kinds[0]
     if kinds.count(first) == len(kinds):

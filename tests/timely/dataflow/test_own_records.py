@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from megaflow.event_time.windows import tumbling
+from megaflow.event_time.windows import session, sliding, tumbling
+from megaflow.megaphone.routing import Watermark
 from megaflow.program import Worker
-from megaflow.timely import EventLink, example
+from megaflow.timely import Config, EventLink, example, execute
 from megaflow.timely.dataflow.own_records import CopyingEdge
 from tests.cluster.processes import run_processes
 from tests.timely.workers import ByHand, run
@@ -158,6 +159,48 @@ def test_clones_of_a_link_have_records_of_their_own() -> None:
     late = more.clone()
     assert example(lambda scope: scope.replay([more]).map(change).capture()) == changed == [(0, [[1, "changed"]])]
     assert example(lambda scope: scope.replay([late]).capture()) == [(0, [[1]])]
+
+
+def test_a_reader_cannot_change_the_state_of_an_aggregate() -> None:
+    def build(scope: Any) -> Any:
+        pairs = scope.to_stream([("a", [1]), ("a", [2])]).delay(lambda pair, time: pair[1][0])
+        lists = pairs.aggregate_by_key([], lambda all, value: all + value, lambda a, b: a + b)
+        return lists.map(lambda pair: change(pair[1])).capture()
+
+    assert example(build) == [(1, [[1, "changed"]]), (2, [[1, 2, "changed"]])]
+
+
+def of_windows(records: list[Any], windows: Any, emit: Any = None) -> list[list[Any]]:
+    """What comes of a window with all records: collected, reduced in place, and the greatest."""
+
+    def main(worker: Worker) -> Any:
+        with worker.dataflow() as scope:
+            control, commands = scope.new_input()
+            events = scope.to_stream(records).event_time(lambda pair: 11)
+            made = events.window(windows, emit=emit, control=commands)
+            results = [made.collect(), made.reduce(lambda a, b: a.extend(b) or a), made.max()]
+            captured = [each.map(lambda record: record[2]).plain().capture() for each in results]
+        control.advance_to(1)
+        control.send(Watermark(1 << 60))
+        control.close()
+        return captured
+
+    [captured] = execute(Config.thread(), main)
+    return [[value for _, batch in each.extract() for value in batch] for each in captured]
+
+
+def test_a_reduction_in_place_changes_nothing_else_of_the_window() -> None:
+    records = [("a", [1]), ("a", [2]), ("a", [3])]
+    assert of_windows(records, tumbling(20)) == [[[[1], [2], [3]]], [[1, 2, 3]], [[3]]]
+
+
+@pytest.mark.parametrize("windows", [sliding(20, every=10), tumbling(20), session(5)])
+@pytest.mark.parametrize("emit", [None, "epoch"])
+def test_results_of_windows_share_nothing_that_can_change(windows: Any, emit: Any) -> None:
+    collected, *others = of_windows([("a", [11])], windows, emit)
+    values = [value for values in collected for value in values] + [value for values in others for value in values]
+    assert len(values) >= 3 and all(value == [11] for value in values)
+    assert len({*map(id, values)}) == len(values)
 
 
 def copying(build: Callable[[Any], Any]) -> int:
