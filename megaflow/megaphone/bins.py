@@ -225,6 +225,8 @@ class BinStore:
         self.bins: dict[int, dict[Any, None]] = {}  # owned bin -> its keys, in the order in which they came
         self.timers = TimerStore()  # of keys in owned bins, with a state or without
         self.events = EventTimers()  # likewise
+        self.in_order: Callable[[Iterable[Any]], Iterable[Any]] = iter
+        """Gives the keys of a set in the order in which a cut has them: any, but in a simulation always the same."""
         self.watcher: BinWatcher | None = None  # set once the first bins are in
         self.key_kinds: KeyKinds | None = None  # asked by F for the first records; set once the first bins are in
         self.arrived: Callable[[dict[Any, Any]], None] | None = None  # told of states that a bin has brought; set by S

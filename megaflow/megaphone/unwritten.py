@@ -80,7 +80,9 @@ class Unwritten:
         self._operator = cut.operator
         self._store = store
         self._changed = [keys for keys in changed if keys]
-        self._rest: Iterator[Any] | None = _each_once(self._changed) if self._changed else None  # None: all written
+        self._in_order = store.in_order
+        rest = _each_once(self._changed, store.in_order) if self._changed else None
+        self._rest: Iterator[Any] | None = rest  # None: all written
         self._here = frozenset(cut.bins) if some_left else None  # bins whose changed keys are written; None: all
         self._bins: dict[int, list[Any] | None] = dict.fromkeys(bins)  # -> keys not written; None: not begun
         self._kept: dict[Any, Any] = {}  # key -> what is still to be written; None: that it is gone
@@ -146,7 +148,7 @@ class Unwritten:
         here = self._store.states.keys() & fresh
         if len(here) < len(fresh):
             absent = fresh - here
-            self._kept.update(dict.fromkeys(absent, _WRITTEN))
+            self._kept.update(dict.fromkeys(self._in_order(absent), _WRITTEN))
             self._kept.update(dict.fromkeys(self._of_changed(absent)))
         self._keep(here)
 
@@ -178,16 +180,17 @@ class Unwritten:
     def _was_here(self, key: Any) -> bool:
         return self._here is None or self._store.bin_of_key(key) in self._here
 
-    def _keep(self, keys: Set[Any]) -> None:
+    def _keep(self, unordered: Set[Any]) -> None:
         """Keep the states of keys; write those at once that may change."""
+        keys = [*self._in_order(unordered)]
         states = [*map(self._store.states.get, keys)]
         if are_fixed(states):
             self._kept.update(zip(keys, states, strict=True))
             return
-        rest, begin = [*keys], 0
-        while begin < len(rest):
+        begin = 0
+        while begin < len(keys):
             end = begin + self._run
-            self._write_delta(rest[begin:end], states[begin:end])
+            self._write_delta(keys[begin:end], states[begin:end])
             begin = end
         self._kept.update(dict.fromkeys(keys, _WRITTEN))
 
@@ -231,11 +234,11 @@ class Unwritten:
         self._sink(self.cut, block)
 
 
-def _each_once(collections: Sequence[Set[Any]]) -> Iterator[Any]:
+def _each_once(collections: Sequence[Set[Any]], in_order: Callable[[Iterable[Any]], Iterable[Any]]) -> Iterator[Any]:
     """Return the keys that are in any of the collections."""
     found: list[Iterator[Any]] = []
     for number, keys in enumerate(collections):
-        rest = iter(keys)
+        rest = iter(in_order(keys))
         for earlier in collections[:number]:
             rest = filterfalse(earlier.__contains__, rest)
         found.append(rest)

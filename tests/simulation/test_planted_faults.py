@@ -227,9 +227,6 @@ FAULTS_OF_PARTITIONS = {
     "of what is handed back the batch that comes next is read": Fault(
         "LineQueue.give_back", "self._next, self._from_split = [], False", "pass"
     ),
-    "who reads on stamps with the epoch that the leaver stamped with": Fault(
-        "LineSource.run", "self._waiting[0][0] < tick", "self._waiting[0][0] <= tick"
-    ),
     "a leaver keeps the batch that comes next, and drops it": Fault(
         "LineQueue.remainders", "each.rest(0 if index else untaken)", "each.rest(0)"
     ),

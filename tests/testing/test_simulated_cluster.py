@@ -442,10 +442,10 @@ def test_a_stop_without_a_store_ends_the_run() -> None:
 RUN = """
 from megaflow.testing import SimulatedCluster
 from tests.testing.test_simulated_cluster import counts
-for durable in (False, True):
-    cluster = SimulatedCluster(4, durable=durable)
+for seed, durable in ((1, False), (2, True), (10, True)):
+    cluster = SimulatedCluster(seed, durable=durable)
     cluster.disturb(3)
-    lines = [[f"word {n % 23}" for n in range(100)], [f"word {n % 17}" for n in range(100)]]
+    lines = [[f"word {n % 61}" for n in range(150)], [f"word {n % 53}" for n in range(150)]]
     print(cluster.run(counts, lines=lines), cluster.happened, cluster.refusals, cluster.seconds)
 """
 
