@@ -163,11 +163,11 @@ def state() -> None:
         help="With --state: how often the job goes on by itself after it has lost a process, without a checkpoint "
         "between, and ten times as often within ten minutes; 0: never.")  # fmt: skip
 @option("--shrink", env="SHRINK", is_flag=True,
-        help="With --state: go on after such a loss without a new process; the others divide what the lost one "
-        "had.")  # fmt: skip
+        help="With --state: go on after such a loss without a new process. The others divide its part.")  # fmt: skip
 @option("--take-over", env="TAKE_OVER", is_flag=True,
-        help="With --state: go on in the place of a launcher that has DIR and does not answer, as it is suspended or "
-        "cut off. Should it wake up, it stops by itself, and nothing of what it did since counts.")  # fmt: skip
+        help="With --state: take DIR from a launcher that does not answer. It stops when it wakes up.")  # fmt: skip
+@option("--allow-loss", env="ALLOW_LOSS", is_flag=True,
+        help="With --state and --follow: go on without lines that came and are gone.")  # fmt: skip
 @repeated("--rename-state", "renamed", env="RENAME_STATE", metavar="OLD=NEW",
           help="With --state: what DIR has of operator OLD is operator NEW's from now on. May come several times, and "
           "again with the same command.")  # fmt: skip

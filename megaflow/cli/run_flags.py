@@ -19,14 +19,16 @@ NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
     for name in ("lines", "follow", "rows",  "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
                  "append", "oversubscribe", "drain_timeout", "idle_timeout", "state", "checkpoint_every",
-                 "checkpoints_kept", "restarts", "shrink", "take_over", "from_checkpoint", "on")
+                 "checkpoints_kept", "restarts", "shrink", "take_over", "allow_loss", "from_checkpoint",
+                 "on")
 } | ONLY_WITH_ON | {
     "outputs": "--output", "join_timeout_seconds": "--join-timeout", "renamed": "--rename-state",
     "dropped": "--drop-state",
 }  # fmt: skip
 
 KEPT = (  # by --state
-    "checkpoint_every", "checkpoints_kept", "restarts", "shrink", "take_over", "from_checkpoint", "renamed", "dropped"
+    "checkpoint_every", "checkpoints_kept", "restarts", "shrink", "take_over", "allow_loss", "from_checkpoint",
+    "renamed", "dropped",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
 split_reader        reads a split; followed_files: reads files that grow, for `--follow`
+file_position       how far such a file is read; rotated_copy: its rest, when it was compressed and removed
 record_format       how the bytes of a file become records, for both; text_lines: the lines in them
 json_format         JSON lines
 csv_format          CSV; csv_head: the header of a file; csv_parser: the rows behind it

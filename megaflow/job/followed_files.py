@@ -3,9 +3,9 @@
 1. A file is its inode: it stays the same partition when it is renamed, so a rotated file is read to its end by whoever
    has it open, and what has its name then is another partition, read from its beginning. A name that a pattern has
    twice for one inode, as before and after a rotation, is read once.
-2. A position is where a line begins, with a digest of what precedes it (TAIL_BYTES of it). Before what is new is read,
-   and when a file is opened at a position, that is compared: if a file has become shorter, or other bytes stand there,
-   it was truncated, or removed and its inode given to a new one. Then it begins anew: all that it has is read.
+2. A position is where a line begins, with a digest of what precedes it (SAMPLE_BYTES of it). Before what is new is
+   read, and when a file is opened at a position, that is compared: if a file has become shorter, or other bytes stand
+   there, it was truncated, or removed and its inode given to a new one. Then it begins anew: all that it has is read.
 3. A line is read when its end is there. The last line of a file that was removed has none to come, and is read.
 4. What nobody has a name for any more is let go DELETED_SECONDS after its last byte was read; then its inode may come
    again. Its partition does not end: it waits, and finds that by the pattern.
@@ -13,22 +13,23 @@
    read it is found beside where it was, if rule 2 knows it. So what is rotated twice while no job runs, to names that
    the pattern does not have, is not found: a pattern should have these names.
 6. Nothing tells of a change: each file is looked at every POLL_SECONDS, the folders every FIND_SECONDS.
+7. A position also says how many bytes the file had when it was looked at last. If the file is gone when a reader opens
+   it there, or was truncated, the rest is read from its compressed copy (`rotated_copy`). Without a copy, bytes that
+   were there and were not read are lost, and that is reported.
 """
 
-import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import Any, Final
 
 from megaflow.connect.source_protocol import Found, Idle
 from megaflow.errors import SourceError
-from megaflow.job.compression import has_suffix
 from megaflow.job.file_formats import HEAD_BYTES, compression_of, encoding_of
+from megaflow.job.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes
 from megaflow.job.record_format import LINES, RecordBlock, RecordFormat, RecordParser
-from megaflow.job.splits import find_files
+from megaflow.job.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.text_encoding import NotText, ReplacedBytes
 from megaflow.job.text_form import check_is_text
 from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, whole_lines
@@ -36,10 +37,9 @@ from megaflow.job.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text,
 POLL_SECONDS: Final = 0.25  # until a file that had nothing new is looked at again
 FIND_SECONDS: Final = 1.0  # until new files are looked for again
 DELETED_SECONDS: Final = 5.0  # that a program may still write to a file which it, or another one, has removed
-TAIL_BYTES: Final = 256
 
-Position: TypeAlias = tuple[str, int, str]
-"""The path when it was read, the byte at which the next line begins, and the digest of what precedes it."""
+ONLY_FOLLOWED: Final = "lines"
+"""The name, as a source, of files that are followed, if they are the only lines."""
 
 
 class FollowedFiles:
@@ -48,11 +48,13 @@ class FollowedFiles:
     def __init__(
         self, pattern: str, errors: str = "strict", format: RecordFormat = LINES, *, input: str = "",
         encoding: str = "", replaced: ReplacedBytes | None = None,
-        tell: Callable[[str, str], None] = lambda about, text: None, now: Callable[[], float] = time.monotonic,
+        tell: Callable[[str, str], None] = lambda about, text: None, lose: Callable[[str, int], None] | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`pattern` is absolute, `encoding` none that is decoded as a stream. `tell` has the user told of something.
+        """`pattern` is absolute, `encoding` none that is decoded as a stream. `tell` reports something to the user.
 
-        `now` returns seconds of a clock that only goes forward.
+        `lose` reports how many bytes of a path are gone and were not read; None: `tell` does. `now` returns seconds of
+        a clock that only goes forward.
         """
         self.pattern = pattern
         self.errors = errors
@@ -62,6 +64,7 @@ class FollowedFiles:
         self.replaced = replaced
         self.tell = tell
         self.now = now
+        self.lose = self._tell_of_loss if lose is None else lose
         self._names: dict[int, str] = {}  # inode -> path, for readers
         self._named_at = -FIND_SECONDS  # seconds of a clock
 
@@ -73,6 +76,9 @@ class FollowedFiles:
         """Return what reads a file, once that is found."""
         return FollowedFile(self, partition, position)
 
+    def _tell_of_loss(self, path: str, size: int) -> None:
+        self.tell(f"loss of {size} bytes of {path}", f"{size} bytes of {path!r} are gone, and were not read.")
+
     def name_of(self, inode: int) -> str | None:
         """Return the path of a file, as of FIND_SECONDS ago at most; None if the pattern has none."""
         now = self.now()
@@ -81,25 +87,17 @@ class FollowedFiles:
         return self._names.get(inode)
 
 
-def followers(
-    followed: Iterable[tuple[str, str, str]], errors: str, replaced: ReplacedBytes, tell: Callable[[str, str], None],
-    now: Callable[[], float],
-) -> dict[str, Callable[[RecordFormat], FollowedFiles]]:
-    """Return what reads the inputs whose files are followed, each given as its name, a pattern and an encoding."""
-    return {
-        name: partial(
-            FollowedFiles, pattern, errors, input=name, encoding=encoding, replaced=replaced, tell=tell, now=now
-        )
-        for name, pattern, encoding in followed
-    }
-
-
 class FollowedFile:
     """One file, on one worker."""
 
     def __init__(self, source: FollowedFiles, inode: int, position: Position | None) -> None:
         self.inode = inode
-        self.path, self._offset, self._digest = position or ("", 0, "")
+        seen = FilePosition.of(position)
+        self.path, self._offset, self._digest = seen.path, seen.offset, seen.tail
+        self._size = self._said = seen.size  # when the file was looked at last, and as the last position says
+        self._head = seen.head
+        self._is_first_look = position is not None  # of this reader
+        self._copy: RotatedCopy | None = None  # that is read in place of the file
         self.lives = 0  # times that it has begun anew
         self._source = source
         self._moved = position is not None  # it may have been renamed since
@@ -114,15 +112,17 @@ class FollowedFile:
 
     def read(self, limit: int) -> tuple[list[Any], Position] | Idle:
         """Return records. Raises SourceError for what cannot be read or parsed."""
-        if self._is_compressed or (self._file < 0 and not self._find()):
-            return Idle(after_seconds=FIND_SECONDS)
+        if self._is_compressed or not (self._is_open or self._find()):
+            return self._news() or Idle(after_seconds=FIND_SECONDS)
+        if self._said is None and self._file >= 0:  # a checkpoint is to know of the file before its first line
+            return [], self._position()
         try:
             block = self._block or self._parsed(is_end=False) or self._parsed(self._refill())
         except NotText as error:
             line = self.line_name(error.position, 0)
             raise error.explained(line, self._source.encoding, self._source.pattern) from None
         if block is None:
-            return Idle(after_seconds=FIND_SECONDS if self._file < 0 else POLL_SECONDS)
+            return self._news() or Idle(after_seconds=POLL_SECONDS if self._is_open else FIND_SECONDS)
         start = self._offset
         part, self._block = block.split(limit)
         if part.faults:  # an empty batch counts as taken, so a fault is counted once
@@ -131,16 +131,46 @@ class FollowedFile:
             if count := self._text.replaced_in(part.data):
                 self._source.replaced.note(self._source.input, count, self._text.name)
         self._pass(len(part.data))
-        return part.records, (self.path, self._offset, digest(self._tail))
+        return part.records, self._position()
+
+    def _news(self) -> tuple[list[Any], Position] | None:
+        """Return an empty batch if the position says something new, or if there is more to be read at once."""
+        if self._copy is not None:
+            if self._copy.has_ended and not self._buffer:
+                self._digest, self._size = digest(self._tail), self._offset
+                self._text = self._parser = None
+                self.close()
+        elif self._size == self._said:
+            return None
+        return [], self._position()
+
+    def _position(self) -> Position:
+        self._said = self._size
+        tail = digest(self._tail) if self._is_open else self._digest
+        return FilePosition(self.path, self._offset, tail, self._size, self._head).as_tuple()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._file >= 0 or self._copy is not None
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, or its copy."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None
+
+    def look(self) -> None:
+        """See whether the file, or its copy, is there. Calls `lose` if bytes are gone that were not read."""
+        self._find()
+        self.close()
 
     def bytes_at(self, start: int, size: int) -> bytes:
         """Return some bytes of the open file. Raises SourceError."""
+        if self._copy is not None:
+            return self._copy.bytes_at(start, size)
         try:
             return os.pread(self._file, size, start)
         except OSError as error:
@@ -165,9 +195,9 @@ class FollowedFile:
         `is_end`: nothing will follow. Then a head that is not complete is dropped.
         """
         source = self._source
-        if self._text is None and self._file >= 0 and self._buffer:
+        if self._text is None and self._is_open and self._buffer:
             self._text = self._begin_text()
-        if self._text is not None and self._parser is None and self._file >= 0:
+        if self._text is not None and self._parser is None and self._is_open:
             self._parser = self._opened(self._text, is_end)
         if self._parser is None:
             self._pass(len(self._buffer) if is_end else 0)
@@ -204,6 +234,8 @@ class FollowedFile:
 
         try:
             return self._source.format.open(text, beginning)
+        except NotText:
+            raise
         except SourceError:
             if not is_end:
                 raise
@@ -214,11 +246,12 @@ class FollowedFile:
         data = self._buffer[:size] if size <= len(self._buffer) else self.bytes_at(self._offset, size)
         self._buffer = self._buffer[size:]
         self._offset += size
-        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._tail = (self._tail + data)[-SAMPLE_BYTES:]
 
     def _find(self) -> bool:
         """Open the file, where it is now; tell whether it is there."""
-        for path in filter(None, (self._source.name_of(self.inode), self._beside())):
+        renamed = beside(self.path, self.inode, self._offset, self._digest) if self._moved else None
+        for path in filter(None, (self._source.name_of(self.inode), renamed)):
             try:
                 self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             except FileNotFoundError:
@@ -227,32 +260,63 @@ class FollowedFile:
                 raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
             status = os.fstat(self._file)
             if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
-                self.path, self._moved, self._let_go_at = path, False, None
-                self._tail = self.bytes_at(max(0, self._offset - TAIL_BYTES), min(self._offset, TAIL_BYTES))
-                if self._offset and (status.st_size < self._offset or digest(self._tail) != self._digest):
+                self._moved, self._let_go_at = False, None
+                self._tail = self._tail_at(self._offset)
+                if self._is_other(status.st_size):
+                    if self._open_copy():
+                        return True
                     self._begin_anew()
+                self.path, self._is_first_look = path, False
+                self._note_size(status.st_size)
                 return True
             self.close()
+        if self._open_copy():
+            return True
+        self._lose()
         return False
 
-    def _beside(self) -> str | None:
-        """Return where the file is that was renamed while nobody read it: in its folder, and as long as it was."""
-        if not self._moved:
-            return None
-        folder = os.path.dirname(self.path)
-        try:
-            entries = [*os.scandir(folder)]
-        except OSError:
-            return None
-        paths = (entry.path for entry in entries if entry.inode() == self.inode and entry.is_file())
-        return next((path for path in paths if tail_of(path, self._offset) == self._digest), None)
+    def _is_other(self, size: int) -> bool:
+        """Tell whether the open file, of this size, has other bytes than were read, or seen."""
+        if self._offset and (size < self._offset or digest(self._tail) != self._digest):
+            return True
+        return bool(self._size) and digest(self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))) != self._head
+
+    def _open_copy(self) -> bool:
+        """Open the file's compressed copy, if it was not looked for yet; tell whether there is one."""
+        if not self._is_first_look:
+            return False
+        self._is_first_look = False
+        copy = find_copy(FilePosition(self.path, self._offset, self._digest, self._size, self._head))
+        if copy is not None:
+            self.close()
+            self._copy, self.path = copy, copy.path
+            self._tail = self._tail_at(self._offset)
+        return copy is not None
+
+    def _lose(self) -> None:
+        """Report what was seen of the file and not read, and is gone."""
+        if self._size is not None and self._size > self._offset:
+            self._source.lose(self.path, self._size - self._offset)
+            self._size = self._offset
+
+    def _tail_at(self, offset: int) -> bytes:
+        return self.bytes_at(max(0, offset - SAMPLE_BYTES), min(offset, SAMPLE_BYTES))
+
+    def _note_size(self, size: int) -> None:
+        if not self._head or (size != self._size and (self._size or 0) < SAMPLE_BYTES):
+            self._head = digest(self.bytes_at(0, min(size, SAMPLE_BYTES)))
+        self._size = size
 
     def _refill(self) -> bool:
         """Read on; return whether nothing will follow what there is now."""
+        if self._copy is not None:
+            self._buffer += self._copy.read()
+            return self._copy.has_ended
         status = os.fstat(self._file)
         before = self.bytes_at(self._offset - len(self._tail), len(self._tail))
         if status.st_size < self._offset + len(self._buffer) or before != self._tail:
             self._begin_anew()
+        self._note_size(status.st_size)
         had, size = len(self._buffer), max(BLOCK_BYTES, 2 * len(self._buffer))
         if size > LINE_BYTES_MAX:
             most = f"{LINE_BYTES_MAX >> 20} MiB"
@@ -277,50 +341,7 @@ class FollowedFile:
         return False
 
     def _begin_anew(self) -> None:
-        self._offset, self._buffer, self._tail, self._digest = 0, b"", b"", ""
+        self._lose()
+        self._offset, self._buffer, self._tail, self._digest, self._size, self._head = 0, b"", b"", "", None, ""
         self._block = self._parser = self._text = None
         self.lives += 1
-
-
-def inodes(pattern: str) -> dict[int, str]:
-    """Return the files that there are now, by inode. Raises SourceError if two file systems give them the same ones."""
-    found: dict[int, str] = {}
-    devices: dict[int, int] = {}
-    for path in matching(pattern):
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
-        if devices.setdefault(status.st_ino, status.st_dev) != status.st_dev:
-            raise SourceError(
-                f"{found[status.st_ino]!r} and {path!r} are on two file systems and have one inode number: follow them "
-                "as two inputs, each by a name"
-            )
-        found.setdefault(status.st_ino, path)
-    return found
-
-
-def matching(pattern: str) -> list[str]:
-    """Return the files that a pattern stands for, sorted; compressed ones, which do not grow, are left out."""
-    try:
-        return [path for path in find_files(pattern) if not has_suffix(path)]
-    except SourceError:  # there is none yet
-        return []
-
-
-def digest(data: bytes) -> str:
-    """Return what tells some bytes from others."""
-    return hashlib.blake2b(data, digest_size=8).hexdigest()
-
-
-def tail_of(path: str, offset: int) -> str | None:
-    """Return the digest of what precedes a place in a file; None if it cannot be read, or is shorter."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, offset - TAIL_BYTES))
-            data = file.read(min(offset, TAIL_BYTES))
-    except OSError:
-        return None
-    return digest(data) if len(data) == min(offset, TAIL_BYTES) else None

@@ -118,6 +118,7 @@ class JobSpec:
     restarts: int = 3  # after lost processes, without a checkpoint between
     shrink: bool = False  # whether the others go on then without a new process
     take_over: bool = False  # whether to take the store from a launcher that has it
+    allow_loss: bool = False  # whether to go on without lines of followed files that are gone
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
     origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, with which a new store begins

@@ -1,5 +1,6 @@
 """`--follow` on real processes: files that grow, come and are rotated, through moves, kills and resumes."""
 
+import gzip
 import json
 import os
 import signal
@@ -138,3 +139,49 @@ def test_inputs_by_name_are_followed_and_a_process_that_joins_reads_too(
     code, output, said = job.end()
     assert code == 0 and sorted(output.split()) == sorted(names), said
     assert len([line for line in said if "to follow yet" in line]) == 2, said
+
+
+WRITTEN = [f"line {number}" for number in range(15)]
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_no_line_is_lost_in_silence_while_no_job_runs(
+    start: Callable[..., Run], tmp_path: Path, compressed: bool
+) -> None:
+    logs, out, app = tmp_path / "logs", tmp_path / "out.jsonl", tmp_path / "app.py"
+    logs.mkdir()
+    app.write_text("def dataflow(flow):\n    return flow.lines()\n")
+    log = logs / "app.log"
+    log.write_text("".join(f"{line}\n" for line in WRITTEN))
+    words = [
+        str(app), "--lines", f"{logs}/*.log", "--follow", "--output", f"jsonl:{out}", "--state",
+        str(tmp_path / "store"), "--checkpoint-every", "0.1",
+    ]  # fmt: skip
+
+    def lines() -> list[str]:
+        whole = out.read_text().rpartition("\n")[0] if out.exists() else ""
+        return [json.loads(line)["record"] for line in whole.splitlines()]
+
+    job = start(*words, "--rate", "1")
+    wait_until(lambda: len(lines()) >= 3, STATUS_SECONDS)
+    job.process.kill()
+    job.end()
+    read = len(lines())
+    assert read < len(WRITTEN), "it reads a line a second"
+    if compressed:
+        (logs / "app.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    if not compressed:
+        code, _, said = start(*words).end()
+        assert code == 1 and "are gone: " in said[-1] and f"of '{log}'" in said[-1] and "--allow-loss" in said[-1], said
+        words.append("--allow-loss")
+    log.write_text("new\n")
+    job = start(*words)
+    wait_until(lambda: "new" in lines() and (not compressed or len(lines()) > len(WRITTEN)), STATUS_SECONDS)
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    if compressed:
+        assert sorted(lines()) == sorted([*WRITTEN, "new"]) and not any("are gone" in line for line in said)
+    else:
+        assert any("are gone, and were not read" in line and str(log) in line for line in said), said

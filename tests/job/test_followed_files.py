@@ -106,7 +106,7 @@ def test_a_removed_file_is_read_with_its_last_line_and_its_descriptor_is_closed(
     assert bench.read() == ["1"]
     append(log, " one")
     log.unlink()
-    assert bench.read() == [] and bench.read() == ["last one"] and bench.read() == []
+    assert [*bench.read(), *bench.read()] == ["last one"] and bench.read() == []
     [reader] = bench.readers.values()
     assert reader._file == -1 and isinstance(reader.read(1), Idle)
 
@@ -310,3 +310,129 @@ def test_a_pattern_is_that_of_the_launchers_folder_and_need_not_match_yet(
     assert find_followed("app.log?encoding=latin-1").followed == (("", f"{tmp_path}/app.log", "iso8859-1"),)
     with pytest.raises(UsageError, match="files in UTF-16 cannot be followed"):
         find_followed("app.log?encoding=utf-16")
+
+
+LINES_OF_A_LOG = [f"line {number}" for number in range(15)]
+
+
+def compress(path: Path, name: str = "app.log.1.gz") -> None:
+    (path.parent / name).write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+
+
+class Interrupted(Bench):
+    """A job that has read some lines of a log and ended."""
+
+    def __init__(self, folder: Path, lines: int, **options: Any) -> None:
+        self.lost: list[tuple[str, int]] = []
+        self.log = folder / "app.log"
+        super().__init__(self.log, lose=lambda path, size: self.lost.append((path, size)), **options)
+        [inode] = self.source.discover().partitions
+        reader = self.source.open(inode, None)
+        self.seen: list[str] = []
+        while len(self.seen) < lines:
+            records, self.positions[inode] = reader.read(lines - len(self.seen))
+            self.seen += records
+        if not lines:
+            records, self.positions[inode] = reader.read(1)
+            assert not records, "the first position stands before the first line"
+        reader.close()
+
+    def go_on(self) -> list[Any]:
+        """Read what is left."""
+        source, self.readers = self.source, {}
+        self.source = FollowedFiles(source.pattern, format=source.format, lose=source.lose)
+        self.readers = {inode: self.source.open(inode, position) for inode, position in self.positions.items()}
+        return self.read()
+
+
+@pytest.mark.parametrize("lines", [0, 1, 10, 15])
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_the_rest_of_a_compressed_file_is_read_from_its_copy(lines: int, end: str, tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "\n".join(LINES_OF_A_LOG) + "\n")
+    job = Interrupted(tmp_path, lines)
+    append(job.log, "later" + end)
+    compress(job.log)
+    append(job.log, "new\n")
+    assert sorted(job.go_on()) == sorted([*LINES_OF_A_LOG[lines:], "later", "new"]) and not job.lost
+    assert job.go_on() == [], "a copy is read once"
+    (tmp_path / "app.log.1.gz").unlink()
+    assert job.go_on() == [] and not job.lost
+
+
+def test_a_copy_is_read_on_where_reading_it_was_left(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "\n".join(LINES_OF_A_LOG) + "\n")
+    job = Interrupted(tmp_path, 3)
+    compress(job.log)
+    [(inode, position)] = job.positions.items()
+    read: list[str] = []
+    for _ in range(12):
+        reader = job.source.open(inode, position)
+        records, position = reader.read(1)
+        reader.close()
+        read += records
+    assert read == LINES_OF_A_LOG[3:] and not job.lost
+
+
+def test_a_file_that_was_copied_compressed_and_truncated_is_read_whole(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "\n".join(LINES_OF_A_LOG) + "\n")
+    job = Interrupted(tmp_path, 10)
+    (tmp_path / "app.log.1.gz").write_bytes(gzip.compress(job.log.read_bytes()))
+    job.log.write_text("new\n")
+    assert job.go_on() == [*LINES_OF_A_LOG[10:], "new"] and not job.lost
+
+
+@pytest.mark.parametrize("truncated", [False, True])
+def test_lines_that_are_gone_are_reported_with_file_and_number(truncated: bool, tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "\n".join(LINES_OF_A_LOG) + "\n")
+    job = Interrupted(tmp_path, 10)
+    job.log.unlink()
+    (tmp_path / "app.log.1.gz").write_bytes(gzip.compress(b"of another file\n" * 99))
+    if truncated:
+        job.log.write_text("")
+        os.link(job.log, tmp_path / "held")
+        job.positions = {job.log.stat().st_ino: position for position in job.positions.values()}
+    assert job.go_on() == [] and job.lost == [(str(job.log), 5 * len("line 10\n"))]
+    assert job.go_on() == [] and len(job.lost) == 1, "it is reported once"
+
+
+def test_the_end_of_a_line_that_never_came_is_lost_as_well(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "one\ntw")
+    job = Interrupted(tmp_path, 1)
+    job.log.unlink()
+    assert job.go_on() == [] and job.lost == [(str(job.log), 2)]
+
+
+def test_growth_without_a_whole_line_is_in_the_position(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "one\n")
+    job = Interrupted(tmp_path, 1)
+    append(job.log, "two")
+    assert job.go_on() == []
+    job.log.unlink()
+    assert job.go_on() == [] and job.lost == [(str(job.log), 3)]
+
+
+def test_what_a_truncated_file_had_is_reported_while_it_is_read(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "one\ntw")
+    told: list[str] = []
+    bench = Bench(tmp_path / "app.log", tell=lambda about, text: told.append(text))
+    assert bench.read() == ["one"]
+    (tmp_path / "app.log").write_text("")
+    assert bench.read() == [] and told == [f"2 bytes of '{tmp_path}/app.log' are gone, and were not read."]
+
+
+def test_positions_of_the_first_stores_are_read(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "one\ntwo\n")
+    job = Interrupted(tmp_path, 1)
+    job.positions = {inode: position[:3] for inode, position in job.positions.items()}
+    assert job.go_on() == ["two"]
+    job.positions = {inode: position[:3] for inode, position in job.positions.items()}
+    job.log.unlink()
+    assert job.go_on() == [] and not job.lost, "nobody knows what it had"
+
+
+def test_rows_of_a_copy_have_the_columns_of_its_head(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "a,b\n1,2\n3,4\n")
+    job = Interrupted(tmp_path, 1, format=Csv())
+    compress(job.log)
+    assert job.go_on() == [{"a": "3", "b": "4"}]

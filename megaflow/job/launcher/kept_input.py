@@ -8,20 +8,24 @@
 3. Files that are new, and what others have grown by, are read, too. A file is still read in order: what it has grown by
    belongs to its last split, or, if that is read, is one of its own. Its last line, once read, must not grow.
 4. A file that is read to its end may be gone.
-5. A file is known by its path and the input that it is of: it may be of two. One that has another input than it had is
+5. A file that is followed may have been rotated. What was seen of it and not read must stand somewhere, in the file or
+   in its compressed copy, unless the user allows the loss.
+6. A file is known by its path and the input that it is of: it may be of two. One that has another input than it had is
    refused, as it would be read again from its start.
 """
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from megaflow.control.messages import Split
-from megaflow.durable.commits import SplitRemainder
+from megaflow.durable.commits import Commit, SplitRemainder
 from megaflow.errors import StoreError
+from megaflow.job.followed_files import ONLY_FOLLOWED, FollowedFiles
 from megaflow.job.text_form import TextForm
+from megaflow.timely.communication.codec.decode import decode
 
 SAMPLES: Final = 8  # of a file, evenly over what is read of it
 SAMPLE_BYTES: Final = 4096
@@ -155,6 +159,28 @@ def check_unchanged(said: SplitRemainder, size: int | None) -> None:
         raise StoreError(f"{said.path!r} cannot be read: {error.strerror}") from error
     if found != said.fingerprint:
         raise StoreError(f"{said.path!r} has changed in its first {said.start} bytes, which were read: {AGAIN}")
+
+
+def check_followed(
+    found: Commit, followed: Iterable[tuple[str, str, str]], allow_loss: bool, report: Callable[[str], None]
+) -> None:
+    """Raise StoreError if bytes of files that are followed were seen, not read, and are gone; `allow_loss`: report it.
+
+    Costs decompressing the copies of files that are not where they were.
+    """
+    patterns = {name or ONLY_FOLLOWED: pattern for name, pattern, _ in followed}
+    lost: list[str] = []
+    for portion in found.portions:
+        if portion.input in patterns and portion.position is not None:
+            source = FollowedFiles(patterns[portion.input], lose=lambda path, size: lost.append(f"{size} of {path!r}"))
+            source.open(decode(portion.partition), decode(portion.position)).look()
+    if lost and not allow_loss:
+        raise StoreError(
+            f"Bytes of files that are followed were not read before the job ended, and are gone: {', '.join(lost)}. "
+            "Put the files back, or compressed copies into their folders. --allow-loss goes on without these bytes."
+        )
+    if lost:
+        report(f"bytes of files that are followed are gone, and were not read: {', '.join(lost)}")
 
 
 def check_ends_line(read: Split) -> None:

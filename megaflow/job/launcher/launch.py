@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from megaflow.control.launcher_messages import DropName, EndNow, WhoIsBusy
 from megaflow.errors import MegaflowError, PeerFailed, StateKept, StoreFenced, UsageError
 from megaflow.job.compression import has_suffix
-from megaflow.job.followed_files import matching
+from megaflow.job.file_position import matching
 from megaflow.job.job_file import (
     Job,
     check_free,
@@ -262,6 +262,8 @@ def check_spec(spec: JobSpec) -> None:
         raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}")
     if spec.drain_timeout is not None and not 0 < spec.drain_timeout < float("inf"):
         raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
+    if spec.allow_loss and not spec.follow:
+        raise UsageError("--allow-loss is about files that are followed: give --follow, too")
     if not 0 < spec.checkpoint_every < float("inf"):
         raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}")
     if not 0 < spec.idle_timeout < float("inf"):

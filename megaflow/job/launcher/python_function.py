@@ -47,7 +47,7 @@ def begin(
     checkpoint_every: float = 1.0, checkpoints_kept: int = CHECKPOINTS_KEPT,
     restarts: int = 3, shrink: bool = False,
     rename_state: Mapping[str, str] | None = None, drop_state: Sequence[str] = (),
-    take_over: bool = False,
+    take_over: bool = False, allow_loss: bool = False,
     on: Any = None, conf: Mapping[str, str] | None = None, start_timeout: float = 120.0,
     ship: Sequence[str | os.PathLike[str]] = (),
 ) -> JobHandle:  # fmt: skip
@@ -63,6 +63,7 @@ def begin(
             profile=profile_spec(profile, profile_calls),
             state=None if state is None else os.path.abspath(state), checkpoint_every=checkpoint_every,
             checkpoints_kept=checkpoints_kept, restarts=restarts, shrink=shrink, take_over=take_over,
+            allow_loss=allow_loss,
             renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
             on=None if on is None else master_of(on), start_timeout_seconds=start_timeout, follow=follow,
             shipped=tuple(map(str, ship)), conf=parse_conf([f"{key}={value}" for key, value in (conf or {}).items()]),
@@ -125,6 +126,7 @@ def run(dataflow: Callable[[Any], Any], **arguments: Any) -> list[Any]:
     they were. With `shrink` no new process takes the place of a lost one: the others divide what it had.
     `rename_state`, old name -> new name, and `drop_state` say what becomes of states in that folder whose operators
     have another name by now, or are gone. With `take_over` the folder is taken from a launcher that does not answer.
+    With `allow_loss` a job that follows files goes on without lines that are gone.
     With `on`, "spark", "spark:MASTER" or a Spark session, the processes run on Spark's executors, as with `--on`;
     the function's file, what is beside it and what `ship` names are sent there. `conf` is for a session of its own.
     Ctrl-C stops the job: what was read, and pulled, is worked off, and then `Interrupted` is raised, a

@@ -40,7 +40,7 @@ from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.exit_report import KeptBins
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
-from megaflow.job.launcher.kept_input import KeptInput, resumed_input
+from megaflow.job.launcher.kept_input import KeptInput, check_followed, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.place import BOOT, COMMAND
 from megaflow.job.launcher.several_outputs import compare_lengths
@@ -229,6 +229,8 @@ def resume(
         check_kind(found, job_input, f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title)
     if found is not None and not is_restored(keeper.path, found):
         check_record(keeper.path, found.spark, job_input.rows)
+    if found is not None:
+        check_followed(found, job_input.followed, spec.allow_loss, report)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
@@ -292,6 +294,7 @@ def go_on(
     latest, part = keeper.latest, before.part
     assert part is not None, "it is durable"
     code, table = before.code, table_of(before.kept)
+    check_followed(latest, before.job_input.followed, spec.allow_loss, lambda text: None)  # workers tell
     if latest.checkpoint > since:  # else there is still to be read what was
         found = (split for split in keeper.input.splits if os.path.exists(split.path))
         keeper.input = resumed_input(latest.splits, found)

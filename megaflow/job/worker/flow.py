@@ -15,6 +15,7 @@ from megaflow.connect.source_protocol import Source
 from megaflow.durable.commits import Fingerprint
 from megaflow.errors import BuildError, UsageError
 from megaflow.job.csv_format import Csv
+from megaflow.job.followed_files import ONLY_FOLLOWED
 from megaflow.job.json_format import JsonLines
 from megaflow.job.record_format import LINES, RecordFormat, Skip
 from megaflow.job.spec import AppFile, PickledFunction, WithTypes
@@ -34,7 +35,6 @@ OnError: TypeAlias = Literal["raise", "skip"]
 """What becomes of a record that cannot be parsed: the job ends with an error, or goes on without it."""
 
 ON_ERROR: Final = ("raise", "skip")
-ONLY_FOLLOWED: Final = "lines"  # the name, as a source, of files that are followed, if they are the only lines
 
 
 class Flow:

@@ -5,8 +5,9 @@ dataflow, before anything is read. Lines may have no name: then they are the onl
 packed (`megaflow.control.packed_rows`) and are unpacked here, when they are taken.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -16,6 +17,7 @@ from megaflow.control.row_values import arriving
 from megaflow.errors import BuildError, SourceError, UsageError
 from megaflow.job.followed_files import FollowedFiles
 from megaflow.job.record_format import RecordFormat
+from megaflow.job.text_encoding import ReplacedBytes
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.user_types import is_named_tuple
 
@@ -222,6 +224,19 @@ class NamedInputs:
         if pack.input not in self.shapes:
             raise SourceError(f"rows {pack.input!r} have come, and the dataflow reads {names_text(list(self.shapes))}")
         return pack.input, self.shapes[pack.input].records(pack)
+
+
+def followers(
+    followed: Iterable[tuple[str, str, str]], errors: str, replaced: ReplacedBytes, tell: Callable[[str, str], None],
+    now: Callable[[], float],
+) -> dict[str, Callable[[RecordFormat], FollowedFiles]]:
+    """Return what reads the inputs whose files are followed, each given as its name, a pattern and an encoding."""
+    return {
+        name: partial(
+            FollowedFiles, pattern, errors, input=name, encoding=encoding, replaced=replaced, tell=tell, now=now
+        )
+        for name, pattern, encoding in followed
+    }
 
 
 def select_input(name: str) -> Callable[[tuple[str, list[Any]]], list[Any]]:

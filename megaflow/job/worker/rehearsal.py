@@ -19,10 +19,11 @@ import sys
 from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import MegaflowError, PeerFailed, StoreError
+from megaflow.job.followed_files import ONLY_FOLLOWED
 from megaflow.job.spec import Rehearsal
 from megaflow.job.worker.child import keep_from_forks
 from megaflow.job.worker.dry_build import Enough, build_dry, draughtsman
-from megaflow.job.worker.flow import ONLY_FOLLOWED, App, Flow, build_flow
+from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.kept_state import KeptState
 from megaflow.job.worker.lifeline import die_with_parent
 from megaflow.megaphone.journal import Durability

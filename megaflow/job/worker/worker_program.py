@@ -29,7 +29,6 @@ from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.durable.commits import Portion
 from megaflow.durable.restored import Heir
-from megaflow.job.followed_files import followers
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.discovery import Discovery, in_a_thread
@@ -40,7 +39,7 @@ from megaflow.job.worker.json_lines import state_text
 from megaflow.job.worker.kept_state import ENGINE, KeptState
 from megaflow.job.worker.line_queue import LineQueue
 from megaflow.job.worker.memory import Memory
-from megaflow.job.worker.named_inputs import NamedInputs, SkippedLines
+from megaflow.job.worker.named_inputs import NamedInputs, SkippedLines, followers
 from megaflow.job.worker.output import JobOutputs, NamedOutputs
 from megaflow.job.worker.source_operator import LineSource, epoch_of
 from megaflow.job.worker.staging import Staging

@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from megaflow.connect.source_protocol import Idle
 from megaflow.control.messages import Split
+from megaflow.durable.commits import Commit, Portion
 from megaflow.errors import StoreError
-from megaflow.job.launcher.kept_input import KeptInput, fingerprint, resumed_input
+from megaflow.job.followed_files import FollowedFiles
+from megaflow.job.launcher.kept_input import KeptInput, check_followed, fingerprint, resumed_input
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.split_reader import SplitReader
 from megaflow.job.splits import plan_splits
 from megaflow.job.stream_reader import reader_of
+from megaflow.timely.communication.codec.encode import encode
 
 LINE = "0123456789\n"
 
@@ -174,3 +178,26 @@ def test_a_file_that_has_become_another_input_is_refused_though_it_is_read(
     with pytest.raises(StoreError, match=f"was read as {texts[0]}, and is now {texts[1]}: name it as before"):
         resumed_input(said, [replace(split, input=now)])
     assert resumed_input(said, ()).to_read == (), "it is read"
+
+
+@pytest.mark.parametrize("name", ["", "logs"])
+def test_lines_of_followed_files_that_are_gone_are_refused_or_allowed(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("one\ntwo\n")
+    source = FollowedFiles(str(log))
+    [inode] = source.discover().partitions
+    reader = source.open(inode, None)
+    while not isinstance(answer := reader.read(1), Idle) and not answer[0]:
+        pass  # a position before the first line
+    reader.close()
+    assert not isinstance(answer, Idle) and answer[0] == ["one"]
+    portions = (Portion(0, name or "lines", encode(inode), encode(answer[1])), Portion(1, "other", b"", b""))
+    commit, followed, told = Commit(1, 1, 1, 1, portions=portions), [(name, str(log), "")], list[str]()
+    check_followed(commit, followed, False, told.append)
+    log.unlink()
+    with pytest.raises(StoreError, match=rf"are gone: 4 of '{log}'\..*--allow-loss"):
+        check_followed(commit, followed, False, told.append)
+    check_followed(commit, followed, True, told.append)
+    assert told == [f"bytes of files that are followed are gone, and were not read: 4 of '{log}'"]
+    (tmp_path / "app.log.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    check_followed(commit, followed, False, told.append)

@@ -1,0 +1,118 @@
+"""A compressed copy of a log, for what was not read before the log itself was removed.
+
+Programs that rotate logs compress them and remove the originals. If that happens while no job runs, the rest of a file
+stands in its copy alone.
+
+1. A copy is a compressed file in the folder of the original. Its text begins with the bytes that were seen: the first
+   HEAD_BYTES, and those before the place up to which the original was read.
+2. Of several such copies the first is taken whose name begins with that of the original, or else the first of all.
+3. A copy is read to its end. A last line without an end is whole: nobody writes to a compressed file.
+"""
+
+import os
+from collections.abc import Iterator
+
+from megaflow.errors import SourceError
+from megaflow.job.compression import CompressedText
+from megaflow.job.file_formats import HEAD_BYTES, compression_of
+from megaflow.job.file_position import SAMPLE_BYTES, FilePosition, digest
+
+
+class RotatedCopy:
+    """The text of a compressed file from a place on. To be closed."""
+
+    def __init__(self, path: str, compression: str) -> None:
+        """Open it. Raises OSError."""
+        self.path = path
+        self.has_ended = False  # all was read
+        self._compression = compression
+        self._beginning: RotatedCopy | None = None  # for `bytes_at`
+        self._passed = 0  # bytes of the text that `bytes_at` has dropped
+        self._held = b""  # that follow these
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._pieces = CompressedText(path, self._file, os.fstat(self._file).st_size, compression)
+        self._rest = b""  # decompressed, and not read
+
+    def matches(self, position: FilePosition) -> bool:
+        """Tell whether the text begins with what was seen; if so, go on behind what was read. Raises SourceError."""
+        head, tail, passed = b"", b"", 0
+        wanted = min(position.size or 0, SAMPLE_BYTES)
+        while passed < position.offset or len(head) < wanted:
+            piece = self._pieces.next_piece()
+            if not piece:
+                return False
+            head = (head + piece)[:wanted]
+            if len(head) == wanted and digest(head) != position.head:
+                return False
+            self._rest += piece[max(0, position.offset - passed) :]
+            if passed < position.offset:
+                tail = (tail + piece[: position.offset - passed])[-SAMPLE_BYTES:]
+            passed += len(piece)
+        return position.offset == 0 or digest(tail) == position.tail
+
+    def read(self) -> bytes:
+        """Return more text; none at its end. Raises SourceError."""
+        data, self._rest = self._rest, b""
+        data = data or self._pieces.next_piece()
+        self.has_ended = not data
+        return data
+
+    def bytes_at(self, start: int, size: int) -> bytes:
+        """Return some bytes of the text, wherever `read` is. Costs reading up to there, unless calls go forward."""
+        if self._beginning is None or start < self._beginning._passed:
+            if self._beginning is not None:
+                self._beginning.close()
+            self._beginning = RotatedCopy(self.path, self._compression)
+        reader = self._beginning
+        while reader._passed + len(reader._held) < start + size and (piece := reader.read()):
+            held = reader._held + piece
+            dropped = min(len(held), max(0, start - reader._passed))
+            reader._passed, reader._held = reader._passed + dropped, held[dropped:]
+        return reader._held[max(0, start - reader._passed) :][:size]
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+        if self._beginning is not None:
+            self._beginning.close()
+
+
+def find_copy(position: FilePosition) -> RotatedCopy | None:
+    """Return the copy of a file that is gone, to be read from its position on; None if there is none.
+
+    Costs reading the beginning of each file in the folder, and decompressing the text before the position.
+    """
+    if not position.size:
+        return None  # nothing is known of its text
+    for path, compression in compressed_beside(position.path):
+        try:
+            copy = RotatedCopy(path, compression)
+        except OSError:
+            continue
+        try:
+            if copy.matches(position):
+                return copy
+        except SourceError:  # it is damaged, or being written
+            pass
+        copy.close()
+    return None
+
+
+def compressed_beside(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the compressed files in the folder of a path, and how each is compressed: namesakes first, by name."""
+    folder, name = os.path.split(path)
+    try:
+        names = sorted(os.listdir(folder), key=lambda each: (not each.startswith(name), each))
+    except OSError:
+        return
+    for each in names:
+        other = os.path.join(folder, each)
+        try:
+            if not os.path.isfile(other):
+                continue
+            with open(other, "rb", buffering=0) as file:
+                compression = compression_of(file.read(HEAD_BYTES))
+        except OSError:
+            continue
+        if compression:
+            yield other, compression
