@@ -256,6 +256,8 @@ class JobSettings:
     rows: tuple[str, ...] = ()  # the names of its inputs of rows
     lines: tuple[str, ...] = ()  # and of those of lines
     followed: tuple[tuple[str, str, str], ...] = ()  # those of these whose files are followed, pattern, encoding
+    piped: tuple[str, ...] = ()  # inputs whose lines are those of a file that the launcher reads
+    unordered: tuple[str, ...] = ()  # inputs whose files are cut for several workers
 
 
 @dataclass(frozen=True, slots=True)

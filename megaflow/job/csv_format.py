@@ -44,7 +44,7 @@ class Csv(RecordFormat):
         if header is False and self.kind is dict:
             raise UsageError("flow.csv(): without a header a row is a tuple: give as_=tuple, or header=[…] with names")
         if type(skip_lines) is not int or skip_lines < 0:
-            raise UsageError(f"flow.csv(): skip_lines must be a number of lines, not {skip_lines!r:.80}")
+            raise UsageError(f"flow.csv(): skip_lines must be a number of lines, not {skip_lines!r:.80}.")
         if skip_header and names is None:
             raise UsageError(
                 "flow.csv(): skip_header=True replaces the first row by the names in header=[…]: give them, or leave "
@@ -78,7 +78,7 @@ class Csv(RecordFormat):
             size *= 2
             if size > LINE_BYTES_MAX:
                 raise SourceError(
-                    f"{text.name} has no row of CSV in its first {LINE_BYTES_MAX >> 20} MiB: is it a text file?"
+                    f"The head of {text.name} does not end in its first {LINE_BYTES_MAX >> 20} MiB. Is it CSV?"
                 )
 
     def head(self, lines: Sequence[str], is_all: bool, name: str, by_lines: bool = False) -> Head | None:

@@ -67,7 +67,7 @@ def find_head(
     for found_row in parser.walk(lines[start:], is_all):
         row = found_row.row
         if row is None and is_headed:
-            raise SourceError(f"the first row of {name} does not name columns: {found_row.reason}")
+            raise SourceError(f"The first row of {name} does not name columns: {found_row.reason}.")
         if row and is_headed:
             names = rules.names if rules.names is not None else tuple(named(row))
             return Head(parser, names, len(names), row, start + found_row.end, start + found_row.end)

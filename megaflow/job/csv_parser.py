@@ -59,7 +59,7 @@ class RowParser:
                 f"escapechar={escapechar!r:.20}"
             ) from None
         if comment is not None and not (isinstance(comment, str) and comment):
-            raise UsageError(f"flow.csv(): comment must be the text that begins a comment, not {comment!r:.20}")
+            raise UsageError(f"flow.csv(): comment must be the text that begins a comment, not {comment!r:.20}.")
         if csv.field_size_limit() < FIELD_CHARACTERS:  # the limit of the process, 128 KB by default
             csv.field_size_limit(FIELD_CHARACTERS)
 

@@ -330,7 +330,7 @@ def test_a_header_may_span_lines_and_follow_blanks(tmp_path: Path) -> None:
     wanted = {"a\nb": "1", "c": "2", "c_2": "3", "column_4": "4"}
     assert rows_of(path, comment="#", skip_lines=1) == [wanted]
     path.write_text('a,"b')
-    with pytest.raises(SourceError, match=r"the first row of '.*a\.csv' does not name columns: a field in quotes"):
+    with pytest.raises(SourceError, match=r"The first row of '.*a\.csv' does not name columns: a field in quotes"):
         rows_of(path)
     for empty in ("a,b", "a,b\n", "\n", "# x\n"):
         path.write_text(empty)

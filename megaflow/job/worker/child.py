@@ -109,7 +109,7 @@ class Process:
         job = spec.job
         settings = JobSettings(
             spec.name, job.workers, job.rate, job.encoding_errors, spec.outputs, spec.durable, spec.rows,
-            spec.lines, spec.followed,
+            spec.lines, spec.followed, spec.piped, spec.unordered,
         )
         control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec

@@ -71,6 +71,7 @@ def join_job(
         child = ChildSpec(
             spec, name, part, address, listener.detach(), secret, outputs=settings.outputs, durable=settings.durable,
             rows=settings.rows, lines=settings.lines, followed=settings.followed,
+            piped=settings.piped, unordered=settings.unordered,
         )  # fmt: skip
     process = Process(child, joined)
     departure = Departure(address, secret, lambda: bool(process.shared.stagings), report)
