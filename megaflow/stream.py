@@ -151,6 +151,7 @@ class Stream(StreamEnd[T]):
 
     def event_time(
         self, timestamp: Callable[[T], Any], out_of_order: Length = 0.0, *, unit: str | None = None, name: str = NAME,
+        advance_when_idle: bool = False,
     ) -> EventStream[T]:  # fmt: skip
         """Say when what a record tells of has happened: `timestamp(record)`, taken once, stays beside the record.
 
@@ -160,8 +161,11 @@ class Stream(StreamEnd[T]):
         a later one a record may come and is not late. All that stands between the source and here must be stateless
         and stay on its worker (map, flat_map, filter, branch, concat, …); else BuildError. Raises ProgramError for what
         is no timestamp: None, NaN, a datetime without a zone, a year after 9999, numbers and datetimes mixed.
+
+        A partition that has nothing new never moves event time, so the last windows of a quiet one stay open. With
+        `advance_when_idle` event time follows the clock once all partitions have been idle for `--idle-timeout`.
         """
-        return EventStream(*event_time(self.port, timestamp, out_of_order, unit, name))
+        return EventStream(*event_time(self.port, timestamp, out_of_order, unit, name, bool(advance_when_idle)))
 
     def delay(self, f: Callable[[T, _AnyTime], Time]) -> Stream[T]:
         """Give each record the time `f(record, time)`, at or after its own; it is passed on at once, not held back."""

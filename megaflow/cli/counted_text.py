@@ -19,7 +19,8 @@ def counted_texts(status: reports.JobStatus) -> list[str]:
         skipped.update(worker.skipped)
         replaced.update(worker.replaced)
         late.update({operator: use.late for operator, use in worker.useful.items() if use.late})
-    return summed_texts(skipped, replaced, late)
+    overtaken = sum(use.overtaken for worker in status.workers for use in worker.useful.values())
+    return summed_texts(skipped, replaced, late) + ([overtaken_text(overtaken)] if overtaken else [])
 
 
 def summed_texts(skipped: Mapping[str, int], replaced: Mapping[str, int], late: Mapping[str, int] = NONE) -> list[str]:
@@ -64,3 +65,12 @@ def late_text(late: Mapping[str, int]) -> str:
     '4 records too late for their windows (sessions 3, window 1)'
     """
     return f"{quantity(sum(late.values()), 'record')} too late for their windows{of_each(late)}"
+
+
+def overtaken_text(count: int) -> str:
+    """Say how many of these were late by the watermark alone.
+
+    >>> overtaken_text(2)
+    '2 of them late only because their file or partition was idle, or is new'
+    """
+    return f"{count} of them late only because their file or partition was idle, or is new"

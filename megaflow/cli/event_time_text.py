@@ -17,6 +17,8 @@ def watermark_text(status: WatermarkStatus) -> str:
     >>> held = HoldsBack("clicks", "", "b.json", None, 1)
     >>> print(watermark_text(WatermarkStatus(None, age_seconds=3.2, held_by=held)))
     no watermark yet, for 3 s: clicks waits for b.json, of which nothing was seen yet (worker 1 has it)
+    >>> print(watermark_text(WatermarkStatus(2_000_000, age_seconds=3.2, idle=("a", "b"), all_idle_seconds=7.0)))
+    watermark: 2 s, for 3 s: all partitions are idle, for 7 s, so it is where the greatest of them is; idle: a, b
     """
     if status.is_infinite:
         return "watermark: infinite, as all lines are read"
@@ -26,6 +28,8 @@ def watermark_text(status: WatermarkStatus) -> str:
         behind = "" if status.lag_seconds is None else f", {seconds_text(status.lag_seconds)} behind what was seen"
         head = f"watermark: {time_text(status.micros)}, for {status.age_seconds:.0f} s{behind}"
     held = "" if status.held_by is None else f": {held_text(status.held_by)}"
+    if status.all_idle_seconds is not None and not status.held_by:
+        held = f": all partitions are idle, for {status.all_idle_seconds:.0f} s, so it is where the greatest of them is"
     return f"{head}{held}{idle_text(status.idle)}"
 
 

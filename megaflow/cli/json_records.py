@@ -41,7 +41,7 @@ def plain(value: object) -> Any:
             empty = {key for key, each in unsaid if getattr(value, key) == each}
             return {key: each for key, each in _by_field(value).items() if key not in empty}
         case UsefulTime():
-            return {key: each for key, each in _by_field(value).items() if key != "late" or each}
+            return {key: each for key, each in _by_field(value).items() if key not in ("late", "overtaken") or each}
         case ChangeStatus():
             return {key: each for key, each in _by_field(value).items() if each is not None}
         case dict():

@@ -34,6 +34,7 @@ class UsefulTime:
     records: int = 0
     useful_seconds: float = 0.0  # spent on them
     late: int = 0  # of them, too late for all their windows
+    overtaken: int = 0  # of these, late by the watermark alone: their partition was idle, or is new
 
 
 @dataclass(frozen=True, slots=True)

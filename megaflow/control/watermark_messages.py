@@ -79,3 +79,4 @@ class WatermarkStatus:
     lag_seconds: float | None = None  # that it is behind the greatest timestamp; None: nothing was seen
     held_by: HoldsBack | None = None  # None: by nothing that is to be read
     idle: tuple[str, ...] = ()  # partitions that do not count, as they show
+    all_idle_seconds: float | None = None  # that all partitions are idle; None: not all are

@@ -237,6 +237,7 @@ class EventTimeSpec:
     follows: tuple[str, ...]  # the inputs that its records come from, in the order of their names
     unit: StreamUnit
     clock: EventClock[Any]  # of this worker
+    advances: bool = False  # whether event time follows the clock while all partitions are idle
 
 
 @dataclass(eq=False)
@@ -249,7 +250,8 @@ class EventTimes:
 
 
 def event_time(
-    port: Port[T], timestamp: Callable[[T], Any], out_of_order: float | timedelta, unit: str | None, name: str
+    port: Port[T], timestamp: Callable[[T], Any], out_of_order: float | timedelta, unit: str | None, name: str,
+    advances: bool = False,
 ) -> tuple[Port[stamped.Stamped[T]], StreamUnit]:
     """Give each record of a port its timestamp; return the port of pairs, and their unit. Raises BuildError."""
     where = user_line()
@@ -266,7 +268,7 @@ def event_time(
     title = f"{name} ({where})"
     counted = StreamUnit(None if unit is None else UNITS[unit], title)
     clock = EventClock(title, timestamp, counted, late)
-    times.operators[name] = EventTimeSpec(late, followed(port, times.inputs, title), counted, clock)
+    times.operators[name] = EventTimeSpec(late, followed(port, times.inputs, title), counted, clock, advances)
     return stamped.with_stamps(port, name, clock), counted
 
 

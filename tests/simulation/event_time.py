@@ -232,6 +232,14 @@ class EventLives:
     def _check_watermark(self, time: int, micros: int, events: Any) -> None:
         """No partition that counts may have anything below a watermark, as far as it is not out of order."""
         program = self._program
+        ahead = [
+            program.micros(number, event) - taker.out_of_order
+            for number, taker in enumerate(program.takers)
+            for at, event in events
+            if at <= time and program.takes(number, event[1][1] // PER_PARTITION)
+        ]
+        ahead += [told for partition in self._events for told in self._bounds(partition)]
+        assert micros <= max(ahead), f"the watermark is {micros} at {time}, and all that has come is at {max(ahead)}"
         read = {event[1][1] for at, event in events if at < time}
         for partition in self._events:
             of = [event for _, event in events if event[1][1] // PER_PARTITION == partition]

@@ -46,10 +46,8 @@ FAULTS = {
     "a partition that is held back is idle": Fault(
         "EventReports.settle", "unseen.until - unseen.since", "now - unseen.since"
     ),
-    "the watermark is infinite when all partitions are idle": Fault(
-        "Watermarks._due",
-        "least, _ = self._least(now)",
-        "least, _ = self._least(now)\nleast = INFINITE if least is None else least",
+    "the watermark runs away when all partitions are idle": Fault(
+        "IdleTime.reached", "min(*reached, GREATEST)", "max(reached) + 60_000_000"
     ),
     "the clock begins anew in a job that goes on": Fault(
         "Watermarks.__init__", "0 if durable is None else durable.clock", "0"

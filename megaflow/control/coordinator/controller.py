@@ -28,7 +28,7 @@ from megaflow.control.coordinator import events
 from megaflow.control.coordinator.checkpoints import REPORTS, Checkpoints
 from megaflow.control.coordinator.epoch_clock import LAG_EPOCHS, TICK_IDLE_SECONDS, CommandStream
 from megaflow.control.coordinator.events import Asked, Event, Instruction, Reply
-from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, Durable, JobState
+from megaflow.control.coordinator.job_state import BEFORE_HAND_OVER, HELD_MAX, Durable, EventTime, JobState
 from megaflow.control.coordinator.job_status import JobStanding
 from megaflow.control.coordinator.joins import JOIN_SECONDS, Joins, StageOf
 from megaflow.control.coordinator.last_lines import LastLines
@@ -41,7 +41,7 @@ from megaflow.control.coordinator.request_progress import done
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.trials import Trials
-from megaflow.control.coordinator.watermarks import NO_EVENT_TIME, EventTime, Watermarks
+from megaflow.control.coordinator.watermarks import Watermarks
 from megaflow.control.launcher_messages import Started, StartFailed, StartWaits
 from megaflow.control.messages import CommitBatch
 from megaflow.control.reading_messages import PortionsRevoked, SplitRead, SplitsReturned, SplitsRevoked
@@ -83,7 +83,7 @@ class Controller:
         state: JobState | None = None,
         durable: Durable | None = None,
         sources: Sequence[str] = (),
-        event_time: EventTime = NO_EVENT_TIME,
+        event_time: EventTime = EventTime(),  # noqa: B008
     ) -> None:
         self.handed_over = False  # to another controller: this one is told nothing any more
         self.ended = False  # whether that is closed

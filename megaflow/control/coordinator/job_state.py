@@ -1,5 +1,7 @@
 """What a controller begins with: a checkpoint (`Durable`), or what the one before leaves to it: all it cannot ask for.
 
+And what the program says of event time (`EventTime`).
+
 The part changes hands only when it is at rest:
 
 1. Nothing that was begun is unfinished: no change of the membership, no reconfiguration, no commit that a source has
@@ -13,6 +15,8 @@ The part changes hands only when it is at rest:
    state, too: see `megaflow.timely.rescale.handover`.
 """
 
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Final
 
 from megaflow.control.checkpoint_messages import DurableOperator
@@ -20,6 +24,7 @@ from megaflow.control.messages import CommitBatch, CommitRequest, KeptPlan, Sour
 from megaflow.control.reports import CheckpointStatus, LedgerEntry
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Fingerprint, Portion, SinkToken
+from megaflow.megaphone.event_unit import EventUnit
 from megaflow.megaphone.routing import RoutingTable
 from megaflow.quick_dataclass import dataclass
 
@@ -27,6 +32,7 @@ BEFORE_HAND_OVER: Final = (StatusQuery, StopJob, CommitRequest, SourceEnded)
 """Requests that are answered while all others are held back: what begins nothing, and what ends what was begun."""
 HELD_MAX: Final = 1_000
 """Requests that are held back."""
+IDLE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,30 @@ class Durable:
     sources: tuple[str, ...] = ()  # and those that it reads, sorted
     watermark: int | None = None  # microseconds; None: there was none
     clock: int = 0  # microseconds that the job had run
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOperator:
+    """An operator that takes timestamps."""
+
+    out_of_order: int  # microseconds
+    inputs: frozenset[str]  # that it follows; "": the lines without a name
+    unit: EventUnit | None = None  # of its timestamps; None: the program does not say, so seconds or datetimes
+    advances: bool = False  # follows the clock while all partitions are idle
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """What a job has to do with event time. Who takes the coordinator's part over knows the operators by itself."""
+
+    operators: Mapping[str, TimedOperator] = field(default_factory=dict)  # by name
+    ordered: tuple[str, ...] = ()  # inputs of lines whose files are read in the order of their names
+    pushed: tuple[Partition, ...] = ()  # what the launcher sends
+    spark: tuple[str, ...] = ()  # inputs that queries feed
+    idle_seconds: float = IDLE_SECONDS  # that a partition has nothing until it is idle
+
+
+NO_EVENT_TIME: Final = EventTime()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ only, and never falls.
    file before it. That first record counts as reported by who was given the file from its beginning, and like a maximum
    it may be out of order. Of a file that was begun before a resume it is not known.
 3. One that is idle does not count, as whoever reads it says, until something is seen of it or it changes hands. If all
-   are, or none is left, w stays, until all lines of the job are read.
+   are: see `idle_time`. If none is left, w stays, until all lines of the job are read.
 4. Reports may come late, for they go apart from what sources say. It does no harm. Records that are not reported make a
    maximum too small, so w. That a partition is read, or handed back, is heard when control is past the epoch of its
    last record (`source_operator`, rule 6), so a watermark that is issued then acts on none of them.
@@ -36,13 +36,13 @@ only, and never falls.
    greatest stays: it shows how far the watermark is behind.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any, Final
 
 from megaflow.control.coordinator.epoch_clock import CommandStream
 from megaflow.control.coordinator.events import Instruction
-from megaflow.control.coordinator.job_state import Durable, WatermarksState
+from megaflow.control.coordinator.idle_time import MICROS, IdleTime
+from megaflow.control.coordinator.job_state import Durable, EventTime, TimedOperator, WatermarksState
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
@@ -58,39 +58,14 @@ from megaflow.control.watermark_messages import (
     WatermarkStatus,
 )
 from megaflow.durable.commits import Portion
-from megaflow.megaphone.event_unit import INFINITE, NEVER, EventUnit
+from megaflow.megaphone.event_unit import INFINITE, NEVER
 from megaflow.megaphone.routing import Clock, Watermark
 from megaflow.timely.membership import WorkerId
 
 PERIOD_SECONDS: Final = 0.1
 """Between two watermarks at least, and between two readings of the clock: each costs a round of progress."""
-IDLE_SECONDS: Final = 5.0
 KEPT_MIN: Final = 1_000
 """So many maxima and idle partitions may have come before it is worth while to look which of all are read."""
-MICROS: Final = 1_000_000  # in a second
-
-
-@dataclass(frozen=True, slots=True)
-class TimedOperator:
-    """An operator that takes timestamps."""
-
-    out_of_order: int  # microseconds
-    inputs: frozenset[str]  # that it follows; "": the lines without a name
-    unit: EventUnit | None = None  # of its timestamps; None: the program does not say, so seconds or datetimes
-
-
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """What a job has to do with event time. Who takes the coordinator's part over knows the operators by itself."""
-
-    operators: Mapping[str, TimedOperator] = field(default_factory=dict)  # by name
-    ordered: tuple[str, ...] = ()  # inputs of lines whose files are read in the order of their names
-    pushed: tuple[Partition, ...] = ()  # what the launcher sends
-    spark: tuple[str, ...] = ()  # inputs that queries feed
-    idle_seconds: float = IDLE_SECONDS  # that a partition has nothing until it is idle
-
-
-NO_EVENT_TIME: Final = EventTime()
 
 
 class Watermarks:
@@ -113,6 +88,7 @@ class Watermarks:
         self._maxima: dict[tuple[str, Partition], int] = {}  # operator, partition -> microseconds
         self._firsts: dict[tuple[str, str], dict[str, int]] = {}  # operator, input -> path -> microseconds
         self._idle: dict[Partition, None] = {}
+        self._all_idle = IdleTime(name for name, each in self._operators.items() if each.advances)
         self._left = 0  # how many of both were of partitions not read to their ends, when that was looked up last
         self._greatest: int | None = None  # of all maxima, in microseconds; None: nothing was seen
         self._seen: dict[str, dict[int, dict[str, int]]] = {}  # input of Spark's -> batch -> operator -> microseconds
@@ -247,17 +223,24 @@ class Watermarks:
         """
         self._settle_spark()
         least, held = None, None
+        idle: dict[str, int] = {}  # operator -> the greatest that an idle partition has come to
         for each in self._unread.all(self._has_begun):
             following = [(name, some) for name, some in self._operators.items() if each.input in some.inputs]
-            if not following or self._is_idle(each, now):
+            if not following:
                 continue
+            is_idle = self._is_idle(each, now)
             for name, operator in following:
                 value = self._value(name, operator, each)
-                if least is None or value < least:
+                if is_idle:
+                    idle[name] = max(value, idle.get(name, NEVER))
+                elif least is None or value < least:
                     least, held = value, (name, each)
             if least == NEVER:
                 break
-        return least, held
+        if least is not None or not idle:
+            self._all_idle.end()
+            return least, held
+        return self._all_idle.reached(idle, self.micros, now), None
 
     def _value(self, name: str, operator: TimedOperator, each: Unread) -> int:
         """Return the timestamp below which an operator gets nothing more of a partition."""
@@ -310,7 +293,7 @@ class Watermarks:
         age = self._time(now) + self._age if self._rose is None else now - self._rose
         idle = tuple(shown(each) for each in self._unread.all(self._has_begun) if self._is_idle(each, now))
         holds = None if held is None or self.is_over else self._holds(*held)
-        return WatermarkStatus(self.micros, self.is_over, age, lag, holds, idle)
+        return WatermarkStatus(self.micros, self.is_over, age, lag, holds, idle, self._all_idle.seconds(now))
 
     def _holds(self, name: str, each: Unread) -> HoldsBack:
         maximum = self._maxima.get((name, each.partition))

@@ -219,7 +219,10 @@ class Agent:
             partitions=self._partitions(),
             skipped=dict(self._skipped),
             replaced=dict(self._replaced),
-            useful={view.name: reports.UsefulTime(view.records, view.meter.busy_seconds, view.late) for view in views},
+            useful={
+                view.name: reports.UsefulTime(view.records, view.meter.busy_seconds, view.late, view.overtaken)
+                for view in views
+            },
             sinks=() if self.sinks is None else self.sinks.statuses(),
         )
         return StatusAnswer(id, status, tuple(_measured(view) for view in (views if loads else ())))

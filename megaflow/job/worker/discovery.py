@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from megaflow.connect.source_protocol import Found, Source
 from megaflow.control.coordinator.events import Discovered
-from megaflow.control.coordinator.watermarks import TimedOperator
+from megaflow.control.coordinator.job_state import TimedOperator
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.megaphone.event_unit import EventUnit
 from megaflow.quick_dataclass import dataclass

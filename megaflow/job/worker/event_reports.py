@@ -17,7 +17,7 @@ No clock: times are arguments. A batch costs a copy of its list and a lookup, an
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from megaflow.control.coordinator.watermarks import EventTime, TimedOperator
+from megaflow.control.coordinator.job_state import EventTime, TimedOperator
 from megaflow.control.watermark_messages import MaximaSeen, Partition, PartitionsIdle
 from megaflow.job.spec import ChildSpec
 from megaflow.megaphone.event_clock import EventTimes
@@ -111,7 +111,8 @@ def event_time_of(graph: Graph, spec: ChildSpec) -> EventTime:
     """Return what the coordinator is to know of a dataflow that is built: who takes timestamps, and from where."""
     operators = graph.extension(EventTimes).operators.items()
     return EventTime(
-        {name: TimedOperator(each.out_of_order, frozenset(each.follows), each.unit.known) for name, each in operators},
+        {name: TimedOperator(each.out_of_order, frozenset(each.follows), each.unit.known, each.advances)
+         for name, each in operators},
         spec.ordered,
         tuple(("items" if each in spec.items else "pushed", each) for each in spec.pushed),
         (spec.rows or ("",)) if spec.spark_queries else (),

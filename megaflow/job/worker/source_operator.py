@@ -41,7 +41,7 @@ from dataclasses import InitVar, dataclass
 from typing import Any
 
 from megaflow.control.checkpoint_messages import PositionsAt
-from megaflow.control.coordinator.watermarks import IDLE_SECONDS
+from megaflow.control.coordinator.job_state import IDLE_SECONDS
 from megaflow.control.messages import Busy, CommitBatch, EndOfLines, ParserPlace, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
     AssignPortions,

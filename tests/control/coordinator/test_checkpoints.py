@@ -15,11 +15,11 @@ from megaflow.control.checkpoint_messages import (
 from megaflow.control.coordinator.checkpoints import Checkpoints
 from megaflow.control.coordinator.epoch_clock import CommandStream
 from megaflow.control.coordinator.events import Asked, Instruction, Reply
-from megaflow.control.coordinator.job_state import Durable
+from megaflow.control.coordinator.job_state import NO_EVENT_TIME, Durable
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.watermarks import NO_EVENT_TIME, Watermarks
+from megaflow.control.coordinator.watermarks import Watermarks
 from megaflow.control.messages import CheckpointJob, Refused, Request
 from megaflow.timely.membership import founding
 

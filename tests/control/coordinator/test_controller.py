@@ -39,11 +39,10 @@ from megaflow.control.coordinator.events import (
     StartWorkers,
     Ticked,
 )
-from megaflow.control.coordinator.job_state import Durable
+from megaflow.control.coordinator.job_state import NO_EVENT_TIME, Durable, EventTime, TimedOperator
 from megaflow.control.coordinator.questions import ANSWER_SECONDS
 from megaflow.control.coordinator.reconfigurations import PENDING_MAX
 from megaflow.control.coordinator.spark_commits import COMMITS_KNOWN_MAX, WAITING_MAX
-from megaflow.control.coordinator.watermarks import NO_EVENT_TIME, EventTime, TimedOperator
 from megaflow.control.messages import (
     Accepted,
     BinsInstalled,

@@ -9,16 +9,18 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.control.coordinator import lines_to_read, watermarks
 from megaflow.control.coordinator.epoch_clock import CommandStream
 from megaflow.control.coordinator.events import Asked, Discovered, Inject
+from megaflow.control.coordinator.job_state import EventTime, TimedOperator
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.watermarks import KEPT_MIN, PERIOD_SECONDS, EventTime, TimedOperator, Watermarks
+from megaflow.control.coordinator.watermarks import KEPT_MIN, PERIOD_SECONDS, Watermarks
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Request, SourceEnded, Split
 from megaflow.control.reading_messages import (
     AssignSplits,
@@ -167,15 +169,43 @@ def test_one_that_waits_in_the_pool_unread_may_have_anything() -> None:
     assert len(given) < 9 and bench.tick() is None
 
 
-def test_if_all_are_idle_it_stays_until_something_is_seen() -> None:
-    bench = Bench(files("a", "b"))
-    bench.see((A, 10), (B, 20))
-    assert bench.tick() == 10
-    bench.see((A, 40))
-    bench.hear(0, PartitionsIdle((A, B)))
-    assert bench.tick() is None and bench.all.micros == 10
-    bench.see((B, 35))
-    assert bench.tick() == 35, "what is idle does not count, whatever was seen of it"
+@pytest.mark.parametrize("order", [(A, B), (B, A)])
+def test_if_all_are_idle_it_is_where_the_greatest_is(order: tuple[Partition, Partition]) -> None:
+    bench = Bench(files("a", "b"), late=5)
+    bench.see((A, 45), (B, 25))
+    assert bench.tick() == 20
+    for each in order:
+        bench.hear(0, PartitionsIdle((each,)))
+        bench.tick()
+    assert bench.all.micros == 40, "whichever was idle first"
+    assert bench.all.status(bench.now).all_idle_seconds == 0.0  # type: ignore[union-attr]
+    bench.see((B, 50))
+    assert bench.tick() == 45, "what is idle does not count"
+    assert bench.all.status(bench.now).all_idle_seconds is None  # type: ignore[union-attr]
+
+
+def test_event_time_follows_the_clock_when_all_are_idle() -> None:
+    operators = {"event_time": TimedOperator(5, frozenset([""]), advances=True)}
+    bench = Bench(files("a"), operators=operators)
+    bench.see((A, 105))
+    assert bench.tick() == 100
+    bench.hear(0, PartitionsIdle((A,)))
+    assert bench.tick() is None
+    assert bench.tick(2.0) == 100 + 2_000_000
+    bench.see((A, 107))
+    assert bench.tick() is None, "it never falls"
+    bench.hear(0, PartitionsIdle((A,)))
+    assert bench.tick() is None
+    assert bench.tick(1.0) == 100 + 3_000_000, "it goes on from where it is"
+
+
+def test_an_operator_that_is_behind_holds_it_back_when_all_are_idle() -> None:
+    operators = {"orders": TimedOperator(0, frozenset([""])), "prices": TimedOperator(0, frozenset([""]))}
+    bench = Bench(files("a"), operators=operators)
+    bench.hear(0, MaximaSeen("orders", ((A, 50),)))
+    bench.hear(0, MaximaSeen("prices", ((A, 70),)))
+    bench.hear(0, PartitionsIdle((A,)))
+    assert bench.tick() == 50
 
 
 def test_one_that_was_never_read_and_is_idle_does_not_count() -> None:
@@ -316,9 +346,9 @@ def test_of_partitions_that_come_and_go_for_ever_a_bounded_number_is_kept_and_th
     other.all.resume(state)
     assert other.all.status(0.0).lag_seconds == (11_001 - 7) / 1_000_000  # type: ignore[union-attr]
     bench.end(0)
-    assert bench.tick() is None, "the other one is idle"
+    assert bench.tick() == 90, "the other one is idle, so all are"
     bench.see((("portion", -1), 80), worker=1)
-    assert bench.tick() == 90, "its greatest was kept"
+    assert bench.tick() is None and bench.all.micros == 90, "its greatest was kept"
 
 
 def test_what_the_launcher_reads_is_a_partition_until_it_has_ended() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from megaflow.connect import Found
 from megaflow.control.coordinator.events import Discovered
-from megaflow.control.coordinator.watermarks import TimedOperator
+from megaflow.control.coordinator.job_state import TimedOperator
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.job.worker.discovery import Discovery, in_a_thread
 from megaflow.megaphone.event_unit import EventUnit

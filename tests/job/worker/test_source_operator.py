@@ -7,7 +7,7 @@ import pytest
 
 from megaflow.connect import Idle
 from megaflow.control.checkpoint_messages import PositionsAt
-from megaflow.control.coordinator.watermarks import IDLE_SECONDS
+from megaflow.control.coordinator.job_state import IDLE_SECONDS
 from megaflow.control.messages import Busy, CommitBatch, CommitTaken, EndOfLines, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
     AssignPortions,
