@@ -240,32 +240,36 @@ class DatabaseSink(OutboxSink[Any]):
             ]
 
     def _changes(self, records: Iterable[Any]) -> Iterator[tuple[int, tuple[Row, Row | None]]]:
-        """Yield the position of each record and what `_checked` makes of it."""
+        """Yield the position of each record, and its key and row. What the driver cannot bind it says by itself."""
         for position, record in enumerate(records):
             try:
-                change = self._checked(record)
+                change = self._key_and_row(record)
             except ProgramError as error:  # kept by another program, or before its table was another one
                 raise RecordRefused(str(error), position) from error
             yield position, change
 
-    def _checked(self, record: Any) -> tuple[Row, Row | None]:
+    def _key_and_row(self, record: Any) -> tuple[Row, Row | None]:
         """Return the key and row of a record, as `_change` does; without keys the row twice. Raises ProgramError."""
-        if self._key:
-            key, row = self._change(record)
-            if row is None:
-                self._check_values(record, self._key_places, key)
-            try:
-                hash(key)
-            except TypeError as error:
-                raise ProgramError(
-                    f"the record {record!r:.200} cannot be written to {self._table}: its key {key!r:.80} has no hash "
-                    f"({error}); give plain values"
-                ) from None
+        if not self._key:
+            row = self._row(record)
+            return row, row
+        key, changed = self._change(record)
+        try:
+            hash(key)
+        except TypeError as error:
+            raise ProgramError(
+                f"the record {record!r:.200} cannot be written to {self._table}: its key {key!r:.80} has no hash "
+                f"({error}); give plain values"
+            ) from None
+        return key, changed
+
+    def _checked(self, record: Any) -> None:
+        """Raise ProgramError for a record that cannot be written."""
+        key, row = self._key_and_row(record)
+        if row is None:
+            self._check_values(record, self._key_places, key)
         else:
-            key = row = self._row(record)
-        if row is not None:
             self._check_values(record, range(len(row)), row)
-        return key, row
 
     def _check_values(self, record: Any, places: Sequence[int], values: Row) -> None:
         if self._row_check is None:
