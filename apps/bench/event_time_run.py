@@ -78,7 +78,8 @@ def run(app: str, paths: Sequence[Path], folder: Path, clicks: int, rate: float 
     began = time.monotonic()
     with megaflow.start(
         DATAFLOWS[app], lines=f"{paths[0].parent}/*", output=f"jsonl:{results}", outputs={"late": f"jsonl:{late}"},
-        processes=PROCESSES, rate=rate, state=folder / "store", checkpoint_every=CHECKPOINT_SECONDS,
+        processes=PROCESSES, rate=rate, state=folder / "store", close_windows=True,
+        checkpoint_every=CHECKPOINT_SECONDS,
     ) as job:  # fmt: skip
         steer(job, clicks, seed)
         summary = job.wait()

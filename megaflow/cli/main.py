@@ -172,15 +172,15 @@ def state() -> None:
           help="With --state: what DIR has of operator OLD is operator NEW's from now on. May come several times, and "
           "again with the same command.")  # fmt: skip
 @repeated("--drop-state", "dropped", env="DROP_STATE", metavar="NAME",
-          help="With --state: give up what DIR has of operator NAME, which the program does not have any more. May "
-          "come several times, and again with the same command.")  # fmt: skip
+          help="With --state: give up what DIR has of operator NAME. May come several times, and again.")  # fmt: skip
 @option("--rate", env="RATE", metavar="N", type=float,
         help="Read N lines per second, even more than can be processed: for tests and benchmarks.")  # fmt: skip
 @option("--drain-timeout", env="DRAIN_TIMEOUT", metavar="SECONDS", type=float,
-        help="End a job that has not worked off everything so long after it was told to stop (Ctrl-C, SIGTERM, "
-        "SIGHUP, control stop); it exits with 1 and says what is left. By default there is no limit.")  # fmt: skip
+        help="End a job that takes longer than this to stop (Ctrl-C, SIGTERM, SIGHUP, control stop): it exits with 1 "
+        "and says what is left. By default there is no limit.")  # fmt: skip
 @option("--idle-timeout", env="IDLE_TIMEOUT", metavar="SECONDS", type=float, default=5.0, show_default=True,
         help="After how long a file, partition or query that has nothing new holds event time back no longer.")
+@option("--close-windows", env="CLOSE_WINDOWS", is_flag=True, help="With --state: close windows when the lines end.")
 @option("--name", env="NAME", metavar="JOB", help="The job's name; by default made from the file's name.")
 @option("--listen", env="LISTEN", metavar="HOST[:PORT]", default="127.0.0.1", show_default=True,
         help="The address that the processes listen on: on any free ports, or the first one on PORT, the others on the "

@@ -20,7 +20,7 @@ NOT_WITH_JOIN = {  # the job has them
     for name in ("lines", "follow", "rows",  "processes", "workers", "rate", "name", "encoding_errors", "overwrite",
                  "append", "oversubscribe", "drain_timeout", "idle_timeout", "state", "checkpoint_every",
                  "checkpoints_kept", "restarts", "shrink", "take_over", "allow_loss", "from_checkpoint",
-                 "on")
+                 "close_windows", "on")
 } | ONLY_WITH_ON | {
     "outputs": "--output", "join_timeout_seconds": "--join-timeout", "renamed": "--rename-state",
     "dropped": "--drop-state",
@@ -28,7 +28,7 @@ NOT_WITH_JOIN = {  # the job has them
 
 KEPT = (  # by --state
     "checkpoint_every", "checkpoints_kept", "restarts", "shrink", "take_over", "allow_loss", "from_checkpoint",
-    "renamed", "dropped",
+    "close_windows", "renamed", "dropped",
 )  # fmt: skip
 
 

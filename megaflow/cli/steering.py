@@ -311,11 +311,15 @@ def get_state(where: Where, as_json: bool, operator: str, key: str) -> None:
 @option("--force", env="FORCE", is_flag=True,
         help="End the job at once, whatever its workers do: it exits with 1, and says what was not worked off. For "
         "this the command has to run on the machine of the job's launcher.")  # fmt: skip
+@option("--no-drain", env="NO_DRAIN", is_flag=True,
+        help="Leave out what waits for event time or the clock: open windows, and timers set by at_event and "
+        "after.")  # fmt: skip
 @steering
-def stop(where: Where, as_json: bool, force: bool) -> None:
-    """Stop reading lines, process those that were read, then end the job.
+def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
+    """Stop reading lines, process those that were read, close windows, fire timers, then end the job.
 
-    A job that was started with --state leaves a checkpoint, from which the same command goes on.
+    A job that was started with --state leaves a checkpoint instead, from which the same command goes on. Windows and
+    timers stay open in it.
     """
     job, connect, timeout = where
     if force:
@@ -329,7 +333,7 @@ def stop(where: Where, as_json: bool, force: bool) -> None:
         with contextlib.suppress(JobNotFound):
             folder = find(job).state
     with conversation(*where, tell_silence) as talk:
-        commands.stop_job(talk)
+        commands.stop_job(talk, drain=not no_drain)
     at = None if folder is None else last_checkpoint(folder)
     if at is None:
         answer(to_json({"stopped": True}) if as_json else "the job has stopped")

@@ -135,6 +135,7 @@ class CheckpointReady:
     portions: tuple[Portion, ...] = ()  # that are still to be read, the first first
     tokens: tuple[SinkToken, ...] = ()  # of sinks, those of one worker in their order
     committers: tuple[int, ...] = ()  # the workers that are to commit these, sorted
+    bound: int | None = None  # microseconds, the greatest of all partitions; None: nothing was seen, or it is the end
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,20 @@ class ToldOnce:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfinished:
+    """What waits for event time, or for the job's clock."""
+
+    windows: int = 0
+    timers: int = 0  # for timestamps
+    clock_timers: int = 0
+
+    def __add__(self, other: "Unfinished") -> "Unfinished":
+        return Unfinished(
+            self.windows + other.windows, self.timers + other.timers, self.clock_timers + other.clock_timers
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A worker is done: its share of the final account."""
 
@@ -95,6 +109,9 @@ class Ended:
     skipped: dict[str, int] = field(default_factory=dict)  # input -> lines that were left out, as they cannot be parsed
     sinks: TokensAt | CutFailed | None = None  # likewise, of its sinks
     replaced: dict[str, int] = field(default_factory=dict)  # input -> sequences of bytes that are not text
+    open: Unfinished = Unfinished()  # that are left
+    early: Unfinished = Unfinished()  # that were closed, or fired, only because the job has ended
+    deadline: int | None = None  # microseconds, the greatest watermark that one of these would have waited for
 
 
 @dataclass(frozen=True, slots=True)

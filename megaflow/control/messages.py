@@ -199,7 +199,9 @@ class BootstrapWorker:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Stop reading, drain, end."""
+    """Stop reading, work off what was read, end."""
+
+    drain: bool = True  # whether to close windows and fire timers then; a job that keeps its state does not do so
 
 
 @dataclass(frozen=True, slots=True)

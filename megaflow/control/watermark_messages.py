@@ -2,6 +2,7 @@
 
     an event_time operator ─ MaximaSeen ─▶ coordinator ─ Watermark, on the control stream ─▶ operators with timers
     a source ─ PartitionsIdle ─▶ coordinator
+    coordinator ─ TellMaxima, on the control stream ─▶ sources ─ MaximaTold ─▶ coordinator
     an operator with timers by the clock ─ ClockWanted ─▶ coordinator ─ Clock, on the control stream ─▶ such operators
 
 What follows from these, and why reports may come late: `megaflow.control.coordinator.watermarks`.
@@ -51,6 +52,19 @@ class ClockWanted:
     """Whether an operator of the worker has timers by the clock."""
 
     wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MaximaTold:
+    """All that this worker's operators have seen was reported: the answer to `TellMaxima`."""
+
+
+# Coordinator to sources, on the control stream --------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TellMaxima:
+    """All lines are read and worked off: report what is not reported yet, then say so by `MaximaTold`."""
 
 
 # In a status ---------------------------------------------------------------------------

@@ -33,7 +33,7 @@ COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0,
-               "sources": (), "members": ()},
+               "sources": (), "members": (), "bound": None},
     "OperatorCut": {"form": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": ()},
     "Portion": {"maxima": ()},
@@ -153,6 +153,7 @@ class Commit:
     clock: int = 0  # microseconds that the job had run, in all incarnations, as operators were told last
     sources: tuple[str, ...] = ()  # that the program reads, sorted, also those that have found no partition
     members: tuple[int, ...] = ()  # the workers of the job, also those that owned no bin; empty: they are not known
+    bound: int | None = None  # the greatest of partitions: of event time, in microseconds; None: nothing was seen
     record: SegmentRef | None = None  # with Spark's record as of `spark`, if the checkpoint was given a name
 
     @property
@@ -266,7 +267,7 @@ def _plain(value: Any) -> Any:
     if is_dataclass(value):
         later = LATER.get(type(value).__name__, {})
         plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {name: each for name, each in plain.items() if each or name not in later}
+        return {name: each for name, each in plain.items() if name not in later or each != later[name]}
     if isinstance(value, tuple) and value and is_dataclass(value[0]):  # a table of thousands of ints is plain already
         return tuple(map(_plain, value))
     return value

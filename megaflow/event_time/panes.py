@@ -144,6 +144,17 @@ class Panes:
                 state[1] = max(windows.first_end_after(due), min(map(self._first_of, panes)))
         return (state if panes else None), closed
 
+    def count(self, state: list[Any]) -> int:
+        """Return how many windows are open that have records."""
+        windows = self._windows
+        if windows.every == windows.size:
+            return len(state[2])
+        ends: set[int] = set()
+        for pane in state[2]:
+            first = max(self._first_of(pane), state[1])
+            ends.update(range(first, windows.last_end_of(_start_of(pane)) + 1, windows.every))
+        return len(ends)
+
     def _first_of(self, pane: Pane) -> int:
         """Return the end of the first window that takes what is in a pane."""
         return pane[1] if isinstance(pane, tuple) else self._windows.first_end_after(pane)

@@ -117,6 +117,10 @@ class Sessions:
         self._accumulators.add_to(parts, run)
         intervals[first:last] = [[min(start, met[0][0]), max(end, met[-1][1]), parts]]
 
+    def count(self, state: list[Any]) -> int:
+        """Return how many sessions are open."""
+        return len(state[1])
+
     def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
         """Close the sessions that the watermark has come to; return the state, None for none, and what is closed."""
         intervals = state[1]

@@ -42,7 +42,7 @@ from megaflow.event_time.sessions import Sessions
 from megaflow.event_time.windows import AlignedWindows, Length, SessionWindows, Window, Windows, length_of
 from megaflow.megaphone.aggregates import place_of
 from megaflow.megaphone.event_clock import StreamUnit
-from megaflow.megaphone.event_unit import EventUnit
+from megaflow.megaphone.event_unit import GREATEST, INFINITE, EventUnit
 from megaflow.megaphone.splitting import ByMadePair
 from megaflow.megaphone.stateful_core import Core, build
 from megaflow.megaphone.stateful_timed import TimedFolds, timed_folds
@@ -73,6 +73,9 @@ class KeyWindows(Protocol):
     def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
         """Close what the watermark has come to; return the state, None for none, and what is closed."""
 
+    def count(self, state: list[Any]) -> int:
+        """Return how many windows are open that have records."""
+
     def so_far(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> list[Closed]:
         """Return what there is of the open windows that have some of these records."""
 
@@ -82,16 +85,25 @@ class WindowFold:
 
     def __init__(
         self, windows: KeyWindows, accumulators: Accumulators, unit: StreamUnit, emit: Emit | None, core: Core,
-        overlap: bool = True,
+        overlap: bool = True, behind: int = 0,
     ) -> None:  # fmt: skip
-        """`overlap`: a value may be in several windows, or in several results of one."""
+        """`overlap`: a value may be in several windows, or in several results of one.
+
+        `behind`: microseconds for which a window stays open after its end.
+        """
         self._windows = windows
+        self._behind = behind
         self._accumulators = accumulators
         self._unit = unit  # of the bounds of windows
         self._is_said = unit.known is not None  # by the program
         self._emit = emit
         self._core = core
         self._overlap = overlap or emit is not None
+        core.store.events.are_alarms = True
+        core.open_windows = self._count
+
+    def _count(self) -> int:
+        return sum(map(self._windows.count, self._core.store.states.values()))
 
     def __call__(self, key: Any, time: Any, records: list[Any], state: Any, timers: Any) -> tuple[Any, list[Output]]:
         """Put in the records of an epoch, or close what is due: then `records` are the times of alarms."""
@@ -105,6 +117,9 @@ class WindowFold:
             if state[0] in records:
                 state[0] = None
             state, closed = self._windows.close(state, watermark)
+            if closed and watermark >= INFINITE:
+                last = max(end for _, end, _ in closed) + self._behind
+                self._core.store.events.early.closed(len(closed), min(last, GREATEST))
             self._put(out, key, closed)
         else:
             for some in [records] if self._emit != "every" else [[record] for record in records]:
@@ -182,7 +197,7 @@ class WindowedPort:
         def policy(core: Core) -> TimedFolds:
             self._core = core
             overlap = isinstance(windows, AlignedWindows) and windows.every != windows.size
-            fold = WindowFold(keeper, self._accumulators, unit, emit, core, overlap)
+            fold = WindowFold(keeper, self._accumulators, unit, emit, core, overlap, self.behind)
             return timed_folds(core, fold, EventUnit.MICROSECONDS)
 
         pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))

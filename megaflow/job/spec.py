@@ -129,6 +129,7 @@ class JobSpec:
     results: bool = False  # whether Spark reads the output
     idle_timeout: float = 5.0  # seconds without a record until a partition holds event time back no longer
     follow: bool = False  # whether files of lines grow, and new ones come
+    close_windows: bool = False  # whether the end closes them, and fires all timers, also if the job keeps its state
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ stateful_lasting
 partial_results what a worker has of a time by key, combined before F
 aggregates      S of counts, sums and folds by key, which merges those
 timers          what is due at which time for which key, by bin
+timer_line      timers that wait for one number to rise
 event_timers    those for timestamps and by the clock, and how watermarks come to them
 event_clock     event_time: gives records their timestamps, and knows the greatest by partition
 record_bounds   how far event time was in a record's own partition, by which it is late or not

@@ -44,20 +44,23 @@ In which order they fire, for one key
     know nothing of each other, so this is the same as a loop inside each key, and the worker gets its turn in between.
 
 The watermark is INFINITE when everything is to close: then timers `after` a while are due as well. A timer that a call
-sets under it fires if its timestamp is not above the key's *limit*. That is the last finite watermark, or the greatest
-timestamp of the key's own timers as they begin to fire. Later ones are dropped and counted, as are all timers `after` a
+sets under it fires if its timestamp is not above the key's *limit*. That is the greatest timestamp known of the
+job, or of the key's own timers as they begin to fire. Later ones are dropped and counted, as are all timers `after` a
 while. Otherwise a fold that sets a timer whenever one fires would never end.
 """
 
 from collections.abc import Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import UNBEGUN
 from megaflow.megaphone.event_unit import INFINITE, NEVER
+from megaflow.megaphone.flat_times import FlatTime
 from megaflow.megaphone.routing import Clock, Watermark
+from megaflow.megaphone.timer_line import TimerLine
 from megaflow.megaphone.timers import Timer
+from megaflow.quick_dataclass import dataclass
 
 EVENT: Final = 0
 """The line of timers that wait for the watermark."""
@@ -68,80 +71,32 @@ AFTER: Final = UNBEGUN
 LINES: Final = (EVENT, CLOCK, AFTER)
 
 Heard: TypeAlias = tuple[int, int, int, int, int] | tuple[()]
-"""Watermark, clock and last finite watermark before a time, watermark and clock of its commands; (): none ever."""
+"""Watermark, clock and greatest timestamp before a time, watermark and clock of its commands; (): none ever."""
 Due: TypeAlias = list[tuple[int, int, int, Any]]
 """Timers of one key, as a heap: line, microseconds, order of setting, payload."""
 
 
-class TimerLine:
-    """Timers that wait for one number, by it and then by the order of setting; work is by what is due or moves.
+@dataclass(slots=True)
+class Early:
+    """What the infinite watermark has closed, or fired, that no other one had."""
 
-    Invariant: `_bins` has no empty heap, and the least number of each is in `_firsts`, beside numbers that are gone.
-    """
+    windows: int = 0
+    timers: int = 0  # for timestamps
+    clock_timers: int = 0
+    deadline: int = NEVER  # the greatest watermark that one of these would have waited for
 
-    def __init__(self) -> None:
-        self._bins: dict[int, list[tuple[int, int, Any, Any]]] = {}  # bin -> heap of (micros, order, key, payload)
-        self._firsts: list[tuple[int, int]] = []  # heap of (micros, bin)
-        self._order = 0  # of the next that is set
+    def fired(self, by_event: bool, micros: int, count: int) -> None:
+        """Count timers for a timestamp, or for a moment of the clock."""
+        if by_event:
+            self.timers += count
+            self.deadline = max(micros, self.deadline)
+        else:
+            self.clock_timers += count
 
-    def __bool__(self) -> bool:
-        return bool(self._bins)
-
-    def add(self, micros: int, bin: int, key: Any, payload: Any) -> None:
-        """Set a timer. Cost: logarithmic."""
-        heap = self._bins.setdefault(bin, [])
-        if not heap or micros < heap[0][0]:
-            self._put_first(micros, bin)
-        heappush(heap, (micros, self.next_order(), key, payload))
-
-    def least(self) -> int:
-        """Return the least number for which one waits; INFINITE + 1 if there is none. Cost: O(1), amortised."""
-        firsts, bins = self._firsts, self._bins
-        while firsts:
-            micros, bin = firsts[0]
-            if bin in bins and bins[bin][0][0] == micros:
-                return micros
-            heappop(firsts)
-        return INFINITE + 1
-
-    def next_order(self) -> int:
-        """Return the order of one that is set now and kept elsewhere."""
-        self._order += 1
-        return self._order - 1
-
-    def pop(self, limit: int) -> list[tuple[int, int, Any, Any]]:
-        """Remove what waits for at most `limit`; return (micros, order of setting, key, payload), in order."""
-        due: list[tuple[int, int, Any, Any]] = []
-        while self.least() <= limit:
-            _, bin = heappop(self._firsts)
-            heap = self._bins[bin]
-            while heap and heap[0][0] <= limit:
-                due.append(heappop(heap))
-            if heap:
-                self._put_first(heap[0][0], bin)
-            else:
-                del self._bins[bin]
-        due.sort()  # no two are of one order
-        return due
-
-    def of(self, bin: int) -> list[tuple[int, Any, Any]]:
-        """Return the (micros, key, payload)s of a bin, which stay, in order."""
-        return [(micros, key, payload) for micros, _, key, payload in sorted(self._bins.get(bin, ()))]
-
-    def take(self, bin: int) -> None:
-        """Remove those of a bin."""
-        self._bins.pop(bin, None)
-
-    def _put_first(self, micros: int, bin: int) -> None:
-        heappush(self._firsts, (micros, bin))
-        if len(self._firsts) > 2 * len(self._bins) + 8:  # or those that are gone would fill it
-            self._firsts = [(heap[0][0], other) for other, heap in self._bins.items() if heap]
-            self._firsts.append((micros, bin))
-            heapify(self._firsts)
-
-    def _check(self) -> None:
-        assert all(self._bins.values()), "an empty heap is kept"
-        assert {(heap[0][0], bin) for bin, heap in self._bins.items()} <= set(self._firsts)
+    def closed(self, windows: int, deadline: int) -> None:
+        """Count windows, the last of which would have closed at this watermark."""
+        self.windows += windows
+        self.deadline = max(deadline, self.deadline)
 
 
 class EventTimers:
@@ -158,7 +113,9 @@ class EventTimers:
         self.is_firing = False  # written by S
         self._coming: dict[int, tuple[int, int]] = {}  # time of commands, not closed -> watermark and clock; or NEVER
         self.ticked: int | None = None  # the last time that was closed and had a `Clock`
-        self.last_finite = NEVER  # the last watermark before the infinite one; NEVER: none, or that is to come
+        self.greatest = NEVER  # timestamp that was known when all was to close; NEVER: none, or that is to come
+        self.early = Early()  # what the infinite watermark alone has closed
+        self.are_alarms = False  # whether these timers only wake who closes windows, and counts these; set by that
         self._by_event = TimerLine()
         self._by_clock = TimerLine()
         self._due: dict[Any, Due] = {}  # key -> what is to fire; none is empty
@@ -175,10 +132,16 @@ class EventTimers:
     def read(self, time: int, command: Watermark | Clock) -> None:
         """Note a command, as F reads it."""
         match command:
-            case Watermark(micros):
+            case Watermark(micros, greatest):
+                self.greatest = max(greatest, self.greatest)
                 self._note(time, micros, INFINITE if micros >= INFINITE else NEVER)
             case Clock(micros):
                 self._note(time, NEVER, micros)
+
+    def all_fire(self, time: FlatTime, bin: int) -> bool:
+        """Tell whether a bin has timers, and a command at this time, or before, lets all of them fire."""
+        there = self._coming.get(time, (NEVER, NEVER)) if isinstance(time, int) else (NEVER, NEVER)
+        return max(self.watermark, there[0]) >= INFINITE and bool(self.of(bin))
 
     def _note(self, time: int, watermark: int, clock: int) -> None:
         before = self._coming.get(time, (NEVER, NEVER))
@@ -186,16 +149,16 @@ class EventTimers:
 
     def heard(self, time: int) -> Heard:
         """Return what a bin that moves at this time tells its new owner: rule 5. All before is closed."""
-        known = (self.watermark, self.clock, self.last_finite, *self._coming.get(time, (NEVER, NEVER)))
+        known = (self.watermark, self.clock, self.greatest, *self._coming.get(time, (NEVER, NEVER)))
         return known if max(known) > NEVER else ()
 
     def hear(self, time: int, heard: Heard) -> bool:
         """Take that in where the bin arrives; return whether there are commands at this time, so it is to be closed."""
         if not heard:
             return False
-        watermark, clock, finite, *there = heard
+        watermark, clock, greatest, *there = heard
         self.watermark, self.clock = max(watermark, self.watermark), max(clock, self.clock)
-        self.last_finite = max(finite, self.last_finite)
+        self.greatest = max(greatest, self.greatest)
         if max(there) > NEVER:
             self._note(time, *there)
         return time in self._coming
@@ -244,7 +207,7 @@ class EventTimers:
         """Rise to what is commanded at a time, which S closes; return (bin, timer) of those whose count begins so."""
         watermark, clock = self._coming.pop(time, (NEVER, NEVER))
         if watermark >= INFINITE > self.watermark:
-            self.last_finite = self.watermark
+            self.greatest = max(self.watermark, self.greatest)
         self.watermark = max(watermark, self.watermark)
         if clock == NEVER:
             return []
@@ -274,6 +237,8 @@ class EventTimers:
             while due and due[0][:2] == (line, micros):
                 payloads.append(heappop(due)[3])
             self._left -= len(payloads)
+            if self.watermark >= INFINITE and not self.are_alarms:
+                self.early.fired(line == EVENT, micros, len(payloads))
         self._due = {key: due for key, due in self._due.items() if due}
         return found
 
@@ -284,7 +249,11 @@ class EventTimers:
             self._fire_soon(line, micros, order, key, payload)
             if is_last:
                 least = micros if line == EVENT else NEVER
-                self._limits[key] = max(least, self._limits.get(key, self.last_finite))
+                self._limits[key] = max(least, self._limits.get(key, self.greatest))
+
+    def count(self) -> tuple[int, int]:
+        """Return how many timers wait for the watermark, and for the clock. Cost: linear in the bins with timers."""
+        return self._by_event.count(), self._by_clock.count() + sum(map(len, self._unbegun.values()))
 
     @property
     def wants_clock(self) -> bool:

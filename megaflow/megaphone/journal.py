@@ -22,9 +22,9 @@ What a cut writes follows `since`, the last checkpoint that is committed, whatev
     key of a bin that left is not written: who owns the bin writes it whole.
  7. Timers are an append log, so those set in these intervals are written; those of whole bins from the store. What was
     due before t has fired and is left out. Event timers likewise: rule 8 of `event_timers`.
-A checkpoint at the end of all is cut when nothing more can happen: no frontier is left, and nothing waits. All timers
-have fired then, also those for later epochs. What was written of these before is not to count: the bins that had any
-when the command came are written whole. One that came later is anyway.
+A checkpoint at the end of all is cut when nothing more can happen: no frontier is left, and nothing waits. Timers for
+later epochs have fired then, and event timers if everything closes. What was written of these is not to count: bins
+that had any when the command came, or that came later, are written whole.
 In a nested scope a checkpoint is at (t, 0), the first of all times with outer time t: see `flat_times`.
 What is then still to be written of the cut, and how it stays as of t: see `unwritten`.
 """
@@ -162,7 +162,7 @@ class Journal(Moments):
             )
         if checkpoint.at_end:
             self._at_end, store = (time, checkpoint), self._store
-            self._firing = {bin for bin in store.bins if store.timers.of(bin) or store.events.of(bin)}
+            self._firing = {bin for bin in store.bins if store.timers.of(bin) or store.events.all_fire(time, bin)}
         else:
             self.registered.append((time, checkpoint))
         self.wake()
@@ -327,7 +327,7 @@ class Journal(Moments):
         cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)), checkpoint.at_end)
         for each in changed:
             each.timers = [entry for entry in each.timers if entry[1][0] >= time and not checkpoint.at_end]
-            each.events = [entry for entry in each.events if store.events.waits(entry[1]) and not checkpoint.at_end]
+            each.events = [entry for entry in each.events if store.events.waits(entry[1])]
         keys = [part for each in changed for part in (each.keys, each.young)]
         count = sum(map(len, keys))
         is_dense = any(each.dense for each in changed) or self.bases.are_better(count)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from megaflow.errors import CommandRefused
+from megaflow.megaphone.event_unit import NEVER
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import Time, less_equal, less_than
@@ -74,6 +75,7 @@ class Watermark:
     """Fire event timers up to `micros` at the close of the command's time; nothing moves. It never falls."""
 
     micros: int  # as in `event_unit`
+    greatest: int = NEVER  # with the infinite one: the greatest timestamp that is known
 
 
 @dataclass(frozen=True, slots=True)

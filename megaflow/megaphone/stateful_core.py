@@ -62,6 +62,7 @@ class Core:
         self.waiting = 0  # records that S has taken and not applied: their time has not come; written by the policy
         self.late = 0  # records that have come too late for all their windows; written by the policy
         self.overtaken = 0  # of these, late by the watermark, and not by their own bounds: see `record_bounds`
+        self.open_windows: Callable[[], int] | None = None  # counts them; None: its timers are the program's own
         self.late_is_taken = False  # whether the program has them as a stream; set while the dataflow is built
         self.moments = moments  # None: it keeps nothing
         self.journal = moments if isinstance(moments, Journal) else None  # None: it is not durable
@@ -128,6 +129,11 @@ class Core:
     def timers_dropped(self) -> int:
         """How many timers a fold has set here as others fired, when all lines were read."""
         return self.store.events.dropped
+
+    def unfinished(self) -> tuple[int, int, int]:
+        """Return how many windows, timers for timestamps and timers by the clock are open here. Cost: linear."""
+        timers, clock_timers = self.store.events.count()
+        return (0, timers, clock_timers) if self.open_windows is None else (self.open_windows(), 0, 0)
 
     def take_ledger(self) -> list[LedgerRow]:
         """The rows written since the last call: bins that arrived here."""

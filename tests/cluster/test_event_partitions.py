@@ -98,6 +98,7 @@ class Clicks:
     @contextmanager
     def job(self, **options: Any) -> Iterator[Any]:
         options = {"output": f"jsonl:{self.out}", "args": [str(self.folder)], "idle_timeout": 3600.0} | options
+        options |= {"close_windows": "state" in options}
         with megaflow.start(of_journals, **options) as job:
             yield job
 

@@ -140,3 +140,87 @@ def test_streams_of_seconds_and_of_datetimes_that_are_put_together_are_refused_w
     lines = {name: str(tmp_path / name) for name in ("left", "right")}
     with pytest.raises(PeerFailed, match=r"in_seconds \(.*test_event_time.py:\d+\) and in_datetimes \(.*:\d+\)"):
         megaflow.run(of_both_kinds, lines=lines, processes=processes)
+
+
+# The end, and what stays open ----------------------------------------------------------------
+
+
+def by_ten(flow: Any) -> Any:
+    """Windows of ten seconds of lines of seconds and a word; and what a fold is called with for timers of all kinds."""
+    lines = flow.lines().map(str.split).event_time(lambda line: int(line[0]), out_of_order=2)
+    pairs = lines.map(lambda line: ("all", line[1]))
+
+    def remind(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+        for value in values:
+            if isinstance(value, str):
+                timers.at_event(int(value[1:]) + 30, ("event", value))
+                timers.after(3600, ("clock", value))
+                timers.at(time + 500, ("epoch", value))
+        return None, [value for value in values if not isinstance(value, str)]
+
+    flow.output("late", pairs.window(tumbling(10), name="w").late().plain())
+    flow.output("timers", pairs.stateful_unary(remind, name="remind"))
+    return pairs.window(tumbling(10), name="windows").collect().map(lambda each: (each[1].start, each[2])).plain()
+
+
+def run_days(folder: Path, days: list[tuple[str, dict[str, Any]]]) -> list[tuple[list[Any], list[Any], list[Any]]]:
+    """Append lines to a file, and run the job on it, day by day; return its windows, late records and timers."""
+    found = []
+    for text, options in days:
+        with (folder / "lines").open("a") as file:
+            file.write(text)
+        late: list[Any] = []
+        timers: list[Any] = []
+        outputs = {"late": late, "timers": timers}
+        windows = megaflow.run(by_ten, lines=str(folder / "lines"), outputs=outputs, **options)
+        found.append((windows, late, timers))
+    return found
+
+
+def test_windows_and_timers_stay_open_for_the_next_run(tmp_path: Path) -> None:
+    state = {"state": tmp_path / "kept"}
+    first, second, third, fourth = run_days(
+        tmp_path,
+        [
+            ("1 r1\n12 r12\n", state),
+            ("14 r14\n25 r25\n", state),
+            ("", {**state, "close_windows": True}),
+            ("29 r29\n61 r61\n", state),
+        ],
+    )
+    assert first == ([(0, ["r1"])], [], [("epoch", "r1"), ("epoch", "r12")])
+    assert second == ([(10, ["r12", "r14"])], [], [("epoch", "r14"), ("epoch", "r25")])
+    windows, late, timers = third
+    events = [("event", f"r{number}") for number in (1, 12, 14, 25)]
+    assert windows == [(20, ["r25"])] and late == [] and timers[:4] == events
+    assert sorted(timers[4:]) == sorted(("clock", each) for _, each in events)
+    windows, late, timers = fourth
+    assert windows == [] and late == [("all", "r29")], "what has closed does not open again"
+    assert timers == [("event", "r29"), ("epoch", "r29"), ("epoch", "r61")] or sorted(timers) == sorted(
+        [("event", "r29"), ("epoch", "r29"), ("epoch", "r61")]
+    )
+
+
+def test_without_a_store_everything_closes_at_the_end(tmp_path: Path) -> None:
+    [(windows, late, timers)] = run_days(tmp_path, [("1 r1\n12 r12\n", {})])
+    assert windows == [(0, ["r1"]), (10, ["r12"])] and late == [] and len(timers) == 6
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_a_stop_without_a_store_drains_unless_told_not_to(tmp_path: Path, drain: bool) -> None:
+    (tmp_path / "lines").write_text("".join(f"{number} r{number}\n" for number in range(1, 13)))
+    timers: list[Any] = []
+    outputs: dict[str, Any] = {"late": [], "timers": timers}
+    with megaflow.start(by_ten, lines=str(tmp_path / "lines"), follow=True, outputs=outputs) as job:
+        wait_until(lambda: event_time(job)[0] == 10, STATUS_SECONDS)
+        job.stop(drain=drain)
+        windows = list(job.outputs())
+        summary = job.wait()
+    kinds = {kind for kind, _ in timers}
+    clicks = [f"r{number}" for number in range(1, 13)]
+    if drain:
+        assert windows == [(0, clicks[:9]), (10, clicks[9:])] and kinds == {"event", "clock", "epoch"}
+        assert (summary.early.windows, summary.early.timers, summary.early.clock_timers) == (2, 12, 12)
+    else:
+        assert windows == [(0, clicks[:9])] and kinds == {"epoch"}
+        assert (summary.open.windows, summary.open.timers, summary.open.clock_timers) == (2, 12, 12)

@@ -22,6 +22,7 @@ from tests.event_time.naive_windows import NaiveAligned, NaiveSessions
 from tests.simulation.by_hand import ByHand, key_of
 
 BINS = 4
+SECOND = 1_000_000
 KEYS = [key_of(bin, BINS) for bin in range(BINS)]
 Feed = list[tuple[int, tuple[int, tuple[str, int]]]]  # (epoch, (timestamp, (key, value)))
 
@@ -421,3 +422,28 @@ def test_types() -> None:
         assert_type(windows.late(), EventStream[tuple[str, int]])
 
     by_hand(lambda stream, placing: (build(stream), stream)[1])
+
+
+@pytest.mark.parametrize(
+    "windows, opened, deadline",
+    [(tumbling(10), 2, 40 + 3), (sliding(20, every=10), 4, 50 + 3), (session(10), 2, 41 + 3)],
+    ids=["tumbling", "sliding", "session"],
+)
+def test_open_windows_are_counted_and_so_are_those_closed_early(windows: Windows, opened: int, deadline: int) -> None:
+    hands = ByHand(windowed(windows, lateness=3 * SECOND))
+    for micros in (12 * SECOND, 31 * SECOND):
+        hands.records[0].send((micros, (KEYS[0], micros)))
+    hands.settle()
+    hands.advance_to(1)
+    hands.commands.advance_to(1)
+    hands.settle()
+    [view] = hands.workers[0].stateful
+    early = view.store.events.early
+    assert view.unfinished() == (opened, 0, 0) and early.windows == 0
+    hands.commands.send(Watermark(INFINITE))
+    hands.commands.advance_to(2)
+    hands.advance_to(2)
+    hands.settle()
+    assert view.unfinished() == (0, 0, 0)
+    assert (early.windows, early.timers, early.deadline) == (opened, 0, deadline * SECOND)
+    hands.finish()

@@ -50,6 +50,7 @@ class Moment:
     before: int  # w(t)
     after: int  # w at its close
     clock: int | None  # that is read at it
+    greatest: int = NEVER  # timestamp that is known, if the watermark becomes infinite
 
 
 @dataclass
@@ -65,6 +66,8 @@ class PlainTimers:
     clock: int = NEVER
     finite: int = NEVER  # the last watermark before the infinite one
     limit: int = NEVER  # the greatest timestamp known when the key's timers began to fire
+    early: int = NEVER  # the greatest timestamp for which one has fired under the infinite watermark
+    told: int = NEVER  # the clock, as it was read last
     dropped: int = 0
     count: int = 0
     epochs: dict[int, list[tuple[Any, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -108,8 +111,16 @@ class PlainTimers:
             mine = sorted(each[:2] + each[3:] for each in timers if each[0] <= limit and each[2] == key)
             if mine:
                 timers[:] = [each for each in timers if (each[0], each[2]) != (mine[0][0], key)]
+                if self.seen == INFINITE and timers is self.events:
+                    self.early = max(mine[0][0], self.early)
                 return [payload for micros, _, payload in mine if micros == mine[0][0]]
         return []
+
+    def next_run(self) -> int:
+        """Go on with another run; return the greatest timestamp for which a timer has fired early in this one."""
+        early, self.early = self.early, NEVER
+        self.clock = self.told
+        return early
 
     def begin_key(self, key: Any) -> None:
         """Note how late the timers may be that a key sets while its timers fire."""
@@ -127,6 +138,10 @@ class PlainTimers:
 
 class PlainFold:
     """A unary fold with timers."""
+
+    def next_run(self) -> int:
+        """Go on with another run; return the greatest timestamp that was reached early in this one."""
+        return self.timers.next_run()
 
     def __init__(self, fold: Callable[..., Any], unit: str) -> None:
         self._fold = fold
@@ -146,12 +161,13 @@ class PlainFold:
             groups[key].append(value)
         self._call(groups, out)
         timers.seen = moment.after
+        timers.told = timers.told if moment.clock is None else moment.clock
         clock = INFINITE if moment.after == INFINITE else moment.clock
         if clock is not None:
             timers.clock, timers.ticked = max(clock, timers.clock), True
             timers.begin()
         if moment.before < INFINITE:
-            timers.finite = moment.before
+            timers.finite = max(moment.before, moment.greatest)
         timers.is_firing = True
         while (key := timers.due()) is not None:
             timers.begin_key(key)
@@ -178,6 +194,10 @@ class PlainLasting:
         self._by_clock = by_clock
         self._clock = NEVER
         self._states: dict[Any, tuple[int | None, Any]] = {}  # key -> since when, None: since the next reading
+
+    def next_run(self) -> int:
+        """Nothing is reached early."""
+        return NEVER
 
     def times(self) -> Iterable[int]:
         """No timers are set for epochs."""
@@ -239,10 +259,16 @@ class Result:
 class PlainWindows:
     """All windows of all keys."""
 
+    def next_run(self) -> int:
+        """Go on with another run; return the greatest watermark that a window closed early would have waited for."""
+        early, self._early = self._early, NEVER
+        return early
+
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._aligned: dict[Any, dict[tuple[int, int], list[Stamped]]] = defaultdict(dict)
         self._sessions: dict[Any, list[Stamped]] = defaultdict(list)  # records of those that are open
+        self._early = NEVER
 
     def times(self) -> Iterable[int]:
         """No timers are set for epochs."""
@@ -310,6 +336,8 @@ class PlainWindows:
             for run in due:
                 kept[:] = [record for record in kept if not run.start <= record[0] < run.end]
             closed += due
+        if watermark == INFINITE:
+            self._early = max([self._early, *(each.end + self._windows.lateness for each in closed)])
         return closed
 
 

@@ -24,6 +24,7 @@ from megaflow import session, sliding, stable_hash, tumbling
 from megaflow.megaphone.routing import Clock, Command, Watermark
 from tests.simulation.event_model import (
     END,
+    INFINITE,
     NEVER,
     Moment,
     PlainFold,
@@ -345,34 +346,62 @@ def _shown(number: int, verb: str, in_order: bool, result: Any) -> Any:
 # As a model ----------------------------------------------------------------------------------------------------------
 
 
+Run: TypeAlias = tuple[Iterable[tuple[int, Event]], Iterable[tuple[int, Command]]]
+"""What one run to the end of its lines has: (epoch, event)s in the order of their partitions, (epoch, command)s."""
+
+
 def expected(
     program: Program, events: Iterable[tuple[int, Event]], commands: Iterable[tuple[int, Command]],
     has_partitions: bool = True,
 ) -> list[Output]:  # fmt: skip
     """Return what is put out, for (epoch, event)s in the order of their partitions, and (epoch, command)s."""
+    return expected_of(program, [(events, commands)], has_partitions)[0]
+
+
+def expected_of(
+    program: Program, runs: Iterable[Run], has_partitions: bool = True
+) -> tuple[list[Output], list[int]]:
+    """Return what is put out by runs that go on from one another, and the watermark that each of them leaves."""
+    plain = {each.number: _plain(program, each) for each in program.operators}
+    outputs: list[Output] = []
+    left = [NEVER]
+    for events, commands in runs:
+        left.append(_step_through(program, plain, events, commands, left[-1], outputs, has_partitions))
+        for operator in plain.values():
+            left[-1] = max(left[-1], operator.next_run())
+    return outputs, left[1:]
+
+
+def _step_through(
+    program: Program, plain: dict[int, Any], events: Iterable[tuple[int, Event]],
+    commands: Iterable[tuple[int, Command]], watermark: int, outputs: list[Output],
+    has_partitions: bool,
+) -> int:  # fmt: skip
+    """Have the operators go through a run; return the last finite watermark."""
     maxima: dict[tuple[int, int], int] | None = {} if has_partitions else None
     coming: dict[int, list[Event]] = defaultdict(list)
     for time, event in events:
         coming[time].append(event)
     heard: dict[int, list[Command]] = defaultdict(list)
+    finite = watermark
     for time, command in commands:
         heard[time].append(command)
-    plain = {each.number: _plain(program, each) for each in program.operators}
-    outputs: list[Output] = []
-    watermark = NEVER
+        if isinstance(command, Watermark) and command.micros < INFINITE:
+            finite = max(finite, command.micros)
     while times := {*coming, *heard, *chain.from_iterable(operator.times() for operator in plain.values())}:
         time = min(times)
         here = heard.pop(time, [])
         risen = max([watermark, *(each.micros for each in here if isinstance(each, Watermark))])
         clock = max((each.micros for each in here if isinstance(each, Clock)), default=None)
-        moment, watermark = Moment(time, watermark, risen, clock), risen
+        greatest = max((each.greatest for each in here if isinstance(each, Watermark)), default=NEVER)
+        moment, watermark = Moment(time, watermark, risen, clock, greatest), risen
         came, flowing = coming.pop(time, []), dict[int, list[Stamped]]()
         taken = [_taken(program, number, came, maxima) for number, _ in enumerate(program.takers)]
         for each in program.operators:
             given = taken[each.taker] if each.parent is None else flowing[each.parent]
             found = _step(program, each, plain[each.number], moment, given, flowing)
             outputs += [(time, json.dumps([each.number, *output])) for output in found]
-    return outputs
+    return finite
 
 
 def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows | PlainLasting:

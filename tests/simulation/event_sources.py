@@ -30,7 +30,7 @@ MORE_MAX = 400  # events that a steady partition has while others wait
 class Life:
     """What was seen of one life of a job."""
 
-    begins: float  # all before this epoch was committed; inf: all was
+    begins: int  # all before this epoch was committed
     now: Callable[[], float]  # seconds
     events: dict[int, tuple[int, Event]] = field(default_factory=dict)  # number -> (epoch, event)
     commands: dict[int, tuple[int, Any]] = field(default_factory=dict)  # number -> (epoch, command)
@@ -54,17 +54,38 @@ class Life:
                 self.known.setdefault(decode(portion.partition), time)
 
 
+@dataclass
+class Run:
+    """What a job does from its begin, or from a checkpoint at the end of all lines, to the next such end."""
+
+    base: int  # that checkpoint; 0: the begin
+    closes: bool  # whether everything closes at its end
+    lives: list[Life] = field(default_factory=list)
+
+
 class Log:
     """All lives of a job."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         """`now()`: the time in seconds."""
-        self.lives: list[Life] = []
+        self.runs: list[Run] = []
         self.now = now
 
-    def begin(self, time: float) -> None:
-        """Note that another life begins, after what was committed before an epoch."""
-        self.lives.append(Life(time, self.now))
+    @property
+    def lives(self) -> list[Life]:
+        """All of them, the oldest first."""
+        return [life for run in self.runs for life in run.lives]
+
+    def begin(self, time: int, base: int | None, closes: bool) -> None:
+        """Note that another life begins, after what was committed before an epoch.
+
+        `base`: the checkpoint that it begins with, if that is one at the end of all lines, or none; else None.
+        """
+        if base is not None and self.runs and self.runs[-1].base == base:
+            self.runs[-1] = Run(base, closes)  # nothing of it was committed
+        elif base is not None:
+            self.runs.append(Run(base, closes))
+        self.runs[-1].lives.append(Life(time, self.now))
 
     @property
     def watermark(self) -> int | None:
@@ -78,11 +99,11 @@ class Log:
         """The life in which an epoch was that counts."""
         return next(life for life in self.lives[::-1] if time >= life.begins)
 
-    def history(self) -> tuple[list[tuple[int, Event]], list[tuple[int, Command]]]:
-        """What counts of all lives: (epoch, event)s in the order of partitions, (epoch, command)s in theirs."""
+    def history(self, run: Run) -> tuple[list[tuple[int, Event]], list[tuple[int, Command]]]:
+        """What counts of a run: (epoch, event)s in the order of partitions, (epoch, command)s in theirs."""
         events: dict[int, tuple[int, Event]] = {}
         commands: list[tuple[int, Command]] = []
-        for life in self.lives:
+        for life in run.lives:
             events = {number: each for number, each in events.items() if each[0] < life.begins}
             commands = [each for each in commands if each[0] < life.begins]
             for number, (time, event) in life.events.items():

@@ -5,8 +5,9 @@ move, processes come and go, are killed, and jobs go on from their stores. A par
 at which events were read, watermarks were commanded and the clock was read are noted; of a life those that count which
 were before the epoch that the next life begins with. Then
 1. what is put out, with its epochs, is what the model puts out (`event_model`);
-2. the watermark and the clock never fall; the watermark is infinite once, at the end, after all events; a job that had
-   ended, and was killed before that was told, goes on from where it was before, and may end again;
+2. the watermark and the clock never fall. At the end of all lines the watermark is the greatest bound of all that was
+   read, whoever was read first. Then it is infinite, once, if there is no store, if the user wants everything to close,
+   or at a stop without a store. Else windows and timers stay open for the next run, which reads what files have more;
 3. of a partition that is not read to its end and not idle there was an event, and the greatest of those by then is
    ahead of the watermark by as much as events may be out of order, for all that take timestamps of it. So none is late
    that is not more out of order than the program says. Where its source has told a bound, that will do, and so will the
@@ -39,15 +40,17 @@ from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation import durable_jobs, event_programs, jobs, lost_processes
-from tests.simulation.event_model import INFINITE, micros_of
+from tests.simulation.event_model import INFINITE, NEVER, micros_of
 from tests.simulation.event_moves import few
-from tests.simulation.event_programs import PER_PARTITION
+from tests.simulation.event_programs import PER_PARTITION, SECOND
 from tests.simulation.event_sources import (
     EventFeed,
     HalfFeed,
     Log,
+    Run,
     draw_bound,
     draw_events,
+    event_at,
     is_kept,
     parse,
     put_in_order,
@@ -66,6 +69,7 @@ class LoggedStorage(JobStorage):
 
     def __init__(self, random: Random, log: Log) -> None:
         self._log = log
+        self.closes = False  # whether everything closes at the end of the run that begins
         super().__init__(random)
 
     @property
@@ -77,7 +81,7 @@ class LoggedStorage(JobStorage):
         self._begun = commit
         if commit is not None:
             time = commit.time if commit.checkpoint else 0
-            self._log.begin(inf if commit.ended else time)
+            self._log.begin(time, commit.checkpoint if commit.ended or not commit.checkpoint else None, self.closes)
 
 
 class EventJob(SimulatedJob):
@@ -85,9 +89,9 @@ class EventJob(SimulatedJob):
 
     actions_max = 150_000  # three times what the longest take: partitions wait for time to pass
 
-    def __init__(self, *given: Any, idle_seconds: float, **options: Any) -> None:
+    def __init__(self, *given: Any, idle_seconds: float, closes: bool, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._spec = replace(self._spec, idle_timeout=idle_seconds)
+        self._spec = replace(self._spec, idle_timeout=idle_seconds, close_windows=closes)
         self._pace = max(self._pace, PACE_SECONDS)
 
 
@@ -118,6 +122,10 @@ class EventLives:
         else:
             self._input = self._files(folder)
         self._storage = LoggedStorage(random, self._log) if random.random() < 0.8 else None
+        self._folder = folder
+        self._dice = Random(f"ends {seed}")
+        self._is_stopped = False  # before all was read
+        self._runs_left = 0 if self._feed is not None or self._is_ordered else self._dice.choice([0, 1, 2])
 
     def _files(self, folder: Path) -> JobInput:
         """Write the events as files, those of two inputs if the program has two."""
@@ -148,17 +156,45 @@ class EventLives:
     def run(self) -> Counter[str]:
         """Run all lives, the last of them undisturbed; return what was seen."""
         if self._storage is None:
-            self._log.begin(0)
-            self._live(self._draw_quiet(), LIVES)
-        else:
-            for life in range(self._random.randint(1, LIVES)):
-                total = sum(map(len, self._events.values()))
-                plan = (lost_processes if self._random.random() < 0.3 else durable_jobs).draw(self._random, total)
-                if self._live(plan, life).outcome == "ended":
-                    break
-            else:
-                self._live(durable_jobs.Plan({"processes": self._random.randint(1, 3)}), LIVES)
-        return self.seen
+            self._log.begin(0, 0, closes=True)
+            plan = self._draw_quiet()
+            if self._feed is None and self._dice.random() < 0.3:
+                plan.actions.append((self._dice.randint(50, 600), "stop"))
+            self._live(plan, LIVES)
+            return self.seen
+        life = 0
+        while True:
+            self._storage.closes = self._dice.random() < 0.4
+            life = self._live_to_the_end(life)
+            if not self._runs_left:
+                return self.seen
+            self._runs_left -= 1
+            self._write_more()
+
+    def _live_to_the_end(self, first: int) -> int:
+        """Have lives until all is read; return the number of the next one."""
+        for life in range(first, first + self._random.randint(1, LIVES)):
+            total = sum(map(len, self._events.values()))
+            plan = (lost_processes if self._random.random() < 0.3 else durable_jobs).draw(self._random, total)
+            if self._live(plan, life).outcome == "ended":
+                return life + 1
+        self._live(durable_jobs.Plan({"processes": self._random.randint(1, 3)}), life + 1)
+        return life + 2
+
+    def _write_more(self) -> None:
+        """Have files grow, and perhaps a new one come, with events that are later than those before, but for some."""
+        dice, program = self._dice, self._program
+        later = dice.choice([0, 10, 40, 100]) * SECOND
+        fresh = [] if program.is_apart or program.by_partition else [len(self._events)][: dice.randint(0, 1)]
+        for each in [*self._events, *fresh]:
+            old = self._events.setdefault(each, [])
+            for key, (at, _) in draw_events(dice, program, each, dice.randint(0, 20)):
+                micros = micros_of(at, program.unit) + later
+                old.append(event_at(program, key, micros, each * PER_PARTITION + len(old)))
+        if not self._events[max(self._events)]:
+            del self._events[max(self._events)]
+        self._input = self._files(self._folder)
+        self.seen["grew"] += 1
 
     def _draw_quiet(self) -> durable_jobs.Plan:
         """A plan of a life to which nothing bad happens."""
@@ -173,8 +209,8 @@ class EventLives:
         plan.poison = False
         plan.clients = [client for client in plan.clients if lost_processes.ask not in client[1]]
         job = self._job = EventJob(
-            10 * self._seed + life, self._dataflow, idle_seconds=self._idle_seconds, storage=self._storage,
-            job_input=self._input, **plan.options,
+            20 * self._seed + life, self._dataflow, idle_seconds=self._idle_seconds, storage=self._storage,
+            closes=self._storage is not None and self._storage.closes, job_input=self._input, **plan.options,
         )  # fmt: skip
         durable_jobs.prepare(plan, job, self._storage)
         with many_watermarks(self._seed), jobs.few_held(self._seed):
@@ -195,7 +231,8 @@ class EventLives:
         self.seen["remembered"] += any(process.remembered for process in job.processes)
         self.seen["went on"] += any("goes on from" in report for report in launch.reports)
         is_whole = launch.outcome in ("ended", "over")
-        if is_whole:
+        if is_whole or (launch.outcome == "stopped" and self._storage is None):
+            self._is_stopped = not is_whole
             self._check(self._storage.lines if self._storage is not None else launch.file.content)
         assert is_whole or not plan.is_quiet, launch.outcome
         return launch
@@ -203,31 +240,53 @@ class EventLives:
     # What must hold
 
     def _check(self, text: str) -> None:
-        events, commands = self._log.history()
+        runs = [self._log.history(run) for run in self._log.runs]
+        events = [each for some, _ in runs for each in some]
+        commands = [each for _, some in runs for each in some]
         read = {event[1][1] for _, event in events}
         wanted = {event[1][1] for some in self._events.values() for event in some if is_kept(self._program, event)}
-        assert read == wanted, f"not read: {wanted - read}; {read - wanted} are not there"
-        self._check_commands(events, commands)
-        for time, command in commands:
-            if isinstance(command, Watermark) and command.micros < INFINITE:
+        assert read <= wanted and len(read) == len(events), f"{read - wanted} are not there"
+        assert read == wanted or self._is_stopped, f"not read: {wanted - read}"
+        outputs, left = event_programs.expected_of(self._program, runs)
+        before, so_far = NEVER, list[Any]()
+        for run, each, after in zip(self._log.runs, runs, left):
+            so_far += [event for _, event in each[0]]
+            self._check_commands(run, *each, before, so_far)
+            before = after
+        for time, command in runs[-1][1]:
+            if isinstance(command, Watermark) and command.micros < INFINITE and len(runs) == 1:
                 self._check_watermark(time, command.micros, events)
         found = Counter((line["time"], json.dumps(line["record"])) for line in map(json.loads, text.splitlines()))
-        right = Counter(event_programs.expected(self._program, events, commands))
+        right = Counter(outputs)
         assert found == right, f"missing are {few(right - found)}, too many {few(found - right)}"
         self.seen["late"] += any('"late"' in record for _, record in right)
         self.seen["closed early"] += sum(isinstance(command, Watermark) for _, command in commands) > 2
+        self.seen["stayed open"] += any(not run.closes for run in self._log.runs[:-1])
+        self.seen["closed for good"] += any(run.closes for run in self._log.runs[:-1])
         self.seen["by the clock"] += any('"c' in record for _, record in right)
         self.seen["waited"] += self._feed is not None and self._feed.more > 0
 
-    def _check_commands(self, events: Any, commands: Any) -> None:
+    def _check_commands(self, run: Run, events: Any, commands: Any, before: int, so_far: list[Any]) -> None:
+        """`before`: the watermark that the run before has left; `so_far`: all events that were read in all runs."""
         for kind in {type(command) for _, command in commands}:
             told = [each.micros for _, each in commands if isinstance(each, kind) and each.micros < INFINITE]
             assert told == sorted(told), f"{kind.__name__} falls: {told}"
-        ends = [time for time, command in commands if command == Watermark(INFINITE)]
-        ended = 1 + sum(life.begins == inf for life in self._log.lives)
-        assert 1 <= len(ends) <= ended, f"the watermark is infinite at {ends}, and the job has ended {ended} times"
+        ends = [time for time, each in commands if isinstance(each, Watermark) and each.micros == INFINITE]
+        assert len(ends) == run.closes, f"the watermark is infinite at {ends}, and all is to close: {run.closes}"
         last = max((time for time, _ in events), default=-1)
-        assert ends[0] > last, f"the watermark is infinite at {ends[0]}, but something is read at {last}"
+        assert all(time > last for time in ends), f"the watermark is infinite at {ends}, and {last} is read"
+        finite = [each.micros for _, each in commands if isinstance(each, Watermark) and each.micros < INFINITE]
+        assert before == NEVER or not finite or finite[0] == before, f"a run begins with {finite[0]} after {before}"
+        if not self._is_stopped:
+            known = [
+                self._program.micros(number, event) - taker.out_of_order
+                for number, taker in enumerate(self._program.takers)
+                for event in so_far
+                if self._program.takes(number, event[1][1] // PER_PARTITION)
+            ]
+            wanted, found = max([before, *known]), max([before, *finite])
+            told = self._feed is not None and bool(self._feed.bounds)
+            assert found == wanted or (told and found > wanted), f"the last watermark is {found} instead of {wanted}"
 
     def _check_watermark(self, time: int, micros: int, events: Any) -> None:
         """No partition that counts may have anything below a watermark, as far as it is not out of order."""

@@ -12,7 +12,10 @@ from tests.simulation.test_planted_faults import check_found
 
 SEEDS = 200
 _SEEDS_PER_TEST = 25
-EVENTS = {"by the clock", "closed early", "ended", "joined", "killed", "late", "restarted", "waited", "went on"}
+EVENTS = {
+    "by the clock", "closed early", "closed for good", "ended", "grew", "joined", "killed", "late", "restarted",
+    "stayed open", "waited", "went on",
+}  # fmt: skip
 
 FAULTS = {
     "a partition that was never read does not count": Fault(
@@ -24,7 +27,7 @@ FAULTS = {
         "Watermarks._value", "maximum - operator.out_of_order", "maximum"
     ),
     "maxima are those of a worker": Fault(
-        "EventReports.settle", "tuple(maxima.items())", "tuple((each, max(maxima.values())) for each in maxima)"
+        "EventReports.tell_maxima", "tuple(maxima.items())", "tuple((each, max(maxima.values())) for each in maxima)"
     ),
     "an idle partition holds the watermark back for ever": Fault(
         "Watermarks._is_idle", "each.partition in self._idle", "False"
@@ -41,7 +44,7 @@ FAULTS = {
         "Watermarks._bound", "file < path", "True"
     ),
     "the greatest record of a file tells where the next ones may be": Fault(
-        "EventReports.settle", "tuple(firsts.items())", "tuple((each, maxima[each]) for each in firsts)"
+        "EventReports.tell_maxima", "tuple(firsts.items())", "tuple((each, maxima[each]) for each in firsts)"
     ),
     "a partition that is held back is idle": Fault(
         "EventReports.settle", "unseen.until - unseen.since", "now - unseen.since"
@@ -70,6 +73,30 @@ FAULTS = {
     ),
     "that a state has gone, or has begun to last, is in no checkpoint": Fault(
         "LastingMachine._about_to_change", "journal is None or not keys", "True"
+    ),
+    "the last watermark is the least bound": Fault(
+        "EventTimeEnd.see", "max(bound, self.bound)", "min(bound, self.bound)"
+    ),
+    "the last watermark is of what was reported in time": Fault(
+        "Controller._end_or_wait", "self.watermarks.has_all(out, now)", "True"
+    ),
+    "a checkpoint does not know the greatest bound": Fault(
+        "CommitDraft.commit", "ready.bound", "None"
+    ),
+    "everything closes at the end of a job with a store": Fault(
+        "Watermarks.__init__", "given.closes or durable is None", "True"
+    ),
+    "what was closed at the end opens again": Fault(
+        "CommitDraft._watermark", "(self.begun.watermark, self.deadline)", "(self.begun.watermark,)"
+    ),
+    "event timers are in no checkpoint of the end": Fault(
+        "Journal._cut", "store.events.waits(entry[1])", "store.events.waits(entry[1]) and not checkpoint.at_end"
+    ),
+    "timers by the clock fire again that the end has fired": Fault(
+        "Journal.register", "store.events.all_fire(time, bin)", "False"
+    ),
+    "a stop without a store leaves windows open": Fault(
+        "EventTimeEnd.commands", "self.drains if stops else self.closes", "not stops and self.closes"
     ),
     "event timers are not read again by who stays after a loss": Fault(
         "Memory.restore", "again.events | read.events", "read.events"

@@ -99,10 +99,10 @@ def get_state(conversation: Conversation, operator: str, key: str, as_json: bool
     return cast(reports.StateReport, conversation.ask(messages.GetState(operator, key, as_json)))
 
 
-def stop_job(conversation: Conversation) -> None:
-    """Have the job drain and stop; return when it has."""
+def stop_job(conversation: Conversation, drain: bool = True) -> None:
+    """Have the job stop; return when it has. `drain`: whether it closes what is open, if it keeps no state."""
     try:
-        conversation.ask(messages.StopJob())
+        conversation.ask(messages.StopJob(drain))
     except PeerLost:
         if conversation.accepted is None:
             raise  # else: it was quicker than its answer

@@ -172,7 +172,8 @@ class Checkpoints:
                 self._begin(last, table, out, now)
         elif one.is_reported and not one.ready and (frontier is None or frontier >= one.epoch):
             one.portions += self._lines.partitions.cut
-            out.append(one.conclude(self._lines.cut, min(self._roster.members.ids)))
+            ready = one.conclude(self._lines.cut, min(self._roster.members.ids))
+            out.append(replace(ready, bound=self._watermarks.end.bound))
 
     def _begin(self, last: bool, table: RoutingTable, out: list[Instruction], now: float) -> None:
         asked, self._asked = self._asked, []

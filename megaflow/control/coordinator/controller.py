@@ -214,6 +214,7 @@ class Controller:
                     out.append(self._moves.plans.renew(asked))
                 case messages.StopJob():
                     self._stops.append(asked)
+                    self.watermarks.end.drains &= request.body.drain
                     out.append(Reply(client, messages.Accepted(request.id, self.epoch)))
                     self._stop(out)
                 case messages.CheckpointJob():
@@ -358,7 +359,8 @@ class Controller:
         if self.joins.under_way:
             self.joins.give_up(self._too_late() or "", out)
         stays = self._checkpoints.keeps_open(self._state == "stopping") or self._lookups.under_way
-        if not (self._changes.under_way or stays):
+        waits = self._changes.under_way or stays
+        if not waits and (self._state == "stopping" or self.watermarks.has_all(out, now)):
             self._end(out, now)
 
     def _stop(self, out: list[Instruction]) -> None:
@@ -372,8 +374,8 @@ class Controller:
         roster = self._roster
         if not self._checkpoints.stopped:  # else the launcher ends the workers
             tables = roster.bootstrap(roster.members.coordinator, roster.unbootstrapped) if self._moves.table else ()
+            infinite = self.watermarks.at_end(self._state == "stopping", out, now)
             last = self._checkpoints.at_end(self._moves.table, out)
-            infinite = self.watermarks.at_end() if self._state == "ending" else []
             self._stream.issue([*tables, *infinite, messages.EndOfLines(), *last], out, now)
             out.append(events.CloseControl())
         self.ended = True

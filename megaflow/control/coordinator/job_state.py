@@ -55,6 +55,7 @@ class Durable:
     sources: tuple[str, ...] = ()  # and those that it reads, sorted
     watermark: int | None = None  # microseconds; None: there was none
     clock: int = 0  # microseconds that the job had run
+    bound: int | None = None  # microseconds, the greatest of all partitions that were read; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class EventTime:
     pushed: tuple[Partition, ...] = ()  # what the launcher sends
     spark: tuple[str, ...] = ()  # inputs that queries feed
     idle_seconds: float = IDLE_SECONDS  # that a partition has nothing until it is idle
+    closes: bool = False  # whether everything closes at the end, also if the job keeps its state
 
 
 NO_EVENT_TIME: Final = EventTime()
@@ -143,6 +145,8 @@ class WatermarksState:
     spark: tuple[str, ...]  # inputs that queries feed
     idle_seconds: float
     age_seconds: float  # since the watermark rose
+    bound: int | None = None  # microseconds, the greatest of all partitions; None: nothing was seen
+    closes: bool = True  # whether everything closes at the end
 
 
 @dataclass(frozen=True, slots=True)

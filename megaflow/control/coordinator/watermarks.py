@@ -24,8 +24,7 @@ only, and never falls.
    when for the timeout no batch was to be taken in, if there has been one: Spark may take long to start.
 6. A source whose partitions are not known yet, since the job began, is as one of which nothing was seen.
 7. At most one is issued each PERIOD_SECONDS, with a tick, so none has an epoch of its own; none while the coordinator's
-   part changes hands, whose next holder knows all of this. When all lines are read and worked off it is infinite; at a
-   stop none is issued.
+   part changes hands, whose next holder knows all of this. The last ones: `event_time_end`.
 8. A checkpoint has w and the clock as they were issued last, so what all epochs before it have seen. A job that
    goes on from it issues w before it gives anybody something to read: every record has a later epoch. Nothing else is
    kept: nothing was seen of any partition then, so w waits until something is.
@@ -40,6 +39,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from megaflow.control.coordinator.epoch_clock import CommandStream
+from megaflow.control.coordinator.event_time_end import EventTimeEnd
 from megaflow.control.coordinator.events import Instruction
 from megaflow.control.coordinator.idle_time import MICROS, IdleTime
 from megaflow.control.coordinator.job_state import Durable, EventTime, TimedOperator, WatermarksState
@@ -53,6 +53,7 @@ from megaflow.control.watermark_messages import (
     ClockWanted,
     HoldsBack,
     MaximaSeen,
+    MaximaTold,
     Partition,
     PartitionsIdle,
     WatermarkStatus,
@@ -77,6 +78,7 @@ class Watermarks:
     ) -> None:  # fmt: skip
         """Without operators the job has no watermark, and perhaps timers by the clock."""
         self.is_over = False  # the infinite one is issued
+        self.end = EventTimeEnd(given.closes or durable is None, None if durable is None else durable.bound)
         self.micros = None if durable is None else durable.watermark  # None: there was none
         self._operators = {name: each for name, each in given.operators.items() if each.inputs}
         self._stream = stream
@@ -90,7 +92,6 @@ class Watermarks:
         self._idle: dict[Partition, None] = {}
         self._all_idle = IdleTime(name for name, each in self._operators.items() if each.advances)
         self._left = 0  # how many of both were of partitions not read to their ends, when that was looked up last
-        self._greatest: int | None = None  # of all maxima, in microseconds; None: nothing was seen
         self._seen: dict[str, dict[int, dict[str, int]]] = {}  # input of Spark's -> batch -> operator -> microseconds
         self._active: dict[str, float] = {}  # input of Spark's -> seconds, when something came of it last
         self._wanting: set[WorkerId] = set()
@@ -131,13 +132,25 @@ class Watermarks:
             commands.append(Clock(self.told))
         return commands
 
-    def at_end(self) -> list[Watermark]:
-        """Return what is to be issued last, when all lines are read; a checkpoint has what was before.
+    def has_all(self, out: list[Instruction], now: float) -> bool:
+        """Tell whether all is known that operators have seen; ask for it if not. All lines are worked off."""
+        if self._operators and (ask := self.end.ask(self._roster.sources)):
+            self._stream.issue(ask, out, now)
+        return not self._operators or self.end.has_all(self._roster.sources)
 
-        It is for timers that folds have set, also where nobody takes timestamps.
+    def at_end(self, stops: bool, out: list[Instruction], now: float) -> list[Watermark]:
+        """Issue the last finite watermark; return what is to be issued last, which no checkpoint has.
+
+        That is for timers that folds have set, also where nobody takes timestamps.
         """
-        self.is_over = True
-        return [Watermark(INFINITE)]
+        self._settle_spark()
+        bound = self.end.bound
+        if not stops and bound is not None and bound > (NEVER if self.micros is None else self.micros):
+            self.micros = bound
+            self._stream.issue([Watermark(bound)], out, now)
+        infinite = self.end.commands(stops)
+        self.is_over = bool(infinite)
+        return infinite
 
     @property
     def clock_due(self) -> float:
@@ -180,11 +193,13 @@ class Watermarks:
                 self._rouse(("portion", each.number) for each in portions)
             case PushedEnded():
                 self._rouse(self._unread.pushed)
+            case MaximaTold():
+                self.end.told(source)
             case CommitTaken(query):
                 self._active[input_of(query)] = now
         if len(self._maxima) + len(self._idle) > 2 * self._left + KEPT_MIN:
             self._forget_read()
-        return isinstance(report, MaximaSeen | PartitionsIdle | ClockWanted)
+        return isinstance(report, MaximaSeen | MaximaTold | PartitionsIdle | ClockWanted)
 
     def _rouse(self, partitions: Iterable[Partition]) -> None:
         for each in partitions:
@@ -204,7 +219,7 @@ class Watermarks:
 
     def _count(self, operator: str, partition: Partition, micros: int) -> None:
         self._maxima[operator, partition] = max(micros, self._maxima.get((operator, partition), NEVER))
-        self._greatest = micros if self._greatest is None else max(micros, self._greatest)
+        self.end.see(micros, self._operators[operator].out_of_order)
 
     def _forget_read(self) -> None:
         """Forget what was seen of partitions that are read to their ends: see rule 10."""
@@ -288,7 +303,8 @@ class Watermarks:
         if not self._operators:
             return None
         _, held = self._least(now)
-        behind = None if self._greatest is None or self.micros is None else self._greatest - self.micros
+        greatest = self.end.greatest
+        behind = None if greatest is None or self.micros is None else greatest - self.micros
         lag = None if behind is None else max(0, behind) / MICROS
         age = self._time(now) + self._age if self._rose is None else now - self._rose
         idle = tuple(shown(each) for each in self._unread.all(self._has_begun) if self._is_idle(each, now))
@@ -308,9 +324,10 @@ class Watermarks:
         age = self._time(now) + self._age if self._rose is None else now - self._rose
         return WatermarksState(
             self.micros, self.clock(now), self.told, tuple(sorted(self._wanting)),
-            tuple((name, partition, micros) for (name, partition), micros in self._maxima.items()), self._greatest,
+            tuple((name, partition, micros) for (name, partition), micros in self._maxima.items()), self.end.greatest,
             tuple((*key, *each) for key, firsts in self._firsts.items() for each in firsts.items()),
-            tuple(self._idle), self._unread.pushed, self._unread.spark, self._idle_seconds, age,
+            tuple(self._idle), self._unread.pushed, self._unread.spark, self._idle_seconds, age, self.end.bound,
+            self.end.closes,
         )  # fmt: skip
 
     def resume(self, state: WatermarksState | None) -> None:
@@ -321,7 +338,7 @@ class Watermarks:
         self._clock, self.told = state.clock, state.told
         self._wanting = set(state.wanting)
         self._maxima = {(name, partition): micros for name, partition, micros in state.maxima}
-        self._greatest = state.greatest
+        self.end.greatest, self.end.bound, self.end.closes = state.greatest, state.bound, state.closes
         for name, input, path, micros in state.firsts:
             self._firsts.setdefault((name, input), {})[path] = micros
         self._idle = dict.fromkeys(state.idle)

@@ -65,6 +65,7 @@ class Checkpointing:
         self._committers: set[int] = set()  # workers that have something to commit of the last checkpoint of a stop
         self._stopping_at: int | None = None  # that, once it is committed
         self._has_ended = False  # the checkpoint of the end is committed
+        self._deadline: int | None = None  # microseconds, the greatest of what workers have closed as they ended
         self.stopped_at: int | None = None  # the last checkpoint of a stop, when it is committed
         self._length = 0  # of the output, in that
         self._begun = 0  # the last checkpoint that has
@@ -116,11 +117,16 @@ class Checkpointing:
                 return False
         return True
 
-    def ended(self, cut: Part | None, sinks: Part | None = None, worker: int = 0) -> bool:
+    def ended(
+        self, cut: Part | None, sinks: Part | None = None, worker: int = 0, deadline: int | None = None
+    ) -> bool:
         """Take in the parts of a worker that has ended; None: it has none. Return whether it waits for a word.
 
-        They may come before the word that this checkpoint has begun, which another process sends.
+        `deadline`: of what it has closed because of that. The parts may come before the word that this checkpoint has
+        begun, which another process sends.
         """
+        if deadline is not None:
+            self._deadline = max(deadline, self._deadline or deadline)
         self._parts += [part for part in (cut, sinks) if part is not None]
         if sinks is not None:
             self._at_end.add(worker)
@@ -160,6 +166,7 @@ class Checkpointing:
             if part.checkpoint == draft.begun.checkpoint:
                 draft.add(part)
         self._is_ending = True
+        draft.deadline = self._deadline
         draft.end()
         self._commit_if_complete()
 

@@ -24,6 +24,7 @@ class CommitDraft:
     length: int | None = None  # of the outputs together, durable up to here
     parts: list[CutWritten] = field(default_factory=list)  # of workers that have ended
     prepared: list[TokensAt] = field(default_factory=list)  # by their sinks
+    deadline: int | None = None  # microseconds, of what was closed because the job has ended; None: nothing was
 
     @property
     def is_complete(self) -> bool:
@@ -36,6 +37,11 @@ class CommitDraft:
             self.prepared.append(part)
         else:
             self.parts.append(part)
+
+    @property
+    def _watermark(self) -> int | None:
+        """The one that all before the checkpoint has seen. What the end has closed is not to open again."""
+        return max((each for each in (self.begun.watermark, self.deadline) if each is not None), default=None)
 
     def end(self) -> None:
         """Note that the parts of all workers are there, and that nothing is left to be read."""
@@ -79,7 +85,8 @@ class CommitDraft:
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
             table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
             portions=ready.portions, finished=finished, tokens=ready.tokens,
-            watermark=begun.watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
+            watermark=self._watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
+            bound=ready.bound,
         )  # fmt: skip
         return commit, ready.splits
 

@@ -236,8 +236,8 @@ class Loop:
                 self.output.put(self._merge.close(message))
             case messages.LinesTaken(count):
                 self._pusher.window.taken(count)
-            case messages.Ended(worker, cut=cut, sinks=sinks):
-                if not self._checkpoints.ended(cut, sinks, worker):
+            case messages.Ended(worker, cut=cut, sinks=sinks, deadline=deadline):
+                if not self._checkpoints.ended(cut, sinks, worker, deadline):
                     child.running.discard(worker)
                 self.summary.add(message)
                 self.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it had no room for that

@@ -44,6 +44,7 @@ def begin(
     debug: bool = False, profile: str | os.PathLike[str] | None = None, profile_calls: bool = False,
     oversubscribe: bool = False, drain_timeout: float | None = None, idle_timeout: float = 5.0,
     state: str | os.PathLike[str] | None = None,
+    close_windows: bool = False,
     checkpoint_every: float = 1.0, checkpoints_kept: int = CHECKPOINTS_KEPT,
     restarts: int = 3, shrink: bool = False,
     rename_state: Mapping[str, str] | None = None, drop_state: Sequence[str] = (),
@@ -66,7 +67,8 @@ def begin(
             allow_loss=allow_loss,
             renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state),
             on=None if on is None else master_of(on), start_timeout_seconds=start_timeout, follow=follow,
-            shipped=tuple(map(str, ship)), conf=parse_conf([f"{key}={value}" for key, value in (conf or {}).items()]),
+            close_windows=close_windows, shipped=tuple(map(str, ship)),
+            conf=parse_conf([f"{key}={value}" for key, value in (conf or {}).items()]),
         )  # fmt: skip
         opened = partial(open_places, places, paths_of(lines))
         return JobHandle(
@@ -124,6 +126,8 @@ def run(dataflow: Callable[[Any], Any], **arguments: Any) -> list[Any]:
     the call goes on from the last checkpoint by itself, `restarts` times without one between, and ten times as often
     within ten minutes, and then raises StateKept; StoreError if the folder is not this job's or its lines are not what
     they were. With `shrink` no new process takes the place of a lost one: the others divide what it had.
+    When all lines are read, windows and timers that wait for event time or the clock stay open for the next call; with
+    `close_windows` they close, and lines that come later for them are late. Without `state` they always close.
     `rename_state`, old name -> new name, and `drop_state` say what becomes of states in that folder whose operators
     have another name by now, or are gone. With `take_over` the folder is taken from a launcher that does not answer.
     With `allow_loss` a job that follows files goes on without lines that are gone.

@@ -3,7 +3,8 @@
 from collections import Counter
 from dataclasses import field
 
-from megaflow.control.launcher_messages import Ended, LatencyWindow
+from megaflow.control.launcher_messages import Ended, LatencyWindow, Unfinished
+from megaflow.control.wording import quantity
 from megaflow.quick_dataclass import dataclass
 
 LATENCY_SECONDS = 120.0  # as long as the log of a busy worker
@@ -18,6 +19,8 @@ class RunSummary:
     seconds: float = 0.0
     interrupted: bool = False  # by Ctrl-C
     since: int | None = None  # the checkpoint of the last restart, if there was one: lines and records count from there
+    open: Unfinished = Unfinished()  # at the end
+    early: Unfinished = Unfinished()  # what was closed, or fired, because the job has ended
     skipped: Counter[str] = field(default_factory=Counter)  # input -> lines that were left out
     replaced: Counter[str] = field(default_factory=Counter)  # input -> sequences of bytes that are not text
     stopped_at: int | None = None  # the checkpoint that a stop has left; the counts are then not known
@@ -35,6 +38,8 @@ class RunSummary:
         self.records += ended.records
         self.skipped.update(ended.skipped)
         self.replaced.update(ended.replaced)
+        self.open += ended.open
+        self.early += ended.early
         if ended.latency:
             windows = {window.start: window for window in self.latency}
             for window in ended.latency:
@@ -47,3 +52,29 @@ class RunSummary:
         if ended.flow is not None:
             begins, ends = zip(ended.flow, *self.flows)
             self.flows = [(min(begins), max(ends))]
+
+
+def unfinished_texts(summary: RunSummary, is_kept: bool, stopped: bool) -> list[str]:
+    """Return what a run reports at its end of windows and timers. `is_kept`: the job keeps its state.
+
+    >>> unfinished_texts(RunSummary(early=Unfinished(2, 0, 1)), is_kept=False, stopped=True)
+    ['the stop closed early: 2 windows, 1 clock timer']
+    """
+    texts = []
+    if (early := unfinished_text(summary.early)) and (is_kept or stopped):
+        texts.append(f"{'the stop' if stopped else '--close-windows'} closed early: {early}")
+    if (left := unfinished_text(summary.open)) and is_kept:
+        texts.append(f"still open: {left}; the next run goes on with them, or closes them with --close-windows")
+    elif left:
+        texts.append(f"left out by the stop: {left}")
+    return texts
+
+
+def unfinished_text(what: Unfinished) -> str:
+    """Return what was waiting; "" if nothing was.
+
+    >>> unfinished_text(Unfinished(2, 1, 0)), unfinished_text(Unfinished())
+    ('2 windows, 1 event timer', '')
+    """
+    counts = (what.windows, "window"), (what.timers, "event timer"), (what.clock_timers, "clock timer")
+    return ", ".join(quantity(count, noun) for count, noun in counts if count)

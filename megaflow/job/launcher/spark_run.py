@@ -112,6 +112,7 @@ def run(
     on: Any = None,
     name: str | None = None,
     state: str | os.PathLike[str] | None = None,
+    close_windows: bool = False,
     checkpoint_every: float = 1.0,
     checkpoints_kept: int = CHECKPOINTS_KEPT,
     restarts: int = 3,
@@ -144,7 +145,7 @@ def run(
             state=None if state is None else os.path.abspath(state), checkpoint_every=checkpoint_every,
             checkpoints_kept=checkpoints_kept, restarts=restarts, shrink=shrink,
             renamed=tuple((rename_state or {}).items()), dropped=tuple(drop_state), take_over=take_over,
-            idle_timeout=idle_timeout,
+            idle_timeout=idle_timeout, close_windows=close_windows,
             on="", start_timeout_seconds=start_timeout, shipped=tuple(os.fspath(path) for path in ship),
         )  # fmt: skip
         session = on if on is not None else next(iter(given.values())).sparkSession

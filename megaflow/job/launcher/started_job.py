@@ -160,10 +160,11 @@ class JobHandle:
             raise UsageError("the outputs of this job do not come here: they go where output= says, or to run.results")
         return Outputs(self._output, self)
 
-    def stop(self) -> None:
+    def stop(self, drain: bool = True) -> None:
         """Read no more, work off what was read, end the job. Blocks until it has ended; `wait` says how it did.
 
-        Does nothing if it has ended. With a store the job leaves a checkpoint, from which the same call goes on. All
+        A job without a store closes its windows and fires its timers then; with `drain=False` it leaves them out. Does
+        nothing if the job has ended. With a store the job leaves a checkpoint, from which the same call goes on. All
         that was pulled of iterables and queues is worked off, and of files what was read when it was; an iterable that
         blocks is left as it is, and what it gives later is lost.
         """
@@ -174,7 +175,7 @@ class JobHandle:
                 pass
             try:
                 with self._conversation() as talk:
-                    commands.stop_job(talk)
+                    commands.stop_job(talk, drain)
             except (ClusterError, NoAnswer, JobNotFound):
                 if self.is_running and not self._ended.wait(LOOK_SECONDS) and not self._signals.is_through:
                     self.is_stopping = False

@@ -51,7 +51,7 @@ from megaflow.job.launcher.machine import Machine
 from megaflow.job.launcher.newcomers import Arrivals
 from megaflow.job.launcher.output_queue import OutputQueue
 from megaflow.job.launcher.resumption import Resumption, go_on, resumption_text
-from megaflow.job.launcher.run_summary import RunSummary
+from megaflow.job.launcher.run_summary import RunSummary, unfinished_texts
 from megaflow.job.launcher.store_keeper import StoreKeeper
 from megaflow.job.launcher.wakeups import Signals
 from megaflow.job.spec import Address, JobSpec
@@ -149,6 +149,9 @@ class Supervision:
                     if self.loop.job.recovering:
                         self.loop.job = self._published(replace(self.loop.job, recovering=""))
                     yield seconds
+                is_kept, stopped = self.keeper is not None, self.early_end.is_draining
+                for text in unfinished_texts(self.loop.summary, is_kept, stopped):
+                    self.report(text)
                 return
             except ClusterError as error:
                 if self.keeper is None or not self._may_go_on(error):

@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from megaflow.control.coordinator.job_state import EventTime, TimedOperator
-from megaflow.control.watermark_messages import MaximaSeen, Partition, PartitionsIdle
+from megaflow.control.launcher_messages import Unfinished
+from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, Partition, PartitionsIdle
 from megaflow.job.spec import ChildSpec
 from megaflow.megaphone.event_clock import EventTimes
+from megaflow.megaphone.event_unit import NEVER
+from megaflow.megaphone.stateful_core import Core
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.origin import Traced
@@ -41,7 +44,7 @@ class EventReports:
     """The reports of one source. One writer: the source."""
 
     def __init__(
-        self, times: EventTimes, report: Callable[[MaximaSeen | PartitionsIdle], None], idle_seconds: float
+        self, times: EventTimes, report: Callable[[MaximaSeen | PartitionsIdle | MaximaTold], None], idle_seconds: float
     ) -> None:
         self._operators = times.operators  # complete when the dataflow is built
         self._report = report
@@ -74,13 +77,7 @@ class EventReports:
         if now - self._settled < PERIOD_SECONDS:
             return
         self._settled = now
-        for name, operator in self._operators.items():
-            maxima, firsts = operator.clock.take()
-            if maxima:
-                self._report(MaximaSeen(name, tuple(maxima.items()), tuple(firsts.items())))
-            for partition in maxima:
-                self._unseen.pop(partition, None)
-                self._idle.discard(partition)
+        self.tell_maxima()
         idle = [each for each, since in empty(now) if now - since >= self._idle_seconds]
         for partition, unseen in self._unseen.items():
             if unseen.watched is not None and (frontier is None or unseen.watched[0] < frontier):
@@ -91,6 +88,18 @@ class EventReports:
         if fresh:
             self._idle.update(fresh)
             self._report(PartitionsIdle(tuple(fresh)))
+
+    def tell_maxima(self, *more: MaximaTold) -> None:
+        """Report the greatest timestamps that operators have seen since the last time, and then what else is given."""
+        for name, operator in self._operators.items():
+            maxima, firsts = operator.clock.take()
+            if maxima:
+                self._report(MaximaSeen(name, tuple(maxima.items()), tuple(firsts.items())))
+            for partition in maxima:
+                self._unseen.pop(partition, None)
+                self._idle.discard(partition)
+        for each in more:
+            self._report(each)
 
     def ended(self, number: int) -> Partition:
         """Forget a file, or a partition of a source, which has a negative number: it is read to its end; return it."""
@@ -117,4 +126,16 @@ def event_time_of(graph: Graph, spec: ChildSpec) -> EventTime:
         tuple(("items" if each in spec.items else "pushed", each) for each in spec.pushed),
         (spec.rows or ("",)) if spec.spark_queries else (),
         spec.job.idle_timeout,
+        spec.job.close_windows,
     )
+
+
+def unfinished(operators: Iterable[Core]) -> tuple[Unfinished, Unfinished, int | None]:
+    """Return what is open in a worker's operators, what the end has closed, and the greatest deadline of that."""
+    left, early, deadline = Unfinished(), Unfinished(), NEVER
+    for each in operators:
+        closed = each.store.events.early
+        left += Unfinished(*each.unfinished())
+        early += Unfinished(closed.windows, closed.timers, closed.clock_timers)
+        deadline = max(closed.deadline, deadline)
+    return left, early, None if deadline == NEVER else deadline

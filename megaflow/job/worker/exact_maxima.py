@@ -37,10 +37,17 @@ Running: TypeAlias = Mapping[str, Mapping[Partition, int]]
 class ExactMaxima:
     """What waits for maxima to be exact. One writer: the source."""
 
-    def __init__(self, operators: Mapping[str, EventTimeSpec], report: Callable[[Any], None]) -> None:
-        """`operators`: those that take timestamps, complete when the dataflow is built."""
+    def __init__(
+        self, operators: Mapping[str, EventTimeSpec], report: Callable[[Any], None],
+        before: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """`operators`: those that take timestamps, complete when the dataflow is built.
+
+        `before` reports what these have seen: so the coordinator knows all maxima before it knows a position.
+        """
         self._operators = operators
         self._report = report
+        self._before = before
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # (epoch to be passed, what to do then)
 
     @property
@@ -59,6 +66,7 @@ class ExactMaxima:
         """Do what has waited long enough: the output has passed all epochs before `frontier`; None: all there are."""
         while self._waiting and (frontier is None or self._waiting[0][0] < frontier):
             _, act = self._waiting.popleft()
+            self._before()
             act()
 
     # What is given to this worker ----------------------------------------------------------

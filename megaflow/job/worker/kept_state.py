@@ -186,7 +186,7 @@ class KeptState:
         return Durable(
             operators, every, commit.checkpoint, commit.time, commit.next_worker, code,
             commit.spark, untaken, whole, table, commit.portions, commit.finished,
-            watermark=commit.watermark, clock=commit.clock,
+            watermark=commit.watermark, clock=commit.clock, bound=commit.bound,
         )  # fmt: skip
 
     def rehearse(self, sources: Collection[str]) -> None:

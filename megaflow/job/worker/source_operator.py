@@ -54,6 +54,7 @@ from megaflow.control.reading_messages import (
     SplitsReturned,
     SplitsRevoked,
 )
+from megaflow.control.watermark_messages import MaximaTold, TellMaxima
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.event_reports import EventReports
@@ -118,7 +119,7 @@ class LineSource:
         self._idle_due = 0.0  # seconds; then partitions that are idle are looked at
         times = control.scope.graph.extension(EventTimes)
         self._events = EventReports(times, self.report, self.idle_seconds)
-        self._maxima = ExactMaxima(times.operators, self.report)
+        self._maxima = ExactMaxima(times.operators, self.report, self._events.tell_maxima)
         self._settle_due = 0.0  # seconds; then it is looked whether maxima are exact
         self._outputs: dict[str, tuple[Output[Any], Capability]] = {}  # source that is read by its name -> where to
         self._builder = builder = NodeBuilder(control.scope, "Lines")
@@ -214,6 +215,8 @@ class LineSource:
                 self.take_pushed(places)
             case Withdraw(workers) if self._info.worker in workers:
                 self._returned = SplitsReturned(self.queue.give_back(), self.queue.give_back_portions())
+            case TellMaxima():
+                self._events.tell_maxima(MaximaTold())
             case EndOfLines():
                 self._ended = True
             case Checkpoint(number, _, False):
@@ -245,7 +248,6 @@ class LineSource:
                 self.report(PositionsAt(checkpoint, splits, (), portions))
             else:
                 self.keep(LinesCut(checkpoint, time, splits, copy, portions))
-
         self._maxima.tell(time, splits, portions, tell)
 
     def _withdraw(self) -> None:

@@ -32,7 +32,7 @@ from megaflow.durable.restored import Heir
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker.discovery import Discovery, in_a_thread
-from megaflow.job.worker.event_reports import event_time_of
+from megaflow.job.worker.event_reports import event_time_of, unfinished
 from megaflow.job.worker.fingerprint import CodeCheck
 from megaflow.job.worker.flow import App, Flow, build_flow
 from megaflow.job.worker.json_lines import state_text
@@ -141,12 +141,12 @@ class WorkerProgram:
             yield turn()
         turn()
         yield from self._sinks.end()
-        launcher = self._shared.launcher
+        launcher, worker = self._shared.launcher, self._worker
         late, lines = self._lateness, self._queue.lines_taken
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
         cut = None if self._kept is None else self._kept.finish()
-        counts = self._skipped.counts, self._sinks.final, self._queue.replaced.counts
-        launcher.send(Ended(self._worker.index, lines, self._output.records, late.log.windows(), flow, cut, *counts))
+        counts = self._skipped.counts, self._sinks.final, self._queue.replaced.counts, *unfinished(worker.stateful)
+        launcher.send(Ended(worker.index, lines, self._output.records, late.log.windows(), flow, cut, *counts))
         yield from self._sinks.commit_last()
         while not launcher.is_drained:
             yield DRAIN_POLL_SECONDS

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from megaflow.control.coordinator import lines_to_read, watermarks
 from megaflow.control.coordinator.epoch_clock import CommandStream
 from megaflow.control.coordinator.events import Asked, Discovered, Inject
-from megaflow.control.coordinator.job_state import EventTime, TimedOperator
+from megaflow.control.coordinator.job_state import Durable, EventTime, TimedOperator
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
@@ -30,7 +30,15 @@ from megaflow.control.reading_messages import (
     SplitsReturned,
     SplitsRevoked,
 )
-from megaflow.control.watermark_messages import ClockWanted, HoldsBack, MaximaSeen, Partition, PartitionsIdle
+from megaflow.control.watermark_messages import (
+    ClockWanted,
+    HoldsBack,
+    MaximaSeen,
+    MaximaTold,
+    Partition,
+    PartitionsIdle,
+    TellMaxima,
+)
 from megaflow.durable.commits import Portion
 from megaflow.megaphone.event_unit import INFINITE
 from megaflow.megaphone.routing import Clock, Watermark
@@ -44,19 +52,25 @@ def files(*names: str, input: str = "") -> list[Split]:
     return [Split(number, name, 0, 10, input) for number, name in enumerate(names)]
 
 
+def issued(out: list[Any]) -> list[Any]:
+    """The commands among instructions."""
+    return [each.command.command for each in out if isinstance(each, Inject)]
+
+
 class Bench:
     """What a coordinator knows of partitions, and of event time by one operator that follows the lines; two workers."""
 
     def __init__(self, splits: list[Split], late: int = 0, *, inputs: tuple[str, ...] = ("",), **more: Any) -> None:
         self.stream, self.roster = CommandStream(), Roster(founding([0, 1]))
         queries, pushed, sources = more.pop("queries", 0), "pushed" in more, more.pop("sources", ())
+        durable = more.pop("durable", None)
         operators = more.pop("operators", {"event_time": TimedOperator(late, frozenset(inputs))})
         event_time = EventTime(operators, **more)
         self.lines = LinesToRead(
             self.roster, self.stream, splits, pushed, sources=sources, ordered=event_time.ordered
         )
         self.commits = Commits(queries)
-        self.all = Watermarks(event_time, self.stream, self.lines, self.commits, self.roster)
+        self.all = Watermarks(event_time, self.stream, self.lines, self.commits, self.roster, durable)
         self.now = 0.0
         self.out: list[Any] = []
         self.lines.go_on(self.out, self.now)
@@ -92,8 +106,7 @@ class Bench:
         said: list[Any] = []
         self.all.end_epoch(True, said, self.now)
         self.all._check()
-        issued = [each.command.command for each in said if isinstance(each, Inject)]
-        return next((each.micros for each in issued if isinstance(each, Watermark)), None)
+        return next((each.micros for each in issued(said) if isinstance(each, Watermark)), None)
 
 
 def test_of_two_files_on_one_worker_none_makes_the_other_late() -> None:
@@ -415,10 +428,44 @@ def replace_members(roster: Roster, *ids: int) -> Any:
     return replace(roster.members, version=1, workers=frozenset(ids))
 
 
-def test_at_the_end_it_is_infinite_also_for_folds_of_a_job_in_which_nothing_has_timestamps() -> None:
-    assert Bench(files("a")).all.at_end() == [Watermark(INFINITE)]
+def test_the_end_closes_everything_also_without_timestamps() -> None:
+    assert Bench(files("a")).all.at_end(False, [], 0.0) == [Watermark(INFINITE)]
     bench = Bench(files("a"), operators={})
-    assert bench.all.at_end() == [Watermark(INFINITE)] and bench.all.status(0.0) is None
+    assert bench.all.at_end(False, [], 0.0) == [Watermark(INFINITE)] and bench.all.status(0.0) is None
+    assert bench.all.has_all([], 0.0), "no source has seen a timestamp"
+
+
+def test_at_the_end_the_watermark_is_the_greatest_bound() -> None:
+    bench = Bench(files("a", "b"), late=5)
+    bench.see((A, 300), worker=0)
+    bench.see((B, 100), worker=1)
+    assert bench.tick() == 95
+    out: list[Any] = []
+    assert not bench.all.has_all(out, bench.now) and issued(out) == [TellMaxima()]
+    for worker in (0, 1):
+        assert not bench.all.has_all(out, bench.now)
+        bench.hear(worker, MaximaTold())
+    assert bench.all.has_all(out, bench.now) and len(issued(out)) == 1, "it is asked once"
+    out.clear()
+    assert bench.all.at_end(False, out, bench.now) == [Watermark(INFINITE, 300)]
+    assert issued(out) == [Watermark(295)] and bench.all.micros == 295
+
+
+def test_a_stop_does_not_raise_the_watermark_before_it_closes_all() -> None:
+    bench = Bench(files("a", "b"), late=5)
+    bench.see((A, 300), worker=0)
+    out: list[Any] = []
+    assert bench.all.at_end(True, out, bench.now) == [Watermark(INFINITE, 300)] and not out
+    bench.all.end.drains = False
+    assert bench.all.at_end(True, out, bench.now) == [] and not bench.all.is_over
+
+
+def test_with_a_store_the_end_closes_nothing_unless_it_is_told_to() -> None:
+    for closes in (False, True):
+        bench = Bench(files("a"), durable=Durable((), 1.0, 7, 40, watermark=1000, bound=1200), closes=closes)
+        out: list[Any] = []
+        assert bench.all.at_end(False, out, 0.0) == ([Watermark(INFINITE)] if closes else [])
+        assert issued(out) == [Watermark(1200)], "the greatest bound of all lives"
 
 
 def test_a_status_shows_who_holds_it_back_and_why() -> None:

@@ -1,5 +1,7 @@
 """A commit says what is durable: of what the coordinator announced, the workers wrote and the output has."""
 
+from dataclasses import replace
+
 import pytest
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, DurableOperator
@@ -75,3 +77,11 @@ def test_what_an_operator_is_in_the_program_stands_in_the_commit_and_what_is_gon
     draft.ready = CheckpointReady(2, (segment(2),), (("count", (0, 1)),), ())
     commit, _ = draft.commit(latest, (OutputLength("-", 0),), 1.0)
     assert commit.operators == (OperatorCut("count", "", (2, 2), version=4),) and commit.dropped == ("lines", "words")
+
+
+def test_the_end_raises_the_watermark_to_what_it_has_closed() -> None:
+    for watermark, deadline, wanted in [(100, 250, 250), (300, 250, 300), (None, 250, 250), (100, None, 100)]:
+        draft = CommitDraft(replace(begun(5, None, at_end=True), watermark=watermark), deadline=deadline)
+        draft.end()
+        draft.length = 9
+        assert draft.commit(Commit(4, 0, 0, 1), (OutputLength("-", 9),), 1.0)[0].watermark == wanted

@@ -18,7 +18,7 @@ from megaflow.control.reading_messages import (
     SplitsRevoked,
 )
 from megaflow.control.staging_messages import StageEnd, StageLines
-from megaflow.control.watermark_messages import MaximaSeen, PartitionsIdle
+from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, PartitionsIdle, TellMaxima
 from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.splits import plan_splits
@@ -579,3 +579,15 @@ def test_one_whose_records_are_all_left_out_is_idle() -> None:
     for time in range(200, 203):
         bench.tick(time, seconds=0.06)
     assert [dict(each.maxima) for each in bench.told(MaximaSeen)] == [{("pushed", ""): 5_000_000}]
+
+
+def test_at_the_end_maxima_are_told_at_once_and_that_they_are(tmp_path: Path) -> None:
+    bench = Bench(timed=True)
+    assign(bench, tmp_path / "text", 20)
+    for time in (1, 2, 3):
+        bench.tick(time)
+    bench.command(TellMaxima())
+    bench.tick(4)
+    assert bench.told(MaximaTold) == [MaximaTold()]
+    told = [each for each in bench.reports if isinstance(each, MaximaSeen | MaximaTold)]
+    assert told[-1] == MaximaTold() and dict(told[-2].maxima) == {("split", 0): 19_000_000}
