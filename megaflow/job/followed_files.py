@@ -94,7 +94,8 @@ class FollowedFile:
         self.inode = inode
         seen = FilePosition.of(position)
         self.path, self._offset, self._digest = seen.path, seen.offset, seen.tail
-        self._size = self._said = seen.size  # when the file was looked at last, and as the last position says
+        self._size = seen.size  # when the file was looked at last
+        self._said: tuple[int, int | None] | None = None if seen.size is None else (seen.offset, seen.size)
         self._head = seen.head
         self._is_first_look = position is not None  # of this reader
         self._copy: RotatedCopy | None = None  # that is read in place of the file
@@ -140,12 +141,12 @@ class FollowedFile:
                 self._digest, self._size = digest(self._tail), self._offset
                 self._text = self._parser = None
                 self.close()
-        elif self._size == self._said:
+        elif self._said == (self._offset, self._size):
             return None
         return [], self._position()
 
     def _position(self) -> Position:
-        self._said = self._size
+        self._said = self._offset, self._size
         tail = digest(self._tail) if self._is_open else self._digest
         return FilePosition(self.path, self._offset, tail, self._size, self._head).as_tuple()
 
@@ -200,7 +201,9 @@ class FollowedFile:
         if self._text is not None and self._parser is None and self._is_open:
             self._parser = self._opened(self._text, is_end)
         if self._parser is None:
-            self._pass(len(self._buffer) if is_end else 0)
+            if is_end and self._buffer:
+                source.lose(self.path, len(self._buffer))
+                self._pass(len(self._buffer))
             return None
         if self._offset < self._parser.body:
             self._pass(self._parser.body - self._offset)

@@ -436,3 +436,14 @@ def test_rows_of_a_copy_have_the_columns_of_its_head(tmp_path: Path) -> None:
     job = Interrupted(tmp_path, 1, format=Csv())
     compress(job.log)
     assert job.go_on() == [{"a": "3", "b": "4"}]
+
+
+def test_an_unfinished_first_row_that_is_gone_is_reported_once(tmp_path: Path) -> None:
+    append(tmp_path / "app.log", "a,\"b")
+    job = Interrupted(tmp_path, 0, format=Csv())
+    assert job.go_on() == []
+    job.log.unlink()
+    for _ in range(3):
+        assert job.read() == []
+    assert job.lost == [(str(job.log), 4)]
+    assert job.go_on() == [] and len(job.lost) == 1
