@@ -1,11 +1,11 @@
-"""What a file is, told by its first bytes: compressed text, text in UTF-16 or UTF-32, or a binary format by name.
+"""The format of a file, by its first bytes: compressed text, text in UTF-16 or UTF-32, or a named binary format.
 
 A name proves nothing: `data.csv` may be compressed, and what a browser has saved as `data.csv.gz` is often plain text.
 So these functions look at content alone. They take the first HEAD_BYTES of a file, or of a decompressed text.
 
 1. A format is recognized only by bytes that no line of text begins with. A short mark made of letters alone must be
    followed by bytes that text does not have.
-2. What is not recognized is taken for text. The strict decoder then finds the first byte that is not.
+2. Any other file is taken for text. The strict decoder then finds the first byte that is not.
 """
 
 import re

@@ -1,9 +1,9 @@
-"""How far a file that grows is read, and what was seen of it: enough to find it again, and to notice what is gone.
+"""Positions in files that grow: enough to find a file again, and to notice bytes that are gone.
 
 Also the names that such files have now, by inode.
 
 A position stands in checkpoints and travels between workers as a tuple of plain values. The first positions had three:
-a path, a byte and a digest. What they do not say counts as not known.
+a path, a byte and a digest. Their other fields are not known.
 """
 
 import hashlib
@@ -43,7 +43,7 @@ class FilePosition:
 
     @property
     def unread(self) -> int:
-        """How many bytes there were that were not read.
+        """The number of bytes that were there and were not read.
 
         >>> FilePosition("a.log", 20, "", 50).unread, FilePosition.of(("a.log", 20, "")).unread
         (30, 0)
@@ -68,7 +68,7 @@ def tail_of(path: str, offset: int) -> str | None:
 
 
 def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
-    """Return where a file is that was renamed while nobody read it: in its folder, and with the same bytes before."""
+    """Return the path of a file that was renamed within its folder, with the same bytes before the offset."""
     try:
         entries = [*os.scandir(os.path.dirname(path))]
     except OSError:

@@ -6,7 +6,7 @@ stands in its copy alone.
 1. A copy is a compressed file in the folder of the original. Its text begins with the bytes that were seen: the first
    HEAD_BYTES, and those before the place up to which the original was read.
 2. Of several such copies the first is taken whose name begins with that of the original, or else the first of all.
-3. A copy is read to its end. A last line without an end is whole: nobody writes to a compressed file.
+3. A copy is read to its end. A last line without an end is whole: compressed files do not grow.
 """
 
 import os

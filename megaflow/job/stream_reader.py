@@ -8,7 +8,7 @@ Such are compressed files, and those in an encoding that is decoded as a stream 
 2. The text up to `skip` follows from the bytes before `start`, which were read by then: a fingerprint of these
    tells whether it is what was read. While any text is left, `start` is less than `end`.
 3. A reader that goes on begins at the first byte, and decodes as much text as `skip` says only to drop it.
-4. What is damaged, or not in the encoding, is an error only when all whole lines before it are read.
+4. Damage, and bytes that are not in the encoding, are errors only when all whole lines before them are read.
 """
 
 import sys

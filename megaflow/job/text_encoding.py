@@ -1,4 +1,4 @@
-"""How bytes become text: the encoding of an input, what becomes of bytes that are not in it, and how many these were.
+"""Bytes to text: the encoding of an input, and the bytes that are not in it.
 
 1. The default is UTF-8, and strict: a byte that is not UTF-8 ends the job, with its place and the remedy. Replaced in
    silence, different names would become one key.
@@ -29,7 +29,7 @@ STATEFUL: Final = ("iso2022", "hz")
 
 
 class _Replaced(threading.local):
-    """How many sequences of bytes this thread has replaced, ever."""
+    """The number of sequences of bytes that this thread has replaced, ever."""
 
     count = 0
 
@@ -148,7 +148,7 @@ class StreamDecoder:
 
 @dataclass(eq=False)
 class ReplacedBytes:
-    """How many sequences of bytes one reader's inputs had that are not text. One writer: the thread that decodes."""
+    """Counts of the sequences of bytes that are not text, by input. One writer: the thread that decodes."""
 
     tell: Callable[[str, str], None] = lambda about, text: None  # the input, and where its first ones are
     counts: dict[str, int] = field(default_factory=dict)  # input -> sequences; "": the only one, without a name

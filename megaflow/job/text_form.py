@@ -46,7 +46,7 @@ def form_of(path: str, encoding: str = "") -> TextForm:
 
 
 def check_is_text(head: bytes, name: str, path: str, encoding: str) -> None:
-    """Raise SourceError if what begins with these bytes has a binary format, or an encoding that nobody has named."""
+    """Raise SourceError if these first bytes show a binary format, or an encoding that the user has to name."""
     found = binary_of(head)
     if found is not None and not (found.is_text and (encoding or encoding_of(head))):
         remedy = found.remedy.format(path=shlex.quote(path))

@@ -1,4 +1,4 @@
-"""What stands behind `?` in `--lines PATH?OPTIONS`: the order in which files are read, and their encoding.
+"""The options of `--lines PATH?OPTIONS`: the order in which files are read, and their encoding.
 
 `?` is a character of globs and of file names as well. So a path that exists is taken literally, and a last `?` begins
 options only if all of them are known.
