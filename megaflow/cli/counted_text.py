@@ -1,4 +1,4 @@
-"""What a status, and the end of a run, say of records that were counted and left out, or changed."""
+"""Texts about counts, for a status and the end of a run: skipped lines, replaced bytes, late records."""
 
 from collections import Counter
 from collections.abc import Mapping

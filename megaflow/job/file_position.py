@@ -41,15 +41,6 @@ class FilePosition:
         """Return the position as it is kept."""
         return self.path, self.offset, self.tail, self.size, self.head
 
-    @property
-    def unread(self) -> int:
-        """The number of bytes that were there and were not read.
-
-        >>> FilePosition("a.log", 20, "", 50).unread, FilePosition.of(("a.log", 20, "")).unread
-        (30, 0)
-        """
-        return max(0, (self.size or 0) - self.offset)
-
 
 def digest(data: bytes) -> str:
     """Return what tells some bytes from others."""
