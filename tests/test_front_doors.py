@@ -41,7 +41,7 @@ def test_the_engine_and_the_operators_load_no_launcher_no_control_and_no_spark(c
     modules = {"errors", "front_door", "quick_dataclass", "stream", "stream_end"}
     assert rooms == modules | {"connect", "durable", "event_time", "megaphone", "timely"} | more
     durable = {name.split(".")[2] for name in loaded if name.startswith("megaflow.durable.")}
-    assert durable == {"blocks", "restored"}, "of durable state its words, and nothing that knows files"
+    assert durable == {"blocks", "key_kinds", "restored"}, "of durable state its words, and nothing that knows files"
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
