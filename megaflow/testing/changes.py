@@ -1,4 +1,4 @@
-"""What can happen to a simulated cluster: `SimulatedCluster.at(record=100, do=Join())`.
+"""Changes to a simulated cluster: `SimulatedCluster.at(record=100, do=Join())`.
 
 `Move(bin, worker)` and `Map(workers)`, which megaflow itself has, move bins as `megaflow control move-bins` does.
 """

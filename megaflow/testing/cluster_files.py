@@ -21,7 +21,7 @@ Lines: TypeAlias = str | PathLike[str] | Iterable[str | Wait] | Iterable[Iterabl
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a file gets, some seconds after the run has begun."""
+    """Text that a file gets, some seconds after the run has begun."""
 
     seconds: float
     path: Path

@@ -39,7 +39,7 @@ _SLOW_SECONDS = 12.0  # that the rest would take, while a client's change is und
 
 @dataclass(frozen=True, slots=True)
 class ClusterRun:
-    """What all lives of one run have in common."""
+    """The parts that all lives of one run share."""
 
     began: float  # seconds of the clock
     program: CopiedProgram
@@ -118,7 +118,7 @@ class ClusterJob(SimulatedJob):
 
     @property
     def records(self) -> int:
-        """How many were read in this life, those that were read again included."""
+        """The number of records read in this life, including those that are read again."""
         return sum(program._queue.lines_taken for each in self.processes for program in each.programs.values())
 
     @property
@@ -126,7 +126,7 @@ class ClusterJob(SimulatedJob):
         return self._clock - self._run.began
 
     def act(self) -> None:
-        """Have what is planned happen, and somebody do something."""
+        """Carry out the changes that are due, then take one step of the job."""
         run = self._run
         run.files.grow(self._seconds)
         for planned in run.plan.due(self.records, self._seconds):

@@ -1,4 +1,4 @@
-"""What is planned for a simulated cluster, when each change is due, and what became of it."""
+"""The changes planned for a simulated cluster: when each is due, and the outcome."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 from megaflow.testing.changes import Change, Crash, Join, Kill, Leave, MoveSome, Stop
 
-_SECONDS = 0.3  # in which random changes come, where nobody knows how many records there are
+_SECONDS = 0.3  # in which random changes come, if the number of records is not known
 
 
 @dataclass(eq=False)

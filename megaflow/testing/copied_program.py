@@ -2,8 +2,8 @@
 
 The functions of the program's modules are copied with the globals that they use. So other processes do not see what a
 fold keeps in a global, or in what it closes over, and it is lost with its process. What is `outside` of the job is not
-copied: a fake database, or a list that a sink appends to. Classes are not copied either. A program that cannot be
-pickled is shared by all processes, and `is_shared` says so.
+copied: a fake database, or a list that a sink appends to. Classes are not copied either. All processes share a program
+that cannot be pickled; then `is_shared` is true.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from megaflow.job.spec import Form
 
 
 class KeptOutput:
-    """What one output has, through all lives of a job."""
+    """The records of one output, through all lives of a job."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -37,7 +37,7 @@ class KeptOutput:
 
     @property
     def of_run(self) -> list[Any]:
-        """What has come in the present run."""
+        """The records of the present run."""
         return self.records[self.begun :]
 
 

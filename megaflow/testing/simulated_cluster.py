@@ -63,9 +63,9 @@ class SimulatedCluster:
         if processes < 1 or workers < 1:
             raise UsageError(f"A simulated cluster has at least 1 process and 1 worker, not {processes} and {workers}.")
         self.seed = seed
-        self.reports: list[str] = []  # what a user is told while the job runs
-        self.refusals: list[str] = []  # why planned changes did not take place
-        self.happened: list[str] = []  # which did, and when
+        self.reports: list[str] = []  # the messages that `megaflow run` prints
+        self.refusals: list[str] = []  # planned changes that did not take place, each with the reason
+        self.happened: list[str] = []  # changes that took place, each with the time
         self._random = Random(f"cluster {seed}")
         self._processes, self._workers = processes, workers
         self._settings = {"rate": rate, "idle_timeout": idle_timeout}
@@ -100,9 +100,9 @@ class SimulatedCluster:
         on the simulated clock since the run began. `prepare` and `commit`: the sink of this name prepares, or commits,
         on some worker; `Kill()` kills the process of that worker, just before or just after, as the seed says.
 
-        `do` is Join(), Leave(worker), Move(bin, worker), Map(workers), Kill(worker), Crash() or Stop(). Those that
-        `megaflow control` makes take place one after the other; what cannot is noted in `refusals`. Records are read
-        meanwhile. Raises UsageError for what is no change.
+        `do` is Join(), Leave(worker), Move(bin, worker), Map(workers), Kill(worker), Crash() or Stop(). Joins, leaves
+        and moves take place one after the other, while records are read. `refusals` says why one did not take place.
+        Raises UsageError for anything else.
         """
         check_change(do, self._storage is not None)
         for name, value in (("record", record), ("seconds", seconds)):
@@ -143,12 +143,12 @@ class SimulatedCluster:
 
         The records of `flow.output(name, stream)` are added to the list `outputs[name]`. `args` is `flow.args`.
 
-        The program is copied for each process, with all that it refers to. What is `outside` of the job is not: give
-        here a fake database, or a list that a sink or a source of the test's refers to.
+        Each process gets a copy of the program, with all that it refers to. Objects in `outside` are not copied: a fake
+        database, or a list that a sink or a source of the test refers to.
 
         Run again, a durable cluster resumes: with more lines in the same files, or with a changed program. The records
-        are those of this run. Raises what user code raises, what a job of this kind is refused by, and Violation if
-        nothing can happen any more; a note says which seed it was, and what had happened.
+        are those of this run. Raises the exceptions of user code, the errors with which `megaflow run` refuses a job,
+        and Violation if the job is stuck. A note on the error has the seed and the changes that had taken place.
         """
         check_function(dataflow)
         if self._lives and self._storage is None:

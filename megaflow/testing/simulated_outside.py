@@ -13,7 +13,7 @@ from megaflow.testing.simulated_clients import Talk, Waits
 
 @dataclass(eq=False)
 class Actor:
-    """Somebody outside: a client that does what a script says, or a call that somebody waits for."""
+    """A client that follows a script, or a delayed call."""
 
     waits: Waits
     due: float | None  # seconds of the clock; None: when it is ready
@@ -30,11 +30,11 @@ class Outside:
         self._now = now
 
     def add(self, waits: Waits, due: float | None, is_ready: Callable[[], bool] = bool) -> None:
-        """Have somebody go on at that time of the clock, and then when they have waited."""
+        """Run a generator from that time of the clock on; it yields how long it waits."""
         self._actors.append(Actor(waits, due, is_ready))
 
     def client(self, talk: Talk, scripts: Sequence[Callable[[Talk], Waits]], due: float) -> None:
-        """Have a client follow scripts, one after the other; refusals are noted."""
+        """Run a client's scripts one after the other, and note refusals."""
         self.add(self._follow(scripts, talk), due, lambda: talk.is_ready)
 
     def later(self, call: Callable[[], None], seconds: float, at_most: bool = True) -> None:
@@ -47,7 +47,7 @@ class Outside:
         self.add(wait(), self._now())
 
     def possible(self, now: float) -> Iterator[Callable[[], None]]:
-        """Yield what lets those go on that can."""
+        """Yield a call for each actor that can go on."""
         for actor in self._actors:
             if actor.is_ready() if actor.due is None else actor.due <= now:
                 yield partial(self._go_on, actor)

@@ -88,7 +88,7 @@ class SimulatedReader(LineReader):
         return False
 
     def end(self) -> None:
-        """Pull no more; what was pulled is taken still."""
+        """Stop pulling. The items that were pulled can still be taken."""
         self._has_more = False
 
     def stop(self) -> None:
