@@ -40,7 +40,8 @@ class OwningJob(SimulatedJob):
             check_resumed(commit, table, len(processes) * self._spec.workers)
         elif before_first and commit.checkpoint:
             before_table = commit.table if commit.checkpoint > self._since else before_first
-            check_recovered([addresses.get(owner) for owner in before_table], table, processes, kept)
+            owned_at = [addresses.get(owner) for owner in before_table]
+            check_recovered(owned_at, table, processes, self._spec.workers, kept)
         self._table, self._since = table, commit.checkpoint
         self._first = self.processes.index(processes[0])
 
@@ -68,13 +69,13 @@ def check_resumed(commit: Commit, table: tuple[int, ...], count: int) -> None:
 
 
 def check_recovered(
-    before: Sequence[Address | None], table: tuple[int, ...], processes: Sequence[SimulatedProcess],
+    before: Sequence[Address | None], table: tuple[int, ...], processes: Sequence[SimulatedProcess], workers: int,
     kept: dict[int, Address],
 ) -> None:  # fmt: skip
     """Raise AssertionError if rule 2 does not hold."""
-    now = {id: process.address for process in processes for id in process.programs}
+    places = [process.address for process in processes for _ in range(workers)]
     staying = {process.address for process in processes if process._before is not None}
     for bin, address in enumerate(before):
         wanted = kept.get(bin, None if address in staying else address)
-        if wanted in now.values():
-            assert now[table[bin]] == wanted, f"bin {bin}, of {wanted}, is at {now[table[bin]]}"
+        if wanted in places:
+            assert places[table[bin]] == wanted, f"bin {bin}, of {wanted}, is at {places[table[bin]]}"
