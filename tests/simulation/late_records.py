@@ -1,8 +1,8 @@
 """What is late, and what windows have, on a simulated cluster that reads partitions, held against plain Python.
 
 Which records are late follows from the partitions alone, as no partition is ever idle: so the oracle knows nothing of
-epochs, workers or watermarks. Meanwhile bins and partitions change hands, workers join and leave, and coordinators hand
-over, as in `partitions`. There are two operators that take timestamps, of which the second one sees not all records.
+epochs, workers or watermarks. Meanwhile bins and partitions change hands, and workers join and leave, as in
+`partitions`. There are two operators that take timestamps, of which the second one sees not all records.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from random import Random
 from typing import Any
 
 from megaflow import session, sliding, tumbling
-from megaflow.testing import EngineCluster
-from tests.simulation import parcels, partitions
+from megaflow.testing import SimulatedCluster
+from tests.simulation import partitions
 from tests.simulation.event_moves import few
 
 BINS = partitions.BINS
+NEVER_IDLE_SECONDS = 1e6
 SKIPS = 3  # of so many records the second operator does not see one
 
 
@@ -57,7 +58,7 @@ def draw_lines(random: Random, partition: int, out_of_order: int) -> list[str]:
     return lines
 
 
-def run(seed: int) -> EngineCluster:
+def run(seed: int) -> SimulatedCluster:
     """Run a seed; raise AssertionError, naming it, if what comes out is not what the partitions say."""
     random = Random(f"late records {seed}")
     drawn, workers, changes = partitions.draw(random)
@@ -79,11 +80,10 @@ def run(seed: int) -> EngineCluster:
         return outputs[0].concat(*outputs[1:])
 
     total = sum(map(len, lines))
-    cluster = EngineCluster(seed, workers)
+    cluster = SimulatedCluster(seed, workers, idle_timeout=NEVER_IDLE_SECONDS)
     for record, change in changes:
-        cluster.at(min(record, total // 2), change)
-    with parcels.small(seed, cluster):
-        found = Counter(cluster.run(dataflow, lines=lines))
+        cluster.at(record=min(record, total // 2), do=change)
+    found = Counter(cluster.run(dataflow, lines=lines))
     right: Counter[Any] = Counter()
     for number, kind in enumerate(kinds):
         right += expected(number, kind, out_of_order[number], lines)

@@ -30,10 +30,6 @@ FAULTS = {
     "a late record joins a session that is open": Fault(
         "Sessions._judged", "micros + self._lateness < bound", "micros + self._gap + self._lateness <= bound"
     ),
-    "the watermark is ahead of bounds": Fault(
-        "SimulatedWatermarks.due", "self._maxima[name, partition] - operator.out_of_order",
-        "self._maxima[name, partition]",
-    ),
 }  # fmt: skip
 
 
