@@ -28,8 +28,8 @@ FAULTS = {
     ),
     "the first of a key's last timers is its limit": Fault(
         "EventTimers._gather",
-        "max(least, self._limits.get(key, self.last_finite))",
-        "self._limits.get(key, max(least, self.last_finite))",
+        "max(least, self._limits.get(key, self.greatest))",
+        "self._limits.get(key, max(least, self.greatest))",
     ),
     "timers of one timestamp fire in any order": Fault(
         "EventTimers.set_event", "self._by_event.next_order()", "-self._by_event.next_order()"
