@@ -2,19 +2,23 @@
 
 A record of the outbox that its system refuses stops every run of the job. So a user can drop it, or put another in its
 place, while no job uses the store:
- 1. A record is named by its token's first letters and its number, from 1 on: `5f3a91c2:3`.
+ 1. A record is named by its token's first letters and its number, from 1 on: `5f3a91c2:3`. The others keep their
+    numbers when one is dropped. Otherwise the next `--drop` by an earlier list would drop the wrong record.
  2. The token stays. If its records were delivered, the system has the token's mark, and a second delivery does nothing.
     So the records of one token are delivered at most once.
  3. The records of the token go into a new segment, and a new commit of the same checkpoint names that segment: segments
     and commits are never changed (`store`). The next run reads the new commit.
+ 4. Blocks of such a segment have the numbers beside the records. In all other blocks None stands there, and a record's
+    number is its place in the token.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
-from megaflow.durable.blocks import KEYS_PER_BLOCK, BlockKind, CutHeader, keys_of, pack
+from megaflow.durable.blocks import KEYS_PER_BLOCK, BlockKind, CutHeader, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, SinkToken
 from megaflow.durable.incarnation import begin, read_commits
 from megaflow.durable.segments import LAUNCHER, SegmentReader, SegmentRef, SegmentWriter, segment_name
@@ -37,22 +41,28 @@ class Waiting:
     record: Any
 
 
-def waiting_name(token: SinkToken, position: int) -> str:
-    """Return the name of a token's record, whose position counts from 0.
+def waiting_name(token: SinkToken, number: int) -> str:
+    """Return the name of a token's record, whose number counts from 1.
 
     >>> from megaflow.timely.communication.codec.encode import encode
-    >>> waiting_name(SinkToken("orders", 7, encode("5f3a91c2d1e04b7a")), 2)
+    >>> waiting_name(SinkToken("orders", 7, encode("5f3a91c2d1e04b7a")), 3)
     '5f3a91c2:3'
     """
-    return f"{str(decode(token.token))[:_LETTERS]}:{position + 1}"
+    return f"{str(decode(token.token))[:_LETTERS]}:{number}"
+
+
+def name_at(store: Store, token: SinkToken, position: int) -> str:
+    """Return the name of the record at a position of a token, which counts from 0. Raises StoreDamaged, OSError."""
+    [(number, _)] = islice(_records(store, token), position, position + 1)
+    return waiting_name(token, number)
 
 
 def waiting(store: Store, commit: Commit) -> Iterator[Waiting]:
     """Yield the records that a commit has of outboxes, in order. Raises StoreDamaged, OSError."""
     for token in commit.tokens:
         if token.segments:
-            for position, record in enumerate(_records(store, token)):
-                yield Waiting(waiting_name(token, position), token.sink, record)
+            for number, record in _records(store, token):
+                yield Waiting(waiting_name(token, number), token.sink, record)
 
 
 def rewrite(store: Store, changes: Mapping[str, Any]) -> Commit:
@@ -64,18 +74,17 @@ def rewrite(store: Store, changes: Mapping[str, Any]) -> Commit:
     found = read_commits(store)
     if not found:
         raise StoreError("The store is empty, so no record waits in it.")
-    rewritten: dict[int, tuple[CutHeader, list[Any]]] = {}  # place among the tokens -> what it is to have
+    rewritten: dict[int, tuple[CutHeader, list[tuple[int, Any]]]] = {}  # place among the tokens -> what it is to have
     left = dict(changes)
     for place, token in enumerate(found[0].tokens):
         if not token.segments:
             continue
         records = list(_records(store, token))
-        named = [waiting_name(token, position) for position in range(len(records))]
-        if left.keys().isdisjoint(named):
+        if left.keys().isdisjoint(waiting_name(token, number) for number, _ in records):
             continue
         header = _reader(store, token.segments[0]).header
-        after = [left.pop(name, record) for name, record in zip(named, records, strict=True)]
-        rewritten[place] = header, [record for record in after if record is not DROPPED]
+        after = [(number, left.pop(waiting_name(token, number), record)) for number, record in records]
+        rewritten[place] = header, [(number, record) for number, record in after if record is not DROPPED]
     if left:
         raise StoreError(
             f"No record {', '.join(left)} waits in the store; 'megaflow state outbox DIR' shows those that do."
@@ -90,24 +99,29 @@ def rewrite(store: Store, changes: Mapping[str, Any]) -> Commit:
 
 
 def _written(
-    store: Store, name: str, header: CutHeader, sink: str, records: Sequence[Any]
+    store: Store, name: str, header: CutHeader, sink: str, records: Sequence[tuple[int, Any]]
 ) -> tuple[SegmentRef, ...]:
-    """Put records into a segment; return what a token says of it, nothing if there are none."""
+    """Put numbered records into a segment; return what a token says of it, nothing if there are none."""
     if not records:
         return ()
     writer = SegmentWriter(header)
     for start in range(0, len(records), KEYS_PER_BLOCK):
         part = records[start : start + KEYS_PER_BLOCK]
-        writer.add(pack(BlockKind.OUTBOX, sink, None, part, [None] * len(part)))
+        numbers, values = [number for number, _ in part], [record for _, record in part]
+        writer.add(pack(BlockKind.OUTBOX, sink, None, values, numbers))
     segment, parts = writer.finish(name)
     store.put(name, parts)
     return (segment,)
 
 
-def _records(store: Store, token: SinkToken) -> Iterator[Any]:
+def _records(store: Store, token: SinkToken) -> Iterator[tuple[int, Any]]:
+    """Yield the records of a token, each behind its number."""
+    place = 0
     for segment in token.segments:
         for block in _reader(store, segment).blocks():
-            yield from keys_of(block)
+            for record, number in zip(keys_of(block), states_of(block), strict=True):
+                place += 1
+                yield (place if number is None else number), record
 
 
 def _reader(store: Store, segment: SegmentRef) -> SegmentReader:

@@ -9,7 +9,7 @@ from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import open_for_a_job
-from megaflow.durable.outbox import DROPPED, rewrite, waiting
+from megaflow.durable.outbox import DROPPED, name_at, rewrite, waiting
 from megaflow.durable.store import FolderStore, Store
 from megaflow.errors import StoreError
 from tests.durable.kept_histories import no_waiting_for_the_disk
@@ -50,8 +50,21 @@ def test_a_record_is_dropped_and_others_rewritten(store: Store) -> None:
 
 def test_a_store_can_be_changed_twice(store: Store) -> None:
     rewrite(store, {"aaaaaaaa:1": DROPPED})
-    rewrite(store, {"aaaaaaaa:1": DROPPED, "bbbbbbbb:1": 1})
+    rewrite(store, {"aaaaaaaa:2": DROPPED, "bbbbbbbb:1": 1})
     assert list(shown(store).values()) == [None, 1, *LONG[1:], 7] and not verify(store).damage
+
+
+def test_a_record_keeps_its_name_when_others_are_dropped(store: Store) -> None:
+    was = shown(store)
+    for name in ("aaaaaaaa:1", "bbbbbbbb:2", "bbbbbbbb:600", "cccccccc:1"):
+        rewrite(store, {name: DROPPED})
+        del was[name]
+        assert shown(store) == was
+        with pytest.raises(StoreError, match=f"No record {name} waits"):
+            rewrite(store, {name: DROPPED})
+    token = read_commits(store)[0].tokens[2]
+    assert [name_at(store, token, position) for position in (0, 1, 597)] == ["bbbbbbbb:1", "bbbbbbbb:3", "bbbbbbbb:599"]
+    assert name_at(store, token, 598) == "bbbbbbbb:601"
 
 
 @pytest.mark.parametrize("name", ["aaaaaaaa:4", "aaaaaaaa:0", "dddddddd:1", "1"])

@@ -21,7 +21,7 @@ from uuid import uuid4
 from megaflow.connect.sink import OutboxSink
 from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of, pack
 from megaflow.durable.commits import SinkToken
-from megaflow.durable.outbox import waiting_name
+from megaflow.durable.outbox import name_at
 from megaflow.durable.segments import SegmentReader, SegmentRef
 from megaflow.errors import CannotTravel, OutputError, RecordRefused, StoreError
 from megaflow.job.worker.cut_packer import OutboxCut
@@ -109,11 +109,13 @@ class OpenOutbox(OpenSink):
                     "wait, and drops or rewrites one."
                 )
                 raise
-            record = waiting_name(token, error.position)
+            store = self._keeper.store
+            assert store is not None, "it has the records"
+            record = name_at(store, token, error.position)
             raise RecordRefused(
-                f"{error}. It is record {record} of sink {self.name!r} in the store {folder}, and every run from there "
-                "ends like this. Change the system so that it takes the record, or drop the record: megaflow state "
-                f"outbox {shlex.quote(folder)} --drop {record} (or --rewrite {record} JSON)",
+                f"{str(error).rstrip('.')}. It is record {record} of sink {self.name!r} in the store {folder}, and "
+                "every run from there ends like this. Change the system so that it takes the record, or drop the "
+                f"record: megaflow state outbox {shlex.quote(folder)} --drop {record} (or --rewrite {record} JSON)",
                 error.position,
             ) from error.__cause__
 
