@@ -115,6 +115,17 @@ def test_rows_that_span_lines_are_rows() -> None:
     assert rows_of(CASES / "newlines.csv", as_=tuple) == three and not counted.texts
 
 
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_lines_of_files_that_are_handed_over_are_counted_once(tmp_path: Path, batches: int) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('\n"a\nb",c\n' + '"1\n2",3\n\n' * 5_000)
+    first = queue_of(*plan_splits([str(path)]), format=Csv())
+    records = read(first, batches)
+    second = queue_of(*first.give_back(), format=Csv())
+    records += read(second)
+    assert len(records) == 5_000 and first.lines_taken + second.lines_taken == 3 + 15_000
+
+
 def test_blank_lines_give_no_row_without_a_header_either() -> None:
     wanted = [("a", "b"), ("c", "d")]
     assert rows_of(CASES / "blank_noheader.csv", header=False, as_=tuple) == wanted

@@ -126,6 +126,7 @@ class LineQueue:
             self._next, self._from_split = [], False
         for each in self._splits:
             if each.split.number in given:
+                self._count_left_out(each)  # its header, which the next reader does not pass
                 each.close()
         self._splits = deque(each for each in self._splits if each.split.number not in given)
         return tuple(rest)
