@@ -1,10 +1,11 @@
-"""What a status and `explain` say of event time: the watermark, and which partition holds it back, and why."""
+"""What a status and `explain` say of event time: the watermark, what holds it back and why, and what is idle."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from math import inf
 from typing import Final
 
-from megaflow.control.watermark_messages import HoldsBack, WatermarkStatus
+from megaflow.control.watermark_messages import HoldsBack, IdlePartition, WatermarkStatus
 
 IDLE_SHOWN: Final = 5  # partitions; --json has them all
 YEAR: Final = timedelta(days=365)
@@ -17,8 +18,10 @@ def watermark_text(status: WatermarkStatus) -> str:
     >>> held = HoldsBack("clicks", "", "b.json", None, 1)
     >>> print(watermark_text(WatermarkStatus(None, age_seconds=3.2, held_by=held)))
     no watermark yet, for 3 s: clicks waits for b.json, of which nothing was seen yet (worker 1 has it)
-    >>> print(watermark_text(WatermarkStatus(2_000_000, age_seconds=3.2, idle=("a", "b"), all_idle_seconds=7.0)))
-    watermark: 2 s, for 3 s: all partitions are idle, for 7 s, so it is where the greatest of them is; idle: a, b
+    >>> idle = (IdlePartition("", "a", 12.3, 0.0),)
+    >>> print(watermark_text(WatermarkStatus(2_000_000, age_seconds=3.2, idle_partitions=idle, all_idle_seconds=12.3)))
+    watermark: 2 s, for 3 s: all partitions are idle, for 12 s, so it is where the greatest of them is
+      idle for 12.3 s: a, the furthest of all
     """
     if status.is_infinite:
         return "watermark: infinite, as all lines are read"
@@ -29,22 +32,24 @@ def watermark_text(status: WatermarkStatus) -> str:
         head = f"watermark: {time_text(status.micros)}, for {status.age_seconds:.0f} s{behind}"
     held = "" if status.held_by is None else f": {held_text(status.held_by)}"
     if status.all_idle_seconds is not None and not status.held_by:
-        held = f": all partitions are idle, for {status.all_idle_seconds:.0f} s, so it is where the greatest of them is"
-    return f"{head}{held}{idle_text(status.idle)}"
+        so = "so it is where the greatest of them is" if status.micros is not None else "and nothing was seen of any"
+        held = f": all partitions are idle, for {status.all_idle_seconds:.0f} s, {so}"
+    return "\n".join([f"{head}{held}", *idle_texts(status.idle_partitions)])
 
 
 def held_text(held: HoldsBack) -> str:
     """Return which partition an operator waits for, and why.
 
-    >>> print(held_text(HoldsBack("clicks", "a", "logs/b.json", 1_500_000, 2)))
-    clicks waits for logs/b.json of 'a', of which it has seen 1.5 s (worker 2 has it)
+    >>> print(held_text(HoldsBack("clicks", "a", "logs/b.json", 1_500_000, 2, lag_seconds=40.0)))
+    clicks waits for logs/b.json of 'a', of which it has seen 1.5 s, 40 s behind the greatest (worker 2 has it)
     >>> text = held_text(HoldsBack("clicks", "", "b.json", None, None, 0, True))
     >>> print(text.removeprefix("clicks waits for b.json, "))
     of which nothing was seen yet, and which by the order of names has nothing before 0 s (nobody has it)
     """
     whose = f" of {held.input!r}" if held.input else ""
     if held.maximum is not None:
-        why = f"of which it has seen {time_text(held.maximum)}"
+        lag = f", {seconds_text(held.lag_seconds)} behind the greatest" if held.lag_seconds else ""
+        why = f"of which it has seen {time_text(held.maximum)}{lag}"
     elif held.bound is not None:
         by = "by the order of names" if held.in_order else "by its source's word"
         why = f"of which nothing was seen yet, and which {by} has nothing before {time_text(held.bound)}"
@@ -54,14 +59,25 @@ def held_text(held: HoldsBack) -> str:
     return f"{held.operator} waits for {held.partition}{whose}, {why} ({who})"
 
 
-def idle_text(idle: Sequence[str]) -> str:
-    """Return which partitions do not count.
+def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
+    """Return which partitions do not count, those first of which nothing was seen, then those furthest behind.
 
-    >>> idle_text([]), idle_text(["a", "b"])
-    ('', '; idle: a, b')
+    >>> print(*idle_texts([IdlePartition("", "a", 12.34, 40.0), IdlePartition("clicks", "b", 7.0)]), sep="\\n")
+      idle for 7.0 s: b of 'clicks', of which nothing was seen yet
+      idle for 12.3 s: a, 40 s behind what was seen
     """
-    more = f" and {len(idle) - IDLE_SHOWN} more" if len(idle) > IDLE_SHOWN else ""
-    return f"; idle: {', '.join(idle[:IDLE_SHOWN])}{more}" if idle else ""
+    behind = sorted(idle, key=lambda each: inf if each.lag_seconds is None else each.lag_seconds, reverse=True)
+    more = [f"  idle: {len(idle) - IDLE_SHOWN} more, see --json"] if len(idle) > IDLE_SHOWN else []
+    return [*map(_idle_text, behind[:IDLE_SHOWN]), *more]
+
+
+def _idle_text(idle: IdlePartition) -> str:
+    whose = f" of {idle.input!r}" if idle.input else ""
+    if idle.lag_seconds is None:
+        where = "of which nothing was seen yet"
+    else:
+        where = f"{seconds_text(idle.lag_seconds)} behind what was seen" if idle.lag_seconds else "the furthest of all"
+    return f"  idle for {idle.idle_seconds:.1f} s: {idle.partition}{whose}, {where}"
 
 
 def time_text(micros: int) -> str:

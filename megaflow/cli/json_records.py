@@ -6,6 +6,7 @@ from typing import Any
 
 from megaflow.control.client.move_request import Plan
 from megaflow.control.reports import ChangeStatus, Explanation, JobStatus, OperatorLoad, UsefulTime, WorkerStatus
+from megaflow.control.watermark_messages import WatermarkStatus
 from megaflow.timely.order import Product
 
 IF_SAID = {"checkpoint", "restart", "output", "watermark"}
@@ -42,6 +43,8 @@ def plain(value: object) -> Any:
             return {key: each for key, each in _by_field(value).items() if key not in empty}
         case UsefulTime():
             return {key: each for key, each in _by_field(value).items() if key not in ("late", "overtaken") or each}
+        case WatermarkStatus():
+            return {**_by_field(value), "idle": list(value.idle)}
         case ChangeStatus():
             return {key: each for key, each in _by_field(value).items() if each is not None}
         case dict():

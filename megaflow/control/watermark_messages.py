@@ -81,6 +81,17 @@ class HoldsBack:
     worker: int | None = None  # that reads it, or is to; None: nobody was told to, or several do
     bound: int | None = None  # microseconds before which it has nothing, if it has not begun; None: not known
     in_order: bool = False  # that is known, or would be, from the order in which files are read
+    lag_seconds: float | None = None  # that its maximum is behind the greatest timestamp of all; None: it has none
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePartition:
+    """A partition that does not count, as nothing has come of it for the timeout."""
+
+    input: str  # "" if it has no name
+    partition: str  # as it shows
+    idle_seconds: float  # since it does not count
+    lag_seconds: float | None = None  # that its maximum is behind the greatest timestamp of all; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,5 +103,10 @@ class WatermarkStatus:
     age_seconds: float = 0.0  # since it rose, or, if there is none, since the job began
     lag_seconds: float | None = None  # that it is behind the greatest timestamp; None: nothing was seen
     held_by: HoldsBack | None = None  # None: by nothing that is to be read
-    idle: tuple[str, ...] = ()  # partitions that do not count, as they show
+    idle_partitions: tuple[IdlePartition, ...] = ()
     all_idle_seconds: float | None = None  # that all partitions are idle; None: not all are
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The partitions that do not count, as they show."""
+        return tuple(each.partition for each in self.idle_partitions)

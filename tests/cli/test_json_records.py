@@ -27,7 +27,7 @@ from megaflow.control.reports import (
     UsefulTime,
     WorkerStatus,
 )
-from megaflow.control.watermark_messages import HoldsBack, WatermarkStatus
+from megaflow.control.watermark_messages import HoldsBack, IdlePartition, WatermarkStatus
 from megaflow.timely.order import Product
 
 FULL = (
@@ -156,21 +156,24 @@ def test_how_far_partitions_of_sources_are_behind_is_in_a_status_that_knows_of_s
 
 def test_event_time_is_in_a_status_and_an_explanation_of_a_job_that_takes_timestamps_only() -> None:
     held = HoldsBack("clicks", "", "logs/b.json", None, 1, 1_767_225_600_000_000, True)
-    watermark = WatermarkStatus(1_767_225_590_000_000, False, 2.0, 31.5, held, ("logs/a.json",))
+    idle = (IdlePartition("", "logs/a.json", 12.3, 40.0),)
+    watermark = WatermarkStatus(1_767_225_590_000_000, False, 2.0, 31.5, held, idle)
     status = JobStatus("app", "running", 9, 8, (BUSY,), (), watermark=watermark)
     text = (
         "watermark: 2025-12-31T23:59:50Z, for 2 s, 32 s behind what was seen: clicks waits for logs/b.json, of which "
         "nothing was seen yet, and which by the order of names has nothing before 2026-01-01T00:00:00Z "
-        "(worker 1 has it); "
-        "idle: logs/a.json"
+        "(worker 1 has it)\n"
+        "  idle for 12.3 s: logs/a.json, 40 s behind what was seen\n"
     )
-    assert text in status_text(status).splitlines()
+    assert text in status_text(status)
     found = json.loads(to_json(status))["watermark"]
+    record = {"input": "", "partition": "logs/a.json", "idle_seconds": 12.3, "lag_seconds": 40.0}
+    assert found["idle_partitions"] == [record]
     assert (found["micros"], found["held_by"]["partition"], found["idle"]) == (
         watermark.micros, "logs/b.json", ["logs/a.json"],
     )  # fmt: skip
     report = Explanation("app", 9, 8, True, watermark=watermark)
-    assert text in explanation_text(report).splitlines() and json.loads(to_json(report))["watermark"] == found
+    assert text in explanation_text(report) + "\n" and json.loads(to_json(report))["watermark"] == found
     for each in (replace(status, watermark=None), replace(report, watermark=None)):
         assert "watermark" not in json.loads(to_json(each))
     assert "infinite" in status_text(replace(status, watermark=replace(watermark, is_infinite=True)))

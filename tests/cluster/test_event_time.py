@@ -1,5 +1,6 @@
 """Event time of real jobs: what their sources tell of it, and what follows."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 import megaflow
 from megaflow import tumbling
+from megaflow.cli.event_time_text import watermark_text
 from megaflow.errors import PeerFailed
 from tests.cluster.processes import STATUS_SECONDS, wait_until
 
@@ -52,6 +54,15 @@ def test_one_that_has_nothing_more_holds_it_back_no_longer(tmp_path: Path) -> No
         wait_until(lambda: event_time(job)[0] is not None and len(job.status().watermark.idle) == 2, STATUS_SECONDS)
         write(right, 300, 300)
         wait_until(lambda: event_time(job)[0] == 290, STATUS_SECONDS)
+        wait_until(lambda: len(job.status().watermark.idle) == 2, STATUS_SECONDS)
+        found = job.control.explain().watermark
+        left_idle, right_idle = sorted(found.idle_partitions, key=lambda each: -each.lag_seconds)
+        assert (left_idle.lag_seconds, right_idle.lag_seconds) == (200, 0)
+        assert left_idle.idle_seconds > right_idle.idle_seconds >= found.all_idle_seconds >= 0
+        lines = watermark_text(found).splitlines()
+        idle = "  idle for [0-9.]+ s:"
+        assert re.fullmatch(f"{idle} {left_idle.partition} .*, 200 s behind what was seen", lines[1]), lines
+        assert re.fullmatch(f"{idle} {right_idle.partition} .*, the furthest of all", lines[2]), lines
 
 
 def late_of(flow: Any) -> Any:

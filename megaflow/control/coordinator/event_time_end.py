@@ -13,6 +13,7 @@
 
 from collections.abc import Iterable
 
+from megaflow.control.coordinator.idle_time import MICROS
 from megaflow.control.watermark_messages import TellMaxima
 from megaflow.megaphone.event_unit import INFINITE, NEVER
 from megaflow.megaphone.routing import Watermark
@@ -25,6 +26,8 @@ class EventTimeEnd:
     >>> end = EventTimeEnd(closes=False, bound=None)
     >>> end.see(107, 10), end.see(90, 0), end.bound, end.greatest
     (None, None, 97, 107)
+    >>> end.lag(90), end.lag(1_000_000), end.lag(None)
+    (1.7e-05, 0.0, None)
     >>> end.ask([0, 1]), end.has_all([0, 1]), end.told(0), end.has_all([0])
     ([TellMaxima()], False, None, True)
     """
@@ -42,6 +45,10 @@ class EventTimeEnd:
         self.greatest = micros if self.greatest is None else max(micros, self.greatest)
         bound = micros - out_of_order
         self.bound = bound if self.bound is None else max(bound, self.bound)
+
+    def lag(self, micros: int | None) -> float | None:
+        """Return by how many seconds a time is behind the greatest timestamp; None: nothing was seen."""
+        return None if micros is None or self.greatest is None else max(0, self.greatest - micros) / MICROS
 
     def ask(self, sources: Iterable[WorkerId]) -> list[TellMaxima]:
         """Return what is to be issued to ask these sources, once."""

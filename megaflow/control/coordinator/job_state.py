@@ -140,7 +140,7 @@ class WatermarksState:
     maxima: tuple[tuple[str, Partition, int], ...]  # operator, of what is not read to its end, microseconds
     greatest: int | None  # microseconds, of all that was seen; None: nothing was
     firsts: tuple[tuple[str, str, str, int], ...]  # operator, input, path, microseconds; of files in their order
-    idle: tuple[Partition, ...]
+    idle: tuple[tuple[Partition, float], ...]  # those that are, and for how many seconds
     pushed: tuple[Partition, ...]  # what the launcher sends
     spark: tuple[str, ...]  # inputs that queries feed
     idle_seconds: float

@@ -14,7 +14,8 @@ from typing import Final
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.messages import Split
+from megaflow.control.messages import PushedEnded, Split
+from megaflow.control.reading_messages import PortionsRevoked, SplitsReturned, SplitsRevoked
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Portion
 from megaflow.quick_dataclass import dataclass
@@ -53,6 +54,19 @@ class UnreadPartitions:
     def are_ordered(self, each: Unread) -> bool:
         """Tell whether one is a file of an input that is read in an order."""
         return isinstance(each.what, Split) and each.input in self._lines.ordered
+
+    def passed_on(self, report: object) -> list[Partition]:
+        """Return the partitions that a worker has handed back by a report, or that others read from now on."""
+        match report:
+            case SplitsReturned(splits, portions):
+                return [*(("split", each.number) for each in splits), *(("portion", each.number) for each in portions)]
+            case SplitsRevoked(splits):
+                return [("split", each.number) for each in splits]
+            case PortionsRevoked(portions):
+                return [("portion", each.number) for each in portions]
+            case PushedEnded():
+                return [*self.pushed]
+        return []
 
     def among(self, partitions: Iterable[Partition]) -> set[Partition]:
         """Return these without the files and partitions of sources that are read to their ends.

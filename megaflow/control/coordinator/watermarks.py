@@ -35,7 +35,6 @@ only, and never falls.
    greatest stays: it shows how far the watermark is behind.
 """
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from megaflow.control.coordinator.epoch_clock import CommandStream
@@ -47,11 +46,11 @@ from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.unread_partitions import Unread, UnreadPartitions, input_of, shown
-from megaflow.control.messages import CommitTaken, PushedEnded, Split
-from megaflow.control.reading_messages import PortionsRevoked, SplitsReturned, SplitsRevoked
+from megaflow.control.messages import CommitTaken, Split
 from megaflow.control.watermark_messages import (
     ClockWanted,
     HoldsBack,
+    IdlePartition,
     MaximaSeen,
     MaximaTold,
     Partition,
@@ -89,7 +88,7 @@ class Watermarks:
         self._idle_seconds = given.idle_seconds
         self._maxima: dict[tuple[str, Partition], int] = {}  # operator, partition -> microseconds
         self._firsts: dict[tuple[str, str], dict[str, int]] = {}  # operator, input -> path -> microseconds
-        self._idle: dict[Partition, None] = {}
+        self._idle: dict[Partition, float] = {}  # since when, in seconds of `_time`
         self._all_idle = IdleTime(name for name, each in self._operators.items() if each.advances)
         self._left = 0  # how many of both were of partitions not read to their ends, when that was looked up last
         self._seen: dict[str, dict[int, dict[str, int]]] = {}  # input of Spark's -> batch -> operator -> microseconds
@@ -181,29 +180,18 @@ class Watermarks:
                     if split is not None:
                         self._firsts.setdefault((operator, split.input), {})[split.path] = micros
             case PartitionsIdle(partitions):
-                self._idle.update((each, None) for each in partitions if each[0] != "spark")
+                self._idle.update((each, self._time(now)) for each in partitions if each[0] != "spark")
             case ClockWanted(wanted):
                 (self._wanting.add if wanted else self._wanting.discard)(source)
-            case SplitsRevoked(splits):
-                self._rouse(("split", each.number) for each in splits)
-            case SplitsReturned(splits, portions):
-                self._rouse(("split", each.number) for each in splits)
-                self._rouse(("portion", each.number) for each in portions)
-            case PortionsRevoked(portions):
-                self._rouse(("portion", each.number) for each in portions)
-            case PushedEnded():
-                self._rouse(self._unread.pushed)
             case MaximaTold():
                 self.end.told(source)
             case CommitTaken(query):
                 self._active[input_of(query)] = now
+        for each in self._unread.passed_on(report):
+            self._idle.pop(each, None)
         if len(self._maxima) + len(self._idle) > 2 * self._left + KEPT_MIN:
             self._forget_read()
         return isinstance(report, MaximaSeen | MaximaTold | PartitionsIdle | ClockWanted)
-
-    def _rouse(self, partitions: Iterable[Partition]) -> None:
-        for each in partitions:
-            self._idle.pop(each, None)
 
     def _see(self, operator: str, partition: Partition, micros: int, now: float) -> None:
         self._idle.pop(partition, None)
@@ -225,7 +213,7 @@ class Watermarks:
         """Forget what was seen of partitions that are read to their ends: see rule 10."""
         unread = self._unread.among({*self._idle, *(partition for _, partition in self._maxima)})
         self._maxima = {key: micros for key, micros in self._maxima.items() if key[1] in unread}
-        self._idle = {each: None for each in self._idle if each in unread}
+        self._idle = {each: since for each, since in self._idle.items() if each in unread}
         self._left = len(self._maxima) + len(self._idle)
 
     # What follows
@@ -303,19 +291,27 @@ class Watermarks:
         if not self._operators:
             return None
         _, held = self._least(now)
-        greatest = self.end.greatest
-        behind = None if greatest is None or self.micros is None else greatest - self.micros
-        lag = None if behind is None else max(0, behind) / MICROS
         age = self._time(now) + self._age if self._rose is None else now - self._rose
-        idle = tuple(shown(each) for each in self._unread.all(self._has_begun) if self._is_idle(each, now))
+        idle = tuple(
+            self._resting(each, now) for each in self._unread.all(self._has_begun) if self._is_idle(each, now)
+        )
         holds = None if held is None or self.is_over else self._holds(*held)
+        lag = self.end.lag(self.micros)
         return WatermarkStatus(self.micros, self.is_over, age, lag, holds, idle, self._all_idle.seconds(now))
 
     def _holds(self, name: str, each: Unread) -> HoldsBack:
         maximum = self._maxima.get((name, each.partition))
         bound = self._bound(name, self._operators[name], each) if maximum is None else None
         in_order = self._unread.are_ordered(each)
-        return HoldsBack(name, each.input, shown(each), maximum, each.worker, bound, in_order)
+        lag = self.end.lag(maximum)
+        return HoldsBack(name, each.input, shown(each), maximum, each.worker, bound, in_order, lag)
+
+    def _resting(self, each: Unread, now: float) -> IdlePartition:
+        """Return what a status shows of an idle partition; of its maxima the operator's that has seen least of it."""
+        maxima = [self._maxima[key] for name in self._operators if (key := (name, each.partition)) in self._maxima]
+        since = self._idle.get(each.partition)
+        gone = now - self._active[each.input] - self._idle_seconds if since is None else self._time(now) - since
+        return IdlePartition(each.input, shown(each), gone, self.end.lag(min(maxima, default=None)))
 
     def state(self, now: float) -> WatermarksState:
         """Return what whoever goes on with this must know; all batches of Spark's are taken in."""
@@ -326,8 +322,8 @@ class Watermarks:
             self.micros, self.clock(now), self.told, tuple(sorted(self._wanting)),
             tuple((name, partition, micros) for (name, partition), micros in self._maxima.items()), self.end.greatest,
             tuple((*key, *each) for key, firsts in self._firsts.items() for each in firsts.items()),
-            tuple(self._idle), self._unread.pushed, self._unread.spark, self._idle_seconds, age, self.end.bound,
-            self.end.closes,
+            tuple((each, self._time(now) - since) for each, since in self._idle.items()),
+            self._unread.pushed, self._unread.spark, self._idle_seconds, age, self.end.bound, self.end.closes,
         )  # fmt: skip
 
     def resume(self, state: WatermarksState | None) -> None:
@@ -341,7 +337,7 @@ class Watermarks:
         self.end.greatest, self.end.bound, self.end.closes = state.greatest, state.bound, state.closes
         for name, input, path, micros in state.firsts:
             self._firsts.setdefault((name, input), {})[path] = micros
-        self._idle = dict.fromkeys(state.idle)
+        self._idle = {partition: -seconds for partition, seconds in state.idle}
         self._unread.pushed, self._unread.spark = state.pushed, state.spark
         self._idle_seconds = state.idle_seconds
 

@@ -33,6 +33,7 @@ from megaflow.control.reading_messages import (
 from megaflow.control.watermark_messages import (
     ClockWanted,
     HoldsBack,
+    IdlePartition,
     MaximaSeen,
     MaximaTold,
     Partition,
@@ -310,6 +311,8 @@ def test_a_query_is_idle_once_it_has_begun_and_nothing_is_to_be_taken_in_for_the
     bench.hear(1, CommitTaken("orders-1", 0))
     assert bench.tick(4.0) == 3
     assert bench.tick(2.0) == 10
+    status = bench.all.status(bench.now)
+    assert status is not None and status.idle_partitions == (IdlePartition("orders", "the query", 1.0, 7e-06),)
 
 
 def test_whoever_goes_on_knows_what_was_seen_and_how_long_the_job_has_run() -> None:
@@ -328,7 +331,8 @@ def test_whoever_goes_on_knows_what_was_seen_and_how_long_the_job_has_run() -> N
     other.all.resume(state)
     other.now = 100.0
     assert other.tick(0.0) is None and other.all.clock(100.0) == 2_000_000, "its clock begins where that one ended"
-    assert other.all.status(101.0).idle == ("b",)  # type: ignore[union-attr]
+    status = other.all.status(101.0)
+    assert status is not None and status.idle_partitions == (IdlePartition("", "b", 3.0, 0.0),), "in both parts"
     assert other.tick(6.0) == 10, "the query is idle by now"
 
 
@@ -352,7 +356,7 @@ def test_of_partitions_that_come_and_go_for_ever_a_bounded_number_is_kept_and_th
     assert bench.tick() == 7
     state = bench.all.state(0.0)
     assert state.maxima == (("event_time", A, 7), ("event_time", ("portion", -1), 90))
-    assert (state.greatest, state.idle) == (11_001, (("portion", -1),))
+    assert (state.greatest, state.idle) == (11_001, ((("portion", -1), 0.0),))
     assert bench.all.status(0.0).lag_seconds == (11_001 - 7) / 1_000_000  # type: ignore[union-attr]
     other = Bench([], inputs=("", "topic"))
     other.lines.resume(bench.lines.state())
@@ -480,7 +484,8 @@ def test_a_status_shows_who_holds_it_back_and_why() -> None:
     bench.hear(0, PartitionsIdle((A,)))
     status = bench.all.status(bench.now + 2.0)
     assert status is not None and (status.micros, status.age_seconds, status.lag_seconds) == (3_000_000, 2.0, 7.0)
-    assert status.held_by == HoldsBack("event_time", "", "b", 4_000_000, reader) and status.idle == ("a",)
+    assert status.held_by == HoldsBack("event_time", "", "b", 4_000_000, reader, lag_seconds=6.0)
+    assert status.idle_partitions == (IdlePartition("", "a", 2.0, 0.0),) and status.idle == ("a",)
     shown = Bench([], inputs=("topic",), sources=("topic",))
     found = Discovered("topic", (encode(("orders", 3)),), False)
     assert shown.all.status(0.0).held_by.partition == "partitions that it has not told yet"  # type: ignore[union-attr]
