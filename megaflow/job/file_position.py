@@ -90,7 +90,16 @@ def inodes(pattern: str) -> dict[int, str]:
 
 def matching(pattern: str) -> list[str]:
     """Return the files that a pattern stands for, sorted; compressed ones, which do not grow, are left out."""
+    return [path for path in _files(pattern) if not has_suffix(path)]
+
+
+def compressed(pattern: str) -> list[str]:
+    """Return the files that `matching` leaves out, sorted."""
+    return [path for path in _files(pattern) if has_suffix(path)]
+
+
+def _files(pattern: str) -> list[str]:
     try:
-        return [path for path in find_files(pattern) if not has_suffix(path)]
+        return find_files(pattern)
     except SourceError:  # there is none yet
         return []

@@ -7,15 +7,18 @@ stands in its copy alone.
    HEAD_BYTES, and those before the place up to which the original was read.
 2. Of several such copies the first is taken whose name begins with that of the original, or else the first of all.
 3. A copy is read to its end. A last line without an end is whole: compressed files do not grow.
+4. A compressed file may be the copy of a log that the job never saw: one that was begun and rotated while no job ran.
+   Programs that compress a log keep its time of modification. So such a file is younger than the last checkpoint, and
+   its text is that of no file in the checkpoint.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from megaflow.errors import SourceError
 from megaflow.job.compression import CompressedText
 from megaflow.job.file_formats import HEAD_BYTES, compression_of
-from megaflow.job.file_position import SAMPLE_BYTES, FilePosition, digest
+from megaflow.job.file_position import SAMPLE_BYTES, FilePosition, compressed, digest
 
 
 class RotatedCopy:
@@ -96,6 +99,40 @@ def find_copy(position: FilePosition) -> RotatedCopy | None:
             pass
         copy.close()
     return None
+
+
+def unseen_copies(pattern: str, seen: Sequence[FilePosition], since: float) -> list[str]:
+    """Return the compressed files of a pattern that are younger than `since`, and copies of no file that was seen.
+
+    `since` is in wall-clock seconds. Costs decompressing each younger file up to the positions that were seen.
+    """
+    known = [position for position in seen if position.size or position.offset]
+    unseen = []
+    for path in compressed(pattern):
+        try:
+            if os.stat(path).st_mtime <= since:
+                continue
+            with open(path, "rb", buffering=0) as file:
+                compression = compression_of(file.read(HEAD_BYTES))
+        except OSError:  # it was removed
+            continue
+        if compression and not any(_may_copy(path, compression, position) for position in (FilePosition(), *known)):
+            unseen.append(path)
+    return unseen
+
+
+def _may_copy(path: str, compression: str, position: FilePosition) -> bool:
+    """Tell whether a file may be a copy of another, seen up to a position. Damaged and removed files may be."""
+    try:
+        copy = RotatedCopy(path, compression)
+    except OSError:
+        return True
+    try:
+        return copy.matches(position) if position.path else not copy.read()  # an empty log has no lines
+    except SourceError:
+        return True
+    finally:
+        copy.close()
 
 
 def compressed_beside(path: str) -> Iterator[tuple[str, str]]:

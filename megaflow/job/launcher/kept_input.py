@@ -9,7 +9,8 @@
    belongs to its last split, or, if that is read, is one of its own. Its last line, once read, must not grow.
 4. A file that is read to its end may be gone.
 5. A file that is followed may have been rotated. What was seen of it and not read must stand somewhere, in the file or
-   in its compressed copy, unless the user allows the loss.
+   in its compressed copy, unless the user allows the loss. Nor may a log have been written, rotated and compressed
+   since the last checkpoint, without the job having seen it.
 6. A file is known by its path and the input that it is of: it may be of two. One that has another input than it had is
    refused, as it would be read again from its start.
 """
@@ -23,7 +24,9 @@ from typing import Final, TypeAlias
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, SplitRemainder
 from megaflow.errors import StoreError
+from megaflow.job.file_position import FilePosition
 from megaflow.job.followed_files import ONLY_FOLLOWED, FollowedFiles
+from megaflow.job.rotated_copy import unseen_copies
 from megaflow.job.text_form import TextForm
 from megaflow.timely.communication.codec.decode import decode
 
@@ -181,6 +184,37 @@ def check_followed(
         )
     if lost:
         report(f"bytes of files that are followed are gone, and were not read: {', '.join(lost)}")
+
+
+def check_rotated(
+    found: Commit, followed: Iterable[tuple[str, str, str]], allow_loss: bool, report: Callable[[str], None]
+) -> None:
+    """Check followed files for what happened to them while no job ran: `check_followed` and `check_compressed`."""
+    followed = tuple(followed)
+    check_followed(found, followed, allow_loss, report)
+    check_compressed(found, followed, allow_loss, report)
+
+
+def check_compressed(
+    found: Commit, followed: Iterable[tuple[str, str, str]], allow_loss: bool, report: Callable[[str], None]
+) -> None:
+    """Raise StoreError if followed files were written and compressed while no job ran; `allow_loss`: report them."""
+    if not (found.checkpoint and found.written_at):
+        return  # nothing was read, or nobody knows when
+    unseen: list[str] = []
+    for name, pattern, _ in followed:
+        input = name or ONLY_FOLLOWED
+        portions = [each.position for each in found.portions if each.input == input and each.position is not None]
+        seen = [FilePosition.of(decode(position)) for position in portions]
+        unseen += map(repr, unseen_copies(pattern, seen, found.written_at))
+    if unseen and not allow_loss:
+        raise StoreError(
+            "Files were written after the last checkpoint, and compressed before the job saw them: "
+            f"{', '.join(unseen)}. Decompress them in place, and the same command reads them. --allow-loss goes on "
+            "without them."
+        )
+    if unseen:
+        report(f"files that were compressed before the job saw them are not read: {', '.join(unseen)}")
 
 
 def check_ends_line(read: Split) -> None:

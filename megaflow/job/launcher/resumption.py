@@ -40,7 +40,7 @@ from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.exit_report import KeptBins
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
-from megaflow.job.launcher.kept_input import KeptInput, check_followed, resumed_input
+from megaflow.job.launcher.kept_input import KeptInput, check_followed, check_rotated, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.place import BOOT, COMMAND
 from megaflow.job.launcher.several_outputs import compare_lengths
@@ -230,7 +230,7 @@ def resume(
     if found is not None and not is_restored(keeper.path, found):
         check_record(keeper.path, found.spark, job_input.rows)
     if found is not None:
-        check_followed(found, job_input.followed, spec.allow_loss, report)
+        check_rotated(found, job_input.followed, spec.allow_loss, report)
     keeper.input = KeptInput(job_input.splits) if found is None else resumed_input(found.splits, job_input.splits)
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)

@@ -13,8 +13,15 @@ from megaflow.connect.source_protocol import Idle
 from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, Portion
 from megaflow.errors import StoreError
+from megaflow.job.file_position import FilePosition
 from megaflow.job.followed_files import FollowedFiles
-from megaflow.job.launcher.kept_input import KeptInput, check_followed, fingerprint, resumed_input
+from megaflow.job.launcher.kept_input import (
+    KeptInput,
+    check_compressed,
+    check_followed,
+    fingerprint,
+    resumed_input,
+)
 from megaflow.job.launcher.launcher_input import find_input
 from megaflow.job.split_reader import SplitReader
 from megaflow.job.splits import plan_splits
@@ -201,3 +208,57 @@ def test_lines_of_followed_files_that_are_gone_are_refused_or_allowed(name: str,
     assert told == [f"bytes of files that are followed are gone, and were not read: 4 of '{log}'"]
     (tmp_path / "app.log.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     check_followed(commit, followed, False, told.append)
+
+
+def followed_commit(log: Path, name: str, lines: int) -> Commit:
+    """Return a commit of 10 seconds past the epoch, of a job that has read so many lines of a log."""
+    source = FollowedFiles(str(log))
+    [inode] = source.discover().partitions
+    reader = source.open(inode, None)
+    read, position = 0, None
+    while read < lines or position is None:
+        records, position = reader.read(lines - read or 1)  # type: ignore[misc]
+        read += len(records)
+    reader.close()
+    portion = Portion(0, name or "lines", encode(inode), encode(position))
+    return Commit(1, 1, 1, 1, portions=(portion,), written_at=10.0)
+
+
+def compress(path: Path, text: bytes, modified: float) -> None:
+    path.write_bytes(gzip.compress(text))
+    os.utime(path, (modified, modified))
+
+
+@pytest.mark.parametrize("name", ["", "logs"])
+def test_a_log_compressed_before_it_was_seen_is_refused(name: str, tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("one\ntwo\n")
+    commit, told = followed_commit(log, name, 1), list[str]()
+    followed = [(name, f"{tmp_path}/app.log*", "")]
+    compress(tmp_path / "app.log.2.gz", b"one\ntwo\nthree\n", 11.0)  # a copy of the log itself
+    compress(tmp_path / "app.log.3.gz", b"zero\n", 9.0)  # older than the checkpoint
+    compress(tmp_path / "other.gz", b"other\n", 11.0)
+    (tmp_path / "app.log.4.gz").write_text("no gzip\n")
+    (tmp_path / "app.log.5.gz").write_bytes(gzip.compress(b"damaged\n")[:12])
+    compress(tmp_path / "app.log.6.gz", b"", 11.0)
+    check_compressed(commit, followed, False, told.append)
+    compress(tmp_path / "app.log.1.gz", b"four\n", 11.0)
+    with pytest.raises(StoreError, match=rf"saw them: '{log}\.1\.gz'\. Decompress them .*--allow-loss"):
+        check_compressed(commit, followed, False, told.append)
+    assert told == []
+    check_compressed(commit, followed, True, told.append)
+    assert told == [f"files that were compressed before the job saw them are not read: '{log}.1.gz'"]
+    check_compressed(replace(commit, checkpoint=0), followed, False, told.append)
+
+
+def test_a_log_that_was_empty_at_the_checkpoint_is_no_copy(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.touch()
+    source = FollowedFiles(str(log))
+    [inode] = source.discover().partitions
+    position = FilePosition(str(log), 0, "", 0, "").as_tuple()
+    portions = (Portion(0, "lines", encode(inode), encode(position)),)
+    commit = Commit(1, 1, 1, 1, portions=portions, written_at=10.0)
+    compress(tmp_path / "app.log.1.gz", b"one\n", 11.0)
+    with pytest.raises(StoreError, match=r"app\.log\.1\.gz"):
+        check_compressed(commit, [("", f"{log}*", "")], False, print)
