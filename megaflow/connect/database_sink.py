@@ -68,7 +68,8 @@ class DatabaseSink(OutboxSink[Any]):
     connect             "sqlite:PATH", "postgresql://USER@HOST/NAME", "env:NAME" or "file:PATH" with one of these, or a
                         function that returns a DB-API 2 connection, not in autocommit, which each worker calls
     table, columns      must be there; a name means what it says in upper and lower case, and "a.b" is b in schema a
-    key                 one of the columns, or several: the table must have them as its key, or a unique index of them
+    key                 one of the columns, or several: the table must have them as its key, or a unique index of them.
+                        None and NaN, which equal nothing, are refused in them
     create              a statement that makes the table if it is not there: CREATE TABLE IF NOT EXISTS …
     patience_seconds    for how long a lost or locked database is tried again before the job ends with an error
 
@@ -261,6 +262,13 @@ class DatabaseSink(OutboxSink[Any]):
                 f"the record {record!r:.200} cannot be written to {self._table}: its key {key!r:.80} has no hash "
                 f"({error}); give plain values"
             ) from None
+        for name, value in zip(self._key, key, strict=True):
+            if changed is not None and (value is None or value != value):  # SQLite makes NULL of NaN
+                raise ProgramError(
+                    f"the record {record!r:.200} cannot be written to {self._table}: its key column {name!r} is "
+                    f"{value}, which equals nothing, so a later row would not replace this one; leave such records "
+                    "out, or give them a key"
+                )
         return key, changed
 
     def _checked(self, record: Any) -> None:

@@ -255,6 +255,18 @@ def test_a_key_that_cannot_be_bound_is_refused_when_written(totals: Totals, reco
         sink.check([record])
 
 
+def test_a_row_without_a_key_is_refused(totals: Totals) -> None:
+    opened(totals.sink()).check([(None, 1)])
+    sink = opened(totals.sink(key="name"))
+    for record in ((None, 1), {"name": None, "total": 1}, (float("nan"), 1)):
+        with pytest.raises(ProgramError, match=r"cannot be written to \"totals\": its key column 'name' is (None|nan)"):
+            sink.check([record])
+    with pytest.raises(RecordRefused, match="is None") as refused:
+        sink.deliver(1, "a", [("a", 1), (None, 2)])
+    assert refused.value.position == 1 and totals.query() == []
+    sink.check([Delete(None)])
+
+
 @pytest.mark.parametrize("key", ["", "name"])
 def test_the_row_that_the_database_refuses_is_found(totals: Totals, key: str) -> None:
     totals.connection.execute("CREATE TABLE totals (name TEXT PRIMARY KEY, total INTEGER CHECK (total < 9))")
