@@ -132,6 +132,7 @@ class SimulatedCluster:
         outputs: Mapping[str, list[Any]] | None = None,
         args: Sequence[str] = (),
         outside: Iterable[object] = (),
+        close_windows: bool = False,
     ) -> list[Any]:
         """Run a `dataflow(flow)` to its end; return the records that it gives out, by epoch. As `megaflow.run` does.
 
@@ -147,8 +148,9 @@ class SimulatedCluster:
         database, or a list that a sink or a source of the test refers to.
 
         Run again, a durable cluster resumes: with more lines in the same files, or with a changed program. The records
-        are those of this run. Raises the exceptions of user code, the errors with which `megaflow run` refuses a job,
-        and Violation if the job is stuck. A note on the error has the seed and the changes that had taken place.
+        are those of this run. Windows stay open for the next run unless `close_windows` is set, as with `--state`.
+        Raises the exceptions of user code, the errors with which `megaflow run` refuses a job, and Violation if the job
+        is stuck. A note on the error has the seed and the changes that had taken place.
         """
         check_function(dataflow)
         if self._lives and self._storage is None:
@@ -164,7 +166,7 @@ class SimulatedCluster:
         named = dict(outputs or {})
         for name in ("", *named):
             self._outputs.setdefault(name, KeptOutput()).begin()
-        run = self._begin(dataflow, lines, items, tuple(args), outside, plan, named)
+        run = self._begin(dataflow, lines, items, tuple(args), outside, plan, named, close_windows)
         try:
             self._live(run)
         except BaseException as error:
@@ -179,9 +181,11 @@ class SimulatedCluster:
 
     def _begin(
         self, dataflow: Any, lines: Any, items: Any, args: tuple[str, ...], outside: Iterable[object],
-        plan: ClusterPlan, named: Mapping[str, Any],
+        plan: ClusterPlan, named: Mapping[str, Any], close_windows: bool,
     ) -> ClusterRun:  # fmt: skip
         placed = self._files.place(lines)
+        if close_windows and self._files.follows:
+            raise UsageError("close_windows= is refused with Wait() among lines, as --follow refuses --close-windows.")
         planned, self._planned = self._planned, []
         drawn = random_changes(
             Random(f"changes {self.seed} {self._lives}"), self._disturbances, self._files.count,
@@ -189,7 +193,9 @@ class SimulatedCluster:
         )  # fmt: skip
         plan.left = [*planned, *drawn]
         self._disturbances = 0
-        settings: dict[str, Any] = {**self._settings, "args": args, "follow": self._files.follows}
+        settings: dict[str, Any] = {
+            **self._settings, "args": args, "follow": self._files.follows, "close_windows": close_windows
+        }  # fmt: skip
         spec = JobSpec(PickledFunction(b"", ()), self._processes, self._workers, **settings)
         job_input = input_of(spec, placed, None, items, self.reports.append)
         program = CopiedProgram(dataflow, [self, *outside])

@@ -201,6 +201,26 @@ def test_rows_of_a_users_own_sink_are_committed_once(seed: int) -> None:
     assert Counter(outside.rows) == {(word, n): 1 for word in RIGHT for n in range(1, RIGHT[word] + 1)}
 
 
+@seeds(5)
+def test_windows_close_when_a_durable_run_is_to_close_them(seed: int) -> None:
+    def dataflow(flow: Any) -> Any:
+        stamped = flow.json_lines().event_time(lambda at: at, out_of_order=5)
+        return stamped.window(tumbling(10), key=lambda at: at % 2).count()
+
+    lines = [str(at) for at in range(100)]
+    cluster = SimulatedCluster(seed, durable=True)
+    first = cluster.run(dataflow, lines=lines[:57])
+    assert {window.start for _, window, _ in first} == {0, 10, 20, 30, 40}, "50 to 60 is open"
+    cluster.at(record=20, do=Crash())
+    rest = cluster.run(dataflow, lines=lines, close_windows=True)
+    assert sorted((window.start, key) for key, window, _ in first + rest) == [
+        (start, key) for start in range(0, 100, 10) for key in (0, 1)
+    ]
+    assert {n for _, _, n in first + rest} == {5}
+    with pytest.raises(UsageError, match=r"refused with Wait\(\)"):
+        cluster.run(dataflow, lines=[*lines, Wait(9), "100"], close_windows=True)
+
+
 class EagerSink(TwoPhases):
     """A sink with a bug: what it prepares is seen at once."""
 
