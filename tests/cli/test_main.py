@@ -116,6 +116,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--output", "jsonl:x", "--append", "--overwrite"], "give one of them"),
         (["run", "APP", "--lines", "APP", "--checkpoints-kept", "2"], "about what --state keeps: give --state DIR"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--checkpoints-kept", "0"], "must be at least 1, not 0"),
+        (["run", "APP", "--lines", "APP", "--state", "x", "--follow", "--close-windows"], "with --follow they do not"),
         (["run", "APP", "--lines", "APP", "--take-over"], "--take-over is about what --state keeps: give --state DIR"),
         (["run", "APP", "--lines", "APP", "--drop-state", "a"], "--drop-state is about what --state keeps"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--rename-state", "a"], "--rename-state a: must be OLD=NEW"),

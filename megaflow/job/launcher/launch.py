@@ -264,6 +264,8 @@ def check_spec(spec: JobSpec) -> None:
         raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
     if spec.allow_loss and not spec.follow:
         raise UsageError("--allow-loss is about files that are followed: give --follow, too")
+    if spec.close_windows and spec.follow:
+        raise UsageError("--close-windows closes windows when lines end, and with --follow they do not: leave it out")
     if not 0 < spec.checkpoint_every < float("inf"):
         raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}")
     if not 0 < spec.idle_timeout < float("inf"):
