@@ -178,8 +178,9 @@ class LineFeed:
 
 def fault_of(before: int, found: FoundRow, lines: Sequence[str]) -> Fault:
     """Return the fault that was found in lines, behind so many rows or records."""
-    shown = lines[found.start].rstrip("\r\n")
-    return Fault(before, found.start, found.end, f"a row of CSV: {found.reason}", shown)
+    shown, size = lines[found.start].rstrip("\r\n"), found.end - found.start
+    span = f"; the row takes {size} lines" if size > 1 else ""
+    return Fault(before, found.start, found.end, f"a row of CSV: {found.reason}{span}", shown)
 
 
 def kept_lines(text: str) -> list[str]:
