@@ -121,7 +121,7 @@ class FollowedFile:
             block = self._block or self._parsed(is_end=False) or self._parsed(self._refill())
         except NotText as error:
             line = self.line_name(error.position, 0)
-            raise error.explained(line, self._source.encoding, self._source.pattern) from None
+            raise error.explained(line, self._source.encoding, self._source.pattern, self._source.input) from None
         if block is None:
             return self._news() or Idle(after_seconds=POLL_SECONDS if self._is_open else FIND_SECONDS)
         start = self._offset

@@ -91,7 +91,8 @@ class SplitReader:
         try:
             return self._read()
         except NotText as error:
-            raise error.explained(self.line_name(error.position, 0), self._encoding, self.split.path) from None
+            line = self.line_name(error.position, 0)
+            raise error.explained(line, self._encoding, self.split.path, self.split.input) from None
 
     def _read(self) -> list[Any]:
         if self._file < 0 and not self.done:

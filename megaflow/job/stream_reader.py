@@ -151,7 +151,7 @@ class StreamReader(SplitReader):
     def _explained(self, fault: SourceError) -> SourceError:
         """Return the error for a user; all lines before are read."""
         if isinstance(fault, NotText):
-            return fault.explained(self.line_name(self.position, 0), self._encoding, self.split.path)
+            return fault.explained(self.line_name(self.position, 0), self._encoding, self.split.path, self.split.input)
         if not self.position:
             return fault
         return SourceError(f"{fault}. All lines before are read, {self.position} bytes of text")

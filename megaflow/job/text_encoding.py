@@ -98,17 +98,18 @@ class NotText(SourceError):
     def __str__(self) -> str:
         return f"byte {self.position} is {self.shown}"
 
-    def explained(self, line: str, encoding: str, spec: str) -> SourceError:
-        """Return the error for a user, by the name of the line and what the input was named by.
+    def explained(self, line: str, encoding: str, spec: str, input: str = "") -> SourceError:
+        """Return the error for a user, by the name of the line and what the input, if it has a name, was named by.
 
         >>> error = NotText(bytes([0xe9]), 17, "invalid byte").explained("line 3 of 'a.csv'", "", "a.csv")
         >>> print(str(error)[:111])
         Line 3 of 'a.csv' is not UTF-8: byte 17 is 0xe9 (invalid byte). Name its encoding: --lines 'a.csv?encoding=lati
         """
         other = "latin-1" if encoding in ("", UTF_8) else "utf-8"
+        named = f"{input}={spec}" if input else spec
         return SourceError(
             f"{line[0].upper()}{line[1:]} is not {(encoding or UTF_8).upper()}: {self}. Name its encoding: --lines "
-            f"'{spec}?encoding={other}'. Or give --encoding-errors replace, which reads U+FFFD for such bytes and "
+            f"'{named}?encoding={other}'. Or give --encoding-errors replace, which reads U+FFFD for such bytes and "
             "counts them."
         )
 

@@ -110,6 +110,8 @@ def test_invalid_text_is_reported_with_its_file_and_its_first_byte(path: Path, b
     path.write_bytes(b"abc\ndefg\nhi\xff\xfe\n")
     with pytest.raises(SourceError, match=rf"Line 3 of '{path}' is not UTF-8: byte 11 is 0xff"):
         read_splits([Split(0, str(path), 0, 5), Split(1, str(path), 5, 14)], block_bytes, "strict")
+    with pytest.raises(SourceError, match=rf"--lines 'old={path}\?encoding=latin-1'"):
+        read_splits([Split(0, str(path), 0, 14, input="old")], block_bytes, "strict")
 
 
 def test_valid_text_passes_the_strict_reader(path: Path) -> None:

@@ -52,17 +52,26 @@ def _is_known(option: str) -> bool:
     return option in (UNORDERED, ORDERED) or option.startswith(ENCODING)
 
 
+def _is_meant(name: str) -> bool:
+    """Tell whether the option of the encoding was meant."""
+    option = ENCODING[:-1]
+    is_begun = len(name) > 1 and option.startswith(name)
+    return is_begun or name == "charset" or bool(difflib.get_close_matches(name, [option], n=1))
+
+
 def options_meant(path: str) -> str:
     """Return a path with the options that were perhaps meant by those that are not known; "" if none were.
 
-    >>> options_meant("a.txt?unorderd"), options_meant("a.txt?Encoding=latin-1&un-ordered"), options_meant("b?c.txt")
-    ('a.txt?unordered', 'a.txt?encoding=latin-1&unordered', '')
+    >>> options_meant("a.txt?unorderd"), options_meant("a.txt?enc=cp1252")
+    ('a.txt?unordered', 'a.txt?encoding=cp1252')
+    >>> options_meant("a.txt?Encoding=latin-1&un-ordered"), options_meant("b?c.txt")
+    ('a.txt?encoding=latin-1&unordered', '')
     """
     body, mark, text = path.rpartition("?")
     meant = []
     for option in text.split("&") if mark else ():
         name, sign, value = option.partition("=")
-        if sign and difflib.get_close_matches(name.lower(), [ENCODING[:-1]], n=1):
+        if sign and _is_meant(name.lower()):
             meant.append(f"{ENCODING}{value}")
         else:
             meant += difflib.get_close_matches(option.lower(), [UNORDERED, ORDERED], n=1)
