@@ -159,6 +159,8 @@ class PlainOperator:
     # event timers: those in the order of setting, [line, micros, key, payload]
     waiting: list[list[Any]] = field(default_factory=list)
     micros: int = NEVER  # the watermark
+    finite: int = NEVER  # the last one of an earlier time that was not the infinite one
+    limit: int = NEVER  # the greatest timestamp that is known as a key's timers begin to fire
     clock: int = NEVER
     ticking: bool = False  # whether a clock came at the time that is being closed
     firing: bool = False
@@ -178,11 +180,16 @@ class PlainOperator:
         self._wait(CLOCK if begun else AFTER, seconds * SECOND + (self.clock if begun else 0), payload)
 
     def _wait(self, line: int, micros: int, payload: Any) -> None:
-        if not (self.firing and self.micros == INFINITE):
+        is_known = line == EVENT and micros <= self.limit
+        if is_known or not (self.firing and self.micros == INFINITE):
             self.waiting.append([line, min(micros, INFINITE), self.key, payload])
+
+    def _is_due(self, timer: list[Any]) -> bool:
+        return bool(timer[1] <= {EVENT: self.micros, CLOCK: self.clock}.get(timer[0], -1))
 
     def close(self, time: int, commands: Iterable[Command]) -> list[Any]:
         """All records of a time are applied."""
+        self.finite = self.micros if self.micros < INFINITE else self.finite
         for command in commands:
             if isinstance(command, Watermark):
                 self.micros = max(command.micros, self.micros)
@@ -193,17 +200,17 @@ class PlainOperator:
                 if timer[0] == AFTER:
                     timer[:2] = CLOCK, min(timer[1] + self.clock, INFINITE)
         outputs: list[Any] = []
-        while due := [
-            timer for timer in self.waiting if timer[1] <= {EVENT: self.micros, CLOCK: self.clock}.get(timer[0], -1)
-        ]:
-            self.waiting = [timer for timer in self.waiting if timer not in due]
-            self.firing = True
-            groups: dict[Any, list[Any]] = defaultdict(list)
-            for _, _, key, payload in sorted(due, key=lambda timer: timer[:2]):
-                groups[key].append(payload)
-            for self.key, payloads in groups.items():
+        self.firing = True
+        for self.key in dict.fromkeys(timer[2] for timer in self.waiting if self._is_due(timer)):
+            own = (timer[1] for timer in self.waiting if timer[0] == EVENT and timer[2] == self.key)
+            self.limit = max([self.finite, *own])
+            while due := [timer for timer in self.waiting if timer[2] == self.key and self._is_due(timer)]:
+                first = min(timer[:2] for timer in due)
+                now = [timer for timer in due if timer[:2] == first]
+                self.waiting = [timer for timer in self.waiting if not any(timer is each for each in now)]
+                payloads = [timer[3] for timer in now]
                 self._keep(self.key, *eventful(self.key, time, payloads, self.states.get(self.key), self), outputs)
-            self.firing = False
+        self.firing = False
         self.ticking = False
         return outputs
 
@@ -429,7 +436,10 @@ def run(seed: int, planned: Callable[[int], Plan] = plan) -> None:
     times = check(title, first.kinds, written, everything, outputs, issued)
 
     random = Random(f"restart of {seed}")
-    number, time = random.choice(sorted(times.items()))
+    kept = {at: time for at, time in times.items() if told_by([each for each in issued if each[0] < time])[0] < INFINITE}
+    if not kept:  # the watermark that a store has is a finite one
+        return
+    number, time = random.choice(sorted(kept.items()))
     second = Plan(seed, random.randint(1, 4), first.kinds, defaultdict(list), [], [])
     for entry in everything:
         if entry[0] >= time:

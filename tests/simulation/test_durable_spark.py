@@ -37,7 +37,8 @@ FAULTS = {
         "KeptState.durable",
         """Durable(
             operators, every, commit.checkpoint, commit.time, commit.next_worker, code, commit.spark, untaken, whole,
-            table, commit.portions, commit.finished, watermark=commit.watermark, clock=commit.clock,
+            table, commit.portions, commit.finished,
+            watermark=commit.watermark, clock=commit.clock, bound=commit.bound,
         )""",
         "Durable(operators, every, commit.checkpoint, commit.time, commit.next_worker, code, whole=whole, table=table)",
     ),
