@@ -275,7 +275,7 @@ def test_windows_close_before_files_begin_that_go_on_from_others(tmp_path: Path)
         for key, second, number in clicks:
             right[key, second // SIZE * SIZE].append(number)
     options: dict[str, Any] = {"lines": f"{folder}/*.json?ordered-by=name", "output": f"jsonl:{out}"}
-    options["state"] = tmp_path / "store"
+    options |= {"state": tmp_path / "store", "close_windows": True}
     with pytest.raises(ClusterError, match="ended by force"), megaflow.start(of_files, rate=RATE, **options) as job:
 
         def closes() -> bool:

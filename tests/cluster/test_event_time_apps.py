@@ -92,6 +92,6 @@ def test_bins_move_a_worker_is_added_one_is_killed_and_then_the_launcher(
     wait_until(lines.are_late, STATUS_SECONDS)
     run.process.kill()
     run.end()
-    code, _, said = start(*words).end()
+    code, _, said = start(*words, "--close-windows").end()
     assert code == 0 and "goes on from checkpoint" in "".join(said), said
     assert lines.check()

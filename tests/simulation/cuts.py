@@ -201,7 +201,8 @@ class PlainOperator:
                     timer[:2] = CLOCK, min(timer[1] + self.clock, INFINITE)
         outputs: list[Any] = []
         self.firing = True
-        for self.key in dict.fromkeys(timer[2] for timer in self.waiting if self._is_due(timer)):
+        for key in dict.fromkeys(timer[2] for timer in self.waiting if self._is_due(timer)):
+            self.key = key
             own = (timer[1] for timer in self.waiting if timer[0] == EVENT and timer[2] == self.key)
             self.limit = max([self.finite, *own])
             while due := [timer for timer in self.waiting if timer[2] == self.key and self._is_due(timer)]:
@@ -436,18 +437,18 @@ def run(seed: int, planned: Callable[[int], Plan] = plan) -> None:
     times = check(title, first.kinds, written, everything, outputs, issued)
 
     random = Random(f"restart of {seed}")
-    kept = {at: time for at, time in times.items() if told_by([each for each in issued if each[0] < time])[0] < INFINITE}
+    told_before = {time: told_by([each for each in issued if each[0] < time]) for time in times.values()}
+    kept = sorted(each for each in times.items() if told_before[each[1]][0] < INFINITE)
     if not kept:  # the watermark that a store has is a finite one
         return
-    number, time = random.choice(sorted(kept.items()))
+    number, time = random.choice(kept)
     second = Plan(seed, random.randint(1, 4), first.kinds, defaultdict(list), [], [])
     for entry in everything:
         if entry[0] >= time:
             second.feeds[random.randrange(second.workers)].append(entry)
     last = max([entry[0] for entry in everything], default=0)
     times_left = range(time + 1, max(time, last) + 3)
-    before = [entry for entry in issued if entry[0] < time]
-    begin = told_by(before)
+    before, begin = [entry for entry in issued if entry[0] < time], told_before[time]
     told = draw_told(random, times_left, begin) if "eventful" in first.kinds else []
     second.commands = with_checkpoints(random, told, times_left, number, 100)
     title += f", restarted at {time} from {number} with {second.workers} workers"
