@@ -162,7 +162,8 @@ class OperatorStates:
             if self._bin_of_key(key) != entry.bin:
                 raise StoreError(
                     f"operator {self._operator!r} had key {key!r:.80} in bin {entry.bin}, which the hash says is in "
-                    f"bin {self._bin_of_key(key)}: its program has a hash= of its own, without which no key is found"
+                    f"bin {self._bin_of_key(key)}, so no key is found: its program has a hash= of its own, or the "
+                    "fields of its keys' class in another order"
                 )
 
     def by_bin(self, bins: Container[int] = ALL) -> Iterator[tuple[int, dict[Any, Any]]]:

@@ -204,12 +204,12 @@ def misplaced(operator: str, key: Any, was: int, now: int) -> StoreError:
     """Return the error for an operator whose `hash=` has changed, or the class of whose keys has."""
     kind = type(key)
     is_own = is_dataclass(kind) or isinstance(key, Enum) or (issubclass(kind, tuple) and kind is not tuple)
-    remedy = (
-        f"; or, if its class {kind.__qualname__} has other fields, or fields in another order, than when the states "
-        "were kept, give it those again"
+    fields = (
+        f"if its class {kind.__qualname__} has other fields, or fields in another order, than when the states were "
+        "kept, give it those again, as no rehash= can find the keys; otherwise "
     )
     return StoreError(
-        f"operator {operator!r} had key {key!r:.80} in bin {was}, and now it belongs to bin {now}: give the hash= "
-        "again that it had; or, to place all keys anew, give that one as rehash= (True if it was stable_hash)"
-        f"{remedy if is_own else ''}"
+        f"operator {operator!r} had key {key!r:.80} in bin {was}, and now it belongs to bin {now}: "
+        f"{fields if is_own else ''}give the hash= again that it had; or, to place all keys anew, give that one as "
+        "rehash= (True if it was stable_hash)"
     )
