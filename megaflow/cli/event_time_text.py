@@ -92,6 +92,24 @@ def time_text(micros: int) -> str:
     return f"{(_EPOCH + since).replace(tzinfo=None).isoformat()}Z"
 
 
+def plain_seconds(seconds: float) -> str:
+    """Return a number of seconds to the microsecond.
+
+    >>> plain_seconds(0.25), plain_seconds(7e-6), plain_seconds(1_000_000.0)
+    ('0.25', '0.000007', '1000000')
+    """
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
+
+
+def about_seconds(seconds: float) -> str:
+    """Return a number of seconds in three digits.
+
+    >>> about_seconds(11.010047), about_seconds(1_234_567.5)
+    ('11', '1230000')
+    """
+    return plain_seconds(float(f"{seconds:.3g}"))
+
+
 def seconds_text(seconds: float) -> str:
     """Return a duration.
 

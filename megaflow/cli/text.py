@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from megaflow.cli.counted_text import counted_texts
-from megaflow.cli.event_time_text import watermark_text
+from megaflow.cli.event_time_text import about_seconds, plain_seconds, watermark_text
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
 from megaflow.control.wording import busy_text, busy_where, quantity, ranges_text, workers_text
@@ -40,7 +40,7 @@ def status_text(status: reports.JobStatus) -> str:
     for worker in status.workers:
         read.update(worker.inputs)
     parts += [f"input {name}: {count} read" for name, count in sorted(read.items())]
-    parts += partition_texts(status)
+    parts += partition_texts(status) + lateness_texts(status)
     parts += sink_texts(status)
     parts += counted_texts(status)
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
@@ -77,6 +77,19 @@ def partition_texts(status: reports.JobStatus) -> list[str]:
     ]
     more = [f"and {len(found) - len(rows)} partitions more: see --json"] if len(found) > len(rows) else []
     return [table_text(["source", "partition", "worker", "read to", "behind"], rows), *more] if rows else []
+
+
+def lateness_texts(status: reports.JobStatus) -> list[str]:
+    """Return what a status says of records that came after a later one of their partition, the latest first."""
+    found = () if status.watermark is None else status.watermark.lateness
+    rows = [
+        [each.operator, each.input, "those read to their ends" if each.partition is None else each.partition,
+         each.records, *map(about_seconds, (each.p50_seconds, each.p99_seconds)), plain_seconds(each.max_seconds)]
+        for each in sorted(found, key=lambda each: -each.max_seconds)[:PARTITIONS_SHOWN]
+    ]  # fmt: skip
+    more = [f"and {len(found) - len(rows)} partitions more: see --json"] if len(found) > len(rows) else []
+    head = ["event time", "input", "partition", "out of order", "p50 s", "p99 s", "max s"]
+    return [table_text(head, rows), *more] if rows else []
 
 
 def sink_texts(status: reports.JobStatus) -> list[str]:

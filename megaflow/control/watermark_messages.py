@@ -38,6 +38,9 @@ class MaximaSeen:
     operator: str  # that takes timestamps
     maxima: tuple[tuple[Partition, int], ...]  # microseconds
     firsts: tuple[tuple[Partition, int], ...] = ()  # of files that it has seen nothing of before: the first one
+    late: tuple[tuple[Partition, tuple[tuple[int, int], ...], int], ...] = ()
+    """Of partitions with records below the running maximum since then: how many, by bucket, and the greatest lateness
+    in microseconds, as in `megaflow.megaphone.lateness`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,19 @@ class IdlePartition:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionLateness:
+    """By how many seconds records of a partition came after a later one of it, since the job began or was resumed."""
+
+    operator: str  # that takes timestamps
+    input: str  # "" if it has no name, or for all that are read to their ends
+    partition: str | None  # as it shows; None: all that are read to their ends
+    records: int  # that came after a later one; the following are of these
+    p50_seconds: float
+    p99_seconds: float
+    max_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class WatermarkStatus:
     """How far event time is."""
 
@@ -105,6 +121,7 @@ class WatermarkStatus:
     held_by: HoldsBack | None = None  # None: by nothing that is to be read
     idle_partitions: tuple[IdlePartition, ...] = ()
     all_idle_seconds: float | None = None  # that all partitions are idle; None: not all are
+    lateness: tuple[PartitionLateness, ...] = ()  # of partitions that had records out of order
 
     @property
     def idle(self) -> tuple[str, ...]:

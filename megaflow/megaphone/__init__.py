@@ -32,6 +32,7 @@ timer_line      timers that wait for one number to rise
 event_timers    those for timestamps and by the clock, and how watermarks come to them
 event_clock     event_time: gives records their timestamps, and knows the greatest by partition
 record_bounds   how far event time was in a record's own partition, by which it is late or not
+lateness        how much later than a later record of their partition records come, counted
 event_unit      times of events: microseconds inside, outside what the program counts in
 by_time         a dict that knows its least time
 load_meter      records and busy time by bin, and the most frequent keys

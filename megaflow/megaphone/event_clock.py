@@ -12,8 +12,9 @@ batches of batches. Behind an exchange, or a state, nobody could tell any more: 
 built.
 
 An origin is what kind of partition it is and which. Of each partition that is read here the running maximum is kept,
-from which the bounds at its records follow (`record_bounds`), until the partition is read to its end or handed back. Of
-files, of which a job has so many, the first timestamp is of use as well.
+from which the bounds at its records follow (`record_bounds`), until the partition is read to its end or handed back.
+How far records are below it is counted (`lateness`). Of files, of which a job has so many, the first timestamp is of
+use as well.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from megaflow.errors import BuildError, ProgramError
 from megaflow.megaphone.event_unit import GREATEST, INFINITE, LEAST, NEVER, UNITS, EventUnit
-from megaflow.megaphone.record_bounds import with_bound
+from megaflow.megaphone.lateness import LatenessHistogram
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow import given
 from megaflow.timely.dataflow.error_notes import user_line
@@ -40,7 +41,7 @@ T = TypeVar("T")
 NAME: Final = "event_time"
 _WITH_FIRST: Final = "split"  # the kind of partition that is a file, or a piece of one
 _IN_NO_ORDER: Final = "spark"  # the kind that is read by all workers at once
-_NO_BOUND: Final = INFINITE - NEVER  # so that no timestamp is below it
+_NO_BOUND: Final = INFINITE - NEVER  # slack, so that no timestamp is below its bound
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -109,8 +110,6 @@ IN_SECONDS: Final = StreamUnit(EventUnit.SECONDS)
 class EventClock(Generic[T]):
     """What stamps the records of one stream on one worker, and keeps the greatest timestamp of each origin."""
 
-    mark = staticmethod(with_bound)
-
     def __init__(self, title: str, timestamp: Callable[[T], Any], unit: StreamUnit, out_of_order: int = 0) -> None:
         """`out_of_order`: microseconds that a record may be below the running maximum without being below its bound."""
         self.timestamp = timestamp
@@ -122,27 +121,29 @@ class EventClock(Generic[T]):
         self._firsts: dict[Any, int] = {}  # origin -> that, until it is taken
         self._out_of_order = out_of_order
         self.running: dict[Any, int] = {}  # origin -> greatest timestamp so far, of what is read here
+        self._late: dict[Any, LatenessHistogram] = {}  # origin -> of its records that were below that, until taken
         self._fresh: dict[Any, int] = {}  # origin -> that, of those of which records have come, until it is taken
         self._cuts: dict[int, dict[Any, int] | None] = {}  # epoch -> maxima before it; None: nothing of it has come
 
-    def begin(self, batch: list[Any]) -> tuple[Callable[[Any, T], int], int, int]:
+    def begin(self, batch: list[Any]) -> tuple[Callable[[Any, T], int], int, Callable[[int, int], int]]:
         """Begin with a batch, or with what it was made of.
 
-        Return what makes timestamps of what the program gives, the running maximum, and how far a timestamp is below
-        that at most if it is not below its bound.
+        Return what makes timestamps of what the program gives, the running maximum, and what makes stamps of timestamps
+        below that.
         """
-        greatest, slack = NEVER, _NO_BOUND
+        greatest = NEVER
+        below: Callable[[int, int], int] = _as_it_is
         if type(batch) is Traced:
             origin = batch.origin
             if origin[0] != _IN_NO_ORDER:
-                greatest, slack = self.running.get(origin, NEVER), self._out_of_order
+                greatest, below = self.running.get(origin, NEVER), self._counting(origin, self._out_of_order)
             if self._is_new(origin):
                 self._first = None
-                return self._stamp_first, greatest, slack
+                return self._stamp_first, greatest, below
         known = self._unit.known
         if self._fast is None and known is not None and known.scale:
             self._fast = of_numbers(known.scale, self._stamp)
-        return self._fast or self._stamp, greatest, slack
+        return self._fast or self._stamp, greatest, below
 
     def end(self, time: Any, batch: list[Any], greatest: int, has_come: bool) -> None:
         """Take note of the running maximum behind a batch; `has_come`: whether it had a record."""
@@ -156,16 +157,24 @@ class EventClock(Generic[T]):
         if self._cuts:
             self._keep(time)
         self.running[origin] = self._fresh[origin] = max(greatest, self.running.get(origin, NEVER))
+        if (late := self._late.get(origin)) is not None:
+            late.settle()
 
-    def take(self) -> tuple[dict[Any, int], dict[Any, int]]:
+    def take(self) -> tuple[dict[Any, int], dict[Any, int], list[tuple[Any, tuple[tuple[int, int], ...], int]]]:
         """Return running maxima of origins of which records have come since the last call.
 
-        And the first timestamps, of files not met before.
+        And the first timestamps, of files not met before, and what was counted of records below the maxima.
         """
-        maxima, firsts = self._fresh, self._firsts
+        maxima, firsts, late = self._fresh, self._firsts, []
         if maxima:
             self._fresh, self._firsts = {}, {}
-        return maxima, firsts
+        for origin in maxima:
+            seen = self._late.get(origin)
+            if seen is not None and seen.counts:
+                late.append((origin, *seen.take()))
+            if origin not in self.running:
+                self._late.pop(origin, None)
+        return maxima, firsts, late
 
     def begin_with(self, origin: Any, maximum: int | None) -> None:
         """Begin with a partition, of which another worker may have seen a part; None: nothing was seen of it."""
@@ -176,6 +185,8 @@ class EventClock(Generic[T]):
     def forget(self, origin: Any) -> None:
         """Forget a partition of which no record will come."""
         self.running.pop(origin, None)
+        if origin not in self._fresh:  # or what was counted is still to be taken
+            self._late.pop(origin, None)
 
     def cut(self, time: int) -> None:
         """Keep the running maxima as they are when the first batch of this epoch or later comes, which none has."""
@@ -190,6 +201,12 @@ class EventClock(Generic[T]):
         for cut, kept in self._cuts.items():
             if kept is None and time >= cut:
                 self._cuts[cut] = dict(self.running)
+
+    def _counting(self, origin: Any, slack: int) -> Callable[[int, int], int]:
+        seen = self._late.get(origin)
+        if seen is None:
+            seen = self._late[origin] = LatenessHistogram()
+        return seen.counting(slack)
 
     def _is_new(self, origin: Any) -> bool:
         return origin[0] == _WITH_FIRST and origin not in self._met
@@ -208,6 +225,10 @@ class EventClock(Generic[T]):
             shared = self._unit.titles
             others = "" if shared == self._title else f" (the streams of {shared} were put together)"
             raise ProgramError(f"{self._title}: no timestamp for the record {record!r:.200}: {error}{others}") from None
+
+
+def _as_it_is(micros: int, maximum: int) -> int:
+    return micros
 
 
 def of_numbers(scale: int, otherwise: Callable[[Any, T], int]) -> Callable[[Any, T], int]:

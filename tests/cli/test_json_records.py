@@ -27,7 +27,7 @@ from megaflow.control.reports import (
     UsefulTime,
     WorkerStatus,
 )
-from megaflow.control.watermark_messages import HoldsBack, IdlePartition, WatermarkStatus
+from megaflow.control.watermark_messages import HoldsBack, IdlePartition, PartitionLateness, WatermarkStatus
 from megaflow.timely.order import Product
 
 FULL = (
@@ -174,6 +174,20 @@ def test_event_time_is_in_a_status_and_an_explanation_of_a_job_that_takes_timest
     )  # fmt: skip
     report = Explanation("app", 9, 8, True, watermark=watermark)
     assert text in explanation_text(report) + "\n" and json.loads(to_json(report))["watermark"] == found
+    late = (
+        PartitionLateness("clicks", "", None, 1, 2.0, 2.0, 2.0),
+        PartitionLateness("clicks", "logs", "a.json", 12, 0.25, 1_000_000.0, 1_234_567.5),
+    )
+    shown = replace(status, watermark=replace(watermark, lateness=late))
+    lines = [line.split() for line in status_text(shown).splitlines()]
+    head = ["event", "time", "input", "partition", "out", "of", "order", "p50", "s", "p99", "s", "max", "s"]
+    start = lines.index(head)
+    assert lines[start + 1] == ["clicks", "logs", "a.json", "12", "0.25", "1000000", "1234567.5"]
+    assert lines[start + 2] == ["clicks", "those", "read", "to", "their", "ends", "1", "2", "2", "2"]
+    assert json.loads(to_json(shown))["watermark"]["lateness"][1] == {
+        "operator": "clicks", "input": "logs", "partition": "a.json", "records": 12,
+        "p50_seconds": 0.25, "p99_seconds": 1_000_000.0, "max_seconds": 1_234_567.5,
+    }  # fmt: skip
     for each in (replace(status, watermark=None), replace(report, watermark=None)):
         assert "watermark" not in json.loads(to_json(each))
     assert "infinite" in status_text(replace(status, watermark=replace(watermark, is_infinite=True)))

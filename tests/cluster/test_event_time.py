@@ -10,6 +10,7 @@ import pytest
 import megaflow
 from megaflow import tumbling
 from megaflow.cli.event_time_text import watermark_text
+from megaflow.cli.text import status_text
 from megaflow.errors import PeerFailed
 from tests.cluster.processes import STATUS_SECONDS, wait_until
 
@@ -63,6 +64,31 @@ def test_one_that_has_nothing_more_holds_it_back_no_longer(tmp_path: Path) -> No
         idle = "  idle for [0-9.]+ s:"
         assert re.fullmatch(f"{idle} {left_idle.partition} .*, 200 s behind what was seen", lines[1]), lines
         assert re.fullmatch(f"{idle} {right_idle.partition} .*, the furthest of all", lines[2]), lines
+
+
+def test_a_status_shows_how_late_records_of_each_partition_are(tmp_path: Path) -> None:
+    left, right = tmp_path / "left.log", tmp_path / "right.log"
+    write(left, 0, 100)
+    write(right, 50, 200)
+    with megaflow.start(numbers, lines=f"{tmp_path}/*.log", follow=True, idle_timeout=3600.0) as job:
+        wait_until(lambda: event_time(job) == (90, 110), STATUS_SECONDS)
+        assert job.status().watermark.lateness == (), "all are in order"
+        write(left, 80, 98)
+        write(left, 101, 101)
+        wait_until(lambda: event_time(job) == (91, 109), STATUS_SECONDS)
+        (late,) = job.status().watermark.lateness
+        job.control.add_workers(1)
+        job.control.remove_workers(0)
+        write(left, 41, 41)
+        write(left, 102, 102)
+        wait_until(lambda: event_time(job) == (92, 108), STATUS_SECONDS)
+        status = job.status()
+    assert (late.operator, late.input, late.records, late.max_seconds) == ("event_time", "lines", 19, 20)
+    assert 11 <= late.p50_seconds <= 11 * 17 / 16 and late.p99_seconds == 20
+    (after,) = status.watermark.lateness
+    assert (after.records, after.max_seconds) == (20, 60), "whoever reads it, and whoever coordinates"
+    row = ["event_time", "lines", after.partition, "20", "11", "60", "60"]
+    assert row in [line.split() for line in status_text(status).splitlines()]
 
 
 def late_of(flow: Any) -> Any:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from megaflow.errors import BuildError, ProgramError
-from megaflow.megaphone.event_clock import EventTimes, StreamUnit, carries
+from megaflow.megaphone.event_clock import IN_SECONDS, EventClock, EventTimes, StreamUnit, carries
 from megaflow.megaphone.event_unit import EventUnit
+from megaflow.megaphone.lateness import bucket_of
 from megaflow.program import example
 from megaflow.stream import EventStream
 from megaflow.timely import Pipeline
-from megaflow.timely.dataflow.origin import followed
+from megaflow.timely.dataflow.origin import Traced, followed
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -141,6 +142,31 @@ def test_how_late_a_record_may_be_and_the_inputs_are_known_by_the_name_of_the_op
             orders.event_time(lambda x: x, name="both")
 
     example(build)
+
+
+def clock_that_has_read(partition: tuple[str, int | str], *seconds: int) -> EventClock[int]:
+    clock = EventClock[int]("clicks", lambda second: second, IN_SECONDS)
+    batch = Traced(list(seconds), partition)
+    to_stamp, greatest, below = clock.begin(batch)
+    for second in seconds:
+        if (micros := to_stamp(second, second)) < greatest:
+            below(micros, greatest)
+        greatest = max(micros, greatest)
+    clock.end(0, batch, greatest, True)
+    return clock
+
+
+def test_lateness_is_taken_once_also_of_a_partition_handed_back() -> None:
+    partition = "portion", -1
+    clock = clock_that_has_read(partition, 5, 3, 4)
+    clock.forget(partition)
+    late = [(partition, ((bucket_of(2_000_000), 1), (bucket_of(1_000_000), 1)), 2_000_000)]
+    assert clock.take() == ({partition: 5_000_000}, {}, late)
+    assert clock.take() == ({}, {}, []) and not clock._late
+
+
+def test_lateness_is_not_counted_where_workers_share_a_partition() -> None:
+    assert clock_that_has_read(("spark", "orders"), 5, 3, 4).take()[2] == []
 
 
 BEFORE = {

@@ -8,10 +8,14 @@ epochs, workers or watermarks. Meanwhile bins and partitions change hands, and w
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from megaflow import session, sliding, tumbling
+from megaflow.control.coordinator.seen_lateness import SeenLateness
+from megaflow.megaphone.lateness import bucket_of
 from megaflow.testing import SimulatedCluster
 from tests.simulation import partitions
 from tests.simulation.event_moves import few
@@ -80,15 +84,53 @@ def run(seed: int) -> SimulatedCluster:
         return outputs[0].concat(*outputs[1:])
 
     total = sum(map(len, lines))
+    coordinators: list[SeenLateness] = []
     cluster = SimulatedCluster(seed, workers, idle_timeout=NEVER_IDLE_SECONDS)
     for record, change in changes:
         cluster.at(record=min(record, total // 2), do=change)
-    found = Counter(cluster.run(dataflow, lines=lines))
+    with patch.object(SeenLateness, "__init__", noting(coordinators)):
+        found = Counter(cluster.run(dataflow, lines=lines))
     right: Counter[Any] = Counter()
     for number, kind in enumerate(kinds):
         right += expected(number, kind, out_of_order[number], lines)
     assert found == right, f"seed {seed}: missing are {few(right - found)}, too many {few(found - right)}"
+    seen = max((total_of(each) for each in coordinators), key=lambda counts: sum(counts.values()))
+    assert seen == lateness_of(lines), f"seed {seed}: the last coordinator has counted {seen}"
     return cluster
+
+
+def noting(made: list[SeenLateness]) -> Callable[[SeenLateness], None]:
+    """What begins a coordinator's count, and notes it. That of the last coordinator has most."""
+    begin = SeenLateness.__init__
+
+    def noted(self: SeenLateness) -> None:
+        begin(self)
+        made.append(self)
+
+    return noted
+
+
+def total_of(seen: SeenLateness) -> Counter[tuple[str, int]]:
+    """The records of all partitions, by operator and bucket of lateness."""
+    total: Counter[tuple[str, int]] = Counter()
+    for operator, _, counts, _ in seen.state():
+        total.update({(operator, bucket): records for bucket, records in counts})
+    return total
+
+
+def lateness_of(lines: list[list[str]]) -> Counter[tuple[str, int]]:
+    """The same, by all that partitions have."""
+    total: Counter[tuple[str, int]] = Counter()
+    for number, operator in enumerate(("event_time", "event_time_2")):
+        for partition in lines:
+            greatest = 0
+            for _, second, record in map(parse, partition):
+                if number and not record % SKIPS:
+                    continue
+                greatest = max(greatest, second)
+                if second < greatest:
+                    total[operator, bucket_of((greatest - second) * 1_000_000)] += 1
+    return total
 
 
 def expected(number: int, kind: Kind, out_of_order: int, lines: list[list[str]]) -> Counter[Any]:

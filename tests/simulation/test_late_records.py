@@ -21,6 +21,10 @@ FAULTS = {
     ),
     "bounds are by batches": Fault("EventClock.begin", "self.running.get(origin, NEVER)", "NEVER"),
     "no record carries its bound": Fault("EventClock.begin", "self._out_of_order", "_NO_BOUND"),
+    "what was counted of lateness goes with the coordinator": Fault("Watermarks.resume", "state.late", "()"),
+    "lateness is by batches": Fault(
+        "EventClock._counting", "seen.counting(slack)", "LatenessHistogram().counting(slack)"
+    ),
     "a record is late when its bound is near the end of a window": Fault(
         "Panes._first_open", "limit >= self._closes_at(first)", "limit >= self._closes_at(first) - 1_000_000"
     ),

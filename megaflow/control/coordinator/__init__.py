@@ -13,6 +13,7 @@ checkpoints         when one begins, whom it waits for, and what comes of it
 checkpoint_under_way    what has come of the present one by now
 watermarks          how far event time is, and the job's clock; unread_partitions: what is to be read, as it sees that
 idle_time           where the watermark is while all partitions are idle
+seen_lateness       how much later than a later record of their partition records came
 event_time_end      the last watermark, and whether everything closes at the end
 last_lines          whether all that was read is worked off
 questions           questions that all members answer; job_status: what a status shows by that

@@ -147,6 +147,7 @@ class WatermarksState:
     age_seconds: float  # since the watermark rose
     bound: int | None = None  # microseconds, the greatest of all partitions; None: nothing was seen
     closes: bool = True  # whether everything closes at the end
+    late: tuple[tuple[str, Partition | None, tuple[tuple[int, int], ...], int], ...] = ()  # see `SeenLateness`
 
 
 @dataclass(frozen=True, slots=True)

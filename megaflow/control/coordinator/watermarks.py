@@ -44,6 +44,7 @@ from megaflow.control.coordinator.idle_time import MICROS, IdleTime
 from megaflow.control.coordinator.job_state import Durable, EventTime, TimedOperator, WatermarksState
 from megaflow.control.coordinator.lines_to_read import LinesToRead
 from megaflow.control.coordinator.roster import Roster
+from megaflow.control.coordinator.seen_lateness import SeenLateness
 from megaflow.control.coordinator.spark_commits import Commits
 from megaflow.control.coordinator.unread_partitions import Unread, UnreadPartitions, input_of, shown
 from megaflow.control.messages import CommitTaken, Split
@@ -90,6 +91,7 @@ class Watermarks:
         self._firsts: dict[tuple[str, str], dict[str, int]] = {}  # operator, input -> path -> microseconds
         self._idle: dict[Partition, float] = {}  # since when, in seconds of `_time`
         self._all_idle = IdleTime(name for name, each in self._operators.items() if each.advances)
+        self._late = SeenLateness()
         self._left = 0  # how many of both were of partitions not read to their ends, when that was looked up last
         self._seen: dict[str, dict[int, dict[str, int]]] = {}  # input of Spark's -> batch -> operator -> microseconds
         self._active: dict[str, float] = {}  # input of Spark's -> seconds, when something came of it last
@@ -172,7 +174,8 @@ class Watermarks:
     def learn(self, source: WorkerId, report: object, now: float) -> bool:
         """Take in what a worker reports, also of what it has read or handed back; tell whether nobody else needs it."""
         match report:
-            case MaximaSeen(operator, maxima, firsts):
+            case MaximaSeen(operator, maxima, firsts, late):
+                self._late.add(operator, late)
                 for partition, micros in maxima:
                     self._see(operator, partition, micros, now)
                 for (kind, number), micros in firsts:
@@ -214,6 +217,7 @@ class Watermarks:
         unread = self._unread.among({*self._idle, *(partition for _, partition in self._maxima)})
         self._maxima = {key: micros for key, micros in self._maxima.items() if key[1] in unread}
         self._idle = {each: since for each, since in self._idle.items() if each in unread}
+        self._late.keep(unread)
         self._left = len(self._maxima) + len(self._idle)
 
     # What follows
@@ -292,19 +296,18 @@ class Watermarks:
             return None
         _, held = self._least(now)
         age = self._time(now) + self._age if self._rose is None else now - self._rose
-        idle = tuple(
-            self._resting(each, now) for each in self._unread.all(self._has_begun) if self._is_idle(each, now)
+        unread = [*self._unread.all(self._has_begun)]
+        idle = tuple(self._resting(each, now) for each in unread if self._is_idle(each, now))
+        holds, lag = None if held is None or self.is_over else self._holds(*held), self.end.lag(self.micros)
+        return WatermarkStatus(
+            self.micros, self.is_over, age, lag, holds, idle, self._all_idle.seconds(now), self._late.statuses(unread)
         )
-        holds = None if held is None or self.is_over else self._holds(*held)
-        lag = self.end.lag(self.micros)
-        return WatermarkStatus(self.micros, self.is_over, age, lag, holds, idle, self._all_idle.seconds(now))
 
     def _holds(self, name: str, each: Unread) -> HoldsBack:
         maximum = self._maxima.get((name, each.partition))
         bound = self._bound(name, self._operators[name], each) if maximum is None else None
         in_order = self._unread.are_ordered(each)
-        lag = self.end.lag(maximum)
-        return HoldsBack(name, each.input, shown(each), maximum, each.worker, bound, in_order, lag)
+        return HoldsBack(name, each.input, shown(each), maximum, each.worker, bound, in_order, self.end.lag(maximum))
 
     def _resting(self, each: Unread, now: float) -> IdlePartition:
         """Return what a status shows of an idle partition; of its maxima the operator's that has seen least of it."""
@@ -324,6 +327,7 @@ class Watermarks:
             tuple((*key, *each) for key, firsts in self._firsts.items() for each in firsts.items()),
             tuple((each, self._time(now) - since) for each, since in self._idle.items()),
             self._unread.pushed, self._unread.spark, self._idle_seconds, age, self.end.bound, self.end.closes,
+            self._late.state(),
         )  # fmt: skip
 
     def resume(self, state: WatermarksState | None) -> None:
@@ -331,8 +335,7 @@ class Watermarks:
         if state is None:
             return
         self.micros, self._age = state.micros, state.age_seconds
-        self._clock, self.told = state.clock, state.told
-        self._wanting = set(state.wanting)
+        self._clock, self.told, self._wanting = state.clock, state.told, set(state.wanting)
         self._maxima = {(name, partition): micros for name, partition, micros in state.maxima}
         self.end.greatest, self.end.bound, self.end.closes = state.greatest, state.bound, state.closes
         for name, input, path, micros in state.firsts:
@@ -340,6 +343,7 @@ class Watermarks:
         self._idle = {partition: -seconds for partition, seconds in state.idle}
         self._unread.pushed, self._unread.spark = state.pushed, state.spark
         self._idle_seconds = state.idle_seconds
+        self._late.resume(state.late)
 
     def _check(self) -> None:
         assert self.micros is None or NEVER < self.micros < INFINITE

@@ -92,9 +92,9 @@ class EventReports:
     def tell_maxima(self, *more: MaximaTold) -> None:
         """Report the greatest timestamps that operators have seen since the last time, and then what else is given."""
         for name, operator in self._operators.items():
-            maxima, firsts = operator.clock.take()
+            maxima, firsts, late = operator.clock.take()
             if maxima:
-                self._report(MaximaSeen(name, tuple(maxima.items()), tuple(firsts.items())))
+                self._report(MaximaSeen(name, tuple(maxima.items()), tuple(firsts.items()), tuple(late)))
             for partition in maxima:
                 self._unseen.pop(partition, None)
                 self._idle.discard(partition)

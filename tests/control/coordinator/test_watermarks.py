@@ -37,6 +37,7 @@ from megaflow.control.watermark_messages import (
     MaximaSeen,
     MaximaTold,
     Partition,
+    PartitionLateness,
     PartitionsIdle,
     TellMaxima,
 )
@@ -320,6 +321,7 @@ def test_whoever_goes_on_knows_what_was_seen_and_how_long_the_job_has_run() -> N
     bench = Bench(files("a", "b"), inputs=inputs, spark=("orders",), queries=1, idle_seconds=5.0)
     bench.all.begin([], 0.0)
     bench.see((A, 10), (B, 20), (("spark", "orders-1"), 7))
+    bench.hear(1, MaximaSeen("event_time", ((B, 20),), late=((B, ((4, 2),), 4),)))
     bench.commits.add(CommitBatch("orders-1", "run", 0, {}), bench.stream.epoch)
     bench.hear(1, PartitionsIdle((B,)))
     bench.hear(1, ClockWanted(True))
@@ -333,6 +335,7 @@ def test_whoever_goes_on_knows_what_was_seen_and_how_long_the_job_has_run() -> N
     assert other.tick(0.0) is None and other.all.clock(100.0) == 2_000_000, "its clock begins where that one ended"
     status = other.all.status(101.0)
     assert status is not None and status.idle_partitions == (IdlePartition("", "b", 3.0, 0.0),), "in both parts"
+    assert status.lateness == (PartitionLateness("event_time", "", "b", 2, 4e-06, 4e-06, 4e-06),)
     assert other.tick(6.0) == 10, "the query is idle by now"
 
 

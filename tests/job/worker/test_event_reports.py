@@ -10,6 +10,7 @@ from megaflow.control.watermark_messages import MaximaSeen, Partition, Partition
 from megaflow.job.worker.event_reports import EventReports
 from megaflow.megaphone.event_clock import EventTimes
 from megaflow.megaphone.event_unit import EventUnit
+from megaflow.megaphone.lateness import bucket_of
 from megaflow.program import example
 from megaflow.timely.dataflow.origin import Traced
 
@@ -50,9 +51,13 @@ class Bench:
         """Have the operators see it."""
         for name, least in (("all", 0), ("late", 100)):
             clock = self._operators[name].clock
-            stamp, greatest, _ = clock.begin(batch)
-            stamps = [stamp(record, record) for record in batch if record >= least]
-            clock.end(self.epoch, batch, max([greatest, *stamps]), bool(stamps))
+            to_stamp, greatest, below = clock.begin(batch)
+            stamps = [to_stamp(record, record) for record in batch if record >= least]
+            for stamp in stamps:
+                if stamp < greatest:
+                    below(stamp, greatest)
+                greatest = max(stamp, greatest)
+            clock.end(self.epoch, batch, greatest, bool(stamps))
 
     def settle(self, seconds: float = 0.05, frontier: int | None = None, is_held: bool = False) -> list[Any]:
         """Let time pass; return what is said. Nothing is under way in the dataflow, unless it is held."""
@@ -69,15 +74,19 @@ def test_the_greatest_of_each_partition_is_told_once_and_the_first_of_a_file_wit
     bench = Bench()
     for partition, timestamps in ((A, (3, 5, 4)), (B, (200, 1)), (C, (201, 2)), (A, (2,))):
         bench.work_off(bench.read(partition, *timestamps))
+    late = (A, ((bucket_of(SECOND), 1), (bucket_of(3 * SECOND), 1)), 3 * SECOND), *(
+        (each, ((bucket_of(199 * SECOND), 1),), 199 * SECOND) for each in (B, C)
+    )
     assert bench.settle() == [
         MaximaSeen(
-            "all", ((A, 5 * SECOND), (B, 200 * SECOND), (C, 201 * SECOND)), ((A, 3 * SECOND), (C, 201 * SECOND))
+            "all", ((A, 5 * SECOND), (B, 200 * SECOND), (C, 201 * SECOND)), ((A, 3 * SECOND), (C, 201 * SECOND)), late
         ),
         MaximaSeen("late", ((B, 200 * SECOND), (C, 201 * SECOND)), ((C, 201 * SECOND),)),
     ]
     assert bench.settle() == []
     bench.work_off(bench.read(A, 1))
-    assert bench.settle() == [MaximaSeen("all", ((A, 5 * SECOND),))], "whether greater than before or not"
+    late = ((A, ((bucket_of(4 * SECOND), 1),), 4 * SECOND),)
+    assert bench.settle() == [MaximaSeen("all", ((A, 5 * SECOND),), (), late)], "whether greater than before or not"
 
 
 def test_reports_keep_their_distance() -> None:

@@ -22,8 +22,8 @@ variables, in which a record goes through all members before the next one does.
 
 On streams with stamps (`operators.stamped`) the stamp is a variable beside that of the record, from where it was made:
 `for s, r in batch`, or `sn = to_stampn(…)`. Where a member takes in pairs as records, and at an exit, a pair is made.
-`stamp` keeps the greatest stamp so far in `greatestn`, which the stamper is told at the end of the batch, and marks
-stamps that are below it by more than `slackn`.
+`stamp` keeps the greatest stamp so far in `greatestn`, which the stamper is told at the end of the batch, and has
+`belown` say what stands for a stamp that is below it.
 
 For notes on errors: for each line that calls user code a table says which member it is and which variable has the
 record.
@@ -132,8 +132,8 @@ class FusedFunction:
             elif member.kind == "partition":
                 self._put(2, f"parts{n} = {{number: [] for number in range({len(member.follow)})}}")
             elif member.kind == "stamp":
-                self._put(2, f"timestamp{n}, mark{n}, s{n} = f{n}.timestamp, f{n}.mark, None")
-                self._put(2, f"to_stamp{n}, greatest{n}, slack{n} = f{n}.begin(batch)")
+                self._put(2, f"timestamp{n}, s{n} = f{n}.timestamp, None")
+                self._put(2, f"to_stamp{n}, greatest{n}, below{n} = f{n}.begin(batch)")
         split = {-1 - k for member in self._members if member.kind == "partition" for k in member.follow}
         for k in self._lists:
             if k not in split:
@@ -203,8 +203,8 @@ class FusedFunction:
             self._put(depth, f"s{n} = to_stamp{n}(timestamp{n}({r}), {r})", n, r)
             self._put(depth, f"if s{n} >= greatest{n}:")
             self._put(depth + 1, f"greatest{n} = s{n}")
-            self._put(depth, f"elif greatest{n} - s{n} > slack{n}:")
-            self._put(depth + 1, f"s{n} = mark{n}(s{n}, greatest{n} - slack{n})")
+            self._put(depth, "else:")
+            self._put(depth + 1, f"s{n} = below{n}(s{n}, greatest{n})")
             self._write_next(follow[0], r, f"s{n}", depth)
         else:
             if kind in _CALLS:

@@ -1,8 +1,8 @@
 """The linear operators for streams whose records have timestamps beside them: pairs of a timestamp and a record.
 
 A *stamped* port carries pairs (stamp, record); a stamp is an int, of which nothing is known here. `with_stamps` makes
-such a port of a plain one: as it makes stamps greater ones are later, and those far below the greatest so far are
-marked, as the stamper says. `plain` makes a port plain again. Functions of the program see the record alone, and what
+such a port of a plain one: as it makes stamps greater ones are later, and what those below the greatest so far become
+is up to the stamper. `plain` makes a port plain again. Functions of the program see the record alone, and what
 comes of a record has its stamp. What is here is how each operator is run alone. In a fused group (`codegen`) the stamp
 is a variable beside that of the record, and pairs are made only where records leave the group: a chain from
 `with_stamps` to `plain` makes none.
@@ -36,16 +36,13 @@ class Stamper(Protocol[T]):
     """What gives records their stamps, on one worker."""
 
     timestamp: Callable[[T], Any]  # the program's function
-    @property
-    def mark(self) -> Callable[[int, int], int]:
-        """What makes of a stamp that is far below the greatest, and of what it is below, what stands for it."""
 
+    def begin(self, batch: list[Any]) -> tuple[Callable[[Any, T], int], int, Callable[[int, int], int]]:
+        """Begin with a batch, or what it was made of.
 
-    def begin(self, batch: list[Any]) -> tuple[Callable[[Any, T], int], int, int]:
-        """Begin with a batch, or what it was made of; return what makes stamps, the greatest so far, and the slack.
-
-        What makes a stamp is called with what `timestamp` has given and the record, and raises ProgramError. A stamp
-        that is below the greatest so far by more than the slack is marked as below the greatest less the slack.
+        Return what makes stamps, the greatest so far, and what is called with a stamp below the greatest and with the
+        greatest: it returns what stands for that stamp. What makes a stamp is called with what `timestamp` has given
+        and the record, and raises ProgramError.
         """
 
     def end(self, time: Any, batch: list[Any], greatest: int, has_come: bool) -> None:
@@ -57,14 +54,14 @@ def with_stamps(port: Port[T], name: str, stamper: Stamper[T]) -> Port[Stamped[T
 
     def apply(time: Time, batch: list[T]) -> list[Stamped[T]]:
         timestamp = stamper.timestamp
-        to_stamp, greatest, slack = stamper.begin(batch)
+        to_stamp, greatest, below = stamper.begin(batch)
         pairs = []
         for record in batch:
             stamp = to_stamp(timestamp(record), record)
             if stamp >= greatest:
                 greatest = stamp
-            elif greatest - stamp > slack:
-                stamp = stamper.mark(stamp, greatest - slack)
+            else:
+                stamp = below(stamp, greatest)
             pairs.append((stamp, record))
         stamper.end(time, batch, greatest, bool(pairs))
         return pairs
