@@ -323,14 +323,13 @@ class Loop:
         self._checkpoints.settle()
 
     def _check_feed(self) -> None:
-        """Raise what made the feed fail, but not at the end of a job that was stopped, whose workers have left it.
-
-        The coordinator is done before the job is only if another one follows: `_move` asks again.
-        """
+        """Raise what made the feed fail, unless a stopped job is at its end: workers that end close connections first."""
+        error = None if self._feed is None else self._feed.error
         coordinator = self.children.at((self.job.host, self.job.port))
-        done = coordinator is not None and not coordinator.running
-        if self._feed is not None and self._feed.error is not None and self._failing_since is None and not done:
-            raise self._feed.error
+        done = coordinator is not None and not coordinator.running  # if another one follows, `_move` asks again
+        is_left = self.early_end.is_draining and isinstance(error, PeerLost)
+        if error is not None and self._failing_since is None and not done and not is_left:
+            raise error
 
     def _on_signal(self) -> None:
         self.signals.clear()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.control.launcher_messages import Coordinates, Ended, ToldOnce
-from megaflow.errors import SourceError
+from megaflow.errors import PeerLost, SourceError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher import loop as module
 from megaflow.job.launcher.child_process import Child
@@ -58,6 +58,14 @@ def test_the_lines_that_workers_have_skipped_are_added_up(loop: Any) -> None:
 
 def test_a_feed_that_fails_because_the_stopped_job_is_over_does_not(loop: Any) -> None:
     loop._take(loop.children.all[0], Ended(0, 0, 0))
+    loop._on_news()
+
+
+def test_a_feed_that_a_stopped_job_closes_does_not_fail_it(loop: Any) -> None:
+    loop._feed.error = PeerLost("h:5000 has closed the connection")
+    with pytest.raises(PeerLost):
+        loop._on_news()
+    loop.early_end.is_draining = True
     loop._on_news()
 
 
