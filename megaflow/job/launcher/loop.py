@@ -323,7 +323,7 @@ class Loop:
         self._checkpoints.settle()
 
     def _check_feed(self) -> None:
-        """Raise what made the feed fail, unless a stopped job is at its end: workers that end close connections first."""
+        """Raise what made the feed fail, unless a stopped job is at its end: workers that end close connections."""
         error = None if self._feed is None else self._feed.error
         coordinator = self.children.at((self.job.host, self.job.port))
         done = coordinator is not None and not coordinator.running  # if another one follows, `_move` asks again
