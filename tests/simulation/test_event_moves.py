@@ -43,9 +43,6 @@ FAULTS = {
     "two sessions that touch are one": Fault(
         "Sessions._met", "bisect_right(intervals, start, key=_END)", "bisect_left(intervals, start, key=_END)"
     ),
-    "states that last are not looked at where they have come with a bin": Fault(
-        "BinStore.install", "self.arrived is not None", "False"
-    ),
     "of two sessions that a record joins one is lost": Fault(
         "Sessions._insert", "[interval[2] for interval in met]", "[met[0][2]]"
     ),
