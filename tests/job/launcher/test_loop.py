@@ -66,6 +66,7 @@ def test_a_feed_that_a_stopped_job_closes_does_not_fail_it(loop: Any) -> None:
     with pytest.raises(PeerLost):
         loop._on_news()
     loop.early_end.is_draining = True
+    loop._news.wake()
     loop._on_news()
 
 
