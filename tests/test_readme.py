@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 README, CHANGELOG, SCALE = (
     (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "CHANGELOG", "SCALE")
 )
+DOCS = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))
 
 
 def test_the_files_that_it_names_are_there_and_its_lines_fit() -> None:
@@ -35,9 +36,13 @@ def test_the_experiments_that_the_page_on_scale_names_are_those_of_the_benchmark
 
 
 def code_with(words: str) -> str:
-    """The one block of Python that has these words."""
-    [block] = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if words in block]
-    return str(block)
+    """The one block of Python that has these words: of the pages in docs/, or else of the README."""
+    for text in (DOCS, README):
+        found = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if words in block]
+        if found:
+            [block] = found
+            return str(block)
+    raise AssertionError(f"no page has Python with {words!r}")
 
 
 def test_a_dataflow_is_tested_on_a_simulated_cluster() -> None:

@@ -21,8 +21,8 @@ from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
 from megaflow.timely import example
+from tests.test_readme import code_with
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 LINES = {"left": [f"l{number}" for number in range(12)], "right": [f"r{number}" for number in range(12)]}
 ALL = sorted(line for lines in LINES.values() for line in lines)
 
@@ -79,7 +79,7 @@ class Delivering(OutboxSink[Any]):
 
 
 def of_readme(path: Path) -> Callable[[Any], Any]:
-    [code] = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "class Folder(Sink)" in block]
+    code = code_with("class Folder(Sink)")
     assert len(code.splitlines()) < 40
     names: dict[str, Any] = {}
     exec(compile(code, "README.md", "exec"), names)

@@ -169,6 +169,11 @@ def test_a_poll_accepts_few_and_more_after_a_long_step(clock: Clock) -> None:
         assert len(acceptor.waiting) == 100
 
 
+def links_of(poller: Poller) -> list[Link]:
+    """All that are alive; a simulated link, which a test before may have left, has no poller."""
+    return [each for each in gc.get_objects() if isinstance(each, Link) and getattr(each, "_poller", None) is poller]
+
+
 def test_strangers_that_are_gone_leave_nothing_but_a_few_lines(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     gc.collect()
     with no_collector(), door([]) as (poller, acceptor, address):
@@ -179,7 +184,7 @@ def test_strangers_that_are_gone_leave_nothing_but_a_few_lines(clock: Clock, cap
         while len(acceptor.waiting):
             poller.poll(1.0)
         poller.flush()
-        assert not [each for each in gc.get_objects() if isinstance(each, Link) and getattr(each, "_poller", None) is poller]
+        assert not links_of(poller)
         assert len(poller._scheduled._heap) < 10
         acceptor.complain.end_period()
     lines = [record.getMessage() for record in caplog.records]
@@ -207,7 +212,7 @@ def test_clients_that_come_and_go_leave_nothing(server_closes: bool) -> None:
             coming.result().close()
         while poller.links:
             poller.poll(1.0)
-        assert not [each for each in gc.get_objects() if isinstance(each, Link) and getattr(each, "_poller", None) is poller]
+        assert not links_of(poller)
 
 
 class Handler:
