@@ -8,10 +8,11 @@ and the watermark only says when windows close.
 1. A record is late for an aligned window iff its bound has come to the window's end and the allowed lateness. It is
    late for sessions iff its timestamp and the allowed lateness are less than its bound. A state with `ttl` is over at a
    record iff the greater of the record's timestamp and its bound is `ttl` or more after the state's last timestamp.
-2. The job's watermark decides as well: a record that comes when w has come as far is late, too, whatever its bound is.
-   As long as no partition is idle, and each was known from the beginning, this changes nothing: w is the least of the
-   partitions' maxima as they were reported, and a record comes after what was reported of its partition, so w is not
-   ahead of its bound. Such records are counted apart: they are late because of who else was there.
+2. The job's watermark decides as well: a record that comes when w has come as far is late, and finds no state that is
+   over by w, whatever its bound is. As long as no partition is idle, and each was known from the beginning, this
+   changes nothing: w is the least of the partitions' maxima as they were reported, and a record comes after what was
+   reported of its partition, so w is not ahead of its bound. Such records are counted apart: they are late because of
+   who else was there. A run that resumes begins with the last watermark, which holds from its first record.
 3. So a window that closes at w has all records that are not late for it: one that is still to come has a bound of w or
    more, and is late for it. A session that has closed meets no record that is still to come and not late, either: its
    end and the allowed lateness are at most w, so the record's timestamp is at its end or after it. (If a late record

@@ -6,9 +6,10 @@ the same records and commands at the same times:
    as if each record had set a timer `after` a while, and only the last one counted;
  - on a stream with timestamps by event time, from the greatest of the key's timestamps since it has a state.
 
-On a stream with timestamps a record finds no state that has lasted for `ttl` until the record's timestamp, or its bound
-(`record_bounds`) if that is later. So what it finds does not depend on when a watermark comes: that only frees the
-memory of states which no record would find any more, or only one of a partition that was idle or new.
+On a stream with timestamps a record finds no state that has lasted for `ttl` until the latest of three: the record's
+timestamp, its bound (`record_bounds`) and the watermark of all epochs before. A watermark then frees the memory of
+states that no record finds. As long as no partition is idle or new, the watermark is not ahead of a record's bound, so
+its speed changes nothing. A run that resumes begins with the last watermark, which holds from its first record.
 
 It has markers as operators with event timers have, and holds the times that it is to close: what `event_timers` says of
 who fires, and when, holds here. But there is no timer in the store, neither for a record nor for a key:
@@ -231,6 +232,7 @@ class LastingMachine(StateMachine):
         young = states if journal is None or journal.young is None else journal.young
         find, find_old = young.get, states.get
         since: int | None = None
+        reached = self._events.watermark if by_events and self._events.watermark < INFINITE else NEVER
         limit, ttl = NEVER, self._ttl
         out: list[Any] = []
         extend = out.extend
@@ -244,6 +246,8 @@ class LastingMachine(StateMachine):
                     limit = since
                     if since > INFINITE:
                         since, limit = apart(since)
+                    if limit < reached:
+                        limit = reached
                 before = None
                 if kept is not None:
                     was, before = kept

@@ -148,8 +148,8 @@ def test_record_finds_no_state_that_was_over_at_its_bound() -> None:
     assert [total for _, (key, total) in hands.outputs if key == KEY] == [1, 1]
 
 
-def test_what_is_too_old_already_is_there_for_its_time_alone() -> None:
-    assert counts(by_events, (0, Watermark(15 * SECOND)), (1, 10), (1, 9), (2, 10), (3, 11), (4, 11)) == [1, 2, 1, 1, 2]
+def test_record_finds_no_state_that_the_watermark_has_passed() -> None:
+    assert counts(by_events, (0, Watermark(15 * SECOND)), (1, 10), (1, 9), (2, 10), (3, 11), (4, 11)) == [1, 1, 1, 1, 2]
 
 
 def test_a_key_that_was_forgotten_lasts_as_its_new_records_say() -> None:

@@ -206,9 +206,10 @@ class PlainLasting:
     def step(self, moment: Moment, records: list[Stamped]) -> list[Any]:
         """Return what comes out at an epoch."""
         out: list[Any] = []
+        reached = moment.before if moment.before < INFINITE else NEVER
         for micros, (key, value), bound in records:
             since, state = self._states.pop(key, (None, None))
-            if not self._by_clock and since is not None and max(micros, bound) - since >= self._ttl:
+            if not self._by_clock and since is not None and max(micros, bound, reached) - since >= self._ttl:
                 since, state = None, None
             state, outputs = self._fold(key, value, state)
             out += outputs
