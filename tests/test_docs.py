@@ -38,7 +38,7 @@ BLOCK = re.compile(
     r"^(?:```|<!-- )(?P<language>python|pycon|console|sh)\n(?P<text>.*?)^(?:```|-->)$", re.MULTILINE | re.DOTALL
 )
 FILE = re.compile(r"# ([\w./-]+\.\w+)\b")
-UNITS = "s|ms|µs|B|kB|MB|GB|%"
+UNITS = "seconds?|s|ms|µs|B|kB|MB|GB|%"
 VARIES = re.compile(rf"127\.0\.0\.1:\d+|\bpid \d+|[\d.,]+(?= ?(?:{UNITS})(?!\w))|[\d.,]+(?=[\w ]*/s\b)")
 ANSWER_SECONDS = 120.0
 LINE_MAX = 120
@@ -223,6 +223,7 @@ def test_links_and_names_of_files_hold(page: Path) -> None:
         ("a\n...\nc", "a\nb\nb\nc\n", True),
         ("a\n...\nc", "a\nc\n", True),
         ("read 3 lines in 0.1 s", "read 3 lines in 12.7 s", True),
+        ("3 lines, 0.12 seconds", "3 lines, 1.31 seconds", True),
         ("read 3 lines in 0.1 s", "read 4 lines in 0.1 s", False),
         ("job on 127.0.0.1:80 ...", "job on 127.0.0.1:4711 and on", True),
         ("a", "a\nb", False),
