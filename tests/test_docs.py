@@ -25,12 +25,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import click
 import pytest
 
-from megaflow.cli.main import main
+from megaflow.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted((ROOT / "docs").glob("*.md"))]
@@ -136,7 +136,7 @@ def parse(command: str) -> None:
     """Parse a command of megaflow's without running it. Raises click.UsageError for what it does not know."""
     words = shlex.split(command, comments=True)
     context: click.Context | None = None
-    found: click.Command = cast(click.Command, main)
+    found: click.Command = cli
     while isinstance(found, click.Group):
         context = click.Context(found, parent=context, info_name=words.pop(0))
         if not words or words[0] == "--help":
