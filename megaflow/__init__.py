@@ -11,13 +11,15 @@
     [(0, [('a', 1), ('a', 2), ('is', 1), ('rose', 1), ('rose', 2)])]
 
 What programs call:
-    stream, scope, program   the fluent face of operators; where streams begin; how workers are started
-    stream_end               where streams end: what a stream has that makes no other one
-    operator_builder         operators of one's own, of any shape
-    errors                   every error, sorted by whose fault it is
-    front_door               has the names below, and those of packages below, loaded when they are used
+    stream                   streams and their methods, one per operator
+    stream_pass, stream_end  the methods of streams that pass records on; those that end a stream
+    keyed_state              the stateful operators behind the methods of streams
+    scope, program           sources of streams; the start of workers
+    operator_builder         custom operators of any shape
+    errors                   all errors, sorted by cause
+    front_door               lazy loading of the names below, and of those that packages offer
     quick_dataclass          frozen dataclasses, made in a tenth of the time
-What is below:
+Below:
     timely                   the engine: timely dataflow, with workers that join and leave
     connect                  sources and sinks: their protocols, and the built-in ones
     event_time               windows, of streams with timestamps

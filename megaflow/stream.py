@@ -9,16 +9,13 @@ defines anew keep the timestamps, all others are those of the plain records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, Generic, TypeAlias, Unpack, overload
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Unpack, overload
 
-from megaflow.connect.sink import Sink
-from megaflow.connect.write_operator import write
-from megaflow.durable.restored import BY_CLOCK, BY_EVENTS
 from megaflow.event_time.aggregations import Aggregations
-from megaflow.event_time.windowed import Emit, WindowedPort, by_key
-from megaflow.event_time.windows import Length, Window, Windows, length_of
+from megaflow.event_time.windowed import Emit, WindowedPort
+from megaflow.event_time.windows import Length, Window, Windows
+from megaflow.keyed_state import KeyedState
 from megaflow.megaphone.aggregates import (
     COUNT_BY_KEY,
     COUNT_BY_VALUE,
@@ -34,31 +31,27 @@ from megaflow.megaphone.aggregates import (
 from megaflow.megaphone.bins import stable_hash
 from megaflow.megaphone.event_clock import IN_SECONDS, NAME, StreamUnit, event_time
 from megaflow.megaphone.record_bounds import timestamp_of
-from megaflow.megaphone.splitting import ByKey, ByMadePair, ByRecord, Splitter
 from megaflow.megaphone.stateful import A, Fold, K, R, V
-from megaflow.megaphone.stateful_core import Core, PassOn, Policy, build, terms_of, title_of
-from megaflow.megaphone.stateful_durable import state_machine
-from megaflow.megaphone.stateful_lasting import lasting_machine
-from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, W, timed_folds
-from megaflow.stream_end import StreamEnd
+from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, W
+from megaflow.stream_end import A_STREAM, port_of
+from megaflow.stream_pass import AnyTime, StreamPass
 from megaflow.timely.dataflow.folds import pairing
 from megaflow.timely.dataflow.given import function, instance
-from megaflow.timely.dataflow.graph import Port, Scoped, ScopeRef
-from megaflow.timely.dataflow.operators import aggregation, branching, buffering, generic, linear, movement, stamped
+from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.operators import aggregation, branching, generic, linear, movement, stamped
 from megaflow.timely.dataflow.operators.branching import E, T, U
-from megaflow.timely.dataflow.operators.delays import delay, delay_batch, reclock
 from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.order import Time
 
-_A_STREAM = "a stream, as scope.to_stream(…) makes one of an iterable"
-_AnyTime: TypeAlias = Any  # a Time; the program knows of which kind: int, or Product in nested scopes
 
-
-class Stream(StreamEnd[T]):
+class Stream(StreamPass[T, "Stream[T]"]):
     """Records of type T, with times, spread over the workers."""
 
     unit = IN_SECONDS  # that timers take and give the times of events in
     pairs: Port[Any] | None = None  # of timestamps and records; None: they have none
+
+    def _same(self, port: Port[T]) -> Stream[T]:
+        return Stream(port)
 
     # Records one by one -----------------------------------------------------------------
 
@@ -75,79 +68,14 @@ class Stream(StreamEnd[T]):
         """Replace each record by the records of `f(record)`."""
         return Stream(linear.flat_map(self.port, function("flat_map", f)))
 
-    def filter(self, f: Callable[[T], bool]) -> Stream[T]:
-        """Keep the records for which `f` is true."""
-        return Stream(linear.filter_(self.port, function("filter", f)))
-
-    def map_in_place(self, f: Callable[[T], None]) -> Stream[T]:
-        """Let `f` change each record itself; what it returns is dropped. See `map`: no other branch sees it."""
-        return Stream(linear.map_in_place(self.port, function("map_in_place", f)))
-
-    def inspect(self, f: Callable[[T], object]) -> Stream[T]:
-        """Show each record to `f` and pass it on."""
-        return Stream(linear.inspect(self.port, function("inspect", f)))
-
-    def inspect_time(self, f: Callable[[Time, T], object]) -> Stream[T]:
-        """Show each time and record to `f` and pass the record on."""
-        return Stream(linear.inspect_time(self.port, function("inspect_time", f)))
-
-    def inspect_batch(self, f: Callable[[Time, list[T]], object]) -> Stream[T]:
-        """Show each time and batch to `f` and pass the batch on."""
-        return Stream(linear.inspect_batch(self.port, function("inspect_batch", f)))
-
-    # Where and when records go -----------------------------------------------------------
-
-    def exchange(self, key: Callable[[T], int]) -> Stream[T]:
-        """Send each record to worker `sorted(peer_ids)[key(record) % peers]`; the key must be an int.
-
-        Follows the membership: where a key goes may change, sender by sender, when workers come or leave.
-        """
-        return Stream(movement.exchange(self.port, key))
-
-    def broadcast(self) -> Stream[T]:
-        """Send a copy of each record to every worker."""
-        return Stream(movement.broadcast(self.port))
-
-    def concat(self, *others: Stream[T]) -> Stream[T]:
-        """This stream's records and those of others, none of them moved."""
-        return Stream(movement.concatenate(self.port.scope, [self.port, *(_port("concat", other) for other in others)]))
-
     def partition(self, count: int, f: Callable[[T], tuple[int, U]]) -> list[Stream[U]]:
         """`count` streams: `f(record)` gives (the number of a stream, what to send there). Nothing is moved."""
         return [Stream(port) for port in branching.partition(self.port, count, function("partition", f))]
-
-    def branch(self, f: Callable[[_AnyTime, T], bool]) -> tuple[Stream[T], Stream[T]]:
-        """The records for which `f(time, record)` is false, and those for which it is true."""
-        false, true = branching.branch(self.port, function("branch", f))
-        return Stream(false), Stream(true)
-
-    def branch_when(self, f: Callable[[_AnyTime], bool]) -> tuple[Stream[T], Stream[T]]:
-        """The records of the times for which `f(time)` is false, and of those for which it is true."""
-        false, true = branching.branch_when(self.port, function("branch_when", f))
-        return Stream(false), Stream(true)
 
     def ok_err(self, f: Callable[[T], branching.Result[U, E]]) -> tuple[Stream[U], Stream[E]]:
         """x of each record for which `f(record)` is `Ok(x)`, and e of each for which it is `Err(e)`."""
         oks, errs = branching.ok_err(self.port, function("ok_err", f))
         return Stream(oks), Stream(errs)
-
-    def buffer(
-        self, records: int | None = None, when_full: buffering.WhenFull = "wait", *,
-        merge: Callable[[T, T], T] | None = None, handle: buffering.BufferHandle | None = None,
-    ) -> Stream[T]:  # fmt: skip
-        """Let records wait here, on their worker, while what comes after has no room for them; at most `records`.
-
-        Without a buffer queues have bounds of their own, 16 batches, and a full one stops the sources before it. What
-        is full behind a buffer stops nothing before it. When the buffer has as many as it may, `when_full` says what
-        happens: "wait", sources before it stop; "drop_newest", what comes is dropped; "drop_oldest", what came first
-        is; "fail", the job ends. "grow" has no bound. Dropped records hold no time back.
-
-        `merge(a, b)` is a policy of its own: of each time one record waits, that which `merge` makes of all (`max`,
-        `set.union`, or any join whose result does not depend on order and grouping); it may not change `a` or `b`.
-        `handle` counts, on this worker, what waits, was dropped and was merged. Records are passed on as soon as there
-        is room. A producer that asks sends whole batches, so up to 700 more may wait. In a loop nothing waits for room.
-        """
-        return Stream(buffering.buffer(self.port, records, when_full, merge, handle))
 
     def event_time(
         self, timestamp: Callable[[T], Any], out_of_order: Length = 0.0, *, unit: str | None = None, name: str = NAME,
@@ -166,22 +94,6 @@ class Stream(StreamEnd[T]):
         `advance_when_idle` event time follows the clock once all partitions have been idle for `--idle-timeout`.
         """
         return EventStream(*event_time(self.port, timestamp, out_of_order, unit, name, bool(advance_when_idle)))
-
-    def delay(self, f: Callable[[T, _AnyTime], Time]) -> Stream[T]:
-        """Give each record the time `f(record, time)`, at or after its own; it is passed on at once, not held back."""
-        return Stream(delay(self.port, function("delay", f)))
-
-    def delay_batch(self, f: Callable[[_AnyTime], Time]) -> Stream[T]:
-        """Give the records of each time the time `f(time)`, at or after their own; `f` is called once a batch."""
-        return Stream(delay_batch(self.port, function("delay_batch", f)))
-
-    def reclock(self, clock: Stream[Any]) -> Stream[T]:
-        """Hold records back until `clock` ticks on this worker, at the first of its times at or after their own.
-
-        They are sent at the time of the tick, once neither stream can have more up to it, in the order of their
-        times. Records that no tick follows are never sent. `broadcast()` a clock that ticks on one worker only.
-        """
-        return Stream(reclock(self.port, _port("reclock", clock)))
 
     # State of a time, or of a key -------------------------------------------------------
 
@@ -232,23 +144,6 @@ class Stream(StreamEnd[T]):
         port = self._pairs("state_machine", key, value).port
         return Stream(aggregation.state_machine(port, fold, function("state_machine", hash, "hash")))
 
-    def enter(self, scope: Scoped) -> Stream[T]:
-        """Bring the stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t."""
-        ref: Any = getattr(scope, "ref", scope)
-        return Stream(movement.enter(self.port, instance("enter", ref, ScopeRef, "a scope")))
-
-    def leave(self) -> Stream[T]:
-        """Bring the stream out to the scope around its own: time Product(t, i) becomes t, in a region it stays."""
-        return Stream(movement.leave(self.port))
-
-    def write(self, sink: Sink[T], name: str) -> Stream[T]:
-        """Write the records to a sink of a job, on each worker; the stream itself is returned.
-
-        By its `name` it is found after a crash: with `--state` each record is written exactly once, as
-        `megaflow.connect.sink` says. Raises BuildError if two have one name, and outside of a job.
-        """
-        return Stream(write(self.port, sink, name))
-
     # Operators by hand ------------------------------------------------------------------
 
     def unary(
@@ -273,7 +168,7 @@ class Stream(StreamEnd[T]):
         *, stateless: bool = False,
     ) -> Stream[R]:  # fmt: skip
         """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
-        inputs = [(self.port, pact1), (_port("binary", other), pact2)]
+        inputs = [(self.port, pact1), (port_of("binary", other), pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False, stateless=stateless))
 
     def binary_frontier(
@@ -281,7 +176,7 @@ class Stream(StreamEnd[T]):
         *, stateless: bool = False,
     ) -> Stream[R]:  # fmt: skip
         """Like `binary`, run also when a frontier moves."""
-        inputs = [(self.port, pact1), (_port("binary_frontier", other), pact2)]
+        inputs = [(self.port, pact1), (port_of("binary_frontier", other), pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, stateless=stateless))
 
     def unary_notify(
@@ -355,17 +250,13 @@ class Stream(StreamEnd[T]):
         the one that it was as `rehash` (True: it was `stable_hash`); keys are placed anew then. Both may stay in the
         program afterwards. For another number of `bins` nothing more is needed. Payloads of timers stay as they are.
         """
-        name, terms = title_of("stateful_state_machine", fold, name), (version, upgrade, rehash)
-        pairs = self._pairs(name, key, value)
+        made = KeyedState("stateful_state_machine", fold, hash, control, bins, name, version, upgrade, rehash)
+        pairs = self._pairs(made.name, key, value)
         if ttl is None:
-            return pairs._owned(partial(state_machine, fold=fold), hash, control, bins, name, (), terms)
-        length = length_of(name, "ttl", ttl)
+            return Stream(made.machine(pairs.port))
         if pairs.pairs is None:
-            policy = partial(lasting_machine, fold=fold, kind=BY_CLOCK, ttl=length)
-            return pairs._owned(policy, hash, control, bins, name, (), (*terms, BY_CLOCK))
-        timed = Stream(linear.linear(pairs.pairs, f"{name}.by_key", by_key(name, IN_SECONDS)))
-        policy = partial(lasting_machine, fold=fold, kind=BY_EVENTS, ttl=length)
-        return timed._owned(policy, hash, control, bins, name, (), (*terms, BY_EVENTS), ByMadePair)
+            return Stream(made.lasting_by_clock(pairs.port, ttl))
+        return Stream(made.lasting_by_events(pairs.pairs, ttl))
 
     @overload
     def stateful_unary(
@@ -397,9 +288,8 @@ class Stream(StreamEnd[T]):
         `timers.at_event(timestamp, payload)` when `timers.watermark` has reached a timestamp. The last two have a call
         of their own, after that for the key's values of a time; there are none in nested scopes. See `Timers`.
         """
-        name, terms = title_of("stateful_unary", fold, name), (version, upgrade, rehash)
-        policy = partial(timed_folds, fold=fold, unit=self.unit)
-        return self._pairs(name, key, value)._owned(policy, hash, control, bins, name, (), terms)
+        made = KeyedState("stateful_unary", fold, hash, control, bins, name, version, upgrade, rehash)
+        return Stream(made.timed([self._pairs(made.name, key, value).port], self.unit))
 
     @overload
     def stateful_binary(
@@ -424,10 +314,9 @@ class Stream(StreamEnd[T]):
         due: payloads are the first in `left`. Both halves of a bin move together. `key` and `value` are those of this
         stream's records, `right_key` and `right_value` of the other's.
         """
-        name, terms = title_of("stateful_binary", fold, name), (version, upgrade, rehash)
-        others = [instance(name, right, Stream, _A_STREAM)._pairs(name, right_key, right_value)]
-        policy = partial(timed_folds, fold=fold, unit=self.unit)
-        return self._pairs(name, key, value)._owned(policy, hash, control, bins, name, others, terms)
+        made = KeyedState("stateful_binary", fold, hash, control, bins, name, version, upgrade, rehash)
+        other = instance(made.name, right, Stream, A_STREAM)._pairs(made.name, right_key, right_value)
+        return Stream(made.timed([self._pairs(made.name, key, value).port, other.port], self.unit))
 
     # Aggregates: one output for each key and time at which it has records ---------------
 
@@ -487,27 +376,6 @@ class Stream(StreamEnd[T]):
         make = pairing(verb, key, value)
         return self if make is None else self.map(make)
 
-    def distribute(
-        self, hash: Callable[[T], int] = stable_hash, control: Stream[Any] | None = None, *, bins: int = 256,
-        name: str | None = None,
-    ) -> Stream[T]:  # fmt: skip
-        """Send each record, as it is, to the owner of the bin of `hash(record)` at its time.
-
-        Placement alone, for operators that keep nothing: unlike that of `exchange` it changes at a time, for all
-        senders alike, by the commands for states. Records may have NaN, if `hash`, unlike `stable_hash`, takes it.
-        """
-        return self._owned(PassOn, hash, control, bins, str(name or "distribute"), splitter=ByRecord)
-
-    def _owned(
-        self, policy: Callable[[Core], Policy], hash: Callable[[Any], int], control: Stream[Any] | None, bins: int,
-        name: str, others: Sequence[Stream[Any]] = (), terms: tuple[Any, ...] | None = None,
-        splitter: type[Splitter] = ByKey,
-    ) -> Stream[Any]:  # fmt: skip
-        """Send this stream's records, and those of others, to the owners of their bins, and apply a policy there."""
-        ports = [self.port, *(_port(name, other) for other in others)]
-        commands = _port(f"control= of {name}", control) if control is not None else None
-        kept = None if terms is None else terms_of(name, *terms)
-        return Stream(build(ports, function(name, hash, "hash"), commands, bins, name, policy, splitter, kept))
 
 
 class EventStream(Stream[T]):
@@ -543,7 +411,7 @@ class EventStream(Stream[T]):
     def inspect(self, f: Callable[[T], object]) -> EventStream[T]:
         return EventStream(stamped.inspect(self.pairs, function("inspect", f)), self.unit, self.behind)
 
-    def branch(self, f: Callable[[_AnyTime, T], bool]) -> tuple[EventStream[T], EventStream[T]]:
+    def branch(self, f: Callable[[AnyTime, T], bool]) -> tuple[EventStream[T], EventStream[T]]:
         false, true = stamped.branch(self.pairs, function("branch", f))
         return EventStream(false, self.unit, self.behind), EventStream(true, self.unit, self.behind)
 
@@ -600,7 +468,3 @@ class WindowedStream(
     ) -> EventStream[tuple[K, Window, A]]:
         """(key, Window, what the values have come to): see `aggregate_by_key`; `tumbling` does without `merge`."""
         return self._folded(init, add, merge)  # type: ignore[no-any-return]
-
-
-def _port(verb: str, stream: Stream[Any]) -> Port[Any]:
-    return instance(verb, stream, Stream, _A_STREAM).port

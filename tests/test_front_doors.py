@@ -38,7 +38,7 @@ def test_the_engine_and_the_operators_load_no_launcher_no_control_and_no_spark(c
     loaded = loaded_after(code)
     rooms = {name.split(".")[1] for name in loaded if "." in name}
     more = {"operator_builder", "program", "scope"} if "*" in code else set()
-    modules = {"errors", "front_door", "quick_dataclass", "stream", "stream_end"}
+    modules = {"errors", "front_door", "keyed_state", "quick_dataclass", "stream", "stream_end", "stream_pass"}
     assert rooms == modules | {"connect", "durable", "event_time", "megaphone", "timely"} | more
     durable = {name.split(".")[2] for name in loaded if name.startswith("megaflow.durable.")}
     assert durable == {"blocks", "key_kinds", "restored"}, "of durable state its words, and nothing that knows files"

@@ -1,21 +1,21 @@
-"""What the coordinator decides: which commands are right, when they happen, when they are done, when all ends.
+"""Decisions of the coordinator: which commands are valid, when they happen, when they are done, and when the job ends.
 
-A state machine of values. `handle` takes one event and the time, of a clock that nobody sets, and returns what to do
-about it, in order; whoever calls it (the agent) holds the sockets, the clock and the handle of the control stream.
+A state machine of values. `handle` takes one event and the time of a monotonic clock. It returns what to do, in order.
+Its caller, the agent, holds the sockets, the clock and the handle of the control stream.
 
-1. One place numbers commands, consecutively from 0, so that no two operators can see them in different orders.
-2. A request is checked as a whole before any of it is issued: all or nothing, and a refusal changes nothing. One that
-   moves bins is checked by their owners, too: `trials`.
-3. Each request has an epoch of its own: it is issued at the control stream's present time, and that time is left
-   at once. Nothing was read for that epoch yet (sources stamp what they read with less), so no command is late.
-4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Its account (bytes, keys) adds up
-   what members report of each bin they install. If some are late, all members are asked: answers come after reports.
-5. Time goes on whatever happens: ticks never wait for data. Only the end closes the control stream.
-6. The coordinator's part changes hands when it is at rest, see `coordinator.job_state`. Until then what would begin
-   something is held back; `Resign` is a controller's last word, and what it has held back is asked of the next one.
-7. The end comes when all lines are read and worked off (`last_lines`) and no command is pending; or when somebody asks
-   for it. It waits for a change of the membership that has begun, and gives whoever has joined a routing table first:
-   what waits there would be held for ever. Joins of processes that have not joined are called off, see `joins`.
+1. One place numbers commands, consecutively from 0. So no two operators can see them in different orders.
+2. A request is checked as a whole before any part of it is issued, and a refusal changes nothing. The owners of bins
+   also check requests that move the bins, see `trials`.
+3. Each request has its own epoch. It is issued at the present time of the control stream, which leaves that time at
+   once. Sources stamp what they read with an earlier time, so nothing was read for that epoch: no command is late.
+4. A reconfiguration is done when the probe behind the outputs has passed its epoch. Members report each bin that they
+   install; the account (bytes, keys) sums the reports. If some are late, all members are asked: answers follow reports.
+5. Ticks never wait for data, so time always advances. Only the end of the job closes the control stream.
+6. The coordinator's part changes hands at rest, see `job_state`. Until then new requests are held back. `Resign` is the
+   last instruction of the old controller; the next one receives the requests that were held back.
+7. The job ends when all lines are read and processed (`last_lines`) and no command is pending, or on request. It waits
+   for a membership change that has begun, and first sends routing tables to workers that joined: they hold records
+   until they have one. Joins of processes that have not joined yet are canceled, see `joins`.
 """
 
 from collections import deque
@@ -54,14 +54,14 @@ About: TypeAlias = Pending | Asked  # what members are asked about: the account 
 
 
 class Controller:
-    """The coordinator's mind. One writer: the thread of the coordinating worker.
+    """State machine of the coordinator. One writer: the thread of the coordinating worker.
 
-    `operators` are the stateful ones (name -> number of bins, all the same), `splits` what is to be assigned, `pushed`
-    whether the launcher sends lines, `rated` whether there is a rate, `sources` what the program reads by `flow.read`,
-    `queries` how many Spark queries feed the job, `ports` where executors may stage, `processes` the workers of each
-    process (without: each is one), `pins` why workers may never leave, `stage_of` how far the engine is with a join,
-    `places_of` where the keys are that clients ask for, `durable` whether there are checkpoints, `event_time` which
-    operators take timestamps, of what. `state` is what another controller has left.
+    `operators`: the stateful ones (name -> number of bins, all the same). `splits`: files to assign. `pushed`: the
+    launcher sends lines. `rated`: there is a rate. `sources`: what the program reads by `flow.read`. `queries`: how
+    many Spark queries feed the job. `ports`: where executors may stage. `processes`: the workers of each process (by
+    default each is a process). `pins`: why workers may never leave. `stage_of`: how far the engine is with a join.
+    `places_of`: where keys are that clients ask for. `durable`: there are checkpoints. `event_time`: the operators that
+    take timestamps, and of what. `state`: what another controller left.
     """
 
     def __init__(
@@ -289,8 +289,7 @@ class Controller:
         if isinstance(about, Pending):
             out += self._moves.finish(about)
             return
-        query: messages.StatusQuery = about.request.body
-        status = self._standing.status(question, query, self._state, self.epoch, self._frontier, now)
+        status = self._standing.status(question, about.request.body, self._state, self.epoch, self._frontier, now)
         out.append(done(about, status))
 
     # What time brings
@@ -384,9 +383,8 @@ class Controller:
         self._release_commits(out)
 
     def _check(self) -> None:
-        for check in (self._roster._check, self._changes._check, self.lines._check, self._lookups._check):
-            check()
+        for part in (self._roster, self._changes, self.lines, self._lookups, self.last_lines):
+            part._check()
         assert not self.ended or self._state in ("ending", "stopping"), self._state
         assert not self._held or self._changes.handing_over, "requests are held back only for a hand-over"
-        self.last_lines._check()
         assert self._stream.issued <= self.epoch
