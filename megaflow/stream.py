@@ -1,10 +1,10 @@
-"""Stream: the fluent face of operators. One method per operator, one line per method.
+"""Streams and their methods: one method per operator, one line of code per method.
 
-A stream is the output of an operator, on every worker. Records have a time; methods keep it unless they say otherwise.
-Functions given to methods run on the worker that holds the record; an exception stops the job with its traceback.
+A stream is the output of an operator, on every worker. Records have a time; a method keeps it unless it says otherwise.
+Functions given to methods run on the worker that holds the record. An exception in one stops the job with a traceback.
 
-An `EventStream` is a stream whose records have timestamps beside them. It has all methods of a stream; those that it
-defines anew keep the timestamps, all others are those of the plain records.
+An `EventStream` is a stream whose records have timestamps beside them. The methods that it overrides keep the
+timestamps; all others work on the plain records.
 """
 
 from __future__ import annotations
@@ -56,24 +56,25 @@ class Stream(StreamPass[T, "Stream[T]"]):
     # Records one by one -----------------------------------------------------------------
 
     def map(self, f: Callable[[T], U]) -> Stream[U]:
-        """Apply `f` to each record, which is this operator's own.
+        """Apply `f` to each record.
 
-        A function may change what it gets, here and in every operator. Where a stream has several consumers, or is
-        broadcast to threads of one process, each gets copies of the records that can change; types that cannot change
-        are shared. A class decides by `__deepcopy__` what a copy is. A record that cannot be copied stops the job.
+        `f` may change the record that it receives, like the functions of all other operators. If a stream has several
+        consumers, or is broadcast to threads of one process, each consumer receives its own copies of mutable records;
+        records of immutable types are shared. A class controls copying with `__deepcopy__`. A record that cannot be
+        copied stops the job.
         """
         return Stream(linear.map_(self.port, function("map", f)))
 
     def flat_map(self, f: Callable[[T], Iterable[U]]) -> Stream[U]:
-        """Replace each record by the records of `f(record)`."""
+        """Replace each record by the records that `f(record)` returns."""
         return Stream(linear.flat_map(self.port, function("flat_map", f)))
 
     def partition(self, count: int, f: Callable[[T], tuple[int, U]]) -> list[Stream[U]]:
-        """`count` streams: `f(record)` gives (the number of a stream, what to send there). Nothing is moved."""
+        """Split into `count` streams: `f(record)` returns (stream number, record). Records stay on their workers."""
         return [Stream(port) for port in branching.partition(self.port, count, function("partition", f))]
 
     def ok_err(self, f: Callable[[T], branching.Result[U, E]]) -> tuple[Stream[U], Stream[E]]:
-        """x of each record for which `f(record)` is `Ok(x)`, and e of each for which it is `Err(e)`."""
+        """Return two streams: x of each record for which `f(record)` is `Ok(x)`, and e of each with `Err(e)`."""
         oks, errs = branching.ok_err(self.port, function("ok_err", f))
         return Stream(oks), Stream(errs)
 
@@ -81,28 +82,28 @@ class Stream(StreamPass[T, "Stream[T]"]):
         self, timestamp: Callable[[T], Any], out_of_order: Length = 0.0, *, unit: str | None = None, name: str = NAME,
         advance_when_idle: bool = False,
     ) -> EventStream[T]:  # fmt: skip
-        """Say when what a record tells of has happened: `timestamp(record)`, taken once, stays beside the record.
+        """Attach a timestamp to each record: `timestamp(record)`, called once, stays beside the record.
 
-        It is a number of seconds since 1970, or of milliseconds or microseconds with `unit="ms"` or `"us"`; or a
-        datetime with a time zone. Windows and timers take and give the same. How far event time is follows from the
-        greatest timestamp of each file or partition, less `out_of_order`, seconds or a timedelta: how much later than
-        a later one a record may come and is not late. All that stands between the source and here must be stateless
-        and stay on its worker (map, flat_map, filter, branch, concat, …); else BuildError. Raises ProgramError for what
-        is no timestamp: None, NaN, a datetime without a zone, a year after 9999, numbers and datetimes mixed.
+        A timestamp is a number of seconds since 1970 (milliseconds or microseconds with `unit="ms"` or `"us"`) or a
+        datetime with a time zone. Windows and timers use the same unit. Event time follows the greatest timestamp of
+        each file or partition, less `out_of_order` (seconds or a timedelta): a record that comes at most so much behind
+        a later one is not late. All operators between the source and here must be stateless and must not move records
+        (map, flat_map, filter, branch, concat, …); otherwise BuildError is raised. ProgramError is raised for invalid
+        timestamps: None, NaN, a datetime without a zone, a year after 9999, numbers mixed with datetimes.
 
-        A partition that has nothing new never moves event time, so the last windows of a quiet one stay open. With
-        `advance_when_idle` event time follows the clock once all partitions have been idle for `--idle-timeout`.
+        A partition without new records never advances event time, so the last windows of a quiet partition stay open.
+        With `advance_when_idle` event time follows the clock once all partitions have been idle for `--idle-timeout`.
         """
         return EventStream(*event_time(self.port, timestamp, out_of_order, unit, name, bool(advance_when_idle)))
 
     # State of a time, or of a key -------------------------------------------------------
 
     def count(self) -> Stream[int]:
-        """How many records of each time this worker has; sent when the time is closed, nothing for none."""
+        """Count this worker's records of each time that has any. Sends the count when the time is closed."""
         return Stream(aggregation.count(self.port))
 
     def accumulate(self, init: A, f: Callable[[A, T], A]) -> Stream[A]:
-        """Fold this worker's records of each time that has any: `f(acc, record) -> acc`, from a copy of `init`."""
+        """Fold this worker's records of each time that has any, from a copy of `init`: `f(acc, record) -> acc`."""
         return Stream(aggregation.accumulate(self.port, init, function("accumulate", f)))
 
     @overload
@@ -116,10 +117,10 @@ class Stream(StreamPass[T, "Stream[T]"]):
         key: Callable[[T], K], value: Callable[[T], V] = ...,
     ) -> Stream[R]: ...  # fmt: skip
     def aggregate(self, fold: Any, emit: Any, hash: Any = stable_hash, *, key: Any = None, value: Any = None) -> Any:
-        """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first.
+        """Fold the values of each key and time: `fold(key, value, state) -> state`, where the first state is None.
 
-        Keys, none of which may be NaN, go to founding workers. As a time is closed `emit(key, state)` is sent for each.
-        Records are pairs, or `key` and `value` say what is what: see `stateful_state_machine`.
+        When a time is closed, `emit(key, state)` is sent for each of its keys. Keys go to founding workers and must not
+        be or contain NaN. Records are (key, value) pairs, or `key` and `value` make them, see `stateful_state_machine`.
         """
         function("aggregate", fold, "fold")
         function("aggregate", emit, "emit")
@@ -136,9 +137,10 @@ class Stream(StreamPass[T, "Stream[T]"]):
         key: Callable[[T], K], value: Callable[[T], V] = ...,
     ) -> Stream[R]: ...  # fmt: skip
     def state_machine(self, fold: Any, hash: Any = stable_hash, *, key: Any = None, value: Any = None) -> Any:
-        """Keep a state per key that stays where it is; arguments and order are those of `stateful_state_machine`.
+        """Keep a state per key that never moves. Arguments and order are those of `stateful_state_machine`.
 
-        Keys are exchanged among the founding workers, also after others join: use that one for state that moves.
+        Keys are exchanged among the founding workers, even after others join. For state that moves, use
+        `stateful_state_machine`.
         """
         function("state_machine", fold, "fold")
         port = self._pairs("state_machine", key, value).port
@@ -149,10 +151,10 @@ class Stream(StreamPass[T, "Stream[T]"]):
     def unary(
         self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R], *, stateless: bool = False
     ) -> Stream[R]:
-        """An operator of your own: `build(capability, info)` returns `logic(input, output)`, run on data.
+        """Build a custom operator: `build(capability, info)` returns `logic(input, output)`, which runs on data.
 
-        A job that keeps its state (`--state`) refuses operators of your own, as it does not know what they keep from
-        one time to the next; unless `stateless=True` says that it is nothing: no state, and no record to be sent later.
+        With `--state` a job refuses custom operators, because it cannot save what they keep from one time to the next.
+        `stateless=True` declares that the operator keeps no state and no record to send later; the job then accepts it.
         """
         inputs = [(self.port, pact)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False, stateless=stateless))
@@ -160,14 +162,14 @@ class Stream(StreamPass[T, "Stream[T]"]):
     def unary_frontier(
         self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R], *, stateless: bool = False
     ) -> Stream[R]:
-        """Like `unary`, run also when `input.frontier` moves."""
+        """Build an operator like `unary` whose logic also runs when `input.frontier` moves."""
         return Stream(generic.operator(self.port.scope, name, [(self.port, pact)], build, stateless=stateless))
 
     def binary(
         self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R],
         *, stateless: bool = False,
     ) -> Stream[R]:  # fmt: skip
-        """An operator of your own on two streams: `logic(input1, input2, output)`, run on data."""
+        """Build a custom operator on two streams: `logic(input1, input2, output)` runs on data, see `unary`."""
         inputs = [(self.port, pact1), (port_of("binary", other), pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, notify=False, stateless=stateless))
 
@@ -175,7 +177,7 @@ class Stream(StreamPass[T, "Stream[T]"]):
         self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str, build: generic.BinaryBuild[T, U, R],
         *, stateless: bool = False,
     ) -> Stream[R]:  # fmt: skip
-        """Like `binary`, run also when a frontier moves."""
+        """Build an operator like `binary` whose logic also runs when a frontier moves."""
         inputs = [(self.port, pact1), (port_of("binary_frontier", other), pact2)]
         return Stream(generic.operator(self.port.scope, name, inputs, build, stateless=stateless))
 
@@ -183,10 +185,11 @@ class Stream(StreamPass[T, "Stream[T]"]):
         self, pact: PactOrClass, name: str, logic: generic.NotifyLogic[T, R], init: Iterable[Time] = (),
         *, stateless: bool = False,
     ) -> Stream[R]:  # fmt: skip
-        """An operator that is told when times are over: `logic(input, output, notificator)`.
+        """Build a custom operator that is notified when times are complete: `logic(input, output, notificator)`.
 
-        `notificator.notify_at(time.retain())` asks; `notificator.for_each([input.frontier], f)` in each run calls
-        `f(capability, count)` for what is over. `init`: times that are asked for at the start.
+        Call `notificator.notify_at(time.retain())` to request a notification. In each run, call
+        `notificator.for_each([input.frontier], f)`: it calls `f(capability, count)` for each complete time. `init`
+        lists times that are requested at the start.
         """
         return self.unary_frontier(pact, name, generic.notified(logic, init), stateless=stateless)
 
@@ -194,7 +197,7 @@ class Stream(StreamPass[T, "Stream[T]"]):
         self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str,
         logic: generic.BinaryNotifyLogic[T, U, R], init: Iterable[Time] = (), *, stateless: bool = False,
     ) -> Stream[R]:  # fmt: skip
-        """Like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
+        """Build an operator like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
         build = generic.notified(logic, init)
         return self.binary_frontier(other, pact1, pact2, name, build, stateless=stateless)
 
@@ -217,38 +220,39 @@ class Stream(StreamPass[T, "Stream[T]"]):
     ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key, in bins that can move between workers while the stream runs.
 
-        Records are (key, value) pairs: tuples or lists of two. Records of any other kind need `key(record)`, which
-        returns the key, and may have `value(record)`; without it the value is the record itself.
+        Records are (key, value) pairs: tuples or lists of two. For all other records, `key(record)` returns the key,
+        and `value(record)` the value; without `value`, the value is the record itself.
 
-        `fold(key, value, state) -> (state, outputs)`: state is None for a key without one; returning None forgets it.
-        Per key, values come in time order, those of one time in order of arrival. Outputs have their record's time.
+        `fold(key, value, state) -> (state, outputs)`: state is None for a new key; return None to forget the key.
+        Values of a key come in the order of their times, and within a time in order of arrival. Outputs have the
+        record's time.
 
-        In a nested scope time order is: the outer time, then the round. So round 0 of t + 1 waits here for the last
-        round of t, and a state never shows what is later. Commands have int times wherever the operator is, and move
-        bins between outer times: at t, after the last round of t - 1. The times of the dataflow must be ints.
+        `outputs` is a list, or another iterable, of records: `[(key, state)]` for one, `[]` or `()` for none. A str,
+        bytes, dict or non-empty tuple is refused, because it is one record that would be split. An output must neither
+        be nor contain an object that the fold changes in place later. Emit a copy, `[(key, list(state))]`, or make a
+        new state in each call. Set `MEGAFLOW_CHECK=aliasing` in the environment to find a fold that does neither.
 
-        Outputs are a list of records, or another iterable of them: `[(key, state)]` for one record, `[]` or `()` for
-        none. A str, bytes, dict or a tuple that is not empty is refused, for it is one record that would be split. An
-        output must not be, or have in it, what the fold changes in place later. Emit a copy, `[(key, list(state))]`, or
-        make a new state at each call; `MEGAFLOW_CHECK=aliasing` in the environment finds a fold that does neither.
+        A nested scope orders times by the outer time, then by the round. Round 0 of t + 1 waits for the last round of
+        t, so a state never shows later records. Times of commands are ints in every scope. They move bins between outer
+        times: a command at t takes effect after the last round of t - 1. The dataflow must have int times.
 
-        With `ttl`, seconds or a timedelta, a key that has had no record for so long loses its state. On a stream of
-        `event_time` that is so if event time has come to its greatest timestamp plus `ttl` when its next record is
-        read: by that record's timestamp, or by those before it in its file or partition less `out_of_order`. The
-        watermark frees such states before that. On other streams a state goes when the job has run for so long since
-        the key's last record, by the clock of `timers.after`. Nothing is put out; the key's next record finds None.
-        When all lines are read no state goes. There is no `ttl` in nested scopes, nor without commands.
+        With `ttl` (seconds or a timedelta), a key loses its state after that long without a record. Its next record
+        finds None; nothing is sent. On a stream of `event_time`, event time decides when the next record is read: that
+        record's timestamp, or the earlier ones of its file or partition less `out_of_order`, has reached the key's
+        greatest timestamp plus `ttl`. The watermark frees such states earlier. On other streams the clock of
+        `timers.after` decides: the job has run for `ttl` since the key's last record. When all lines are read, no state
+        expires. `ttl` needs commands, and is not available in nested scopes.
 
-        A key that is NaN, or has it in it, is refused: it equals nothing. `hash` must agree between processes; it is
-        mixed before a bin is taken from it. `control` is a stream of `Move` and `Map`, injected on one worker (one
-        that joins may be named once `worker.peer_ids` does); without it (and without a flow's) the table is fixed.
-        `bins` is a power of two up to 2^20. See Megaphone, PVLDB 12(9), section 3.
+        A key must not be or contain NaN, which equals nothing. `hash` must agree between processes; its result is mixed
+        before the bin is chosen. `control` is a stream of `Move` and `Map`, injected on one worker. A worker that joins
+        may be named once `worker.peer_ids` lists it. Without `control`, and without that of a flow, bins never move.
+        `bins` is a power of two up to 2^20. Source: Megaphone, PVLDB 12(9), section 3.
 
-        With `--state` it is known by its `name`, by default the fold's. When its states take another form give it the
-        next `version`, and `upgrade(key, state, version)`, which returns the new form of a state of an earlier version
-        (None: forget the key): each passes through it once, before anything else. When `hash` becomes another one, give
-        the one that it was as `rehash` (True: it was `stable_hash`); keys are placed anew then. Both may stay in the
-        program afterwards. For another number of `bins` nothing more is needed. Payloads of timers stay as they are.
+        With `--state` the operator is stored under its `name`, by default the name of the fold. If the form of states
+        changes, raise `version` and give `upgrade(key, state, version)`. It returns the new form of a state of an
+        earlier version, or None to forget the key. Each state passes through it once, before any other use. If `hash`
+        changes, give the previous hash as `rehash` (True stands for `stable_hash`); keys are then placed anew. Both may
+        stay in the program. The number of `bins` may change freely. Payloads of timers are not upgraded.
         """
         made = KeyedState("stateful_state_machine", fold, hash, control, bins, name, version, upgrade, rehash)
         pairs = self._pairs(made.name, key, value)
@@ -272,21 +276,21 @@ class Stream(StreamPass[T, "Stream[T]"]):
         self, fold: Any, hash: Any = stable_hash, control: Any = None, *, key: Any = None, value: Any = None,
         bins: int = 256, name: str | None = None, version: int = 1, upgrade: Any = None, rehash: Any = False,
     ) -> Stream[Any]:  # fmt: skip
-        """Keep a state per key, as `stateful_state_machine`; fold a key's records of one time together, with timers.
+        """Keep a state per key, as `stateful_state_machine` does, and fold the records of a key and time together.
 
-        `fold(key, time, records, state, timers) -> (state, outputs)` is called once for each key and time, when the
-        time is closed. `timers.at(later, payload)` has the fold called for the key at that time, too, wherever the key
-        is by then: `records` are the payloads that are due, in the order in which they were set, then the key's values
-        in the order of their arrival; it may keep and change that list. Timers that are left when all inputs have
-        ended are due in the order of their times; a fold that sets one whenever one is due never ends. In a nested
-        scope `time` and `later` are Products, and `later` is in no coordinate less than `time`. Keys, states
-        and payloads must be able to travel; what outputs and keys may be is said at `stateful_state_machine`.
+        `fold(key, time, records, state, timers) -> (state, outputs)` is called once per key and time, when the time is
+        closed. `timers.at(later, payload)` makes another call at that time, on the worker that owns the key by then.
+        `records` lists the due payloads in the order in which they were set, then the key's values in order of arrival.
+        The fold may keep and change the list. After all inputs end, the timers that are left are due, in the order of
+        their times; a fold that sets a timer whenever one is due never ends. In a nested scope `time` and `later` are
+        Products, and no coordinate of `later` is less than that of `time`. Payloads must be able to travel, like keys
+        and states. `stateful_state_machine` states what outputs and keys may be.
 
-        A time says what comes before what, and is no clock. In `megaflow run` it is the number of an epoch: what was
-        read while that was open. Epochs last some 10 ms to 250 ms or more, by the load. `timers.at(time + 1, …)` asks
-        for a call when the next epoch is over, `timers.after(seconds, payload)` when the job has run for so long, and
-        `timers.at_event(timestamp, payload)` when `timers.watermark` has reached a timestamp. The last two have a call
-        of their own, after that for the key's values of a time; there are none in nested scopes. See `Timers`.
+        A time orders records; it is not a clock. In `megaflow run` it is the number of an epoch: the records that were
+        read while the epoch was open. An epoch lasts 10 ms to 250 ms or more, depending on load. `timers.at(time + 1,
+        …)` requests a call after the next epoch, `timers.after(seconds, payload)` after the job has run for that long,
+        and `timers.at_event(timestamp, payload)` once `timers.watermark` reaches the timestamp. The last two make calls
+        of their own, after the call for the key's values of a time; nested scopes lack them.
         """
         made = KeyedState("stateful_unary", fold, hash, control, bins, name, version, upgrade, rehash)
         return Stream(made.timed([self._pairs(made.name, key, value).port], self.unit))
@@ -310,9 +314,9 @@ class Stream(StreamPass[T, "Stream[T]"]):
     ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key of two streams: `fold(key, time, left, right, state, timers) -> (state, outputs)`.
 
-        As `stateful_unary`, once for each key and time at which either stream has records of the key, or a timer is
-        due: payloads are the first in `left`. Both halves of a bin move together. `key` and `value` are those of this
-        stream's records, `right_key` and `right_value` of the other's.
+        It works as `stateful_unary`. The fold is called once for each key and time at which either stream has records
+        of the key or a timer is due. Payloads come first in `left`. Both halves of a bin move together. `key` and
+        `value` apply to records of this stream, `right_key` and `right_value` to those of the other.
         """
         made = KeyedState("stateful_binary", fold, hash, control, bins, name, version, upgrade, rehash)
         other = instance(made.name, right, Stream, A_STREAM)._pairs(made.name, right_key, right_value)
@@ -321,12 +325,12 @@ class Stream(StreamPass[T, "Stream[T]"]):
     # Aggregates: one output for each key and time at which it has records ---------------
 
     def count_by_value(self, **placing: Unpack[Placing[T]]) -> Stream[tuple[T, int]]:
-        """(record, how often it has come), for each record of a time when the time is closed.
+        """Count how often each record has come: (record, count) for each record of a time, when the time is closed.
 
-        What a worker has of a time is combined before it goes to the owner of its bin, which costs less than a fold
-        record by record. Counts are states as those of `stateful_state_machine`, where it is said what `hash`,
-        `control`, `bins`, `name` and `rehash` are, and what cannot be a key. The order of outputs is that of the
-        workers' ids, and of each worker's that in which its keys came.
+        Each worker combines its records of a time before it sends them to the owners of the bins, which costs less than
+        a fold of single records. Counts are states: `stateful_state_machine` explains `hash`, `control`, `bins`, `name`
+        and `rehash`, and which keys are refused. Outputs are ordered by the ids of the sending workers, and within a
+        worker by the order in which its keys came.
         """
         return Stream(aggregated(self.port, COUNT_BY_VALUE, placing))
 
@@ -335,9 +339,9 @@ class Stream(StreamPass[T, "Stream[T]"]):
     @overload
     def count_by_key(self, **placing: Unpack[Keyed[K, T, Any]]) -> Stream[tuple[K, int]]: ...
     def count_by_key(self, **placing: Any) -> Stream[Any]:
-        """(key, how many records it has had), as `count_by_value`.
+        """Count the records of each key so far: (key, count), sent as by `count_by_value`.
 
-        Records are pairs, or `key` and `value` say what is what: see `stateful_state_machine`.
+        Records are (key, value) pairs, or `key` and `value` make them, see `stateful_state_machine`.
         """
         return self._aggregated(COUNT_BY_KEY, placing)
 
@@ -346,7 +350,7 @@ class Stream(StreamPass[T, "Stream[T]"]):
     @overload
     def sum_by_key(self, **placing: Unpack[Keyed[K, T, N]]) -> Stream[tuple[K, N]]: ...
     def sum_by_key(self, **placing: Any) -> Stream[Any]:
-        """(key, the sum of its values), as `count_by_key`; a value that is no number is refused."""
+        """Sum the values of each key so far: (key, sum), sent as by `count_by_key`. Values must be numbers."""
         return self._aggregated(SUM_BY_KEY, placing)
 
     @overload
@@ -359,11 +363,11 @@ class Stream(StreamPass[T, "Stream[T]"]):
         self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A], **placing: Unpack[Keyed[K, T, V]]
     ) -> Stream[tuple[K, A]]: ...
     def aggregate_by_key(self, init: Any, add: Any, merge: Any, **placing: Any) -> Stream[Any]:
-        """(key, what its values have come to), as `count_by_key`.
+        """Fold the values of each key so far: (key, accumulated), sent as by `count_by_key`.
 
-        Each worker folds its values of a key and time by `add(accumulated, value)`, beginning with a copy of `init`,
-        which `add` may change and return. `merge(a, b)` makes one of two that were accumulated apart, and may change
-        neither. The result should not depend on how values are grouped. Neither function may return None.
+        Each worker folds its values of a key and time with `add(accumulated, value)`, starting from a copy of `init`.
+        `add` may change and return its first argument. `merge(a, b)` combines two results that were accumulated apart
+        and may change neither. Neither function may return None. Results should not depend on how values are grouped.
         """
         return self._aggregated(fold_by_key(init, add, merge), placing)
 
@@ -379,7 +383,7 @@ class Stream(StreamPass[T, "Stream[T]"]):
 
 
 class EventStream(Stream[T]):
-    """Records of type T, each with a timestamp beside it, which functions do not see."""
+    """Records of type T, each with a timestamp beside it that functions do not see."""
     def __init__(self, pairs: Port[stamped.Stamped[T]], unit: StreamUnit, behind: int = 0) -> None:
         self.pairs: Port[stamped.Stamped[T]] = pairs  # stamp (see `record_bounds`) and record
         self.unit = unit  # that the program counts timestamps in
@@ -392,11 +396,11 @@ class EventStream(Stream[T]):
         return self._plain
 
     def plain(self) -> Stream[T]:
-        """The records without their timestamps."""
+        """Return the records without their timestamps."""
         return Stream(self.port)
 
     def stamped(self) -> Stream[tuple[Any, T]]:
-        """Pairs of timestamp, in the unit of this stream, and record."""
+        """Return (timestamp, record) pairs, with timestamps in the unit of this stream."""
         return Stream(linear.map_(self.pairs, lambda pair: (self.unit.value(timestamp_of(pair[0])), pair[1])))
 
     def map(self, f: Callable[[T], U]) -> EventStream[U]:
@@ -419,7 +423,7 @@ class EventStream(Stream[T]):
         return EventStream(stamped.exchange(self.pairs, key), self.unit, self.behind)
 
     def concat(self, *others: Stream[T]) -> EventStream[T]:
-        """This stream's records and those of others with timestamps in the same unit, none of them moved."""
+        """Merge this stream with others whose timestamps have the same unit. Records stay on their workers."""
         what = "streams with timestamps, as stream.event_time(…) makes them, or take .plain() of this one"
         all: Any = [self, *(instance("concat", each, EventStream, what) for each in others)]
         self.unit.agree([each.unit for each in all])
@@ -439,15 +443,15 @@ class EventStream(Stream[T]):
     def window(
         self, windows: Windows, *, allowed_lateness: Length = 0, emit: Emit | None = None, **placing: Any
     ) -> WindowedStream[Any, Any]:
-        """Put (key, value) records into windows of their key: `tumbling(…)`, `sliding(…)` or `session(…)`.
+        """Group (key, value) records into windows of their key: `tumbling(…)`, `sliding(…)` or `session(…)`.
 
-        Records that are no pairs need `key`, and may have `value`, as for `stateful_state_machine`.
+        Records that are not pairs need `key` and may have `value`, as in `stateful_state_machine`.
 
-        `clicks.window(session(1800)).count()` is a stream of (key, Window(start, end), result), whose timestamps are
-        the ends of windows, less a microsecond; `sum()` and others may be taken of the same windows. A result comes
-        once, when the watermark has reached the end and `allowed_lateness` (seconds, or a timedelta); so far as it is
-        known also after each record with `emit="every"`, and with `emit="epoch"` after each time that has changed it.
-        A record that is late for all its windows is left out, counted, and in `late()`.
+        `clicks.window(session(1800)).count()` is a stream of (key, Window(start, end), result). The timestamp of a
+        result is the end of its window, less a microsecond. `sum()` and other aggregates may use the same windows. A
+        result is sent once, when the watermark reaches the end of the window plus `allowed_lateness` (seconds or a
+        timedelta). `emit="every"` also sends the result so far after each record, `emit="epoch"` after each time that
+        changed it. A record that is late for all its windows is left out and counted; `late()` returns such records.
         """
         keyed: Any = self._pairs("window", placing.pop("key", None), placing.pop("value", None))
         port = WindowedPort(keyed.pairs, windows, self.unit, self.behind, allowed_lateness, emit, placing)
@@ -461,10 +465,13 @@ class WindowedStream(
     ],
     Generic[K, V],
 ):  # fmt: skip
-    """Records (K, V) by windows: see `EventStream.window`."""
+    """Records (K, V) grouped into windows, see `EventStream.window`."""
 
     def fold(
         self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A] | None = None
     ) -> EventStream[tuple[K, Window, A]]:
-        """(key, Window, what the values have come to): see `aggregate_by_key`; `tumbling` does without `merge`."""
+        """Fold the values of each window: (key, Window, accumulated), see `aggregate_by_key`.
+
+        `tumbling` windows need no `merge`.
+        """
         return self._folded(init, add, merge)  # type: ignore[no-any-return]
