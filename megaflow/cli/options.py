@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
+from megaflow.cli.help import Command, GroupedOption, variable_of
 from megaflow.errors import MegaflowError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,7 +19,7 @@ T = TypeVar("T")
 Where: TypeAlias = tuple[str | None, str | None, float]  # --job, --connect and --timeout: what `conversation` takes
 
 
-class SingleOption(click.Option):
+class SingleOption(GroupedOption):
     """An option that may come once; of two click would take the last without a word. A flag may come again."""
 
     def __init__(self, *words: Any, hint: str = "", **more: Any) -> None:
@@ -45,7 +46,7 @@ class SingleOption(click.Option):
         return super().handle_parse_result(ctx, opts, args)
 
 
-class LinesOption(click.Option):
+class LinesOption(GroupedOption):
     """`--lines`, which may come several times with names; its variable has one SPEC, or NAME=SPEC with blanks between.
 
     A path may have blanks: only what looks like the next NAME= ends one.
@@ -59,17 +60,30 @@ class LinesOption(click.Option):
         return tuple(re.split(r"\s+(?=[^\W\d]\w*=)", text)) if re.match(r"[^\W\d]\w*=", text) else (text,)
 
 
-def option(*names: str, env: str, **more: Any) -> Callable[[F], F]:
-    """Declare an option together with its environment variable, which --help shows."""
-    return click.option(*names, cls=SingleOption, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
+def option(*names: str, env: str, cls: type[GroupedOption] = SingleOption, **more: Any) -> Callable[[F], F]:
+    """Declare an option together with its environment variable. The help shows one that its name does not give."""
+    variable = f"MEGAFLOW_{env}"
+    return click.option(*names, cls=cls, envvar=variable, show_envvar=variable != variable_of(names[0]), **more)
 
 
-def repeated(*names: str, env: str, **more: Any) -> Callable[[F], F]:
+def repeated(*names: str, env: str, cls: type[GroupedOption] = GroupedOption, **more: Any) -> Callable[[F], F]:
     """Declare an option that may come several times; its environment variable has the values with blanks between."""
-    return click.option(*names, multiple=True, envvar=f"MEGAFLOW_{env}", show_envvar=True, **more)
+    return option(*names, env=env, cls=cls, multiple=True, **more)
 
 
-class ArgsCommand(click.Command):
+def grouped(title: str, *options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Declare options, in this order, as one group of the command's help."""
+
+    def add(command: F) -> F:
+        for each in reversed(options):
+            command = each(command)
+            command.__click_params__[-1].group = title  # type: ignore[attr-defined]
+        return command
+
+    return add
+
+
+class ArgsCommand(Command):
     """A command whose ARGS, which are for the program, come after `--` and nowhere else."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -90,12 +104,15 @@ class ArgsCommand(click.Command):
 def steering(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that every control command has; the command gets `where` and `as_json`."""
 
-    @option("--job", env="JOB", metavar="NAME", help="The job's name; not needed if only one job is running.")
-    @option("--connect", env="CONNECT", metavar="HOST:PORT",
-            help="Where one of the job's processes listens; its secret is taken from MEGAFLOW_SECRET.")  # fmt: skip
-    @option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
-            help="How long to wait for an answer, and for the command to take effect.")  # fmt: skip
-    @option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON.")
+    @grouped(
+        "Job",
+        option("--job", env="JOB", metavar="NAME", help="Name of the job; needed only if several are running."),
+        option("--connect", env="CONNECT", metavar="HOST:PORT",
+               help="Address of one of its processes; needs MEGAFLOW_SECRET."),
+        option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
+               help="Stop waiting for the command after this long."),
+        option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
+    )  # fmt: skip
     @functools.wraps(command)
     def steered(job: str | None, connect: str | None, timeout: float, **more: Any) -> None:
         command(where=(job, connect, timeout), **more)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from megaflow.cli.help import Command
 from megaflow.cli.json_records import plain, to_json
 from megaflow.cli.options import Where, answer, counted, option, say, steering, tell_silence
 from megaflow.cli.text import joined_text, moved_text, removed_text, table_text
@@ -27,25 +28,28 @@ STROKE_SECONDS = 0.1  # of a progress bar
 
 target_utilization = option(
     "--target-utilization", env="TARGET_UTILIZATION", metavar="SHARE", type=float, default=TARGET_UTILIZATION,
-    show_default=True, help="The share of their time that workers should be busy; the rest is for bursts.",
+    show_default=True, help="Keep workers busy for this share of their time.",
 )  # fmt: skip
 target_rate = option(
     "--target-rate", env="TARGET_RATE", metavar="N", type=float,
-    help="Lines per second that the job should process; by default, as many as come.",
+    help="Process N lines per second; by default as many as arrive.",
 )  # fmt: skip
 
 
-@click.command()
+@click.command(cls=Command)
 @option("--over", env="OVER", metavar="SECONDS", type=float, default=5.0, show_default=True,
-        help="How long to sample the job.")  # fmt: skip
+        help="Sample the job for this long.")  # fmt: skip
 @target_utilization
 @target_rate
 @steering
 def recommend(where: Where, as_json: bool, over: float, target_utilization: float, target_rate: float | None) -> None:
-    """Say how many processes a job needs for the lines that come, and why; change nothing.
+    """Recommend a number of processes, and explain why.
 
-    A sample of the job shows how much useful time its workers spend, and so the rate that each operator could
-    reach. From that follows how many workers it needs for the rate that it should reach.
+    \b
+      megaflow control recommend --over 10
+
+    The command samples the job and changes nothing. It measures how much of their time the workers spend on records.
+    From that it computes the rate that each operator can reach, and the workers that the wanted rate needs.
     """
     goal = Goal(target_utilization, target_rate)
     goal.check()
@@ -62,15 +66,15 @@ def recommend(where: Where, as_json: bool, over: float, target_utilization: floa
     answer(to_json(record) if as_json else recommendation_text(advice))
 
 
-@click.command()
+@click.command(cls=Command)
 @option("--min", "least", env="MIN_PROCESSES", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
-        help="The job never gets fewer processes.")  # fmt: skip
+        help="Never go below N processes.")  # fmt: skip
 @option("--max", "most", env="MAX_PROCESSES", metavar="N", type=click.IntRange(min=1), required=True,
-        help="The job never gets more processes.")  # fmt: skip
+        help="Never go above N processes.")  # fmt: skip
 @option("--cool-down", env="COOL_DOWN", metavar="SECONDS", type=float, default=30.0, show_default=True,
-        help="How long to wait after a change before the next one.")  # fmt: skip
+        help="Wait this long after a change.")  # fmt: skip
 @option("--every", env="EVERY", metavar="SECONDS", type=float, default=10.0, show_default=True,
-        help="How long each sample of the job takes; after each comes a decision.")  # fmt: skip
+        help="Sample the job for this long before each decision.")  # fmt: skip
 @target_utilization
 @target_rate
 @steering
@@ -78,10 +82,14 @@ def autoscale(
     where: Where, as_json: bool, least: int, most: int, cool_down: float, every: float, target_utilization: float,
     target_rate: float | None,
 ) -> None:  # fmt: skip
-    """Add and remove processes as a job needs them, until it ends or Ctrl-C; print each decision.
+    """Add and remove processes as the load changes.
 
-    The job grows when two samples in a row call for it and shrinks when three do, one change at a time. When this
-    command ends, the job goes on as it is.
+    \b
+      megaflow control autoscale --min 1 --max 4
+
+    The command runs until the job ends or you press Ctrl-C, and prints each decision. It adds processes after two
+    samples in a row that call for more, and removes processes after three that call for fewer. It makes one change at
+    a time. When the command ends, the job keeps its processes.
     """
     goal = Goal(target_utilization, target_rate, least, most)
     goal.check()

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from megaflow.cli.help import Command
 from megaflow.cli.json_records import to_json
 from megaflow.cli.options import answer, counted, option
 from megaflow.cli.text import bytes_text, table_text
@@ -28,13 +29,14 @@ DROP_SECONDS = 30.0  # for the launcher, which may be committing
 AS_JSON = option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON.")
 
 
-@click.command("ls")
+@click.command("ls", cls=Command)
 @DIRECTORY
 @AS_JSON
 def list_checkpoints(directory: str, as_json: bool) -> None:
-    """Show the checkpoints in a store, oldest first: the last one is what a job goes on from.
+    """List the checkpoints of a store, oldest first.
 
-    Segments are not read. The exit code is 1 if a commit is damaged or of another version.
+    DIR is the --state folder of a job. A job resumes from the last checkpoint of the list. The command reads no
+    segments. The exit code is 1 if a commit is damaged, or was written by another version.
     """
     with looking_at(directory) as folder:
         content = inspect(FolderStore(folder))
@@ -42,13 +44,14 @@ def list_checkpoints(directory: str, as_json: bool) -> None:
     raise_damage(directory, content)
 
 
-@click.command("verify")
+@click.command("verify", cls=Command)
 @DIRECTORY
 @AS_JSON
 def verify_store(directory: str, as_json: bool) -> None:
-    """Read all that the checkpoints of a store name, and compare it with its checksums.
+    """Check the files of a store against their checksums.
 
-    The exit code is 1 if anything is damaged: each file is named, with the place.
+    The command reads every segment that a checkpoint in DIR names. If anything is damaged, it prints the file and the
+    place, and the exit code is 1.
     """
     with looking_at(directory) as folder:
         store = FolderStore(folder)
@@ -70,14 +73,18 @@ def verify_store(directory: str, as_json: bool) -> None:
     raise_damage(directory, content)
 
 
-@click.command("rm")
+@click.command("rm", cls=Command)
 @DIRECTORY
 @click.argument("name", metavar="NAME")
 @AS_JSON
 def remove_name(directory: str, name: str, as_json: bool) -> None:
-    """Let go of a checkpoint that is kept by NAME; it is kept no longer than others are.
+    """Remove the name of a checkpoint.
 
-    If a job uses the store its launcher does it: the command has to run on that machine then.
+    \b
+      megaflow state rm kept nightly
+
+    The checkpoint is then deleted in its turn, like one that never had a name. If a job is using DIR, run the command
+    on the machine where the job was started.
     """
     open_to_look(directory).close_folder()  # whoever opens it for a job makes it, if there is none
     try:

@@ -22,22 +22,29 @@ from megaflow.job.worker.json_lines import state_text
 @click.command("outbox", cls=ArgsCommand)
 @DIRECTORY
 @ARGS
-@repeated("--drop", env="OUTBOX_DROP", metavar="RECORD", help="Drop this record: it is never delivered.")
+@repeated("--drop", env="OUTBOX_DROP", metavar="RECORD", help="Drop this record, which is then never delivered.")
 @option("--rewrite", env="OUTBOX_REWRITE", nargs=2, metavar="RECORD JSON",
-        help="Deliver JSON, where an array stands for a tuple, in place of this record.")  # fmt: skip
+        help="Deliver JSON in place of this record.")  # fmt: skip
 @option("--backup", env="OUTBOX_BACKUP", metavar="NEW", type=click.Path(),
-        help="The new folder that gets a copy of the store before it is changed; by default DIR.before-N.")  # fmt: skip
+        help="Copy the store here before changing it; by default DIR.before-N.")  # fmt: skip
 @APP
 @AS_JSON
 def outbox(
     directory: str, args: tuple[str, ...], drop: tuple[str, ...], rewrite: tuple[str, str] | None, backup: str | None,
     app: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Show the records that wait for a sink in the newest checkpoint; drop or rewrite some.
+    """Show, drop or rewrite records that wait for a sink.
 
-    A record of which a database said why it refuses it stops each run that goes on from DIR, until the table is
-    changed, or the record is dropped or rewritten here. The store is copied first, to a folder that a job can go on
-    from. No job may use DIR. Records that were delivered are shown until the next checkpoint; to drop one of these
+    \b
+      megaflow state outbox kept
+      megaflow state outbox kept --drop 5f3a91c2:3
+      megaflow state outbox kept --rewrite 5f3a91c2:3 '["Ada", 700]'
+
+    If a database refuses a record, every run that resumes from DIR stops at it. Change the table, or drop or rewrite
+    the record here. In the JSON of --rewrite, an array stands for a tuple.
+
+    No job may be using DIR while you change it. The command first copies the store to a folder from which a job can
+    resume. It shows the records of the newest checkpoint, which can include delivered ones. To drop a delivered record
     changes nothing.
     """
     if app is not None:

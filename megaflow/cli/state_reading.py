@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from megaflow.cli.app_operators import AppOperators
+from megaflow.cli.help import Command
 from megaflow.cli.options import ArgsCommand, answer, counted, option, say
 from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
 from megaflow.cli.text import bytes_text
@@ -31,10 +32,9 @@ from megaflow.job.worker import json_lines
 from megaflow.megaphone.bins import BinStore
 
 CHECKPOINT = option("--checkpoint", env="CHECKPOINT", metavar="N|NAME",
-                    help="Which of the checkpoints that the store has; by default the newest one.")  # fmt: skip
+                    help="Use this checkpoint; by default the newest one.")  # fmt: skip
 APP = option("--app", env="APP", metavar="FILE|MODULE[:FUNCTION]",
-             help="The program of the store, which is loaded, and its dataflow built: needed if it has a hash= of its "
-             "own, and to show states of its own classes.")  # fmt: skip
+             help="Load the classes and hash functions of this program.")  # fmt: skip
 ARGS = click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 
 
@@ -50,10 +50,17 @@ def get_state(
     directory: str, operator: str, key: str, args: tuple[str, ...], checkpoint: str | None, app: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Show the state of one key of an operator.
+    """Show the state of one key.
 
-    KEY is JSON, where an array stands for a tuple; if it is none, or no such key is there, it is the text of a str.
-    The exit code is 1 if there is no state of that key; --json shows null then.
+    \b
+      megaflow state get kept count river
+      megaflow state get kept orders '["Ada", 7]' --app orders.py
+
+    KEY is JSON, in which an array stands for a tuple. A KEY that is not JSON, or that has no state as JSON, is read as
+    a string. If the key has no state, the exit code is 1 and --json prints null.
+
+    Name the program with --app if it has a hash= function of its own, or states of its own classes. The command then
+    builds its dataflow, with ARGS.
     """
     operators = AppOperators(app, args) if app is not None else None
     with looking_at(directory) as folder:
@@ -84,17 +91,24 @@ def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> 
 @click.argument("operator", metavar="[OPERATOR]", required=False)
 @ARGS
 @option("--output", env="EXPORT_OUTPUT", metavar="FILE", type=click.Path(dir_okay=False),
-        help="A new file to write to, instead of standard output.")  # fmt: skip
+        help="Write to this new file instead of standard output.")  # fmt: skip
 @CHECKPOINT
 @APP
 def export_states(
     directory: str, operator: str | None, args: tuple[str, ...], output: str | None, checkpoint: str | None,
     app: str | None,
 ) -> None:  # fmt: skip
-    """Print all states, or those of one operator, as JSON lines.
+    """Print the state of each key as a line of JSON.
 
-    One object a line: {"operator": "count", "key": "river", "state": 10}. Keys and states have the forms that records
-    have with --output jsonl. Timers are left out.
+    \b
+      megaflow state export kept count --output states.jsonl
+
+    Each line is an object: {"operator": "count", "key": "river", "state": 10}. Without OPERATOR, the command prints
+    the states of all operators. Keys and states have the same form as with `megaflow run --output jsonl:PATH`. Timers
+    are not printed.
+
+    Name the program with --app if it has a hash= function of its own, or states of its own classes. The command then
+    builds its dataflow, with ARGS.
     """
     operators = AppOperators(app, args) if app is not None else None
     with looking_at(directory) as folder:
@@ -154,15 +168,19 @@ def unwritable(path: str | None, error: OSError) -> MegaflowError:
     return MegaflowError(f"{target} cannot be written: {error.strerror}")
 
 
-@click.command("copy")
+@click.command("copy", cls=Command)
 @DIRECTORY
 @click.argument("new", metavar="NEW", type=click.Path())
 @CHECKPOINT
 @AS_JSON
 def copy_a_store(directory: str, new: str, checkpoint: str | None, as_json: bool) -> None:
-    """Copy a store, also that of a running job, to a new folder NEW: a backup that a job can go on from.
+    """Copy a store to a new folder, as a backup.
 
-    With --checkpoint that one alone. Copy the outputs after it: what they have by then is at least what it says.
+    \b
+      megaflow state copy kept backup/monday
+
+    A job may be using DIR, and a job can resume from NEW. With --checkpoint, the copy has only that checkpoint. Copy
+    the job's output files afterward: they then hold at least the output that the checkpoint records.
     """
     with looking_at(directory) as folder:
         commits = open_to_copy(folder, checkpoint)

@@ -1,129 +1,70 @@
-"""The commands of `megaflow control` that ask a running job or change it."""
+"""The commands of `megaflow control` that change a running job; `inspecting` has those that only ask it."""
 
 import contextlib
-import json
-import sys
 import time
-from dataclasses import replace
 from typing import Any
 
 import click
 
 from megaflow.cli import text
+from megaflow.cli.help import Command
 from megaflow.cli.json_records import plain, plan_record, to_json
-from megaflow.cli.options import Where, answer, counted, option, progress_bar, say, steering, tell_silence
+from megaflow.cli.options import Where, answer, counted, grouped, option, progress_bar, say, steering, tell_silence
 from megaflow.cli.state import last_checkpoint
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
-from megaflow.control.reports import Explanation, JobStatus, MoveReport, RemovalReport
+from megaflow.control.reports import JobStatus, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
-from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost, UsageError
+from megaflow.errors import JobNotFound, MegaflowError, UsageError
 from megaflow.job.contact import checked_timeout, conversation
 from megaflow.job.job_file import find
-from megaflow.job.side_door import Silence, end_by_force, find_reason
-
-WATCH_SECONDS = 1.0
+from megaflow.job.side_door import end_by_force
 
 
-@click.command()
-@option("--watch", env="WATCH", is_flag=True, help="Show the status again every second until the job ends.")
-@option("--bins", env="SHOW_BINS", is_flag=True, help="Also show the owner and load of each bin, and the hottest keys.")
-@steering
-def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
-    """Show workers, rates, latency, bins and recent moves.
-
-    Workers that do not answer within two seconds are named, with where they are. If the coordinator is one of them,
-    that is all that is shown, and the state is "busy". It is "recovering" while a job that has lost a process is about
-    to go on from its last checkpoint.
-    """
-    seen = False
-    while True:
-        try:
-            with conversation(*where, give_up, waits=False) as talk:
-                while True:
-                    now = ask_status(talk, tables=bins or as_json, loads=bins, partial=True)
-                    seen = True
-                    told = ask_launcher_of(where)
-                    now = replace(now, busy=told.busy if now.silent else (), output=told.output or None)
-                    show_status(now, as_json, watch)
-                    if not watch:
-                        return
-                    time.sleep(WATCH_SECONDS)
-        except CoordinatorBusy as error:
-            silence = error.silence
-            show_status(
-                JobStatus(silence.job, "busy", None, None, (), (), silent=silence.coordinating, busy=silence.busy),
-                as_json, watch,
-            )  # fmt: skip
-            if not watch:
-                return
-            time.sleep(WATCH_SECONDS)
-        except JobRecovers:
-            job = None if where[1] is not None else find(where[0])
-            if job is None or not job.recovering:
-                continue  # it is back
-            seen = True
-            show_status(JobStatus(job.name, "recovering", None, None, (), (), restart=job.recovering), as_json, watch)
-            if not watch:
-                return
-            time.sleep(WATCH_SECONDS)
-        except (PeerLost, JobNotFound):
-            if watch and seen:  # the job has ended
-                return
-            raise
-
-
-def show_status(now: JobStatus, as_json: bool, watch: bool) -> None:
-    """Print it, in the place of the last one on a terminal."""
-    if watch and not as_json and sys.stdout.isatty():
-        click.clear()
-    answer(to_json(now) if as_json else text.status_text(now))
-
-
-class CoordinatorBusy(NoAnswer):
-    """Who coordinates the job is in a long step."""
-
-    def __init__(self, silence: Silence) -> None:
-        super().__init__(str(silence))
-        self.silence = silence
-
-
-def give_up(silence: Silence) -> None:
-    """Raise CoordinatorBusy if it is; wait on otherwise."""
-    if silence.is_busy:
-        raise CoordinatorBusy(silence)
-    tell_silence(silence)
-
-
-def ask_launcher_of(where: Where) -> Silence:
-    """Return which workers are in a long step, and what the output waits for; nothing if that cannot be asked."""
-    job, connect, _ = where
-    with contextlib.suppress(JobNotFound):  # it has answered, and ended since
-        return Silence("", True) if connect is not None else find_reason(find(job), "", True)
-    return Silence("", True)
-
-
-@click.command("move-bins")
-@option("--bins", env="BINS", metavar="LIST", help="The bins to move, such as 0-127,200; needs --to.")
-@option("--to", env="TO", metavar="WORKER", type=int, help="The worker that gets them.")
-@option("--balance", env="BALANCE", is_flag=True, help="Give each worker its share of all bins; see --by.")
-@option("--by", env="BALANCE_BY", type=click.Choice(["number", "load"]), default="number", show_default=True,
-        help="With --balance: an equal number of bins, or an equal load as measured in the last seconds.")  # fmt: skip
-@option("--drain", env="DRAIN", metavar="WORKER", type=int, help="Take all bins from this worker.")
-@option("--map", "map_file", env="MAP", metavar="FILE", type=click.File(),
-        help="Read the owner of each bin from FILE: worker ids separated by spaces, commas or newlines.")  # fmt: skip
-@option("--strategy", env="STRATEGY", type=click.Choice(list(STRATEGIES)), default="fluid", show_default=True,
-        help="Which bins move together in one step; a step starts when the step before it is done.")  # fmt: skip
-@option("--batch", env="BATCH", metavar="N", type=int, help="With --strategy batched: bins per step.")
-@option("--gap", env="GAP", metavar="SECONDS", type=float, default=0.0, show_default=True,
-        help="How long to wait between two steps.")  # fmt: skip
-@option("--dry-run", env="DRY_RUN", is_flag=True, help="Show the plan and change nothing.")
+@click.command("move-bins", cls=Command)
+@grouped(
+    "Which bins",
+    option("--bins", env="BINS", metavar="LIST", help="Move these bins, such as 0-127,200, to the worker --to."),
+    option("--to", env="TO", metavar="WORKER", type=int, help="Move the bins of --bins to this worker."),
+    option("--balance", env="BALANCE", is_flag=True, help="Give each worker its share of all bins."),
+    option("--by", env="BALANCE_BY", type=click.Choice(["number", "load"]), default="number", show_default=True,
+           help="Balance the number of bins, or their load in the last seconds."),
+    option("--drain", env="DRAIN", metavar="WORKER", type=int, help="Move all bins away from this worker."),
+    option("--map", "map_file", env="MAP", metavar="FILE", type=click.File(),
+           help="Read the new worker of each bin from FILE."),
+)  # fmt: skip
+@grouped(
+    "Steps",
+    option("--strategy", env="STRATEGY", metavar="NAME", type=click.Choice(list(STRATEGIES)), default="fluid",
+           show_default=True, help="Divide the move into steps by this strategy."),
+    option("--batch", env="BATCH", metavar="N", type=int, help="Move N bins in each step of `batched`."),
+    option("--gap", env="GAP", metavar="SECONDS", type=float, default=0.0, show_default=True,
+           help="Wait this long between two steps."),
+    option("--dry-run", env="DRY_RUN", is_flag=True, help="Print the plan and change nothing."),
+)  # fmt: skip
 @steering
 def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words: Any) -> None:
-    """Give bins to other workers while the job runs; return when they have moved."""
+    """Move bins to other workers while the job runs.
+
+    \b
+      megaflow control move-bins --bins 0-127,200 --to 1
+      megaflow control move-bins --balance --by load --strategy hottest-first
+      megaflow control move-bins --drain 0 --strategy batched --batch 16 --gap 0.5
+
+    The command returns when the bins have moved. The bins of one step move together, and a step starts when the step
+    before it is complete. The FILE of --map has a worker id for each bin, separated by spaces, commas or newlines.
+
+    \b
+    Strategies:
+      fluid          one bin in each step
+      hottest-first  one bin in each step, the busiest first
+      batched        N bins in each step, with --batch N
+      optimized      in each step, at most one bin from each worker and to each worker
+      all-at-once    all bins in one step
+    """
     try:
         map_text = map_file.read() if map_file else None
     except UnicodeDecodeError as error:
@@ -148,12 +89,15 @@ def ask_settled(talk: Conversation, loads: bool = False) -> JobStatus:
     return status
 
 
-@click.command()
+@click.command(cls=Command)
 @option("--gap", env="GAP", metavar="SECONDS", type=float,
-        help="How long to wait between two steps; by default as long as before.")  # fmt: skip
+        help="Wait this long between two steps; by default as long as before.")  # fmt: skip
 @steering
 def resume(where: Where, as_json: bool, gap: float | None) -> None:
-    """Finish what a move-bins or remove-workers command was about that was interrupted; status shows it."""
+    """Finish a move-bins or remove-workers that was interrupted.
+
+    `megaflow control status` shows how many bins are left.
+    """
     with conversation(*where, tell_silence) as talk:
         kept = commands.take_up_plan(talk)
         left = move_request.remaining_plan(ask_status(talk, loads=kept.strategy == HOTTEST_FIRST), kept, gap)
@@ -173,15 +117,21 @@ def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> Move
             raise
 
 
-@click.command("add-workers")
+@click.command("add-workers", cls=Command)
 @click.argument("count", metavar="N", type=click.IntRange(min=1))
-@option("--balance", env="BALANCE", is_flag=True, help="Also give them their share of the bins, one by one.")
+@option("--balance", env="BALANCE", is_flag=True, help="Also move their share of the bins to them, bin by bin.")
 @option("--allow-other-code", env="ALLOW_OTHER_CODE", is_flag=True,
-        help="Add them also if the program's files have changed since the job loaded them, to upgrade it process by "
-        "process.")  # fmt: skip
+        help="Add them even if the program's files have changed.")  # fmt: skip
 @steering
 def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_other_code: bool) -> None:
-    """Start N more worker processes; return when they have joined and may own bins."""
+    """Start N more worker processes.
+
+    \b
+      megaflow control add-workers 2 --balance
+
+    The command returns when the processes have joined. They own no bins until you move some to them. With
+    --allow-other-code you can upgrade a job to a changed program, process by process.
+    """
     moved = None
     with conversation(*where, tell_silence) as talk:
         if balance:
@@ -203,14 +153,18 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_ot
         raise MegaflowError(f"{len(failed)} of {count} processes were not added: {'; '.join(dict.fromkeys(failed))}")
 
 
-@click.command("remove-workers")
+@click.command("remove-workers", cls=Command)
 @option("--id", "worker", env="ID", metavar="WORKER", type=int, required=True,
-        help="A worker of the process that is to leave.")  # fmt: skip
+        help="Remove the process of this worker.")  # fmt: skip
 @steering
 def remove_workers(where: Where, as_json: bool, worker: int) -> None:
-    """Move all bins away from a process, then make it leave the job.
+    """Move all bins away from a process and end it.
 
-    If the process coordinates the job, another process takes that over first.
+    \b
+      megaflow control remove-workers --id 1
+
+    All workers of the process leave the job, which goes on without them. If the process coordinates the job, another
+    process takes over first.
     """
     with conversation(*where, tell_silence) as talk:
         commands.check_removal(talk, worker)
@@ -236,47 +190,34 @@ def show_moved(moved: MoveReport, removal: RemovalReport | None, as_json: bool) 
         answer(text.removed_text(removal))
 
 
-@click.command()
+@click.command(cls=Command)
 @option("--server", env="SERVER", metavar="WORKER", type=int, required=True,
-        help="The worker that provides the routing table.")  # fmt: skip
-@option("--worker", env="WORKER", metavar="WORKER", type=int, required=True, help="The worker that receives it.")
+        help="Copy the routing table of this worker.")  # fmt: skip
+@option("--worker", env="WORKER", metavar="WORKER", type=int, required=True, help="Send it to this worker.")
 @steering
 def bootstrap(where: Where, as_json: bool, server: int, worker: int) -> None:
-    """Give a worker that has joined the routing table, so that it may own bins.
+    """Send the routing table to a worker that has joined.
 
-    Only workers that were started with `megaflow run --join --no-bootstrap` need it; for others it changes nothing.
+    A worker needs the table to own bins. Only workers that joined with --no-bootstrap lack it. For all others, this
+    command changes nothing.
     """
     with conversation(*where, tell_silence) as talk:
         report = commands.bootstrap_worker(talk, server, worker)
     answer(to_json(report) if as_json else text.bootstrapped_text(report))
 
 
-@click.command()
-@steering
-def explain(where: Where, as_json: bool) -> None:
-    """Show which operator, worker and time hold the output back.
-
-    Workers that do not answer within two seconds are named, with where they are. If the coordinator is one of them,
-    that is all that is shown.
-    """
-    try:
-        with conversation(*where, give_up) as talk:
-            report = commands.ask_explanation(talk)
-            report = replace(report, busy=ask_launcher_of(where).busy) if report.silent else report
-    except CoordinatorBusy as error:
-        silence = error.silence
-        report = Explanation(silence.job, None, None, False, (), silence.coordinating, busy=silence.busy)
-    answer(to_json(report) if as_json else text.explanation_text(report))
-
-
-@click.command()
+@click.command(cls=Command)
 @option("--name", env="CHECKPOINT_NAME", metavar="NAME",
-        help="Keep it by this name until megaflow state rm DIR NAME, however many come after it.")  # fmt: skip
+        help="Keep the checkpoint under this name until `megaflow state rm`.")  # fmt: skip
 @steering
 def checkpoint(where: Where, as_json: bool, name: str | None) -> None:
-    """Have a job that was started with --state keep its state now; return when it is on the disk.
+    """Save a checkpoint of a job with --state now.
 
-    From one that has a name another job can begin: megaflow run --from-checkpoint DIR:NAME.
+    \b
+      megaflow control checkpoint --name nightly
+
+    The command returns when the checkpoint is on disk. A checkpoint with a name is kept until you remove the name, and
+    another job can start from it with `megaflow run --from-checkpoint DIR:NAME`.
     """
     if name is not None:
         check_checkpoint_name(name)
@@ -285,41 +226,22 @@ def checkpoint(where: Where, as_json: bool, name: str | None) -> None:
     answer(to_json(report) if as_json else text.checkpoint_text(report))
 
 
-@click.command("get", context_settings={"ignore_unknown_options": True})  # a KEY may be -7
-@click.argument("operator", metavar="OPERATOR")
-@click.argument("key", metavar="KEY")
-@steering
-def get_state(where: Where, as_json: bool, operator: str, key: str) -> None:
-    """Show an operator's state of one key, as it is after all records before an epoch; its owner answers.
-
-    KEY is JSON, where an array stands for a tuple; if it is none, or no such key is there, it is the text of a str.
-    The exit code is 1 if there is no state of that key; --json shows null then.
-    """
-    with conversation(*where, tell_silence) as talk:
-        found = commands.get_state(talk, operator, key, as_json)
-    state = None if found.state is None or not as_json else json.loads(found.state)
-    if as_json:
-        record = {"operator": operator, "key": found.key, "state": state, "epoch": found.epoch, "worker": found.worker}
-        answer(json.dumps(record, ensure_ascii=False))
-    elif found.state is not None:
-        answer(found.state)
-    if found.state is None:
-        raise MegaflowError(f"operator {operator!r} has no key {key} at epoch {found.epoch}")
-
-
-@click.command()
-@option("--force", env="FORCE", is_flag=True,
-        help="End the job at once, whatever its workers do: it exits with 1, and says what was not worked off. For "
-        "this the command has to run on the machine of the job's launcher.")  # fmt: skip
+@click.command(cls=Command)
+@option("--force", env="FORCE", is_flag=True, help="End the job at once, with exit code 1.")
 @option("--no-drain", env="NO_DRAIN", is_flag=True,
-        help="Leave out what waits for event time or the clock: open windows, and timers set by at_event and "
-        "after.")  # fmt: skip
+        help="Do not wait for event time or timers; drop open windows.")  # fmt: skip
 @steering
 def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
-    """Stop reading lines, process those that were read, close windows, fire timers, then end the job.
+    """Process the lines that were read, then end the job.
 
-    A job that was started with --state leaves a checkpoint instead, from which the same command goes on. Windows and
-    timers stay open in it.
+    The job stops reading, closes its windows and fires its timers, so that the output is complete. With --no-drain it
+    drops open windows, and timers set by at_event and after.
+
+    A job with --state saves a checkpoint instead. Windows and timers stay open in it. Run the same `megaflow run`
+    command again to resume.
+
+    --force ends a job that does not respond, and reports the lines that were not processed. Run it on the machine
+    where the job was started.
     """
     job, connect, timeout = where
     if force:
@@ -343,4 +265,4 @@ def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
         answer(f"the job has stopped at checkpoint {at}: the same command goes on from there")
 
 
-COMMANDS = (add_workers, bootstrap, checkpoint, explain, get_state, move_bins, remove_workers, resume, status, stop)
+COMMANDS = (add_workers, bootstrap, checkpoint, move_bins, remove_workers, resume, stop)
