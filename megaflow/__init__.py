@@ -10,7 +10,7 @@
     >>> example(dataflow)
     [(0, [('a', 1), ('a', 2), ('is', 1), ('rose', 1), ('rose', 2)])]
 
-What programs call:
+Called by programs:
     stream                   streams and their methods, one per operator
     stream_pass, stream_end  the methods of streams that pass records on; those that end a stream
     keyed_state              the stateful operators behind the methods of streams
@@ -22,21 +22,21 @@ What programs call:
 Below:
     timely                   the engine: timely dataflow, with workers that join and leave
     connect                  sources and sinks: their protocols, and the built-in ones
-    event_time               windows, of streams with timestamps
+    event_time               windows of streams with timestamps
     megaphone                state in bins that move between workers
-    durable                  what is written of states, and where
-What is above:
+    durable                  stored states: files and formats
+Above:
     control                  commands on a running job: moves, joins, leaves, load, status
-    spark                    all that knows Spark; `spark.run` starts a job between its DataFrames
-    job                      what `megaflow run` is: processes, lines, epochs, outputs
+    spark                    all code that knows Spark; `spark.run` starts a job between its DataFrames
+    job                      the implementation of `megaflow run`: processes, lines, epochs, outputs
     cli                      the command line
     testing                  a simulated cluster, for tests of programs and of megaflow
 
-The function of a job, `dataflow(flow)`, is given a `Flow`. Keys and states are plain values (None, numbers, texts,
-times, the usual collections of them), numpy's and pandas' values, and objects of the program's own classes, by their
-fields; the README has the list under "What can be a key or a state", and `register` adds to it.
+The function of a job, `dataflow(flow)`, receives a `Flow`. Keys and states are plain values (None, numbers, texts,
+times, the usual collections of them), values of numpy and pandas, and objects of the program's own classes, by their
+fields. The documentation lists them under "What can be a key or a state"; `register` adds to them.
 
-A name below is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
+A name below is loaded from its module when it is first used. Its type is in `__init__.pyi`.
 """
 
 from importlib import import_module

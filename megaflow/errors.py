@@ -1,6 +1,6 @@
-"""Every error megaflow raises, sorted by whose fault it is.
+"""Every error that megaflow raises, sorted by cause.
 
-    Interrupted               Ctrl-C, no error: a KeyboardInterrupt, with what came until then
+    Interrupted               Ctrl-C, not an error: a KeyboardInterrupt that carries the results so far
     MegaflowError
     ├── ProgramError          the user's program is wrong: change it
     │   ├── BuildError        the dataflow graph cannot be built
@@ -9,35 +9,35 @@
     │   ├── CannotTravel      a value has a type that cannot cross a process
     │   └── UsageError        wrong arguments on the command line or in a call
     ├── CommandRefused        a command on a running job is refused; nothing changed
-    │   └── JobNotFound       there is no such job, or several match
+    │   └── JobNotFound       no such job, or several jobs match
     ├── SourceError           an input cannot be read
     ├── StoreError            a store of durable state cannot be used
-    │   ├── StoreDamaged      what is in it is not what was written
+    │   ├── StoreDamaged      its content is not what was written
     │   ├── StoreFenced       another launcher has taken it over
-    │   ├── StoreUnfit        what is in it does not fit the program, or cannot be read: a worker says so
-    │   └── CommitInDoubt     whether a commit is durable is not known
+    │   ├── StoreUnfit        a worker cannot read its content, or it does not fit the program
+    │   └── CommitInDoubt     a commit may or may not be durable
     ├── OutputError           an output cannot be written
-    │   └── RecordRefused     a system takes all that is to be written but for one record
-    ├── StateKept             a durable job has ended early: the same command goes on where its state is
+    │   └── RecordRefused     an external system refuses one of the records
+    ├── StateKept             a durable job ended early: the same command resumes it
     ├── NoAnswer              a job or worker did not answer in time
-    │   └── JobRecovers       a durable job has lost a process, and is about to go on
-    └── ClusterError          the cluster cannot go on: stop
-        ├── ProtocolError     a peer (or a stranger) broke the protocol
-        ├── SourceLost        what reads an input has ended; a SourceError, too
+    │   └── JobRecovers       a durable job has lost a process and is about to resume
+    └── ClusterError          the cluster cannot continue: stop
+        ├── ProtocolError     a peer, or a stranger, broke the protocol
+        ├── SourceLost        the reader of an input ended; also a SourceError
         ├── PeerLost          a connection ended without a goodbye
         ├── PeerFailed        another worker raised; carries its report
         ├── ConnectTimeout    a peer did not connect in time
         ├── ConfigMismatch    processes were started with different settings
         ├── GraphMismatch     workers built different dataflows
-        └── JoinDenied        a running cluster did not take this process in
+        └── JoinDenied        a running cluster did not admit this process
 
-Each carries one message, so all survive `copy` and `pickle`. A message says what was
-asked, with which value, where, and what to do instead.
+Each error carries one message, so all errors survive `copy` and `pickle`. A message states what was asked, with which
+value, where, and what to do instead.
 """
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while `megaflow.run` was at work; `records` are the outputs until then."""
+    """Ctrl-C during `megaflow.run`. `records` holds the outputs so far."""
 
     def __init__(self, records: list[object]) -> None:
         super().__init__(records)
@@ -48,7 +48,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class MegaflowError(Exception):
-    """The base of all errors that megaflow raises."""
+    """Base class of all errors that megaflow raises."""
 
 
 class ProgramError(MegaflowError):
@@ -76,7 +76,7 @@ class UsageError(ProgramError):
 
 
 class CommandRefused(MegaflowError):
-    """A command on a running job is refused; nothing has changed."""
+    """A command on a running job is refused. Nothing has changed."""
 
 
 class JobNotFound(CommandRefused):
@@ -88,33 +88,34 @@ class SourceError(MegaflowError):
 
 
 class StoreError(MegaflowError):
-    """A store of durable state cannot be used: it is in use, damaged, of another version, or none."""
+    """A store of durable state cannot be used: it is in use, damaged, missing, or of another version."""
 
 
 class StoreDamaged(StoreError):
-    """What is in a store is not what was written."""
+    """The content of a store is not what was written."""
 
 
 class StoreFenced(StoreError):
-    """Another launcher has taken the store over: this one has no part in the job any more."""
+    """Another launcher has taken the store over. This launcher no longer controls the job."""
 
 
 class StoreUnfit(StoreError):
-    """A worker cannot begin with what is in a store; the same command would not help."""
+    """A worker cannot start from the content of a store. Running the same command again would not help."""
 
 
 class CommitInDoubt(StoreError):
-    """A disk failed so that a commit may be durable or not: it can be neither acknowledged nor given up."""
+    """A disk failed during a commit, which may or may not be durable. It can be neither acknowledged nor given up."""
 
 
 class OutputError(MegaflowError):
-    """An output cannot be written: the disk is full, or fails."""
+    """An output cannot be written: the disk is full or fails."""
 
 
 class RecordRefused(OutputError):
-    """A system refuses one of the records that it is to have; nothing of them is written.
+    """An external system refuses one of the records that it should write. None of them is written.
 
-    `deliver` of an `OutboxSink` raises it; `position` is that of the record among those it was given, from 0 on.
+    `deliver` of an `OutboxSink` raises it. `position` is the index of the record in the list given to `deliver`, from
+    0.
     """
 
     def __init__(self, message: str, position: int) -> None:
@@ -127,23 +128,23 @@ class RecordRefused(OutputError):
 
 
 class StateKept(MegaflowError):
-    """A durable job has ended early, by no fault of the program's; its last checkpoint is what it can go on from."""
+    """A durable job ended early, through no fault of the program. It can resume from its last checkpoint."""
 
 
 class NoAnswer(MegaflowError):
-    """A job or worker did not answer in time; it may only be busy. Nothing has changed."""
+    """A job or worker did not answer in time. It may only be busy. Nothing has changed."""
 
 
 class JobRecovers(NoAnswer):
-    """A durable job has lost a process: it goes on from its last checkpoint, and was asked nothing since."""
+    """A durable job has lost a process and resumes from its last checkpoint. Nothing was asked of it since."""
 
 
 class ClusterError(MegaflowError):
-    """The cluster cannot go on."""
+    """The cluster cannot continue."""
 
 
 class SourceLost(SourceError, ClusterError):
-    """What reads an input has ended unexpectedly; started again, it may succeed."""
+    """The reader of an input ended unexpectedly. It may succeed if it is started again."""
 
 
 class ProtocolError(ClusterError):
@@ -151,7 +152,7 @@ class ProtocolError(ClusterError):
 
 
 class PeerLost(ClusterError):
-    """A connection to another process ended without a goodbye; `workers`: those of the process, if it was a member."""
+    """A connection to another process ended without a goodbye. `workers`: those of the process, if it was a member."""
 
     def __init__(self, message: str, workers: tuple[int, ...] = ()) -> None:
         super().__init__(message, *([workers] if workers else ()))
@@ -182,4 +183,4 @@ class GraphMismatch(ClusterError):
 
 
 class JoinDenied(ClusterError):
-    """A running cluster did not take this process in; the cluster is unaffected."""
+    """A running cluster did not admit this process. The cluster is unaffected."""

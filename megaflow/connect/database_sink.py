@@ -54,31 +54,31 @@ class TransactionUndone(MegaflowError):
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A record that has a `DatabaseSink` with a key delete the row of a key, if there is one."""
+    """Record that makes a `DatabaseSink` with a key delete the row of that key, if there is one."""
 
     key: Any  # its value; of several columns a tuple of theirs, in the order of `key=`
 
 
 class DatabaseSink(OutboxSink[Any]):
-    """Writes records as rows of a table, exactly once with `--state`: see `megaflow.connect.database_sink`.
+    """Sink that writes records as rows of a table, exactly once with `--state`.
 
         DatabaseSink("sqlite:shop.db", "orders", ["number", "cents"])                inserts each record
-        DatabaseSink("env:SHOP", "totals", ["customer", "cents"], key="customer")    one row for each customer, the last
+        DatabaseSink("env:SHOP", "totals", ["customer", "cents"], key="customer")    keeps the last row per customer
 
     connect             "sqlite:PATH", "postgresql://USER@HOST/NAME", "env:NAME" or "file:PATH" with one of these, or a
                         function that returns a DB-API 2 connection, not in autocommit, which each worker calls
-    table, columns      must be there; a name means what it says in upper and lower case, and "a.b" is b in schema a
-    key                 one of the columns, or several: the table must have them as its key, or a unique index of them.
+    table, columns      must exist; the case of names counts, and "a.b" is b in schema a
+    key                 one column or several: the table must have them as its key, or a unique index of them.
                         None and NaN, which equal nothing, are refused in them
-    create              a statement that makes the table if it is not there: CREATE TABLE IF NOT EXISTS …
-    patience_seconds    for how long a lost or locked database is tried again before the job ends with an error
+    create              a statement that makes a missing table: CREATE TABLE IF NOT EXISTS …
+    patience_seconds    how long to retry a lost or locked database before the job ends with an error
 
-    Records are tuples or lists of the columns' values in their order, or dicts and NamedTuples by their names. With a
-    key a row replaces the one before, and `Delete(key)` deletes it: one worker writes all, in the order of epochs, so
-    rows of one key must come from one key of the fold before, as its outputs do. Without, each worker writes what it
-    has. The rows of a checkpoint are written in one transaction, while the worker waits. The table `megaflow_marks`,
-    with the tokens of what is written, is made beside it, where the database puts a table whose schema is not named.
-    Raises UsageError for arguments that cannot be.
+    Records are tuples or lists of the columns' values in order, or dicts and NamedTuples with the columns' names. With
+    a key, a row replaces the previous one, and `Delete(key)` deletes it. One worker then writes all rows, in the order
+    of epochs. So rows of one key must come from one key of the fold before, as its outputs do. Without a key, each
+    worker writes its own records. The rows of a checkpoint are written in one transaction, while the worker waits. The
+    sink also makes the table `megaflow_marks`, which holds the tokens of written rows, in the database's default
+    schema. Raises UsageError for invalid arguments. `megaflow.connect.database_sink` has the details.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class DatabaseSink(OutboxSink[Any]):
             raise OutputError(f"{error}; {what}") from error.__cause__
 
     def check(self, records: list[Any]) -> None:
-        """Raise ProgramError for a record that is no row, or has a value that cannot be written."""
+        """Raise ProgramError for a record that is not a row or has a value that cannot be written."""
         for record in records:
             self._checked(record)
 
     def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
         """Write these records and the mark of their token in one transaction, unless the mark is there.
 
-        Raises RecordRefused for a row that the database refuses, OutputError for what else fails.
+        Raises RecordRefused if the database refuses a row, OutputError for other failures.
         """
         batches = [*self._batches(records)]  # which a second try needs, too
         old = [*self._delivered][: max(0, len(self._delivered) + 1 - MARKS_KEPT)]

@@ -23,19 +23,19 @@ PARTITION: Final = "query"
 
 
 class QuerySource:
-    """Reads the rows of a query by one worker, in the order of a column: see `megaflow.connect.query_source`.
+    """Source that reads the rows of a query on one worker, in the order of a column.
 
         QuerySource("env:SHOP", "SELECT id, customer, cents FROM orders WHERE paid", order_by="id")
 
     connect             where the database is, as for `DatabaseSink`
-    query               of SQL, or the name of a table, if it is one word
-    order_by            a column of its rows: unique, never NULL, and higher in rows that come later
+    query               SQL, or the name of a table if it is one word
+    order_by            a column of the rows: unique, never NULL, and higher in rows that come later
     as_                 tuple: each record is a tuple of the columns; dict: a dict by their names
     poll_seconds        how often to look for new rows; None: the source ends when all are read
-    patience_seconds    for how long a lost or locked database is tried again before the job ends with an error
+    patience_seconds    how long to retry a lost or locked database before the job ends with an error
 
-    Rows are fetched in pages of some thousand, ordered by the database, which wants an index for that. Raises
-    UsageError for arguments that cannot be.
+    Rows are fetched in pages of some thousand. The database orders them, so an index on the column helps. Raises
+    UsageError for invalid arguments. `megaflow.connect.query_source` has the details.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class QuerySource:
         return [PARTITION]
 
     def open(self, partition: str, position: Any) -> "QueryReader":
-        """Return what reads the rows above a value of the column; None: all."""
+        """Return a reader of the rows above a value of the column; None: of all rows."""
         database = Database(self._connect, SourceError, self._patience_seconds)
         return QueryReader(database, self._query, self._order_by, position, self._as is dict, self._poll_seconds)
 

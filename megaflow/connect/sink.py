@@ -49,7 +49,7 @@ Token: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class SinkPlace:
-    """Where a sink is opened."""
+    """Place where a sink is opened."""
 
     sink: str  # the name that the program gave it
     worker: int  # unique in a run of the job; another worker may have had it in a run before
@@ -58,10 +58,10 @@ class SinkPlace:
 
 
 class Sink(Generic[T]):
-    """Takes the records of a stream, on each worker. To be inherited from; the module's header says what must hold.
+    """Base class of sinks, which take the records of a stream on each worker. The module's header states the rules.
 
-    `write`, `prepare` and `commit` must be defined. `stream.write` refuses a sink that lacks one, and says which: not
-    Python, as an abstract class would have to define them for an `OutboxSink`, which nobody asks for them.
+    Subclasses define `write`, `prepare` and `commit`. `stream.write` refuses a sink that lacks one, and names it. (An
+    abstract class would also require them of an `OutboxSink`, which does not need them.)
     """
 
     _to_define: ClassVar[tuple[str, ...]] = ("write(epoch, records)", "prepare(n)", "commit(n, token)")
@@ -75,66 +75,68 @@ class Sink(Generic[T]):
     writes all. Where the last record of a key is to win, as in an upsert, set `parallel = False, ordered = True`."""
 
     def open(self, place: SinkPlace) -> None:
-        """Begin, on one worker, before anything else is called. Once; also where nothing will be written."""
+        """Start the sink on one worker, before any other call. Called once, also on workers that write nothing."""
 
     def write(self, epoch: int, records: list[T]) -> None:
-        """Take some records of one epoch: at least one, at most some hundreds.
+        """Take records of one epoch: at least one, at most some hundreds.
 
-        Those of one key that come from one partition come in its order, over all calls, but for what `ordered` says; an
-        epoch has several calls, and epochs may come a little out of order. The list is others', too: copy it if it is
-        to be changed.
+        Records of one key from one partition come in the partition's order, over all calls, except as `ordered` states.
+        An epoch has several calls, and epochs may come slightly out of order. Other operators share the list: copy it
+        to change it.
         """
         raise NotImplementedError
 
     def prepare(self, n: int) -> Token:
-        """Make all that was written since the last `prepare` durable, unseen; return a token for it.
+        """Make all records since the last `prepare` durable but not yet visible, and return a token for them.
 
-        Returns None if nothing was written; it is asked at each checkpoint. n rises from call to call.
+        Called at each checkpoint. Returns None if nothing was written. n rises from call to call.
         """
         raise NotImplementedError
 
     def commit(self, n: int, token: Token) -> None:
-        """Make what this token stands for seen, durably, if it is not yet. Must come to the same if called twice."""
+        """Make the records of this token visible, durably, unless they are. A second call must have no further effect.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of everything, as this worker ends; what was written and not prepared is not to be seen.
+        """Release all resources as this worker ends. Records that were not prepared must not become visible.
 
-        Called once if `open` was called, also after an error; not if the process is killed.
+        Called once if `open` was called, also after an error, but not if the process is killed.
         """
 
 
 class OutboxSink(Sink[T]):
-    """A sink whose records wait in the store until they are to be seen: then `deliver` writes them all.
+    """Sink whose records wait in the store until they may become visible. Then `deliver` writes them all.
 
-    With `--state` the records of an interval go into a segment of the store, the outbox, so they must be such as can
-    travel between processes; the segment is kept until they are delivered. Without, they wait in memory for a flush.
-    To be inherited from: `deliver`, which must be defined, `check`, `open` and `close`, and `parallel` if one worker is
-    to write all.
+    With `--state` the records of an interval go into a segment of the store, the outbox, and stay there until they are
+    delivered. So they must be able to travel between processes. Without `--state` they wait in memory for a flush.
+    Inherit from this class and define `deliver`. `check`, `open` and `close` are optional; set `parallel` to False if
+    one worker writes all records.
 
-    A record that `deliver` cannot write ends every run that goes on from the checkpoint. So `check` refuses what can be
-    known of a record by itself, before anything is kept. For a record that the system alone can refuse, `deliver`
-    raises `megaflow.errors.RecordRefused`; the error then says how `megaflow state outbox` drops or rewrites it.
+    A record that `deliver` cannot write ends every run that resumes from the checkpoint. So `check` refuses, before a
+    record is stored, each record that is invalid by itself. If only the external system can refuse a record, `deliver`
+    raises `megaflow.errors.RecordRefused`. The error then explains how `megaflow state outbox` drops or rewrites the
+    record.
     """
 
     _to_define = ("deliver(n, token, records)",)
 
     def check(self, records: list[T]) -> None:
-        """Raise ProgramError for a record that `deliver` could not write. Called as records come, before they are kept.
+        """Raise ProgramError for a record that `deliver` could not write. Called before records are stored.
 
-        It should not need a network, and must not change the list, which other operators share.
+        It should need no network, and must not change the list, which other operators share.
         """
 
     def deliver(self, n: int, token: str, records: Iterable[T]) -> None:
-        """Write these records and a mark of (sink, token, n) in one transaction; do nothing if the mark is there.
+        """Write these records and a mark of (sink, token, n) in one transaction. Do nothing if the mark is there.
 
-        The sink's name is `place.sink` of `open`. No other records ever have this token, in no run: it is 32 random
-        letters and digits. Called where `commit` would be, by the same rules; marks of this sink with a lower n may be
-        removed in the same transaction (rule 5 of the module), those of another n of this token cannot be. Without
-        `--state` n begins at 1 on each worker and in each run: then only the token counts, and no mark is needed.
+        The sink's name is `place.sink` of `open`. A token, 32 random letters and digits, never stands for other records
+        in any run. The rules and the moment of a call are those of `commit`. The same transaction may remove marks of
+        this sink with a lower n (rule 5 of the module), but not marks of this token with another n. Without `--state`,
+        n begins at 1 on each worker and in each run. Then only the token counts, and no mark is needed.
 
-        `records` are read from the store bit by bit, once, in the order in which they were written. A crash before the
-        transaction is committed: it is called again, with equal records.
+        `records` can be iterated over once: they are read from the store bit by bit, in the order in which they were
+        written. After a crash before the commit of the transaction, `deliver` is called again with equal records.
         """
         raise NotImplementedError
 

@@ -35,7 +35,7 @@ Position: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What `Source.discover` has found, if it is to be asked again."""
+    """Result of `Source.discover` that requests another call."""
 
     partitions: Iterable[Partition]  # all that there are, or only those that are new
     again_seconds: float | None = None  # from now until it is asked again; None: there will be no more
@@ -50,9 +50,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """There is nothing to read now. With none of the three, `read` is called again in a tenth of a second.
+    """Result of `read`: there is nothing to read now.
 
-    With several, the first wakes it. To wake a reader that has something to read only costs the call.
+    Without any of the three fields, `read` is called again in a tenth of a second. If several are given, the first to
+    happen wakes the reader. Waking a reader that has something to read only costs the call.
     """
 
     fd: int | None = None  # a file descriptor that can be read when there is; it stays open until `read` is called
@@ -64,7 +65,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """All records of the partition have been read, and no more will come."""
+    """Result of `read`: all records of the partition have been read, and it gets no further ones."""
 
 
 Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted
@@ -73,40 +74,45 @@ Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted
 
 @runtime_checkable
 class OpenPartition(Protocol[T]):
-    """An open partition, on one worker; called by its thread only.
+    """An open partition on one worker. Only that worker's thread calls it.
 
-    A reader may also have `lag() -> int | None`: how many records are there that it has not read, as far as it knows;
-    `megaflow control status` shows it, and asks for it; it must not block.
+    A reader may also have `lag() -> int | None`, the number of records that are there but not yet read, as far as it
+    knows. `megaflow control status` calls it and shows the result, so it must not block.
     """
 
     def read(self, limit: int) -> Read[T]:
-        """Return at most `limit` records, of any type, and the position behind them; `Idle`; or `Exhausted`.
+        """Return at most `limit` records, of any type, and the position after them; or `Idle`; or `Exhausted`.
 
-        The list is the caller's. It may be empty: then only the position has moved, and `read` is called again.
+        The caller owns the list. An empty list means that only the position has moved; `read` is then called again.
         """
 
     def close(self) -> None:
-        """Let go of what is open; called once, whether or not the partition has ended. It is not read here any more."""
+        """Release all resources. Called once, also if the partition has not ended. This worker then no longer reads it.
+        """
 
 
 @runtime_checkable
 class Source(Protocol[T]):
-    """What `flow.read` takes: an object with these two methods; it need not inherit from this class.
+    """Protocol of the sources of `flow.read`: any object with these two methods. It need not inherit from this class.
 
-    It may also have `lower_bound(partition)`, which returns a timestamp below which the partition holds no record, as
-    the program's `event_time` counts them (a number, or a datetime with a time zone), or None: then windows need not
-    stay open until something was read of it. Called where `discover` is, by the worker's thread; must not block.
+    It may also have `lower_bound(partition)`. It returns a timestamp below which the partition has no record, as the
+    program's `event_time` counts them (a number, or a datetime with a time zone), or None. With a bound, windows need
+    not stay open until the first record of the partition is read. The coordinator's
+    worker thread calls it for each partition that `discover` returns; it must not block.
     """
 
     def discover(self) -> Iterable[Partition] | Found:
-        """Return the partitions: an iterable of them, if no more will ever come, or `Found`.
+        """Return the partitions: an iterable of all that will ever come, or `Found`.
 
-        Called in the coordinator's process, in a thread of its own, at the start of the job and of each resume, and
-        then as often as `Found` says. May block. Partitions that are known already do no harm, and those that a
-        checkpoint says are wholly read are not read again, but for what `Found.complete` says. A job ends when all its
-        sources have said that no more will come, and all partitions have ended.
+        The coordinator's process calls it in a separate thread, at the start of the job, at each resume, and then as
+        often as `Found` requests. It may block. Known partitions do no harm. Partitions that a checkpoint lists as
+        completely read are not read again, except as `Found.complete` states. A job ends when all its sources have
+        returned their last partitions and all partitions have ended.
         """
 
     def open(self, partition: Partition, position: Position | None) -> OpenPartition[T]:
-        """Return what reads a partition from a position on, which `read` has given here or elsewhere; None: from its
-        beginning. Called on the worker that is to read it, by its thread."""
+        """Return a reader of a partition from a position on; None: from its beginning.
+
+        `read` returned the position, here or on another worker. The thread of the worker that reads the partition calls
+        `open`.
+        """

@@ -30,45 +30,45 @@ class Aggregations(Generic[V, Counts, Values, Means, Lists, Records]):
         self._stream = stream
 
     def count(self) -> Counts:
-        """(key, Window, how many values it has)."""
+        """Count the values of each window: (key, Window, count)."""
         made: Counts = self._results(Count())
         return made
 
     def sum(self) -> Values:
-        """(key, Window, the sum of the values), which must be numbers."""
+        """Sum the values of each window: (key, Window, sum). Values must be numbers."""
         made: Values = self._results(Sum(self._windowed.name))
         return made
 
     def min(self) -> Values:
-        """(key, Window, the least value), of equal ones the first."""
+        """Find the least value of each window, the first of equal ones: (key, Window, value)."""
         made: Values = self._results(Extreme("min", min, self._windowed.name))
         return made
 
     def max(self) -> Values:
-        """(key, Window, the greatest value), of equal ones the first."""
+        """Find the greatest value of each window, the first of equal ones: (key, Window, value)."""
         made: Values = self._results(Extreme("max", max, self._windowed.name))
         return made
 
     def mean(self) -> Means:
-        """(key, Window, the mean of the values), which must be numbers."""
+        """Compute the mean of the values of each window: (key, Window, mean). Values must be numbers."""
         made: Means = self._results(Mean(self._windowed.name))
         return made
 
     def collect(self) -> Lists:
-        """(key, Window, the list of the values), by timestamp; values of one timestamp in the order of arrival."""
+        """Collect the values of each window by timestamp, then in order of arrival: (key, Window, list of values)."""
         made: Lists = self._results(Collect())
         return made
 
     def reduce(self, f: Callable[[V, V], V]) -> Values:
-        """(key, Window, what is left of the values), by `f(a, b)`, which makes one of two and may change neither.
+        """Reduce the values of each window to one with `f(a, b)`, which may change neither: (key, Window, value).
 
-        The result should not depend on their order, nor on how they are grouped.
+        The result should not depend on the order of the values, nor on how they are grouped.
         """
         made: Values = self._results(by_reduction(self._windowed.name, f))
         return made
 
     def late(self) -> Records:
-        """The records that were late for all their windows, which leave them out."""
+        """Return the records that were late for all their windows, which leave them out."""
         made: Records = self._stream(self._windowed.late())
         return made
 

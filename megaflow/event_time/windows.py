@@ -30,7 +30,7 @@ Length: TypeAlias = int | float | timedelta  # a number of seconds, or a timedel
 
 
 class Window(NamedTuple):
-    """The bounds of a window, as the stream's timestamps are: `start` is in it, `end` is not.
+    """Bounds of a window, in the form of the stream's timestamps. `start` is in the window, `end` is not.
 
     >>> Window(60, 120).end
     120
@@ -89,10 +89,10 @@ Windows: TypeAlias = AlignedWindows | SessionWindows
 
 
 def tumbling(size: Length, offset: Length = 0) -> AlignedWindows:
-    """Windows that follow one another: each timestamp is in one. `size` in seconds, or a timedelta.
+    """Make windows that follow one another: each timestamp is in exactly one. `size` is in seconds, or a timedelta.
 
-    They begin at multiples of `size` since 1970 in UTC, or later by `offset`: weeks that begin on Mondays have an
-    offset of four days, for 1970 began on a Thursday. Raises BuildError for a length that is none.
+    Windows begin at multiples of `size` since 1970 in UTC, or later by `offset`. Weeks that begin on Mondays have an
+    offset of four days, because 1970 began on a Thursday. Raises BuildError for an invalid length.
 
     >>> tumbling(60)
     AlignedWindows(size=60000000, every=60000000, offset=0)
@@ -104,11 +104,11 @@ def tumbling(size: Length, offset: Length = 0) -> AlignedWindows:
 
 
 def sliding(size: Length, every: Length, offset: Length = 0) -> AlignedWindows:
-    """Windows that overlap: one of `size` begins every `every`, so a timestamp is in size / every of them.
+    """Make overlapping windows: one of `size` begins every `every`, so a timestamp is in size / every windows.
 
-    Lengths are numbers of seconds, or timedeltas. Each record is kept once, in a pane as long as their greatest common
-    divisor; so what a window costs is size / that divisor. `offset` as that of `tumbling`. Raises BuildError for a
-    length that is none, and if there would be gaps between windows.
+    Lengths are numbers of seconds, or timedeltas. Each record is kept once, in a pane as long as the greatest common
+    divisor of the two. So a window costs size / divisor. `offset` is as in `tumbling`. Raises BuildError for an invalid
+    length, and if there would be gaps between windows.
 
     >>> sliding(600, every=60).pane
     60000000
@@ -123,10 +123,10 @@ def sliding(size: Length, every: Length, offset: Length = 0) -> AlignedWindows:
 
 
 def session(gap: Length) -> SessionWindows:
-    """Sessions: a key's records, each less than `gap` (seconds, or a timedelta) after the one before, in any order.
+    """Make sessions: a key's records, each less than `gap` (seconds or a timedelta) after the one before, in any order.
 
-    A session ends `gap` after its last record: its window is (the first timestamp, the last one plus the gap). Raises
-    BuildError for a gap that is none.
+    A session ends `gap` after its last record: its window is (first timestamp, last timestamp plus gap). Raises
+    BuildError for an invalid gap.
 
     >>> session(timedelta(minutes=30))
     SessionWindows(gap=1800000000)

@@ -18,16 +18,16 @@ def read_state(
 ) -> Iterator[tuple[Any, Any]]:
     """Yield each (key, state) that an operator had at a checkpoint of the store `directory`, by default the newest one.
 
-    By bin, and in no promised order within one. `operator` is its `name=`, which `megaflow state ls` shows; `hash` is
-    the operator's; `checkpoint` is a number or a name. A job may be using the store: what is read is the one checkpoint
-    that counted at the first step.
+    States come bin by bin, in no promised order within a bin. `operator` is its `name=`, which `megaflow state ls`
+    shows. `hash` is that of the operator. `checkpoint` is a number or a name. A job may be using the store: all states
+    are those of the checkpoint that was chosen at the first step.
 
-    Lazy: nothing is read before the first step, then what has changed since the bins were last written whole, and after
-    that one bin at a time. The files stay open until the iterator ends or is closed. The objects are the caller's.
+    Reading is lazy. The first step reads the changes since the bins were last written whole; after that one bin is read
+    at a time. The files stay open until the iterator ends or is closed. The caller owns the objects.
 
-    Raises StoreError, at the first step, if there is no such store, checkpoint or operator, or if `hash` is not the
-    operator's; at any step if a state is of a class whose module is not imported, StoreDamaged if a file is not as it
-    was written, and OSError if one cannot be read.
+    Raises StoreError, at the first step, if there is no such store, checkpoint or operator, or if `hash` is not that of
+    the operator. At any step, raises StoreError if the module of a state's class is not imported, StoreDamaged if a
+    file is damaged, and OSError if a file cannot be read.
 
         >>> import megaflow
         >>> dict(megaflow.read_state("kept", "count"))  # doctest: +SKIP

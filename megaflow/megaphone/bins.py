@@ -48,8 +48,8 @@ def mix(value: int) -> int:
 def stable_hash(key: object) -> int:
     """Return a 64-bit hash of the key that agrees with dict equality and is the same in every process.
 
-    Costs about 0.1 microseconds for a short str. Raises UsageError for a key of a type it does not know, and for one
-    that is NaN or has NaN in it, which equals nothing.
+    Costs about 0.1 microseconds for a short str. Raises UsageError for a key of an unknown type, and for a key that is
+    or contains NaN, which equals nothing.
 
     >>> stable_hash(1) == stable_hash(1.0) == stable_hash(True)
     True

@@ -26,7 +26,7 @@ _TABLES_KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Give one bin to a worker."""
+    """Command: give one bin to a worker."""
 
     bin: int
     worker: WorkerId
@@ -34,14 +34,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Give every bin a worker: one id per bin."""
+    """Command: give each bin to a worker, one id per bin."""
 
     workers: RoutingTable
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Let `server` hand its routing state to `worker`, which has joined and knows no table yet."""
+    """Command: `server` sends its routing state to `worker`, which has joined and has no table yet."""
 
     server: WorkerId
     worker: WorkerId

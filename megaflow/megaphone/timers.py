@@ -115,11 +115,11 @@ class Alarm(Protocol):
 
 
 class Timers:
-    """The handle with which a fold sets timers for the key that it was called for, as long as the call lasts.
+    """Handle with which a fold sets timers for its present key, during the call.
 
-    Timers are not cancelled. A fold whose timer has lost its reason looks at its state when it is called, and does
-    nothing: for a session, say, the state has the time of the last record, and only the timer that was set for that
-    one, `timers.at_event(last + gap, last)`, ends it.
+    Timers cannot be canceled. Instead, a fold checks its state when it is called, and does nothing if the timer no
+    longer matters. For a session, the state has the time of the last record. Only the timer that was set for that
+    record, `timers.at_event(last + gap, last)`, ends the session.
     """
 
     __slots__ = ("_alarm", "_name", "_unit", "key", "time")
@@ -134,22 +134,22 @@ class Timers:
 
     @property
     def watermark(self) -> Any:
-        """What timestamps have come to, in their unit: no record that is still to come should be before it.
+        """Progress of event time, in the unit of the timestamps: later records should not be before it.
 
-        None while there is none. When all lines are read it is the float `inf`, or the last datetime. It is the same
-        for all records of one time, and has risen when timers `at_event` or `after` fire.
+        None before the first watermark. When all lines are read it is the float `inf`, or the last datetime. It is the
+        same for all records of one time. When timers of `at_event` or `after` fire, it has risen already.
         """
         micros = self._alarm.watermark
         return None if micros <= NEVER else self._unit.value(micros)
 
     def at(self, time: Time, payload: Any) -> None:
-        """Let `payload` come back to the fold, at a later time, for the present key.
+        """Call the fold again for the present key at a later time, with `payload`.
 
-        In a nested scope that is a Product which is not less than the present one in any coordinate, and greater in
-        one: `Product(t, i + 1)` is the next round, and `Product(t + 1, i)` the first at t + 1 that may be asked for.
+        In a nested scope the time is a Product. No coordinate may be less than that of the present time, and one must
+        be greater. `Product(t, i + 1)` is the next round, `Product(t + 1, i)` the earliest allowed time at t + 1.
 
-        In `megaflow run` a time is the number of an epoch, which lasts longer or shorter by the load: it is no clock.
-        Raises ProgramError unless `time` is later than the present time.
+        In `megaflow run` a time is the number of an epoch. How long an epoch lasts depends on load, so it is not a
+        clock. Raises ProgramError unless `time` is later than the present time.
         """
         present = self.time
         if present is None:
@@ -163,19 +163,19 @@ class Timers:
         self._alarm.set_timer(time, self.key, payload)
 
     def at_event(self, timestamp: Any, payload: Any) -> None:
-        """Let `payload` come back to the fold, for the present key, once the watermark has reached `timestamp`.
+        """Call the fold again for the present key with `payload`, once the watermark reaches `timestamp`.
 
-        That is in a call of its own, after the records of a time. There is one call for each timestamp, in order of
-        timestamp; payloads for the same timestamp come together, in the order in which they were set. A timer that the
-        watermark has already reached fires when the present time is over. If the fold sets it while it is called for
-        another such timer, it takes its place among those that have not fired.
+        That is a call of its own, after the records of a time. There is one call per timestamp, in the order of
+        timestamps. Payloads for the same timestamp come together, in the order in which they were set. If the watermark
+        has already reached the timestamp, the timer fires when the present time is over. If the fold sets it during a
+        call for another such timer, it fires in its place among the timers that are still to fire.
 
         At the end of a job that closes everything, the watermark is infinite. A timer that is set while others fire
-        fires then if it is not later than the greatest of the key's timers and the greatest timestamp of the job. Later
-        ones are dropped, and the job reports how many.
+        then fires if it is not later than the greatest timer of the key and the greatest timestamp of the job. Later
+        timers are dropped, and the job reports how many.
 
-        `timestamp` is in the unit of the stream's timestamps, on a stream without them a number of seconds. Raises
-        ProgramError for what is no time.
+        `timestamp` is in the unit of the stream's timestamps; on a stream without timestamps, a number of seconds.
+        Raises ProgramError for an invalid timestamp.
         """
         self._check_called("at_event", timestamp)
         try:
@@ -187,12 +187,11 @@ class Timers:
         self._alarm.set_event(micros, self.key, payload)
 
     def after(self, seconds: float | timedelta, payload: Any) -> None:
-        """Let `payload` come back to the fold, for the present key, when the job has run for so long from now on.
+        """Call the fold again for the present key with `payload`, after the job has run for this long.
 
-        As `at_event`, by the job's own clock, which stands still while the job does: what is left of it counts when it
-        is resumed. A tenth of a second more or less is to be expected. At the end of a job that closes everything it is
-        due at once, and one that is set while others fire is dropped.
-        Raises ProgramError for what is no length of time.
+        It works as `at_event`, by the job's own clock. That clock stops with the job: the rest of the wait counts after
+        a resume. Expect a tenth of a second more or less. At the end of a job that closes everything, the timer is due
+        at once; a timer that is set while others fire is dropped. Raises ProgramError for an invalid length of time.
         """
         self._check_called("after", seconds)
         length = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds

@@ -1,24 +1,29 @@
-"""Lines and rows from Spark, results to it, workers on its executors. Nothing else in megaflow knows pyspark.
+"""Lines and rows from Spark, results to Spark, workers on its executors. Only this package knows pyspark.
 
-What programs call, of which `job.launcher.spark_run` has more:
+What programs call, see also `job.launcher.spark_run`:
     run            starts a job between DataFrames, on the executors of their session
-    Run            that job
+    Run            the running job
 
-What is below:
+Below:
 
-query_spec     what `--lines spark:…` and `--rows NAME=spark:…` say
-preflight      what can be known to fail before Spark starts, and where a session writes
-spark_session  a Spark session of our own
-source         the queries that feed a job, in the launcher; fed_query: one of them; batch_run: of a batch DataFrame
-kept_query     where it goes on, if the job has a store
-results_source results as a streaming DataFrame; results_spec, results_query: what `--output spark:…` says, and runs;
-               results_batches: how it does without Arrow
-push           how lines leave Spark, in its executors; row_packing: how rows do
-
+query_spec     the meaning of `--lines spark:…` and `--rows NAME=spark:…`
+preflight      failures that can be detected before Spark starts, and where a session writes
+spark_session  a Spark session that megaflow starts
+source         the queries that feed a job, in the launcher
+fed_query      one of these queries
+batch_run      the query of a batch DataFrame
+kept_query     the position from which a query resumes if the job has a store
+results_source results as a streaming DataFrame
+results_spec   the meaning of `--output spark:…`
+results_query  its query
+results_batches    its batches without Arrow
+push           how lines leave Spark, in its executors
+row_packing    how rows leave it
 cluster, worker_jobs          a session whose executors run worker processes, each as a job of one task
-shipping, worker_settings     what is sent to them; which settings of Spark's they can live with
+shipping       the files that are sent to the executors
+worker_settings    the settings of Spark that workers support
 
-A public name is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
+A public name is loaded from its module when it is first used. Its type is in `__init__.pyi`.
 """
 
 from megaflow.front_door import offer

@@ -26,9 +26,10 @@ from megaflow.errors import MegaflowError, UsageError
 
 
 class JobControl:
-    """What `megaflow control` does, on one job; its errors are CommandRefused, and JobNotFound if it has ended.
+    """Commands of `megaflow control` for one job.
 
-    What is returned has the fields of what the command shows by `--json`.
+    Results have the fields that the commands show with `--json`. Raises CommandRefused, and JobNotFound if the job has
+    ended.
     """
 
     def __init__(
@@ -40,19 +41,22 @@ class JobControl:
         self._pause = pause
 
     def status(self) -> JobStatus:
-        """Return workers, rates, latency, bins and moves. Waits less than two seconds for busy workers; names those."""
+        """Return workers, rates, latency, bins and moves.
+
+        Waits less than two seconds for busy workers, and lists those that did not answer.
+        """
         with self._conversation() as talk:
             return commands.ask_status(talk, tables=True, partial=True)
 
     def explain(self) -> Explanation:
-        """Return which operator, worker and time hold the output back."""
+        """Return the operator, worker and time that hold the output back."""
         with self._conversation() as talk:
             return commands.ask_explanation(talk)
 
     def get(self, operator: str, key: Any) -> Any:
-        """Return an operator's state of one key as it is now, in the forms of JSON; None if there is none.
+        """Return an operator's present state of one key, as JSON values; None if there is none.
 
-        The key is None, a bool, a number, a str, or a tuple of such. Raises UsageError for other keys.
+        The key is None, a bool, a number, a str, or a tuple of these. Raises UsageError for other keys.
         """
         try:
             text = json.dumps(key)
@@ -75,12 +79,12 @@ class JobControl:
         batch: int | None = None,
         gap: float = 0.0,
     ) -> MoveReport:
-        """Give bins to other workers while the job runs; return what has moved.
+        """Move bins to other workers while the job runs; return a report of the moves.
 
-        One of: `bins`, such as "0-127,200", which worker `to` gets; `balance`, by the "number" of bins or, with
+        Choose one of: `bins`, such as "0-127,200", which worker `to` gets; `balance`, by the "number" of bins or, with
         `by="load"`, by their measured load; `drain`, a worker that gives up all of its bins; `map`, the owner of each
         bin, separated by spaces, commas or newlines. `strategy` and `gap` (seconds) are those of `megaflow control
-        move-bins`; `batch` is of strategy "batched". Raises UsageError for other combinations.
+        move-bins`; `batch` applies to strategy "batched". Raises UsageError for other combinations.
         """
         selection = Selection(bins, to, balance, drain, map, by, strategy, batch, gap)
         move_request.check_selection(selection)
@@ -93,9 +97,9 @@ class JobControl:
             return self._carry_out(talk, make_plan(status, selection))
 
     def resume(self, gap: float | None = None) -> MoveReport:
-        """Finish the moves of a command that was interrupted, and its removal; return what has moved.
+        """Finish the moves of an interrupted command, and its removal of a worker; return a report of the moves.
 
-        `gap`: seconds between two steps; without it as long as before.
+        `gap`: seconds between two steps; by default those of the interrupted command.
         """
         with self._conversation() as talk:
             kept = commands.take_up_plan(talk)
@@ -106,9 +110,9 @@ class JobControl:
             return moved
 
     def add_workers(self, count: int = 1) -> JoinReport:
-        """Start so many more processes; return when they have joined. `move_bins(balance=True)` gives them bins.
+        """Start `count` more processes; return when they have joined. `move_bins(balance=True)` gives them bins.
 
-        Raises MegaflowError if some could not be added, and says why.
+        Raises MegaflowError with the reasons if some could not be added.
         """
         if count < 1:
             raise UsageError(f"add_workers: must be at least 1 process, not {count}")
@@ -120,16 +124,16 @@ class JobControl:
         return added
 
     def remove_workers(self, id: int) -> RemovalReport:
-        """Move all bins away from the process of this worker, then make it leave the job; return who has left."""
+        """Move all bins away from the process of this worker, then make it leave the job; return which workers left."""
         with self._conversation() as talk:
             commands.check_removal(talk, id)
             self._carry_out(talk, move_request.plan_removal(commands.ask_status(talk), id))
             return commands.remove_worker(talk, id)
 
     def checkpoint(self, name: str | None = None) -> CheckpointStatus:
-        """Have a job with `state` keep its state now; return when it is on the disk.
+        """Make a job with `state` write a checkpoint now; return when it is on disk.
 
-        From one that has a name another job can begin, until `megaflow state rm DIR NAME`.
+        Another job can start from a named checkpoint, until `megaflow state rm DIR NAME` removes it.
         """
         if name is not None:
             check_checkpoint_name(name)

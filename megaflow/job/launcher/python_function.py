@@ -96,45 +96,55 @@ def takes_arguments(
 
 @takes_arguments(begin)
 def run(dataflow: Callable[[Any], Any], **arguments: Any) -> list[Any]:
-    """Run `dataflow(flow)` on worker processes; return its output records, by epoch. Blocks until the lines end.
+    """Run `dataflow(flow)` on worker processes and return its output records, by epoch. Blocks until the lines end.
 
-    `lines` is a specification as for `--lines`, an iterable of str or a Spark streaming DataFrame. One worker reads a
-    file, or the iterable, in order; several read a file given as `"PATH?unordered"`, and files given as
-    `"GLOB?ordered-by=name"` are begun in that order, which event time goes by. `items` is an iterable of values
-    of any type that can be a record, which the dataflow reads by `flow.items()`. One that reads sources alone, by
-    `flow.read`, needs none of these.
-    An iterable is pulled as it is needed, by a thread of its own in a copy of the caller's context: what belongs to one
-    thread, as a connection of `sqlite3` does, is to be opened in the iterable, not before. An async iterable is pulled
-    in an event loop of that thread. It may also be a queue (`queue.Queue`, or that of `multiprocessing`), which ends by
-    its `shutdown()`, of Python 3.13; `iter(queue.get, END)` ends by a value. If the job ends before the iterable does,
-    it is left as it is: in its `next()`, if that blocks.
-    A dict has one of these, but for Spark's, for each name: the inputs that the dataflow reads by `flow.lines(name)`,
-    and by `flow.items(name)`.
-    In their place, `rows` is a dict of the inputs that the dataflow reads by `flow.rows(name)`: each a Spark DataFrame,
-    streaming or not, or a specification as for `--rows`. A streaming one feeds the job until that is stopped.
-    With `follow` the files of `lines` grow, and new ones come, as with `--follow`: the job ends when it is stopped.
-    `outputs` says where the streams go that the dataflow gives out by `flow.output(name, stream)`, by name: each a
-    specification as for `--output`, such as "jsonl:late.jsonl", or a list, to which the records are added. `output` is
-    such a specification for the stream that the dataflow returns; then the list that is returned is empty. A file that
-    is not empty is refused without `overwrite` or `append`.
-    `listen` is HOST or HOST:PORT, `oversubscribe` lifts the bound on processes, and `drain_timeout` is in seconds.
-    A file or partition that has had nothing new for `idle_timeout` seconds holds event time back no longer.
-    `profile` is a folder for what `megaflow run --profile` writes. Raises PeerFailed with the traceback if the dataflow
-    raises, and UsageError for wrong arguments.
-    `state` is a folder in which the job's state is kept, by a checkpoint every `checkpoint_every` seconds at most: the
-    same call goes on from there. The records returned are those of this call, up to its end. After a process is lost
-    the call goes on from the last checkpoint by itself, `restarts` times without one between, and ten times as often
-    within ten minutes, and then raises StateKept; StoreError if the folder is not this job's or its lines are not what
-    they were. With `shrink` no new process takes the place of a lost one: the others divide what it had.
-    When all lines are read, windows and timers that wait for event time or the clock stay open for the next call; with
-    `close_windows` they close, and lines that come later for them are late. Without `state` they always close.
-    `rename_state`, old name -> new name, and `drop_state` say what becomes of states in that folder whose operators
-    have another name by now, or are gone. With `take_over` the folder is taken from a launcher that does not answer.
-    With `allow_loss` a job that follows files goes on without lines that are gone.
-    With `on`, "spark", "spark:MASTER" or a Spark session, the processes run on Spark's executors, as with `--on`;
-    the function's file, what is beside it and what `ship` names are sent there. `conf` is for a session of its own.
-    Ctrl-C stops the job: what was read, and pulled, is worked off, and then `Interrupted` is raised, a
-    KeyboardInterrupt that has the records until then as its `records`. A second one ends the job at once.
+    Inputs:
+
+    - `lines` is a specification as for `--lines`, an iterable of str, or a Spark streaming DataFrame. One worker reads
+      a file, or the iterable, in order. Several read a file given as `"PATH?unordered"`. Files given as
+      `"GLOB?ordered-by=name"` are begun in that order, and event time follows it.
+    - `items` is an iterable of values of any type that can be a record. The dataflow reads it by `flow.items()`.
+    - A dict of either gives each input a name, for `flow.lines(name)` and `flow.items(name)`. Spark's DataFrames cannot
+      be among them.
+    - `rows`, instead of both, is a dict of the inputs of `flow.rows(name)`: each is a Spark DataFrame, streaming or
+      not, or a specification as for `--rows`. A streaming DataFrame feeds the job until the job is stopped.
+    - A dataflow that reads only sources, by `flow.read`, needs none of these.
+    - With `follow` the files of `lines` grow and new ones come, as with `--follow`. The job ends when it is stopped.
+    - A file or partition without new records for `idle_timeout` seconds no longer holds event time back.
+
+    An iterable is pulled as needed, by a separate thread in a copy of the caller's context. So objects that belong to
+    one thread, such as connections of `sqlite3`, must be opened in the iterable and not before. An async iterable is
+    pulled in an event loop of that thread. A queue is also allowed (`queue.Queue`, or that of `multiprocessing`). It
+    ends by its `shutdown()`, of Python 3.13; `iter(queue.get, END)` ends by a value. If the job ends before the
+    iterable, the iterable is abandoned, in its `next()` if that blocks.
+
+    Outputs: `outputs` names the destinations of the streams that the dataflow gives out by `flow.output(name, stream)`.
+    Each is a specification as for `--output`, such as "jsonl:late.jsonl", or a list to which the records are added.
+    `output` is such a specification for the stream that the dataflow returns; the returned list is then empty. A
+    non-empty file is refused without `overwrite` or `append`. `profile` is a folder for the files of `megaflow run
+    --profile`.
+
+    Processes: `listen` is HOST or HOST:PORT, `oversubscribe` lifts the bound on processes, and `drain_timeout` is in
+    seconds. With `on`, "spark", "spark:MASTER" or a Spark session, the processes run on Spark's executors, as with
+    `--on`. The function's file, the files beside it and those in `ship` are sent there. `conf` configures a session
+    that megaflow starts.
+
+    State: `state` is a folder for the job's state, with a checkpoint every `checkpoint_every` seconds at most. The same
+    call resumes from there. It returns the records of this call, up to its end.
+
+    - If a process is lost, the call resumes from the last checkpoint by itself: `restarts` times without a checkpoint
+      between, and ten times as often within ten minutes. Then it raises StateKept. With `shrink` no new process
+      replaces a lost one; the others divide its share.
+    - When all lines are read, windows and timers that wait for event time or the clock stay open for the next call.
+      With `close_windows` they close, and later lines are late for them. Without `state` they always close.
+    - `rename_state` (old name -> new name) and `drop_state` handle states in the folder whose operators were renamed or
+      removed. `take_over` takes the folder from a launcher that does not answer. With `allow_loss` a job that follows
+      files continues without lines that are gone.
+
+    Raises PeerFailed with the traceback if the dataflow raises, UsageError for wrong arguments, and StoreError if the
+    folder belongs to another job or the lines have changed. Ctrl-C stops the job: records that were read or pulled are
+    processed, then `Interrupted` is raised, a KeyboardInterrupt whose `records` holds the results so far. A second
+    Ctrl-C ends the job at once.
     """
     writer = ListWriter()
     with naming_arguments():
@@ -149,20 +159,21 @@ def run(dataflow: Callable[[Any], Any], **arguments: Any) -> list[Any]:
 
 @takes_arguments(begin)
 def start(dataflow: Callable[[Any], Any], **arguments: Any) -> JobHandle:
-    """Start `dataflow(flow)` on worker processes, and return the job while it runs. The arguments are those of `run`.
+    """Start `dataflow(flow)` on worker processes and return the running job. The arguments are those of `run`.
 
         with megaflow.start(dataflow, items=clicks(), processes=2) as job:
             for record in job.outputs():             # as they come
                 ...
 
-    Blocks until the processes are started, half a second or so; raises what is refused. The job has `outputs()`,
-    `status()`, `control` (`control.move_bins(…)` and the other commands of `megaflow control`), `stop()` and `wait()`;
-    `help(megaflow.JobHandle)` tells of them. An input may also be an `asyncio.Queue`, if this is called in a coroutine
-    of the loop that feeds it; `async for record in job.outputs()` lets that loop go on.
-    The block ends by a stop of the job, if that has not ended: what was read, and pulled, is worked off. An error ends
-    it at once, Ctrl-C by a stop. What the dataflow raises is raised by `outputs` and `wait`: uncaught, its traceback is
-    the last word. A job that is still there when the program ends is ended by force. With `output="none"` the records
-    are dropped; a job whose outputs nobody reads waits for that.
+    Blocks until the processes are started, about half a second, and raises the reason if they cannot start. The job has
+    `outputs()`, `status()`, `control` (`control.move_bins(…)` and the other commands of `megaflow control`), `stop()`
+    and `wait()`; see `help(megaflow.JobHandle)`. An input may also be an `asyncio.Queue`, if `start` is called in a
+    coroutine of the loop that feeds it. `async for record in job.outputs()` lets that loop run.
+
+    Leaving the block stops the job, if it has not ended: records that were read or pulled are processed. An error ends
+    the job at once; Ctrl-C stops it. If the dataflow raises, `outputs` and `wait` raise its error, so that an uncaught
+    error prints its traceback last. When the program ends, a job that still runs is ended by force. With
+    `output="none"` the records are dropped. Otherwise the job waits until the program reads its outputs.
     """
     records = ProgramWriter(durable=arguments.get("state") is not None)
     with naming_arguments():

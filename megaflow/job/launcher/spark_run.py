@@ -36,10 +36,10 @@ class Run:
     """A job whose rows come from Spark and whose worker processes run on its executors.
 
     job     the job itself: `status()`, `move_bins(…)`, `stop()`, `wait()`
-    results what it puts out, as a streaming DataFrame
+    results the output records, as a streaming DataFrame
     start_query starts the query that reads them
 
-    A context manager, as the job is one: leaving the block stops the job.
+    Run is a context manager, like the job: leaving the block stops the job.
     """
 
     job: JobHandle
@@ -64,11 +64,11 @@ class Run:
         return frame_of(self._session, self._output)
 
     def start_query(self, begin: Callable[[], Any]) -> Any:
-        """Start a query that reads the results: `run.start_query(lambda: frame.writeStream.….start())`; return it.
+        """Start a query that reads the results, and return it: `run.start_query(lambda: frame.writeStream.….start())`.
 
-        Spark lets a query fail if its Python takes more than ten seconds to start, as on a busy machine: `begin` is
-        called again then, ten times at most. Blocks until the query reads, or has ended. Raises what `begin` does; what
-        else makes the query fail is the query's to raise.
+        Spark fails a query whose Python takes more than ten seconds to start, as on a busy machine. In that case
+        `begin` is called again, at most ten times. Blocks until the query reads or has ended. Raises what `begin`
+        raises; the query itself raises its other failures.
         """
         if self._output is None:
             raise UsageError("start_query: the job has no results: say by schema= which columns they have")
@@ -126,16 +126,18 @@ def run(
     ship: Sequence[str | os.PathLike[str]] = (),
     debug: bool = False,
 ) -> Run:
-    """Start `dataflow(flow)` on worker processes on the executors of the frames' session; return it while it runs.
+    """Start `dataflow(flow)` on worker processes on the executors of the frames' session; return the running job.
 
     `frames` is a dict of the inputs that the dataflow reads by `flow.rows(name)`, each a DataFrame, streaming or not;
-    or one DataFrame, which it reads by `flow.rows()`. Blocks until the processes are started, some seconds, and raises
-    what keeps them from that: UsageError, or ClusterError for too few slots. The job ends when all frames have: a batch
-    frame does, a streaming one when the job is stopped.
-    Each process takes a slot of Spark's as long as it runs, and Spark needs another one to read the frames. `on` is the
-    session, if it is to be said which. megaflow, the file of the function and what is beside it are sent to the
-    executors, and what `ship` names; the function itself travels by value if they cannot import it.
-    All else is as for `megaflow.run`; `state` must be a folder that all machines see under one path.
+    or one DataFrame, which it reads by `flow.rows()`. Blocks until the processes are started, some seconds. Raises
+    UsageError, or ClusterError for too few slots, if they cannot start. A batch frame ends with its rows, a streaming
+    frame when the job is stopped; the job ends when all frames have ended.
+
+    Each process takes a slot of Spark's as long as it runs. Spark needs another slot to read the frames. `on` names the
+    session, if it is ambiguous. megaflow, the function's file, the files beside it and those in `ship` are sent to the
+    executors. The function travels by value if the executors cannot import it.
+
+    All other arguments are those of `megaflow.run`. `state` must be a folder that all machines see under one path.
     """
     given = frames if isinstance(frames, Mapping) else {ONLY_ROWS: frames}
     with naming_arguments():

@@ -46,18 +46,18 @@ log = logging.getLogger("megaflow.job")
 
 
 class JobHandle:
-    """A job that was started by this program.
+    """A running job that this program started.
 
-    A context manager: leaving the block drains and stops the job, if it has not ended, and waits for that; an error
-    that leaves the block ends it at once. If the job has failed before, that is the reason, and is raised instead.
-    Ctrl-C drains and stops a job whose outputs the program reads: `outputs` has what came until then.
+    It is a context manager. Leaving the block drains and stops the job, if it has not ended, and waits for its end. An
+    error that leaves the block ends the job at once. If the job has already failed, its failure is raised instead.
+    Ctrl-C drains and stops a job whose outputs the program reads; `outputs` then has all records up to that point.
     """
 
     def __init__(
         self, spec: JobSpec, open_output: Callable[[], Writer], lines: Any = None, rows: Any = None,
         resume_output: Callable[[], Writer] | None = None, items: Any = None, output: ProgramWriter | None = None,
     ) -> None:  # fmt: skip
-        """Start the job; see `launch`. Blocks until its processes are started; raises why they could not be.
+        """Start the job, see `launch`. Blocks until its processes are started; raises the reason if they cannot start.
 
         `output`: what `open_output` returns, if the program reads it by `outputs`.
         """
@@ -98,17 +98,17 @@ class JobHandle:
 
     @property
     def name(self) -> str:
-        """What it is called, also for `megaflow control --job`."""
+        """Name of the job, also for `megaflow control --job`."""
         return "" if self._job is None else self._job.name
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the job has not ended."""
         return not self._ended.is_set()
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for its end."""
+        """Whether a thread waits for the job's end."""
         return bool(self._awaited)
 
     def __repr__(self) -> str:
@@ -133,40 +133,41 @@ class JobHandle:
 
     @property
     def control(self) -> JobControl:
-        """The commands of `megaflow control`, on this job."""
+        """The commands of `megaflow control` for this job."""
         return JobControl(self._conversation, self._pause)
 
     def status(self) -> JobStatus:
         """Return workers, rates, latency, bins and moves, as `megaflow control status` shows them.
 
-        The fields are those of its `--json`. Waits less than two seconds for busy workers: it names those. Raises
-        JobNotFound if the job has ended.
+        The fields are those of its `--json`. Waits less than two seconds for busy workers, and lists those that did not
+        answer. Raises JobNotFound if the job has ended.
         """
         return self.control.status()
 
     def move_bins(self, **selection: Any) -> MoveReport:
-        """Do what `control.move_bins` does."""
+        """Move bins between workers, see `control.move_bins`."""
         return self.control.move_bins(**selection)
 
     def outputs(self) -> Outputs:
         """Return the output records as they come, epoch by epoch: `for record in job.outputs()`, or `async for`.
 
-        What makes the job fail is raised behind the last record before that. Called again, it goes on with the records
-        that nobody was given. What is not read is kept, some 4 MB; then the job waits: for a reader that is slow, and
-        for ever if nobody reads. Who waits by `wait` or `stop` has all kept that comes meanwhile. With `state` a
-        record comes when a checkpoint has it, and so once though processes are lost.
+        If the job fails, its error is raised after the last record before the failure. A second call continues with the
+        records that were not yet returned. Up to about 4 MB of unread records are kept. Beyond that the job waits for
+        the reader, even if it never reads. While the program waits in `wait` or `stop`, all further records are kept.
+        With `state` a record comes once a checkpoint contains it, and therefore exactly once even if processes are
+        lost.
         """
         if self._output is None:
             raise UsageError("the outputs of this job do not come here: they go where output= says, or to run.results")
         return Outputs(self._output, self)
 
     def stop(self, drain: bool = True) -> None:
-        """Read no more, work off what was read, end the job. Blocks until it has ended; `wait` says how it did.
+        """Stop reading, process what was read, and end the job. Blocks until it has ended; `wait` returns how.
 
-        A job without a store closes its windows and fires its timers then; with `drain=False` it leaves them out. Does
-        nothing if the job has ended. With a store the job leaves a checkpoint, from which the same call goes on. All
-        that was pulled of iterables and queues is worked off, and of files what was read when it was; an iterable that
-        blocks is left as it is, and what it gives later is lost.
+        A job without a store closes its windows and fires its timers, unless `drain=False`. Does nothing if the job has
+        ended. With a store the job leaves a checkpoint, from which the same call resumes. The job processes all items
+        that it has pulled from iterables and queues, and all that it has read of files. A blocked iterable is
+        abandoned, and its later items are lost.
         """
         self.is_stopping = True
         with self._keeping():
@@ -184,7 +185,7 @@ class JobHandle:
             self._ended.wait()
 
     def end(self) -> None:
-        """End the job at once, whatever its workers do. Blocks until it has; `wait` raises that it was ended so."""
+        """End the job at once, whatever its workers are doing. Blocks until it has ended; `wait` then raises."""
         self._signals.end()  # while it starts
         while not self._ended.wait(0.0 if self._job is None else LOOK_SECONDS):
             if self._job is None:
@@ -195,10 +196,10 @@ class JobHandle:
         self._thread.join()
 
     def wait(self, timeout: float | None = None) -> RunSummary:
-        """Wait until the job has ended; return what it came to: `lines`, `records`, `seconds`.
+        """Wait until the job has ended; return its summary: `lines`, `records`, `seconds`.
 
-        Raises what made it fail: PeerFailed with the traceback if the program raised, StateKept if the same call can go
-        on; TimeoutError if it has not ended within `timeout` seconds.
+        Raises the error that made the job fail: PeerFailed with the traceback if the program raised, StateKept if the
+        same call can resume it. Raises TimeoutError if it has not ended within `timeout` seconds.
         """
         with self._awaiting():
             is_over = self._ended.wait(timeout)
@@ -215,7 +216,7 @@ class JobHandle:
         return contextlib.nullcontext() if self._output is None else self._output.awaited()
 
     def stop_or_end(self) -> None:
-        """Stop; a Ctrl-C meanwhile ends the job at once, and is raised."""
+        """Stop the job. Ctrl-C during the stop ends the job at once and is raised."""
         try:
             self.stop()
         except KeyboardInterrupt:

@@ -38,16 +38,16 @@ ON_ERROR: Final = ("raise", "skip")
 
 
 class Flow:
-    """What a dataflow function is given, on each worker: the lines or rows, its arguments, the engine underneath.
+    """The argument of a dataflow function, on each worker: its lines or rows, its arguments, and the engine.
 
-    args        what followed `--` on the command line: a list of str; in `megaflow.run`, `args=`
-    worker      the worker that calls the function: its `index`, how many `peers` it has, its `log`
-    scope       where streams begin that are no lines or rows, by `to_stream(iterable)` or `source(name, build)`
+    args        the arguments after `--` on the command line, a list of str; in `megaflow.run`, `args=`
+    worker      the worker that calls the function: its `index`, the number of `peers`, its `log`
+    scope       where other streams begin, by `to_stream(iterable)` or `source(name, build)`
     control     the stream of the commands that move bins; stateful operators take it by default
 
-    The job ends when its lines do, and all other streams that begin at `scope`. `megaflow control stop` and Ctrl-C end
-    the lines early. Either way what was read is finished and the timers that are left are due, in the order of their
-    times, however late those are.
+    The job ends when its lines end, and all other streams that begin at `scope`. `megaflow control stop` and Ctrl-C end
+    the lines early. In both cases the job finishes the records that it has read. All timers that are left are due then,
+    in the order of their times, however late.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Flow:
         outputs: NamedOutputs | None = None,
         read_source: Callable[[str, Source[Any]], Stream[Any]] | None = None,
     ) -> None:
-        """`read` builds the source of lines or rows; it is called at most once. The names are those of the job's.
+        """`read` builds the source of lines or rows; it is called at most once. The names are those of the job.
 
         `read_source` builds that of a `Source`; it is called once for each name.
         """
@@ -77,13 +77,13 @@ class Flow:
         self._streams: dict[str, Stream[Any]] = {}  # input -> its lines or rows; "": the only one, without a name
 
     def lines(self, name: str | None = None) -> Stream[str]:
-        """Return the lines of the job, without their ends. Called twice: the same stream.
+        """Return the lines of the job, without line ends. A second call returns the same stream.
 
-        A job may have several inputs of lines, each by a name: `--lines orders=PATH --lines payments=PATH`, or
-        `megaflow.run(dataflow, lines={"orders": …, "payments": …})`, are `flow.lines("orders")` and
-        `flow.lines("payments")`. The lines of a file are on one worker at a time, in order, unless it is read
-        `?unordered`; those of different files, and so of different inputs, come in any order. Raises BuildError for a
-        name that the job was not given, or without one if its inputs have names.
+        A job may have several inputs of lines, each with a name. `--lines orders=PATH --lines payments=PATH`, or
+        `megaflow.run(dataflow, lines={"orders": …, "payments": …})`, makes them `flow.lines("orders")` and
+        `flow.lines("payments")`. The lines of a file are on one worker at a time, in order, unless it is read with
+        `?unordered`. Lines of different files, and so of different inputs, come in any order. Raises BuildError for a
+        name that the job was not given, and for a missing name if the inputs have names.
         """
         self._inputs.read_as_lines(name)
         if (key := name or "") in self._inputs.formats:
@@ -91,12 +91,12 @@ class Flow:
         return self._stream(key)
 
     def json_lines(self, name: str | None = None, *, on_error: OnError = "raise") -> Stream[Any]:
-        """Return the values of the lines of the job, or of an input, in JSON: dicts, if the lines are objects.
+        """Return the lines of the job, or of an input, parsed as JSON: dicts if the lines are objects.
 
-        Blank lines are left out. A line that is not JSON ends the job with an error that has its file and number. With
-        `on_error="skip"` such lines are left out and counted: the first one is reported, and `control status` and the
-        end of the job say how many there were. A file that is one JSON value is refused. Order and names are as in
-        `lines`; an input is read once, as lines or parsed. The cost is that of `json.loads`.
+        Blank lines are left out. A line that is not JSON ends the job with an error that names its file and number.
+        With `on_error="skip"` such lines are left out and counted. The first one is reported; `control status` and the
+        end of the job show how many there were. A file that consists of one JSON value is refused. Order and names are
+        as in `lines`. An input is read either as lines or parsed. Costs as much as `json.loads`.
         """
         return self._parsed(name, JsonLines(self._skip(name, on_error)))
 
@@ -106,27 +106,27 @@ class Flow:
         skip_lines: int = 0, skip_header: bool = False, skip_repeated_header: bool = False, quoting: bool = True,
         multiline: bool = True, on_error: OnError = "raise",
     ) -> Stream[Any]:  # fmt: skip
-        """Return the rows of the files of the job, or of an input, in CSV. All values are str.
+        """Return the rows of the CSV files of the job, or of an input. All values are str.
 
-        Each file is parsed as Python's `csv` parses the whole of it, with `strict=True`: a row may span lines, in
-        quotes. Blank lines are left out.
+        Each file is parsed as a whole, as Python's `csv` does with `strict=True`: a row may span lines, in quotes.
+        Blank lines are left out.
 
         header      True: the first row of each file names its columns. An empty name becomes `column_N`, N its place
-                    from 1 on; a repeated name gets `_2`, `_3`, …. Or the names, of files without such a row. Or False
+                    from 1 on; a repeated name gets `_2`, `_3`, …. Or the names, for files without such a row. Or False
         skip_header     with names in `header`: leave out the first row, which they replace
         skip_repeated_header    leave out later rows that equal the first one
-        skip_lines  lines before the table. A line `sep=;` behind them, which spreadsheets write, sets the delimiter
+        skip_lines  lines before the table. A line `sep=;` after them, which spreadsheets write, sets the delimiter
         as_         dict, tuple, or a NamedTuple of the program, whose fields are the columns in any order
         delimiter, quotechar, escapechar    as in Python's `csv`; quoting=False takes quotes as text
         comment     leave out lines between rows that begin with this text
-        multiline   False: each line is a row by itself. `?unordered` needs it. Lines without a file are always read so:
-                    those of iterables and Spark
-        on_error    "raise": a faulty row ends the job with an error that has its file and line. "skip": it is left out
-                    and counted, as in `json_lines`, and parsing goes on at the line behind the one where it failed
+        multiline   False: each line is a row. `?unordered` needs it. Lines without a file, of iterables and Spark, are
+                    always read so
+        on_error    "raise": a faulty row ends the job with an error that names its file and line. "skip": the row is
+                    left out and counted, as in `json_lines`, and parsing continues after the line where it failed
 
-        A row is faulty that has more or fewer fields than there are columns; without names, than the first row has. So
-        is one whose quote is open at the end of the file, or for more than a million characters. Order and names are as
-        in `lines`; an input is read once, as lines or parsed.
+        A row is faulty if it has more or fewer fields than there are columns or, without names, than the first row has.
+        A row is also faulty if a quote is open at the end of the file, or for more than a million characters. Order and
+        names are as in `lines`. An input is read either as lines or parsed.
         """
         skip = self._skip(name, on_error)
         return self._parsed(name, Csv(
@@ -149,39 +149,40 @@ class Flow:
         return self._stream(key)
 
     def rows(self, name: str | None = None, *, as_: type | str = tuple, timestamps: str = "micros") -> Stream[Any]:
-        """Return the rows of the DataFrame that the job was given under this name. Called twice: the same stream.
+        """Return the rows of the DataFrame with this name. A second call returns the same stream.
 
-        Without a name, of the only one that it was given. They are bound outside, by `--rows NAME=spark:FORMAT:PATH`,
-        `megaflow.run(dataflow, rows={"NAME": frame})` or `megaflow.spark.run({"NAME": frame}, dataflow)`.
-        `as_`: each row is a tuple of its columns, or a dict (`as_=dict`), or a NamedTuple of the program's, whose
-        fields are the columns, in any order (`as_=Order`). Values are ints, floats, bools, strs, bytes, Decimals; an
-        array is a list, a map a dict, a nested row a tuple; null is None. A timestamp is an int of microseconds since
-        1970 in UTC, a date an int of days since then; with `timestamps="datetime"` they are an aware datetime in UTC
-        (a timestamp without a time zone a naive one) and a date, which takes far longer. The rows of a partition of
-        a batch are on one worker, in order. Raises BuildError for a name that the job was not given.
+        Without a name: the rows of the only DataFrame. `--rows NAME=spark:FORMAT:PATH`, `megaflow.run(dataflow,
+        rows={"NAME": frame})` and `megaflow.spark.run({"NAME": frame}, dataflow)` give names. Each row is a tuple of
+        its columns, a dict (`as_=dict`), or a NamedTuple of the program whose fields are the columns in any order
+        (`as_=Order`). Values are ints, floats, bools, strs, bytes and Decimals. An array is a list, a map a dict, a
+        nested row a tuple, null None. A timestamp is an int of microseconds since 1970 in UTC, a date an int of days
+        since then. With `timestamps="datetime"` a timestamp is an aware datetime in UTC, a timestamp without a time
+        zone a naive datetime, and a date a date; that takes far longer. The rows of a partition of a batch are on one
+        worker, in order. Raises BuildError for a name that the job was not given.
         """
         name = self._inputs.only() if name is None else name
         self._inputs.read(name, shape_of(name, as_, timestamps))
         return self._stream(name)
 
     def items(self, name: str | None = None) -> Stream[Any]:
-        """Return the items that the program gives the job: `megaflow.start(dataflow, items=…)`, or `megaflow.run`.
+        """Return the items that the program feeds to the job: `megaflow.start(dataflow, items=…)`, or `megaflow.run`.
 
-        They are values of any type that can be a record. Without a name, of the only input of items; a job may have
-        several, `items={"clicks": …, "prices": …}`, and inputs of lines beside them. The items of an input come in
-        order, on one worker at a time; those of different inputs in any order. Called twice: the same stream. Raises
+        Items are values of any type that can be a record. Without a name: the only input of items. A job may have
+        several, `items={"clicks": …, "prices": …}`, beside inputs of lines. The items of an input come in order, on one
+        worker at a time; items of different inputs come in any order. A second call returns the same stream. Raises
         BuildError for a name that the job was not given.
         """
         return self._stream(self._inputs.read_items(name))
 
     def read(self, source: Source[T], name: str) -> Stream[T]:
-        """Return the records of a `megaflow.connect.Source`: those of each partition in their order.
+        """Return the records of a `megaflow.connect.Source`: those of each partition in order.
 
-        The `name` is that of the source in checkpoints, errors and `megaflow control status`; no other input of the job
-        has it. The records of one partition are on one worker at a time; what is done with those of one key is done in
-        the order of the partition, also where the partition or the key moves. Each worker makes its own source, by
-        calling the dataflow function. With `--state`, its positions are in every checkpoint, and a resume opens each
-        partition there. Raises BuildError for a name that is taken, and for what is no source.
+        Checkpoints, errors and `megaflow control status` show the source by its `name`, which no other input of the job
+        may have. The records of a partition are on one worker at a time. The records of a key are processed in the
+        order of their partition, even if the partition or the key moves. Each worker makes its own source, because each
+        calls the dataflow function. With `--state`, every checkpoint contains the positions of the source, and a
+        resumed job opens each partition at its position. Raises BuildError for a name that is taken, and for an object
+        that is not a source.
         """
         self._inputs.read_source(source, name)
         if self._read_source is None:
@@ -216,19 +217,20 @@ class Flow:
         return stream
 
     def output(self, name: str, stream: Stream[Any]) -> None:
-        """Give a stream out by a name, beside the stream that the function returns.
+        """Give the stream out under a name, beside the stream that the function returns.
 
-        Where it goes is said outside: `--output late=jsonl:late.jsonl`, or `megaflow.run(…, outputs={"late": …})`, for
-        `flow.output("late", stream)`. The records of each output come in the order of their epochs; those of two
-        outputs go their ways apart, and with `state` each is exact after a crash. Raises BuildError for a name that the
-        job was not given, or that is given out twice, and for a stream inside a loop or scope.
+        The command line or the caller chooses where the records of `flow.output("late", stream)` go: `--output
+        late=jsonl:late.jsonl`, or `megaflow.run(…, outputs={"late": …})`. The records of each output come in the order
+        of their epochs. Outputs are independent of each other; with `state` each is exact after a crash. Raises
+        BuildError for a name that the job was not given or that is used twice, and for a stream inside a loop or scope.
         """
         if not isinstance(stream, Stream):
             raise BuildError(f"flow.output({name!r}, …) needs a Stream, not {stream!r:.80}")
         self._outputs.write(name, stream.port)
 
     def check_all(self, has_lines: bool) -> None:
-        """Raise BuildError unless all is read, and written, that the job was given; `has_lines`: lines, or rows."""
+        """Raise BuildError unless the program reads and writes all that the job was given; `has_lines`: lines, or rows.
+        """
         self._outputs.check_written()
         self._inputs.check_read()
         if has_lines and self._source is None:

@@ -43,11 +43,11 @@ def register(
 ) -> None:
     """Let values of exactly this class travel, as keys, states and records.
 
-    `encode` gives a value that can travel, `decode` turns it back. Without them an object of the class is taken apart
-    into its fields, or by its own `__getstate__` if it has one, and is made again without `__init__`, by its own
-    `__setstate__` if it has one. So a class of a library travels when the program says so; what its objects hold must
-    be able to travel, too. Each process must register the class, under the same name, before the first value is sent:
-    call this at the top level of the program. Raises UsageError for a class that needs the two functions.
+    `encode` turns a value into one that can travel, and `decode` turns it back. Without them, an object of the class
+    travels as its fields, or as the result of its `__getstate__` if it has one. It is made again without `__init__`, by
+    its `__setstate__` if it has one. So a program can let a class of a library travel. The contents of its objects must
+    be able to travel as well. Each process must register the class, under the same name, before the first value is
+    sent: call this at the top level of the program. Raises UsageError for a class that needs the two functions.
     """
     if not isinstance(cls, type):
         raise UsageError(f"register({cls!r:.200}): give a class")
