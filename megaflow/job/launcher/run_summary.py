@@ -4,7 +4,9 @@ from collections import Counter
 from dataclasses import field
 
 from megaflow.control.launcher_messages import Ended, LatencyWindow, Unfinished
+from megaflow.control.reports import LatencyQuantiles
 from megaflow.control.wording import quantity
+from megaflow.control.worker.latency import merged
 from megaflow.quick_dataclass import dataclass
 
 LATENCY_SECONDS = 120.0  # as long as the log of a busy worker
@@ -31,6 +33,16 @@ class RunSummary:
     def flow_seconds(self) -> float:
         """From the first line read to the last epoch closed, on one machine; without the processes' start."""
         return sum(end - begin for begin, end in self.flows)
+
+    def latency_between(self, start: float, end: float) -> LatencyQuantiles:
+        """Return p50, p99 and maximum, in milliseconds, of the lines that were done in [start, end).
+
+        A line's latency is the time from when it was read, or was due, until its epoch closed. `start` and `end` are
+        readings of `time.monotonic()` on the machine of the workers. Latencies of the last two busy minutes are kept,
+        in tenths of a second.
+        """
+        late = merged(window for window in self.latency if start <= window.start < end)
+        return LatencyQuantiles(late.quantile(0.5), late.quantile(0.99), late.max_ms)
 
     def add(self, ended: Ended) -> None:
         """Take in the account of a worker that is done, perhaps long before the others."""

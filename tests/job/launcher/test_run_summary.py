@@ -1,6 +1,7 @@
 """What a run came to is the sum of its workers, without holding more the longer they come and go."""
 
 from megaflow.control.launcher_messages import Ended, LatencyWindow
+from megaflow.control.reports import LatencyQuantiles
 from megaflow.control.worker.latency import WINDOW_SECONDS, WINDOWS_MAX, LatencyLog, merged
 from megaflow.job.launcher.run_summary import LATENCY_SECONDS, RunSummary
 
@@ -18,6 +19,14 @@ def test_workers_are_added_up_and_latencies_long_before_the_newest_are_dropped()
     starts = [window.start for window in summary.latency]
     newest = (600 * 9 + 299) * WINDOW_SECONDS
     assert starts == sorted(starts) and starts[-1] == newest and 0 <= starts[0] - (newest - LATENCY_SECONDS) < 31
+
+
+def test_latency_between_two_moments_is_that_of_the_windows_there() -> None:
+    summary = RunSummary()
+    summary.add(Ended(0, 2, 2, (LatencyWindow(1.0, {0: 3}, 1.0), LatencyWindow(2.0, {100: 1}, 40.0))))
+    assert summary.latency_between(0.0, 2.0) == LatencyQuantiles(1.0, 1.0, 1.0)
+    assert summary.latency_between(2.0, 9.0) == LatencyQuantiles(40.0, 40.0, 40.0)
+    assert summary.latency_between(3.0, 9.0) == LatencyQuantiles()
 
 
 def test_latencies_of_one_moment_are_one_window() -> None:
