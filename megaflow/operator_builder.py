@@ -38,10 +38,11 @@ Build = Callable[[list[Capability], OperatorInfo], Callable[[], None]]
 
 
 class OperatorBuilder:
-    """Assembles one operator: its inputs, then its outputs, then `build`; alike on all workers, in the same order."""
+    """Builder of one operator: its inputs, then its outputs, then `build`; alike on all workers, in the same order."""
 
     def __init__(self, scope: Scope, name: str) -> None:
-        """An operator of `scope`; inputs come from streams of that scope. Raises BuildError if its block has ended."""
+        """Start an operator of `scope`, whose streams are its inputs. Raises BuildError if the scope's block has ended.
+        """
         if not isinstance(scope, Scope):
             raise BuildError(f"OperatorBuilder: a {type(scope).__name__} is no scope; give it that of a `with` block")
         self._name = name
@@ -54,10 +55,10 @@ class OperatorBuilder:
         self._built = False
 
     def new_input(self, stream: Stream[T], pact: PactOrClass, notify: bool = True) -> Input[T]:
-        """Add an input fed by `stream`; `for time, batch in input` takes what has come, `input.frontier` says what may.
+        """Add an input that `stream` feeds. Iterate over it for times and batches; `input.frontier` is its frontier.
 
-        `notify=False`: the operator does not run because this input's frontier has moved, only when records come (here
-        or at another input), when a frontier moves that it is told of, or when its activator asks for it.
+        With `notify=False`, a move of this input's frontier does not run the operator. It runs when records arrive at
+        any input, when the frontier of an input with notifications moves, and when its activator requests it.
         """
         self._check_open("new_input")
         if not isinstance(stream, Stream):
@@ -74,12 +75,12 @@ class OperatorBuilder:
     def new_output(
         self, depends_on: Collection[Input[Any]] | Mapping[Input[Any], Step] | None = None
     ) -> tuple[Output[Any], Stream[Any]]:
-        """Add an output; return it, for the operator to send through, and the stream of what is sent.
+        """Add an output; return it, for the operator to send through, and the stream of the records that it sends.
 
-        `depends_on`: the inputs whose records, or times, may lead to records here; None is all of them. A mapping says
-        for each by how much time has advanced at least, as for a `feedback`: `{words: 1}`. Nothing that comes, or
-        waits, at another input holds this output's frontier back. An output that depends on no input is open while the
-        operator holds its initial capability, or what it made of that.
+        `depends_on` lists the inputs whose records, or times, may lead to records here; None means all of them. A
+        mapping also states, for each input, by how much time has advanced at least, as for a `feedback`: `{words: 1}`.
+        Records and times of other inputs do not hold this output's frontier back. An output that depends on no input
+        stays open while the operator holds its initial capability or capabilities made from it.
         """
         self._check_open("new_output")
         advances: dict[int, Summary] | None = None
@@ -98,11 +99,11 @@ class OperatorBuilder:
     def build(self, build: Build, joinable: bool = False, *, stateless: bool = False) -> None:
         """Finish: `build(capabilities, info)` returns `logic()`, which reads the inputs and sends through the outputs.
 
-        `capabilities` are the initial ones, one for each output in the order of `new_output`; while one is held the
-        output is open at its time, so `release()` those that are not needed. Of a time that came by an input,
-        `time.retain(output)` is the right to send at an output that depends on the input. On a worker that joins
-        later the initial capabilities are absent; with `joinable` they are filled as those of a `source` are.
-        `stateless`: as that of `Stream.unary`.
+        `capabilities` are the initial ones, one per output in the order of `new_output`. An output stays open at the
+        time of its capability while that is held, so `release()` those that are not needed. For a time that came by an
+        input, `time.retain(output)` is the right to send at an output that depends on the input. On a worker that joins
+        later, the initial capabilities are absent; with `joinable` they are filled as those of a `source` are.
+        `stateless` is as in `Stream.unary`.
         """
         self._check_open("build")
         if not callable(build):

@@ -24,27 +24,27 @@ Worker: TypeAlias = worker.Worker[Scope]
 
 
 def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = ()) -> list[R]:
-    """Run `main(worker)` on every worker of this process; return what each returned. Blocks until all are done.
+    """Run `main(worker)` on every worker of this process; return their results. Blocks until all are done.
 
-    An exception in one worker stops the whole cluster. Raises it here if the worker is in this process, else
-    PeerFailed with its report.
+    An exception in one worker stops the whole cluster. It is raised here if the worker is in this process; otherwise
+    PeerFailed is raised with its report.
     """
     runtime.check_start("execute", config, main)
     return runtime.execute(config, UserProgram(main, Scope, args))
 
 
 def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = None) -> list[R]:
-    """Like `execute`, configured by the command line: -w WORKERS, -n PROCESSES, -p PROCESS, -h HOSTFILE, -r.
+    """Run like `execute`, configured by the command line: -w WORKERS, -n PROCESSES, -p PROCESS, -h HOSTFILE, -r.
 
-    With --join SERVER --nn ADDRESSES a process joins a running cluster, which had -n processes at its start.
-    Positionals and all after `--` become `worker.args`. Raises UsageError for unknown options. If the exception
-    ends the program its traceback shows no frames of the engine's, unless --debug is given.
+    With --join SERVER --nn ADDRESSES a process joins a running cluster, which had -n processes at its start. Positional
+    arguments and all arguments after `--` become `worker.args`. Raises UsageError for unknown options. If an exception
+    ends the program, its traceback omits the engine's frames, unless --debug is given.
     """
     return _from_args(execute, main, argv)
 
 
 def initialize_from_args(main: Callable[[ChannelAllocator], R], argv: Sequence[str] | None = None) -> list[R]:
-    """Like `initialize`, configured by the command line as `execute_from_args` is, but that nothing joins later."""
+    """Run like `initialize`, configured by the command line as for `execute_from_args`. No process joins later."""
     return _from_args(initialize, main, argv)
 
 
@@ -81,7 +81,7 @@ def _show_plainly(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def example(build: Callable[[Scope], Any], timestamp: Any = int) -> Any:
-    """Build one dataflow, run it on one worker, return what `build(scope)` returned with captures replaced.
+    """Build one dataflow and run it on one worker; return the result of `build(scope)`, with captures replaced.
 
     `timestamp` is as in `worker.dataflow`.
 

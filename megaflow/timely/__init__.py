@@ -2,18 +2,22 @@
 
     from megaflow.timely import execute_from_args, InputHandle, ProbeHandle
 
-progress       counts of what may still arrive, and the frontiers that they imply
+progress       counts of the times that may still arrive, and the frontiers that follow
 communication  frames and links between workers; communication.codec turns values into bytes
 dataflow       graphs of operators: builder, capabilities, operators, fusion, flow control, capture
-rescale        how workers join and leave while dataflows run
-runtime        starts the workers of this process, as arguments say; worker steps one
+rescale        workers that join and leave while dataflows run
+runtime        starts the workers of this process from its arguments
+worker         steps one worker
 push_pull      channels of messages between workers, without any dataflow
-order          logical times; path_summary: what a path does to them; membership: the workers of a cluster as a value
-dispatch       what a worker does with what arrives; dataflows: those that it runs
+order          logical times; path_summary: what a path does to them
+membership     the workers of a cluster, as a value
+dispatch       handlers of arriving messages; dataflows: the dataflows that a worker runs
 progcaster     numbered batches of progress, where counts meet channels
-explain, log   why a time is not over; typed events; scheduled_calls: callbacks by the clock
+explain        why a time is not complete
+log            typed events
+scheduled_calls    callbacks by the clock
 
-A name below is loaded from its module when it is first used. Its type stands in `__init__.pyi`.
+A name below is loaded from its module when it is first used. Its type is in `__init__.pyi`.
 """
 
 from megaflow.front_door import offer

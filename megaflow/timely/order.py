@@ -21,11 +21,11 @@ from megaflow.errors import BuildError
 
 
 class Timestamp(Protocol):
-    """What a class of times has: `worker.dataflow(timestamp=YourClass)` then counts in it.
+    """Protocol of a class of times, for `worker.dataflow(timestamp=YourClass)`.
 
-    Times are values: never changed, equal and hashed by what they hold, and the codec takes them between processes. A
-    frozen dataclass with `order=True` has all of that, and `<` where sorting its fields extends `less_equal` (sets are
-    not sorted by `<`). What a loop does to such times is a `PathSummary`.
+    Times are immutable values, equal and hashed by their content, which the codec sends between processes. A frozen
+    dataclass with `order=True` has all of that. It also has `<`, if sorting its fields extends `less_equal` (sets are
+    not sorted by `<`). A `PathSummary` states the effect of a loop on such times.
     """
 
     @classmethod
@@ -33,15 +33,15 @@ class Timestamp(Protocol):
         """Return the time that is at most all others."""
 
     def less_equal(self, other: Any, /) -> bool:
-        """Tell whether this time is at most `other`: reflexive, antisymmetric and transitive."""
+        """Tell whether this time is at most `other`. The relation is reflexive, antisymmetric and transitive."""
 
     def __lt__(self, other: Any, /) -> bool:
-        """Tell which comes first in some total order that extends `less_equal`; for sorting only."""
+        """Tell which time comes first in some total order that extends `less_equal`. Used for sorting only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A pair of times, each compared for itself: in a nested scope, the time outside, then the round inside.
+    """A pair of times, ordered coordinate by coordinate: in a nested scope, the outer time and the round.
 
     >>> outer, inner = Product(3, 1)
     >>> (outer, inner)
@@ -71,9 +71,9 @@ Time: TypeAlias = int | Product | tuple[Any, ...] | Timestamp
 
 
 def less_equal(a: Time, b: Time) -> bool:
-    """Tell whether `a` is at most `b`: of products each coordinate, of tuples the first part that differs.
+    """Tell whether `a` is at most `b`. Compares products by each coordinate, tuples by the first part that differs.
 
-    Raises TypeError when the times are of different kinds, or belong to scopes of different depth.
+    Raises TypeError if the times are of different kinds, or belong to scopes of different depth.
 
     >>> less_equal(Product(1, 5), Product(2, 5)), less_equal(Product(1, 5), Product(2, 4)), less_equal((1, 5), (2, 4))
     (True, False, True)

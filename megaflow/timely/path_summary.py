@@ -20,19 +20,19 @@ from megaflow.timely.order import Product, Time, alike, coordinates, from_coordi
 
 
 class PathSummary(Protocol):
-    """What a path does to times of a class of yours. A value, like them: a frozen dataclass does."""
+    """Protocol of the effect of a path on times of the program's own class. A value, such as a frozen dataclass."""
 
     def results_in(self, time: Any, /) -> Any | None:
-        """Return the time at the path's end, after `time`; None if nothing at `time` comes to the end.
+        """Return the time at the path's end for `time` at its start; None if nothing at `time` reaches the end.
 
-        Monotone: of two times the greater never gives the lesser.
+        It must be monotone: a greater time never results in a lesser one.
         """
 
     def followed_by(self, other: Any, /) -> Any | None:
-        """Return the summary of this path and then the other, None if nothing comes to its end."""
+        """Return the summary of this path followed by the other; None if nothing reaches its end."""
 
     def less_equal(self, other: Any, /) -> bool:
-        """Tell whether this maps every time to one at most where `other` maps it."""
+        """Tell whether this summary maps every time to one at most where `other` maps it."""
 
 
 Step: TypeAlias = Any  # an int, a tuple of steps, a Product of steps inside a tuple, or a PathSummary

@@ -45,7 +45,7 @@ class Push(Generic[T]):
         self._channel = Channel(Lane.DATA, _MESSAGES, channel)
 
     def push(self, message: T | None) -> None:
-        """Send a message; None: see `done`. Does not block. Raises CannotTravel for what another process cannot get."""
+        """Send a message; None acts as `done`. Does not block. Raises CannotTravel if it cannot cross a process."""
         if message is None:
             self._end.flush()
             return
@@ -56,29 +56,29 @@ class Push(Generic[T]):
             raise
 
     def done(self) -> None:
-        """Say that you may turn to other things for a while: what was pushed sets off now, as far as there is room.
+        """Announce a pause: pushed messages leave now, as far as there is room.
 
-        The rest follows whenever this worker pulls, parks or returns.
+        The others follow when this worker pulls, parks or returns.
         """
         self.push(None)
 
 
 class Pull(Generic[T]):
-    """The end of a channel at which a worker gets what all workers have sent to it."""
+    """The end of a channel at which a worker receives the messages of all workers."""
 
     def __init__(self, queue: deque[T], receive: Callable[[], None]) -> None:
         self._queue = queue
         self._receive = receive
 
     def pull(self) -> T | None:
-        """Take the next message; None if none has come. Does not block. Raises PeerFailed or PeerLost if one failed."""
+        """Return the next message, None if there is none. Does not block. Raises PeerFailed or PeerLost."""
         if not self._queue:
             self._receive()
         return self._queue.popleft() if self._queue else None
 
 
 class ChannelAllocator:
-    """A worker's place among all, and its way to the others; what `main` of `initialize` gets."""
+    """A worker's index among all workers and its channels to them; `main` of `initialize` receives one."""
 
     def __init__(self, end: Allocator, peers: int, args: Sequence[str] = ()) -> None:
         self.index = end.index  # of this worker, from 0
@@ -90,18 +90,18 @@ class ChannelAllocator:
         self._fresh = False  # something has come since the last `park`
 
     def allocate(self) -> tuple[list[Push[Any]], Pull[Any]]:
-        """Make the next channel: a `Push` for each worker, by its index, and the `Pull` for what they send here.
+        """Make the next channel: a `Push` per worker, by its index, and a `Pull` for the messages that they send here.
 
-        All workers must do so equally often; their n-th channels belong together.
+        All workers must make equally many channels; their n-th channels belong together.
         """
         channel, self._allocated = self._allocated, self._allocated + 1
         pushers: list[Push[Any]] = [Push(self._end, target, channel) for target in range(self.peers)]
         return pushers, Pull(self._queues.setdefault(channel, deque()), self._receive)
 
     def park(self, seconds: float | None = None) -> None:
-        """Block until a message has come, in whichever channel, or the time is up; None: as long as it takes.
+        """Block until a message arrives on any channel, or for so many seconds; None: without limit.
 
-        Returns at once if one has come since the last call, and now and then for no reason: ask `pull` again.
+        Returns at once if a message has arrived since the last call, and occasionally without one: call `pull` again.
         """
         if seconds is not None and not isinstance(seconds, int | float):
             raise UsageError(f"park({seconds!r:.200}): say how many seconds, or None")
@@ -120,10 +120,11 @@ class ChannelAllocator:
 
 
 def initialize(config: Config, main: Callable[[ChannelAllocator], R], args: Sequence[str] = ()) -> list[R]:
-    """Run `main(allocator)` on every worker of this process; return what each returned. Blocks until all are done.
+    """Run `main(allocator)` on every worker of this process; return their results. Blocks until all are done.
 
-    An exception in one worker stops the whole cluster, as in `execute`: it is raised here if the worker is in this
-    process, else PeerFailed with its report. Raises UsageError for `Config.join`: the number of workers is fixed.
+    An exception in one worker stops the whole cluster, as in `execute`. It is raised here if the worker is in this
+    process; otherwise PeerFailed is raised with its report. Raises UsageError for `Config.join`, because the number of
+    workers is fixed.
     """
     check_start("initialize", config, main)
     if config.contacts:

@@ -50,7 +50,7 @@ Roles: TypeAlias = Mapping[str, RoleHandler]
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How many workers, in how many processes, and where; made by `thread`, `process`, `cluster` and `join`."""
+    """Number of workers and processes, and their addresses. Made by `thread`, `process`, `cluster` and `join`."""
 
     workers: int = 1  # in this process
     addresses: tuple[str, ...] = ()  # host:port of each process; empty: this process alone
@@ -74,22 +74,22 @@ class Config:
 
     @staticmethod
     def thread() -> Config:
-        """One worker on the calling thread."""
+        """Configure one worker on the calling thread."""
         return Config()
 
     @staticmethod
     def process(workers: int) -> Config:
-        """Several workers as threads of this process."""
+        """Configure several workers as threads of this process."""
         return Config(workers)
 
     @staticmethod
     def cluster(
         addresses: Sequence[str], process: int, workers: int = 1, listener: socket.socket | None = None, **more: Any
     ) -> Config:
-        """Process `process` of `len(addresses)`, with `workers` workers each; `listener` is bound to its address.
+        """Configure process `process` of `len(addresses)`, with `workers` workers each.
 
-        `more` are further fields of Config. Raises UsageError for an index without an address, or for listening
-        beyond this machine without a secret in MEGAFLOW_SECRET.
+        `listener` is bound to this process's address. `more` holds further fields of Config. Raises UsageError for an
+        index without an address, and for listening beyond this machine without a secret in MEGAFLOW_SECRET.
         """
         if isinstance(addresses, str) or not addresses:
             raise UsageError(
@@ -111,10 +111,11 @@ class Config:
         listener: socket.socket | None = None,
         **more: Any,
     ) -> Config:
-        """A further process of a running cluster, asked for at `contact`, or at the first of several that answers.
+        """Configure an additional process that asks to join a running cluster at `contact`.
 
-        `address` is where the others reach it, by default where `listener` is bound. `more` are further fields of
-        Config. Raises UsageError for what cannot be meant.
+        If there are several contacts, it asks the first that answers. `address` is where the other processes reach it,
+        by default where `listener` is bound. `more` holds further fields of Config. Raises UsageError for invalid
+        arguments.
         """
         contacts = (contact,) if isinstance(contact, str) else tuple(contact)
         if not contacts:

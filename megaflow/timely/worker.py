@@ -42,7 +42,7 @@ _LONGEST_WAIT_SECONDS = 0.1  # between checks of `step_while`'s predicate, which
 
 
 class Worker(Generic[S]):
-    """Builds dataflows and steps them. `S` is the scope that `dataflow()` gives the program."""
+    """Worker that builds dataflows and steps them. `S` is the type of scope that `dataflow()` returns."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Worker(Generic[S]):
         door: Door | None = None,
         eager: bool = False,
     ) -> None:
-        """`processes` are the founding ones, None if this is the only one and remains so; `admission`: it joins."""
+        """`processes` are the founding ones, None if this is the only one forever. `admission`: the worker joins."""
         self.args = list(args)
         self.log = Log()
         self.stateful: list[Any] = []  # views of the stateful operators, added as they are built
@@ -111,17 +111,17 @@ class Worker(Generic[S]):
 
     @property
     def peers(self) -> int:
-        """How many workers there are now."""
+        """Present number of workers."""
         return len(self.peer_ids)
 
     @property
     def peer_ids(self) -> tuple[int, ...]:
-        """The ids of all workers now, sorted; this one among them, unless it is on its way in or out."""
+        """Ids of all present workers, sorted. This worker's id is missing while the worker joins or leaves."""
         return self.rescaling.membership.ids
 
     @property
     def membership(self) -> Membership:
-        """Who takes part now."""
+        """Present membership of the cluster."""
         return self.rescaling.membership
 
     @property
@@ -130,27 +130,27 @@ class Worker(Generic[S]):
         return {number: graph.name for number, graph in self._dataflows.running.items()}
 
     def graphs(self) -> list[Graph]:
-        """The running dataflows, for tests and monitors."""
+        """Return the running dataflows, for tests and monitors."""
         return [*self._dataflows.running.values()]
 
     def now(self) -> float:
-        """Seconds on a clock that only goes forward, the same for all processes of a machine."""
+        """Return seconds on a monotonic clock that all processes of a machine share."""
         return self._now()
 
     def sync_activator(self, info: OperatorInfo) -> Activator:
-        """What runs an operator from other threads, and wakes the worker for it: its `info.activator` does."""
+        """Return an activator that other threads may call to run an operator and wake the worker: `info.activator`."""
         return info.activator
 
     @property
     def retiring(self) -> bool:
-        """Whether this worker's process is to leave: read nothing new."""
+        """Whether this worker's process is about to leave. Read nothing new then."""
         return self.rescaling.retiring
 
     def bootstrap(self) -> bool:
-        """Take part in a running cluster; to be called once the dataflows are built that it runs.
+        """Take part in a running cluster. Call it once the dataflows that the cluster runs are built.
 
-        False at once in a founding worker. In one that joins: blocks until it is a member with the capabilities that
-        it can have, then True. Raises JoinDenied if the cluster does not take it.
+        In a founding worker, returns False at once. In a joining worker, blocks until the worker is a member with the
+        capabilities that it can have, then returns True. Raises JoinDenied if the cluster does not admit the worker.
         """
         joiner = self.rescaling.joiner
         if joiner is None:
@@ -162,11 +162,12 @@ class Worker(Generic[S]):
         return True
 
     def retire(self) -> None:
-        """Leave the cluster with this process: hand over, close inputs, work off what is held, go.
+        """Leave the cluster with this process: hand over, close inputs, process the queued records, leave.
 
-        Blocks, stepping, until all workers have let go. Raises CommandRefused with the reason if the process must stay:
-        it owns bins, is alone, or records are pinned to it. The process's other workers leave as they are stepped.
-        Meanwhile nobody may inject a command at a time of which this worker has records: it hears of none any more.
+        Blocks, stepping, until all workers have released the process. Raises CommandRefused with the reason if the
+        process must stay: it owns bins, is the only one, or records are pinned to it. The other workers of the process
+        leave as they are stepped. During the leave, inject no command at a time of which this worker has records: it
+        receives no commands.
         """
         answers: list[str | None] = []
         self.rescaling.ask_leave(self.index, answers.append)
@@ -176,7 +177,7 @@ class Worker(Generic[S]):
             self.step_or_park(None)
 
     def part(self) -> None:
-        """Step until nothing in the cluster needs this worker any more: its program has ended. Blocks."""
+        """Step until no part of the cluster needs this worker, whose program has ended. Blocks."""
         self.rescaling.ask_end()
         while not self.rescaling.may_end:
             self.step_or_park(None)
@@ -185,13 +186,12 @@ class Worker(Generic[S]):
 
     @contextmanager
     def dataflow(self, name: str | None = None, fusion: bool = True, timestamp: Any = int) -> Iterator[S]:
-        """Build a dataflow in the `with` block; it runs from the block's end, `fusion`: stateless neighbours as one.
+        """Build a dataflow in the `with` block; it runs from the block's end. `fusion`: join stateless neighbors.
 
         `timestamp` is the kind of its times: `int`, a class that follows `Timestamp`, or the least time of a tuple or
-        `Product` of such: `(0, 0)`, `Product(0, Version.minimum())`. Ints are fastest, and the only ones for state.
-
-        Every worker must build the same dataflows in the same order. Raises BuildError for a graph that
-        cannot run, GraphMismatch (here or while stepping) if another worker built a different one.
+        `Product` of those: `(0, 0)`, `Product(0, Version.minimum())`. Ints are fastest, and state requires them. Every
+        worker must build the same dataflows in the same order. Raises BuildError for a graph that cannot run,
+        GraphMismatch (here or while stepping) if another worker built a different one.
         """
         graph = self._dataflows.begin(name, self._founders(), timestamp)
         try:
@@ -214,21 +214,21 @@ class Worker(Generic[S]):
         raise BuildError("dataflow: this worker is leaving the cluster; it can build nothing any more")
 
     def end_building(self) -> None:
-        """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
+        """Tell the others that the program has ended. A worker with more dataflows raises GraphMismatch."""
         self._dataflows.end_building()
 
     def drop_dataflow(self, number: int) -> None:
-        """Stop a dataflow on all workers, wherever it is, and free it; every worker may call it, one is enough.
+        """Stop a dataflow on all workers and free it. Any worker may call it; one call is enough.
 
-        Its probes read as done, and what is sent into it goes nowhere; other dataflows do not notice. Harmless if
-        it is complete or dropped already. Does not wait. Raises BuildError if it was never built here.
+        Its probes report that they are done, and records sent into it are dropped; other dataflows are not affected.
+        Harmless if it is complete or was dropped. Does not wait. Raises BuildError if it was never built here.
         """
         self._dataflows.drop(number)
 
     def explain(self, probe: ProbeHandle, time: Time, timeout_seconds: float = 10.0) -> list[Holding]:
-        """What holds `time` back at the probe: capabilities and records of all workers, least times first.
+        """Return what holds `time` back at the probe: capabilities and records of all workers, least times first.
 
-        Asks all workers and steps this one until they have answered. Raises NoAnswer, naming them, if some have not.
+        Asks all workers, and steps this one meanwhile. Raises NoAnswer, with their ids, if some do not answer.
         """
         if self._running:
             raise ProgramError("explain: it steps the worker, so an operator cannot call it; call it between steps")
@@ -242,18 +242,18 @@ class Worker(Generic[S]):
         return self.explainer.conclude(question, timeout_seconds)
 
     def statistics(self) -> WorkerStatistics:
-        """Steps taken; of each running dataflow what was run, sent and received and what waits."""
+        """Return the steps taken and, per running dataflow, what was run, sent and received, and what waits."""
         return WorkerStatistics(self.index, self.steps, self._dataflows.statistics())
 
     # Stepping ---------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Do what can be done now, without waiting; False when no dataflow is left."""
+        """Do all work that is possible without waiting. Return False when no dataflow is left."""
         self._receive(self.has_work())
         return self._run()
 
     def step_or_park(self, seconds: float | None = None) -> bool:
-        """Like `step`, but wait for something to do first, `seconds` at most; None waits without end."""
+        """Step like `step`, but first wait for work, at most so many seconds; None waits without limit."""
         if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # `park` receives, too
             wait = self._scheduled.wait(seconds)
             if wait is None or wait > 0:
@@ -269,12 +269,12 @@ class Worker(Generic[S]):
             self.step_or_park(_LONGEST_WAIT_SECONDS)
 
     def close_inputs(self) -> None:
-        """Close what the program left open."""
+        """Close the inputs that the program left open."""
         for graph in self._dataflows.running.values():
             graph.close_inputs()
 
     def has_work(self) -> bool:
-        """Tell whether a step would do anything but receive."""
+        """Tell whether a step would do more than receive."""
         return bool(self._handed) or (not self.rescaling.joining and self._dataflows.are_active())
 
     def _park(self, seconds: float | None) -> None:
@@ -345,5 +345,5 @@ class Worker(Generic[S]):
         self._dispatch.post(target, topic, body)
 
     def on_mail(self, topic: str, handler: Callable[[int, Any], None]) -> None:
-        """Call `handler(source, body)` for each message on `topic`, those that came before included."""
+        """Call `handler(source, body)` for each message on `topic`, including earlier ones."""
         self._dispatch.on_mail(topic, handler)

@@ -53,12 +53,12 @@ class Output(Generic[T]):
         self._downstream: Downstream | None = None  # what lies after it, once it was asked for
 
     def is_full(self) -> bool:
-        """Tell whether the operators after this output have enough to do for now: then send no more, and return.
+        """Tell whether the operators after this output have enough to do. If so, stop sending and return.
 
-        The operator runs again as soon as there is room; what it leaves in its inputs does not run it before. It is
-        advice: sending goes on to work. Ask once per batch; a source of records, or an operator that may make many of
-        few, should. Never true around a cycle for what the cycle holds, nor for an operator that takes in state or
-        control. Cost: O(1).
+        The operator runs again as soon as there is room; records that it leaves in its inputs do not run it earlier.
+        The answer is advice: sending still works. Sources of records, and operators that may make many records of few,
+        should ask once per batch. Never true around a cycle for what the cycle holds, nor for an operator that takes in
+        state or control. Cost: O(1).
         """
         downstream = self._downstream
         if downstream is None:
@@ -71,14 +71,15 @@ class Output(Generic[T]):
         return True
 
     def room(self) -> int:
-        """Return how many records there is room for after this output: 0 if it `is_full`. Cost: O(queues after it)."""
+        """Return for how many records there is room after this output: 0 if it `is_full`. Cost: O(queues after it)."""
         if self.is_full():
             return 0
         room = sys.maxsize if self._downstream is None else self._downstream.room()
         return room if room > 0 else BATCH_RECORDS  # one batch more is granted to those who have waited
 
     def session(self, capability: Capability | CapabilityRef) -> Session[T]:
-        """Send at the capability's time. Raises CapabilityError if it is none, is released, or is another output's."""
+        """Send at the capability's time. Raises CapabilityError unless it is an unreleased capability of this output.
+        """
         if isinstance(capability, Capability):
             if not capability.belongs_to(self):
                 raise CapabilityError(f"session: {capability!r} is not a capability of {self.title}; retain one for it")
@@ -102,7 +103,7 @@ class Output(Generic[T]):
         return mint(self, time)
 
     def ship(self, time: Time, batch: list[T]) -> None:
-        """Send a batch to all listeners and count it. The caller holds the right to and never changes it again."""
+        """Send a batch to all listeners and count it. The caller has the right to and never changes the batch again."""
         if batch:
             if self._downstream is not None:
                 self._downstream.granted = False
@@ -119,7 +120,7 @@ class Output(Generic[T]):
                 self.changes.update((edge.target, time), edge.push_to(worker, time, batch))
 
     def end_sessions(self) -> None:
-        """Ship what the open sessions have buffered; nothing can be sent through them any more."""
+        """Send all buffered records of the open sessions, and end the sessions."""
         if self._open:
             for session in self._open:
                 session.end()
@@ -140,11 +141,11 @@ class Input(Generic[T]):
 
     @property
     def frontier(self) -> Antichain:
-        """The times that may still appear here; those of queued records included."""
+        """The times that may still appear here, including those of queued records."""
         return self._graph.frontier(self.location)
 
     def drain(self) -> list[tuple[Time, list[T]]]:
-        """Take all that is queued. The batches are shared: not to be changed."""
+        """Take all queued batches. They are shared and must not be changed."""
         queue = self.queue
         taken = list(queue.batches)
         if taken:
@@ -160,16 +161,16 @@ class Input(Generic[T]):
         return bool(self.queue.batches)
 
     def take(self) -> tuple[Time, list[T]]:
-        """Take the first of the queued batches; there must be one. It is shared: not to be changed."""
+        """Take the first queued batch; there must be one. It is shared and must not be changed."""
         time, batch = self.queue.batches.popleft()
         self._graph.changes.update((self.location, time), -len(batch))
         self.queue.took(1, len(batch))
         return time, batch
 
     def take_while_room(self, *outputs: Output[Any]) -> Iterator[tuple[Time, list[T]]]:
-        """Take one batch after another as long as none of the outputs is full; what is left waits for room.
+        """Take batches one by one as long as no output is full. The others wait for room.
 
-        The batches are shared: not to be changed.
+        The batches are shared and must not be changed.
         """
         while self.is_waiting():
             for output in outputs:
@@ -178,19 +179,19 @@ class Input(Generic[T]):
             yield self.take()
 
     def drop(self, records: int, newest: bool) -> None:
-        """Drop so many of the queued records, the newest or the oldest; they count as consumed."""
+        """Drop so many queued records, the newest or the oldest. They count as consumed."""
         for time, count in self.queue.cut(records, newest):
             self._graph.changes.update((self.location, time), -count)
 
     def replace(self, batches: list[tuple[Time, list[T]]]) -> None:
-        """Put these in place of all that is queued, at times of queued records; the difference counts as consumed."""
+        """Replace all queued records by these, at times of queued records. The difference counts as consumed."""
         self.drain()
         self.queue.refill(batches)
         for time, batch in batches:
             self._graph.changes.update((self.location, time), len(batch))
 
     def __iter__(self) -> Iterator[tuple[CapabilityRef, list[T]]]:
-        """Yield a pair for each batch, in arrival order; the list is the operator's own. `break` leaves the rest."""
+        """Yield a pair for each batch, in arrival order. The operator owns the list. `break` leaves the rest queued."""
         queue = self.queue.batches
         while queue:
             time, batch = self.take()

@@ -43,16 +43,17 @@ class OutputPort(Protocol):
 class Capability:
     """The right to send at `time` or later on one output.
 
-    Compares and hashes by output and time. A context manager that releases at its end.
+    Capabilities compare and hash by output and time. A capability is a context manager that releases at the end.
 
-    A worker that joined after its dataflow was founded starts with *absent* ones, to which nothing was ever counted:
-    release and downgrade do nothing, sending raises. Those of joinable sources are filled before it may run.
+    A worker that joined after its dataflow was founded starts with *absent* capabilities, which were never counted.
+    Releasing and downgrading them does nothing; sending raises. Those of joinable sources are filled before the source
+    may run.
     """
 
     __slots__ = ("__weakref__", "_origin", "_output", "absent", "held", "time")
 
     def __init__(self, output: OutputPort, time: Time, origin: Origin = None, absent: bool = False) -> None:
-        """Wrap a count that is already in the books, or none if `absent`; see `mint`."""
+        """Wrap a count that is already registered, or none if `absent`; see `mint`."""
         self._output = output
         self.time = time  # the least at which it may send; written here only
         self._origin = origin
@@ -60,13 +61,15 @@ class Capability:
         self.absent = absent
 
     def fill(self, time: Time) -> None:
-        """Hold it, which was absent or released: its count was minted for it by another worker, or is one that another
-        gave away."""
+        """Hold this capability, which was absent or released.
+
+        Another worker minted its count, or gave the count away.
+        """
         assert not self.held, f"{self!r} is there already"
         self.absent, self.held, self.time = False, True, time
 
     def give_away(self) -> None:
-        """Hold it no more, without a count: another worker holds it from now on."""
+        """Stop holding this capability, without a count: another worker holds it from now on."""
         self._check_held("give_away")
         self.held = False
         self._forget()
@@ -76,17 +79,17 @@ class Capability:
         return self._output is output
 
     def clone(self) -> Capability:
-        """Return a second, independent hold of the same output and time."""
+        """Return a second, independent capability for the same output and time."""
         self._check_held("clone")
         return mint(self._output, self.time)
 
     def delayed(self, time: Time) -> Capability:
-        """Return a new capability at `time`, which this one must be at or before."""
+        """Return a new capability at `time`, which must not be before this capability's time."""
         self._check_later(time, "delayed")
         return mint(self._output, time)
 
     def downgrade(self, time: Time) -> None:
-        """Move this capability to the later `time`; the right to the times before is gone."""
+        """Move this capability to the later `time`. It gives up the right to send at earlier times."""
         if self.absent:
             return
         self._check_later(time, "downgrade")
@@ -98,7 +101,7 @@ class Capability:
         self.time = time
 
     def release(self) -> None:
-        """Give the right up; a second call is harmless. An absent one is not wanted any more."""
+        """Give up the right to send. A second call is harmless. An absent capability is then no longer filled."""
         self.absent = False
         if self.held:
             self.held = False

@@ -70,7 +70,7 @@ class Activator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorInfo:
-    """What an operator may know of itself."""
+    """Facts about an operator, for the operator itself."""
 
     index: int  # within the dataflow, equal on all workers
     name: str

@@ -30,14 +30,14 @@ class Feed(Generic[T]):
 class InputHandle(Generic[T]):
     """The program's end of a stream: `send` at the current time, then `advance_to` the next.
 
-    One handle may feed several dataflows. Sending does not block. All dataflows' frontiers wait for
-    `advance_to` and `close`.
+    One handle may feed several dataflows. Sending does not block. The frontiers of all dataflows wait for `advance_to`
+    and `close`.
 
-    Its times are those of the first dataflow that it feeds, from the least on. One whose times are no ints feeds one
-    stream only.
+    The handle's times are those of the first dataflow that it feeds, from the least time on. A handle whose times are
+    not ints feeds one stream only.
 
-    On a worker that joined it may send once `worker.bootstrap()` has returned, from the least time on at which a
-    member still may; it is closed by then if none may.
+    On a worker that joined, the handle may send once `worker.bootstrap()` has returned. It starts at the least time at
+    which a member may still send, and is closed if no member may.
     """
 
     def __init__(self) -> None:
@@ -48,21 +48,22 @@ class InputHandle(Generic[T]):
         self.closed = False  # nothing can be sent any more; written here only
 
     def is_full(self) -> bool:
-        """Tell whether what lies after has enough to do: `worker.step_while(handle.is_full)` waits until it has not.
+        """Tell whether the operators after the handle have enough to do.
 
-        It is advice: `send` goes on to work, and what is sent waits in memory.
+        `worker.step_while(handle.is_full)` waits until they have room. The answer is advice: `send` still works, and
+        its records wait in memory.
         """
         return any(feed.output.is_full() for feed in self._feeds)
 
     def send(self, record: T) -> None:
-        """Send one record at the current time; it leaves with the batch, at a time change or `flush`."""
+        """Send one record at the current time. It leaves with its batch, at a time change or `flush`."""
         self._check_open("send")
         self._buffer.append(record)
         if len(self._buffer) >= BATCH_RECORDS:
             self.flush()
 
     def send_batch(self, records: Iterable[T]) -> None:
-        """Send the records of a list, or of another iterable, at the current time; a list is copied."""
+        """Send the records of a list, or of another iterable, at the current time. A list is copied."""
         self._check_open("send_batch")
         if not isinstance(records, list):
             records = list(iterable("send_batch", records, "a list of records"))
@@ -71,22 +72,23 @@ class InputHandle(Generic[T]):
             self._ship(records[start : start + BATCH_RECORDS])
 
     def try_send_batch(self, records: list[T]) -> list[T]:
-        """Send as many of the records as there is room for in all dataflows fed; return the rest, to be sent later.
+        """Send as many records as all dataflows have room for; return the others, to send later.
 
-        What was sent before goes first, whether it fits or not. There is room again when the worker has taken steps.
+        Records that were sent before leave first, even without room for them. There is room again after steps of the
+        worker.
         """
         self._check_open("try_send_batch")
         self.flush()
         return give_what_fits(records, lambda: min(feed.output.room() for feed in self._feeds), self._ship)
 
     def flush(self) -> None:
-        """Ship what is buffered."""
+        """Send all buffered records."""
         if self._buffer:
             buffer, self._buffer = self._buffer, []
             self._ship(buffer)
 
     def advance_to(self, time: Time) -> None:
-        """Promise to send nothing before `time` any more. Raises TimeError if it is not at or after the present."""
+        """Promise to send nothing before `time`. Raises TimeError unless it is at or after the current time."""
         self._check_open("advance_to")
         check_time("advance_to", self.time, time)
         if not less_equal(self.time, time):
@@ -97,7 +99,7 @@ class InputHandle(Generic[T]):
             feed.capability.downgrade(time)
 
     def close(self) -> None:
-        """Send nothing any more; a second call is harmless."""
+        """Stop sending for good. A second call is harmless."""
         if not self.closed:
             self.flush()
             self.closed = True
@@ -106,9 +108,9 @@ class InputHandle(Generic[T]):
             self._feeds.clear()
 
     def give_away(self) -> Time:
-        """Part with the right to send, for a handle of another worker to `receive`; return the time it is for.
+        """Give the right to send to a handle of another worker, which calls `receive`; return the time of the right.
 
-        Ships and tells all that was done before; then this handle is closed, but nothing downstream hears of an end.
+        Sends and reports all earlier records first. Then this handle is closed, but downstream operators see no end.
         Raises CapabilityError if it is closed.
         """
         self._check_open("give_away")
@@ -123,9 +125,9 @@ class InputHandle(Generic[T]):
         return self.time
 
     def receive(self, time: Time) -> None:
-        """Open this handle, which is closed, with the right that another worker's gave away, for that time.
+        """Open this closed handle, at that time, with the right that the handle of another worker gave away.
 
-        Both feed the same dataflows. Only one may receive what was given away once. Raises CapabilityError if this
+        Both handles feed the same dataflows. Only one handle may receive each right. Raises CapabilityError if this
         handle is open or feeds nothing.
         """
         running = [feed for feed in self._known if feed.graph.started and not feed.graph.over]
@@ -140,7 +142,7 @@ class InputHandle(Generic[T]):
         self._feeds, self.time, self.closed = feeds, time, False
 
     def attach(self, capability: Capability, output: Output[T], graph: Graph) -> Feed[T]:
-        """Feed one more stream, from the current time on; the caller keeps what is returned."""
+        """Feed one more stream, from the current time on. The caller keeps the result."""
         if not self._known and self.time == 0:
             self.time = graph.builder.least(graph.builder.root_depth)
         self.flush()
@@ -154,10 +156,10 @@ class InputHandle(Generic[T]):
         return feed
 
     def check(self, scope: ScopeRef) -> None:
-        """Raise BuildError unless this handle may feed a stream of `scope`, too.
+        """Raise BuildError unless this handle may also feed a stream of `scope`.
 
-        Several streams' rights may come to a joining worker at times that differ; of ints it takes the greatest, but
-        times of other kinds need have no least common upper bound.
+        The rights for several streams may reach a joining worker at different times. Of ints the worker takes the
+        greatest. Times of other kinds need not have a least common upper bound.
         """
         if not self._known and self.time == 0:
             return
@@ -173,7 +175,7 @@ class InputHandle(Generic[T]):
             )
 
     def take_over(self, time: Time | None) -> None:
-        """Go on at this time: the capability of a stream was filled, at it. None: it was not, and never will be."""
+        """Continue at this time, at which the capability of a stream was filled. None: it was not and never will be."""
         self._feeds = [feed for feed in self._feeds if feed.capability.held or feed.capability.absent]
         if not self._feeds:
             self.close()

@@ -20,11 +20,11 @@ _Key = tuple[Any, ...]  # what to sort a time by, see `sort_key`
 
 
 class FrontierNotificator:
-    """Tells an operator of the times it asked for once no frontier holds them back, the earliest first.
+    """Notifier of an operator: reports requested times once no frontier holds them back, the earliest first.
 
-    Call `for_each` in every run. A time may be requested after its end; with the `activator` of the operator's info
-    the operator then runs again by itself, without it the notification waits for the next run.
-    Cost: a request and a notification O(log of the requests); in nested scopes `for_each` looks at all requests.
+    Call `for_each` in every run. A time may be requested after its end. With the `activator` of the operator's info,
+    the operator then runs again by itself; without it, the notification waits for the next run. Cost: a request and a
+    notification O(log of the requests); in nested scopes `for_each` looks at all requests.
     """
 
     def __init__(self, activator: Activator | None = None) -> None:
@@ -37,7 +37,7 @@ class FrontierNotificator:
         self._notifying = False
 
     def notify_at(self, capability: Capability) -> None:
-        """Ask for a notification at the capability's time, and hand the capability over.
+        """Request a notification at the capability's time, and hand the capability over.
 
         k requests for one time become one notification with count k.
         """
@@ -67,9 +67,10 @@ class FrontierNotificator:
             self._activator.activate()
 
     def for_each(self, frontiers: Sequence[Antichain], f: Callable[[Capability, int], object]) -> None:
-        """Call `f(capability, count)` for each requested time that none of the frontiers is at or before.
+        """Call `f(capability, count)` for each requested time that none of the frontiers holds back.
 
-        Times come in an order that extends theirs. What `f` requests meanwhile is notified too if it is due.
+        A frontier holds a time back while one of its elements is at or before the time. Times come in an order that
+        extends theirs. A request that `f` makes is notified in the same call if it is due.
         """
         given: object = frontiers
         if isinstance(given, Antichain):  # which can be iterated over, too
@@ -93,7 +94,7 @@ class FrontierNotificator:
             self._notifying = False
 
     def pending(self) -> list[Time]:
-        """Return the times that are requested and not notified, in order."""
+        """Return the times that are requested and not yet notified, in order."""
         return [self._times[key] for key in sorted(self._requests)]
 
     def _collect(self) -> None:

@@ -15,18 +15,18 @@ from megaflow.timely.communication.channel import Lane
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Records stay on their worker."""
+    """Pact: records stay on their worker."""
 
     name = "Pipeline"
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A record goes to the worker `sorted(ids)[key(record) % len(ids)]`.
+    """Pact: a record goes to the worker `sorted(ids)[key(record) % len(ids)]`.
 
-    `key` must return an int; use `stable_hash` for anything else. The ids are those of
-    the dataflow's founding members (*pinned*: the engine cannot see whether the operator
-    holds state), unless `follow` is set, as `stream.exchange()` does.
+    `key` must return an int; use `stable_hash` for other values. The ids are those of the dataflow's founding members
+    (*pinned*), because the engine cannot see whether the operator holds state. With `follow`, which `stream.exchange()`
+    sets, the ids follow the membership.
     """
 
     key: Callable[[Any], int]
@@ -37,7 +37,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
-    """Every worker gets a copy of every record."""
+    """Pact: every worker receives a copy of every record."""
 
     lane: Lane = Lane.DATA
 

@@ -10,7 +10,7 @@ from megaflow.timely.progress.antichain import Antichain
 
 
 class ProbeHandle:
-    """Reads the frontier of the streams it is attached to; of several, the union. Costs nothing per record."""
+    """Reader of the frontier of the streams it is attached to: of several, the union. Costs nothing per record."""
 
     def __init__(self) -> None:
         self._inputs: list[tuple[Graph, Input[object]]] = []
@@ -18,7 +18,7 @@ class ProbeHandle:
 
     @property
     def frontier(self) -> Antichain:
-        """The times that may still arrive; the minimum while attached to nothing."""
+        """The times that may still arrive; the minimum if it is attached to no stream."""
         if not self._inputs:
             return Antichain([0])
         if len(self._inputs) == 1:
@@ -26,14 +26,14 @@ class ProbeHandle:
         return Antichain(time for _, each in self._inputs for time in each.frontier.elements)
 
     def less_than(self, time: Time) -> bool:
-        """Tell whether a time before `time` may still arrive. Raises TimeError for one of another kind."""
+        """Tell whether a time before `time` may still arrive. Raises TimeError for a time of another kind."""
         try:
             return self.frontier.less_than(time)
         except TypeError:
             raise self._strange("less_than", time) from None
 
     def less_equal(self, time: Time) -> bool:
-        """Tell whether `time` or a time before may still arrive. Raises TimeError for one of another kind."""
+        """Tell whether `time` or an earlier time may still arrive. Raises TimeError for a time of another kind."""
         try:
             return self.frontier.less_equal(time)
         except TypeError:
@@ -48,11 +48,11 @@ class ProbeHandle:
         return TimeError(f"{verb}({time!r:.200}) of a ProbeHandle: {why}")
 
     def done(self) -> bool:
-        """Tell whether nothing can arrive any more; False before the dataflow runs."""
+        """Tell whether nothing can arrive in the future. False before the dataflow runs."""
         return self.frontier.is_empty()
 
     def check(self, scope: ScopeRef) -> None:
-        """Raise BuildError unless times of `scope` are like those of the streams attached before."""
+        """Raise BuildError unless times of `scope` are of the kind of the streams attached before."""
         if self._least is not None and not alike(self._least, scope.least):
             raise BuildError(
                 f"probe_with: the handle watches times like {self._least!r}, those of {describe(scope)} "
@@ -61,7 +61,7 @@ class ProbeHandle:
         self._least = scope.least
 
     def attach(self, source: Input[object], graph: Graph) -> None:
-        """Watch one more stream."""
+        """Attach one more stream."""
         self._inputs.append((graph, source))
 
     def places(self) -> list[tuple[Graph, int]]:

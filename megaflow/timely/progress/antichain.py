@@ -15,9 +15,9 @@ _Elements = tuple[Time, ...]
 
 
 class Antichain:
-    """A set of mutually incomparable times, read as “everything at or after one of these”.
+    """A set of mutually incomparable times, which stands for all times at or after one of them.
 
-    The empty antichain is the frontier of what has ended. Equality is that of sets.
+    The empty antichain is the frontier of a stream that has ended. Equality is that of sets.
 
     >>> from megaflow.timely.order import Product
     >>> Antichain([Product(1, 5), Product(2, 2), Product(2, 6)])
@@ -34,11 +34,11 @@ class Antichain:
 
     @property
     def elements(self) -> tuple[Time, ...]:
-        """The times in it, sorted by `sort_key`."""
+        """The times in the antichain, sorted by `sort_key`."""
         return self._elements
 
     def insert(self, time: Time) -> bool:
-        """Add the time, dropping those it makes superfluous; False if it is superfluous itself."""
+        """Add the time and drop the times that it makes redundant. Return False if the time itself is redundant."""
         if self.less_equal(time):
             return False
         kept = [element for element in self._elements if not less_equal(time, element)]
@@ -46,7 +46,7 @@ class Antichain:
         return True
 
     def less_equal(self, time: Time) -> bool:
-        """Tell whether some element is at most the time: it may still appear.
+        """Tell whether some element is at most the time, so that the time may still appear.
 
         >>> Antichain([3]).less_equal(3), Antichain([3]).less_than(3), Antichain().less_equal(3)
         (True, False, False)
@@ -61,7 +61,7 @@ class Antichain:
         return False
 
     def is_empty(self) -> bool:
-        """Tell whether no time may appear any more."""
+        """Tell whether no further time may appear."""
         return not self._elements
 
     def __len__(self) -> int:

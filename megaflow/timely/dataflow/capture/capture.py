@@ -108,10 +108,10 @@ def _socket_name(file: socket.socket) -> str:
 
 
 class EventWriter(_EventFile):
-    """Writes the events of one capture to a file or socket, in the format that `events` documents.
+    """Writer of the events of one capture to a file or socket, in the format that `events` documents.
 
-    It belongs to the writer, which closes it once the stream is complete (a BytesIO stays open). A disk is written to
-    at once; what a socket or pipe does not take waits in memory, `pending_bytes` of it.
+    The writer owns the file or socket and closes it once the stream is complete (a BytesIO stays open). Writes to a
+    disk happen at once. Bytes that a socket or pipe does not accept wait in memory; `pending_bytes` counts them.
     """
 
     def __init__(self, file: Any) -> None:
@@ -120,19 +120,19 @@ class EventWriter(_EventFile):
 
     @property
     def pending_bytes(self) -> int:
-        """How much the outside has not taken yet."""
+        """Number of bytes that the file or socket has not accepted yet."""
         return len(self._pending)
 
     def push(self, event: Event) -> None:
-        """Add an event. Raises CannotTravel, or what `flush` raises."""
+        """Add an event. Raises CannotTravel, and the errors of `flush`."""
         self._pending += encode_event(event)
         if len(self._pending) >= _CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> bool:
-        """Write what can be written without waiting; True if nothing is left.
+        """Write as much as possible without waiting. Return True if nothing is left.
 
-        Raises PeerLost if the receiver is gone, OSError if a disk refuses.
+        Raises PeerLost if the receiver is gone, OSError if the disk refuses.
         """
         try:
             while self._pending:
@@ -153,10 +153,10 @@ class EventWriter(_EventFile):
 
 
 class EventReader(_EventFile):
-    """Reads the events of one capture from a file or socket, which it closes once the stream is complete.
+    """Reader of the events of one capture from a file or socket. It closes them once the stream is complete.
 
-    The end of a file that is not complete is an error, as is that of a socket; with `growing` more of the file is
-    waited for.
+    A file or socket that ends before the stream is complete is an error. With `growing`, the reader waits for more of
+    the file.
     """
 
     def __init__(self, file: Any, growing: bool = False) -> None:
@@ -165,16 +165,16 @@ class EventReader(_EventFile):
         self._decoder = EventDecoder(str(self))
 
     def attach(self, wake: Callable[[], None]) -> bool:
-        """Be replayed, once; return False, for a file does not say when there is more to read."""
+        """Start the only replay of this reader. Return False: a file does not signal when there is more to read."""
         if self.used:
             raise BuildError(f"replay ({user_line()}): {self} is replayed already; open it a second time")
         self.used = True
         return False
 
     def read(self) -> Event | None:
-        """Return the next event, None if its bytes have not all come.
+        """Return the next event, None if its bytes have not all arrived.
 
-        Raises SourceError, naming file and byte, for what is no captured stream, is damaged, or has ended.
+        Raises SourceError, with file and byte, for a stream that is not a capture, is damaged, or has ended.
         """
         for _ in range(_CHUNKS_PER_READ):
             event = self._decoder.next()

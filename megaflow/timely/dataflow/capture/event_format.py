@@ -52,7 +52,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """A batch of records; not to be changed, others may share it."""
+    """A batch of records. It may be shared and must not be changed."""
 
     time: Time
     data: list[Any]

@@ -31,7 +31,7 @@ class EventSource(Protocol):
 
 
 class EventLink:
-    """Events from one capture to a replay of the same process, on whichever worker; kept until they are replayed."""
+    """Events of one capture for a replay in the same process, on any worker. They are kept until they are replayed."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque()  # pushed, but not read through this link
@@ -41,9 +41,9 @@ class EventLink:
         self._replayed = False
 
     def clone(self) -> "EventLink":
-        """Return a second link with the events that this one has and will get, for a second replay.
+        """Return a second link with the present and future events of this link, for a second replay.
 
-        To be called before the dataflow runs: no lock keeps the two in step.
+        Call it before the dataflow runs: no lock keeps the two links in step.
         """
         made = EventLink()
         made._events.extend(map(_own, self._events))
@@ -52,7 +52,7 @@ class EventLink:
         return made
 
     def push(self, event: Event) -> None:
-        """Add an event, to the clones as well, each of which gets records of its own."""
+        """Add an event to this link and its clones. Each link receives its own copies of records."""
         for queue in self._queues[1:]:
             queue.append(_own(event))
         self._queues[0].append(event)
@@ -60,7 +60,7 @@ class EventLink:
             wake()
 
     def attach(self, wake: Callable[[], None]) -> bool:
-        """Be replayed; raises BuildError for the second time."""
+        """Start a replay of this link. Raises BuildError for a second replay."""
         if self._replayed:
             raise BuildError(f"replay ({user_line()}): {self} is replayed already; replay a clone() of it as well")
         self._replayed = True
@@ -72,7 +72,7 @@ class EventLink:
         return self._events.popleft() if self._events else None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: a link holds no resources."""
 
     def __str__(self) -> str:
         return "an EventLink"

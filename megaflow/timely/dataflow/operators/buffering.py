@@ -41,7 +41,7 @@ LOSING: Final = ("drop_newest", "drop_oldest", "merge")
 
 
 class BufferHandle:
-    """Tells of a buffer on this worker; `stream.buffer(…, handle=handle)` attaches it. Counts are of records."""
+    """Report of a buffer on this worker; `stream.buffer(…, handle=handle)` attaches it. Counts are of records."""
 
     def __init__(self) -> None:
         self.most = 0  # that were left waiting when the buffer had run
@@ -51,11 +51,11 @@ class BufferHandle:
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """Number of records that wait now."""
         return 0 if self._source is None else self._source.queue.records
 
     def attach(self, source: Input[Any]) -> None:
-        """Tell of this buffer. Raises BuildError if the handle tells of one already."""
+        """Report on this buffer. Raises BuildError if the handle already has a buffer."""
         if self._source is not None:
             raise BuildError("buffer: the handle tells of a buffer already; give each its own BufferHandle()")
         self._source = source

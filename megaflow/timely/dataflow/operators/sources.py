@@ -50,9 +50,9 @@ def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
 
 
 class UnorderedHandle(Generic[T]):
-    """The program's end of a stream without a present time: what may be sent says the capability.
+    """The program's end of a stream without a current time: capabilities state at which times it may send.
 
-    It closes when the worker's program ends; what capabilities there are then lose their right.
+    It closes when the worker's program ends; capabilities that are left then lose their right.
     """
 
     def __init__(self, output: Output[T], holdings: _Holdings, activator: Activator, graph: Graph) -> None:
@@ -62,9 +62,9 @@ class UnorderedHandle(Generic[T]):
         self._graph = graph
 
     def session(self, capability: Capability) -> Session[T]:
-        """Send at the capability's time; use it in a `with` block. It ends at the worker's next step at the latest.
+        """Send at the capability's time, in a `with` block. The session ends at the worker's next step at the latest.
 
-        Raises CapabilityError if the capability is released or of another operator, or the input was closed.
+        Raises CapabilityError if the capability is released or belongs to another operator, or if the input is closed.
         """
         if self._holdings.closed:
             raise CapabilityError(f"session: {self._output.title} was closed; nothing can be sent any more")
@@ -73,7 +73,7 @@ class UnorderedHandle(Generic[T]):
         return self._output.session(capability)
 
     def close(self) -> None:
-        """Give up all capabilities of this input; a second call is harmless."""
+        """Give up all capabilities of this input. A second call is harmless."""
         self._output.end_sessions()
         self._holdings.close()
 
