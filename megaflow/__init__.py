@@ -19,6 +19,7 @@ Called by programs:
     errors                   all errors, sorted by cause
     front_door               lazy loading of the names below, and of those that packages offer
     quick_dataclass          frozen dataclasses, made in a tenth of the time
+    environment              the names of the environment variables that are read
 Below:
     timely                   the engine: timely dataflow, with workers that join and leave
     connect                  sources and sinks: their protocols, and the built-in ones

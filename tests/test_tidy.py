@@ -24,6 +24,7 @@ SMALL_MODULES_MAX = 12
 SMALL_MODULES = {
     # module -> why it stands alone
     "megaflow/__main__.py": "what python -m megaflow runs",
+    "megaflow/environment.py": "one list, for the command line and for Python's functions",
     "megaflow/front_door.py": "what the packages share that programs import from",
     "megaflow/cli/app_operators.py": "a program's operators, without a job",
     "megaflow/job/kept_states.py": "one public function, above the hash and the files that it needs",

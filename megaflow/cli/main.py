@@ -48,6 +48,10 @@ class Commands(click.Group):
             ctx.exit(INTERRUPTED)
 
     def _invoke(self, ctx: click.Context) -> Any:
+        from megaflow.environment import complaints
+
+        for complaint in complaints(os.environ):
+            say(complaint)
         try:
             return super().invoke(ctx)
         except PeerFailed as error:  # a user's traceback: last and alone

@@ -22,7 +22,7 @@ from tests.test_readme import code_with
 pytestmark = pytest.mark.cluster
 
 APP = str(ROOT / "apps" / "orders_to_table.py")
-ENVIRONMENT = "MEGAFLOW_TEST_SHOP"
+ENVIRONMENT = "TEST_MEGAFLOW_SHOP"
 COUNT = "SELECT count(*) FROM orders"
 MOVE = "move-bins --bins 0-99 --to 1"
 

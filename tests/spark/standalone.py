@@ -22,7 +22,7 @@ from tests.spark.test_spark_crashes import command_of
 from tests.spark.test_workers_on_executors import WAIT_SECONDS, has_worker
 
 NET = f"10.{200 + os.getpid() // 250 % 50}.{os.getpid() % 250}"
-LOOPBACK = "MEGAFLOW_TEST_LOOPBACK"  # whoever sets it has no namespaces
+LOOPBACK = "TEST_MEGAFLOW_LOOPBACK"  # whoever sets it has no namespaces
 
 
 @dataclass(frozen=True)

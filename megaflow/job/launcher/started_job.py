@@ -27,6 +27,7 @@ from typing import Any, Final, Self
 
 from megaflow.control.client import commands
 from megaflow.control.reports import JobStatus, MoveReport
+from megaflow.environment import warn_of_unknown
 from megaflow.errors import ClusterError, JobNotFound, MegaflowError, NoAnswer, PeerFailed, UsageError
 from megaflow.job.contact import conversation
 from megaflow.job.job_file import Job, find
@@ -61,6 +62,7 @@ class JobHandle:
 
         `output`: what `open_output` returns, if the program reads it by `outputs`.
         """
+        warn_of_unknown()
         self._signals = Signals()
         self._output = output
         self._job: Job | None = None  # as it was published; written by the launcher's thread, before `_settled`
