@@ -33,14 +33,16 @@ def parse_ddl(text: str) -> tuple[Column, ...]:
     >>> parse_ddl("n text")
     Traceback (most recent call last):
         ...
-    megaflow.errors.UsageError: schema=n text: results can have no type 'text'; name columns as in 'word string, n long'
+    megaflow.errors.UsageError: schema=n text: results have no type 'text'; name columns as in 'word string, n long'
     """
     words = _Words(text)
     fields = _fields(words, None)
     names = [field["name"].lower() for field in fields]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"schema={text}: the column {name!r} is named twice; Spark knows no upper and lower case")
+            raise UsageError(
+                f"schema={text}: the column {name!r} is named twice; Spark does not distinguish upper and lower case"
+            )
     return tuple(Column(field["name"], field["type"]) for field in fields)
 
 
@@ -76,7 +78,7 @@ class _Words:
         while at < len(text.rstrip()):
             token = _TOKEN.match(text, at)
             if token is None:
-                raise self.wrong(f"{text[at:].strip():.20} is not understood")
+                raise self.wrong(f"cannot parse {text[at:].strip():.20}")
             quoted, word, sign = token.groups()
             self._found.insert(0, (quoted.replace("``", "`") if quoted else word or sign, bool(quoted or word)))
             at = token.end()
@@ -136,7 +138,7 @@ def _kind(words: _Words) -> Any:
     if name in TYPES:
         return TYPES[name]
     if name not in ("array", "map", "struct"):
-        raise words.wrong(f"results can have no type {name!r}")
+        raise words.wrong(f"results have no type {name!r}")
     words.expect("<")
     if name == "struct":
         return {"type": "struct", "fields": _fields(words, ">")}
@@ -159,5 +161,7 @@ def _decimal(words: _Words) -> str:
         words.expect(")")
     digits, after = (*numbers, "0")[:2]
     if not (digits.isdecimal() and after.isdecimal() and 0 < int(digits) <= _DIGITS_MAX and int(after) <= int(digits)):
-        raise words.wrong(f"decimal({digits}, {after}) must have 1 to {_DIGITS_MAX} digits, and no more decimals")
+        raise words.wrong(
+            f"decimal({digits}, {after}) must have 1 to {_DIGITS_MAX} digits, and at most as many decimals"
+        )
     return f"decimal({int(digits)},{int(after)})"

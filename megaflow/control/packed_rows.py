@@ -63,7 +63,7 @@ def unpack_rows(data: bytes) -> RowPack:
         case (str() as name, str() as schema, list() as first, *others):
             if all(type(each) is list and len(each) == len(first) for each in others):
                 return RowPack(name, schema, [first, *others])
-    raise ProtocolError(f"{len(data)} received bytes do not hold rows")
+    raise ProtocolError(f"cannot decode {len(data)} received bytes as rows")
 
 
 @lru_cache(maxsize=64)

@@ -79,11 +79,11 @@ class RowPacker:
             return [found[name] for name in self._names]
         if type(record) is tuple:
             if len(record) != len(self._names):
-                refuse(record, f"it has {len(record)} values for {len(self._names)}, {names_text(self._names)}")
+                refuse(record, f"it has {len(record)} values for {len(self._names)} columns, {names_text(self._names)}")
             return record
         if len(self._names) == 1:
             return [record]
-        refuse(record, f"it is no tuple and no dict, but of type {type(record).__name__}")
+        refuse(record, f"it is neither a tuple nor a dict, but of type {type(record).__name__}")
 
 
 def refuse(record: Any, why: str) -> NoReturn:
@@ -106,7 +106,7 @@ def unpack(pack: bytes) -> list[list[Any]]:
         case (list() as first, *others):
             if all(type(each) is list and len(each) == row_count(pack) for each in (first, *others)):
                 return [first, *others]
-    raise ProtocolError(f"{len(pack)} received bytes do not hold rows of results")
+    raise ProtocolError(f"cannot decode {len(pack)} received bytes as rows of results")
 
 
 def _all_fit(values: list[Any], kind: Any) -> bool:
@@ -127,7 +127,7 @@ def misfit(value: Any, kind: Any) -> str | None:
     """Say what is wrong with a value, which is not None; None: it fits.
 
     >>> misfit("3", "long"), misfit(1 << 31, "integer"), misfit([2.5], {"type": "array", "elementType": "long"})
-    ("'3' (str), and must be long", '2147483648, which is too large for integer', '2.5 (float), and must be long')
+    ("'3' (str), but must be long", '2147483648, which is too large for integer', '2.5 (float), but must be long')
     """
     name = kind if isinstance(kind, str) else kind["type"]
     name = "decimal" if name.startswith("decimal") else name
@@ -135,7 +135,7 @@ def misfit(value: Any, kind: Any) -> str | None:
     if name == "struct":
         return _misfit_of_row(value, kind, text)
     if type(value) not in FITTING[name]:
-        return f"{value!r:.80} ({type(value).__name__}), and must be {text}"
+        return f"{value!r:.80} ({type(value).__name__}), but must be {text}"
     if name == "decimal":
         return _misfit_of_decimal(Decimal(value), text)
     if type(value) is int and name in INTS and value.bit_length() >= INTS[name] and value != -(1 << INTS[name] - 1):
@@ -143,12 +143,12 @@ def misfit(value: Any, kind: Any) -> str | None:
     if name in ("float", "double") and type(value) is int and value.bit_length() > 1000:
         return f"{value!r:.80}, which is too large for {text}"
     if name == "string" and not _is_unicode(value):
-        return f"{value!r:.80}, which has half of a character (a lone surrogate)"
+        return f"{value!r:.80}, which contains a lone surrogate (half of a character)"
     if name == "array":
         return _first(misfit(each, kind["elementType"]) for each in value if each is not None)
     if name == "map":
         if None in value:
-            return f"{value!r:.80}, and the key of a map cannot be None"
+            return f"{value!r:.80}, but the key of a map cannot be None"
         keys = _first(misfit(key, kind["keyType"]) for key in value)
         return keys or _first(misfit(each, kind["valueType"]) for each in value.values() if each is not None)
     return None
@@ -161,7 +161,7 @@ def _misfit_of_row(value: Any, kind: Any, text: str) -> str | None:
     elif isinstance(value, tuple) and len(value) == len(fields):
         values = list(value)
     else:
-        return f"{value!r:.80} ({type(value).__name__}), and must be {text}"
+        return f"{value!r:.80} ({type(value).__name__}), but must be {text}"
     return _first(misfit(each, field["type"]) for each, field in zip(values, fields) if each is not None)
 
 

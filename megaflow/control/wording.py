@@ -11,7 +11,7 @@ def busy_text(busy: BusyWorker) -> str:
     >>> busy_text(BusyWorker((1,), 77, 12.34, "busy", "fold", "app.py:12", "count", "'word'"))
     "worker 1 has been in 'fold' (app.py:12) for 12.3 s, operator 'count', record 'word'"
     >>> busy_text(BusyWorker((2, 3), 77, 5.0, "silent"))
-    "workers 2, 3 have been silent for 5.0 s: code that keeps Python's interpreter to itself, or too little of a core"
+    "workers 2, 3 have been silent for 5.0 s: the code holds Python's interpreter, or gets too little of a core"
     """
     who = workers_text(busy.workers) if busy.workers else f"a process that has not joined yet (pid {busy.pid})"
     return f"{who} {'have' if len(busy.workers) > 1 else 'has'} been {busy_where(busy)}"
@@ -21,10 +21,10 @@ def busy_where(busy: BusyWorker) -> str:
     """Return what comes behind `has been`."""
     place = "" if busy.function is None else f"{busy.function!r} ({busy.where})"
     if busy.state == "suspended":
-        return f"suspended for {busy.seconds:.1f} s: kill -CONT {busy.pid} has the process go on"
+        return f"suspended for {busy.seconds:.1f} s: resume the process with kill -CONT {busy.pid}"
     if busy.state == "silent":
         last = f", last seen in {place}" if place else ""
-        why = "code that keeps Python's interpreter to itself, or too little of a core"
+        why = "the code holds Python's interpreter, or gets too little of a core"
         return f"silent for {busy.seconds:.1f} s{last}: {why}"
     facts = f", operator {busy.operator!r}" if busy.operator is not None else ""
     facts += f", record {busy.record}" if busy.record is not None else ""

@@ -43,18 +43,18 @@ FATE_SIGNALS = {
 }
 
 # Why a command may be refused though nothing else goes on,
-ALWAYS = r"no plan to resume|bootstrap itself|no load was measured|no recommendation|it is the only worker"
+ALWAYS = r"no plan to resume|bootstrap itself|no load was measured|no recommendation|is the only worker"
 # because something else goes on,
 BUSY = (
-    r"carr\w+ (out )?a? ?plan|is being carried out|bins were moved since|the plan moves nothing|another one was begun|"
-    r"(is|are) leaving|there is no (such )?worker|in the only process|gets bins by plan|no routing table|"
-    r"giving worker|given the routing table|know the routing table|could read the lines|would read the launcher's|"
-    r"changes are under way|(still )?owns|may own bins|no job answers"
+    r"carr\w+ (out )?a? ?plan|is being carried out|bins have moved since|the plan moves no bin|another one was begun|"
+    r"(is|are) leaving|there is no (such )?worker|in the only process|gives bins to worker|no routing table|"
+    r"giving worker|receiving the routing table|know the routing table|could read the lines|read the launcher's lines|"
+    r"changes are already under way|(still )?owns|may own bins|is not complete|no job answers"
 )
 # or because the job is at its end.
 OVER = (
-    r"no job is running|there is no job named|has ended|was told to stop|does not answer|is ending|is stopping|"
-    r"no job answers|the lines"
+    r"no job is running|there is no job named|has ended|job ended|a stop was requested|does not answer|is ending|"
+    r"is stopping|no job answers|the lines"
 )
 
 T = TypeVar("T")

@@ -145,9 +145,9 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "move-bins", "--balance", "--to", "1"], "--bins and --to go together"),
         (["control", "move-bins", "--balance", "--drain", "1"], "--balance and --drain"),
         (["control", "move-bins", "--balance", "--strategy", "flui"], "'fluid'"),
-        (["control", "move-bins", "--balance", "--strategy", "batched"], "--batch N goes with"),
-        (["control", "move-bins", "--balance", "--batch", "3"], "--batch N goes with"),
-        (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load goes with --balance"),
+        (["control", "move-bins", "--balance", "--strategy", "batched"], "--batch N requires"),
+        (["control", "move-bins", "--balance", "--batch", "3"], "--batch N requires"),
+        (["control", "move-bins", "--drain", "1", "--by", "load"], "--by load requires --balance"),
         (["control", "move-bins", "--balance", "--by", "size"], "'number', 'load'"),
         (["control", "move-bins", "--balance", "--gap", "-1"], "--gap must be from 0 to 86400 seconds"),
         (["control", "move-bins", "--balance", "--gap", "inf"], "--gap must be from 0 to 86400 seconds"),
@@ -483,7 +483,7 @@ def test_the_gap_is_waited_for_between_steps(job: FakeConversation, monkeypatch:
 
 def test_resume_does_what_is_left_of_the_plan(job: FakeConversation) -> None:
     result = megaflow("control", "resume")
-    assert result.exit_code == 1 and "no plan to resume: none was begun" in result.stderr
+    assert result.exit_code == 1 and "no plan to resume: no plan was started" in result.stderr
     job.plans = Plans(KeptPlan(4, (1, 1, 1, 0), "batched", 2, 900.0, 7, "pid 1"))
     result = megaflow("control", "resume", "--gap", "0", "--json")
     assert json.loads(result.stdout)["steps"] == 2, result.stderr
@@ -517,7 +517,7 @@ def test_bins_that_are_there_already_are_no_error(job: FakeConversation) -> None
 def test_a_refusal_on_the_way_says_how_far_it_came(job: FakeConversation) -> None:
     job.last = 1
     result = megaflow("control", "move-bins", "--bins", "0-3", "--to", "0")
-    assert result.exit_code == 1 and "step 2 of 2: too late (the steps before it are done)" in result.stderr
+    assert result.exit_code == 1 and "step 2 of 2: too late (the earlier steps are done)" in result.stderr
     assert job.moved == [[(1, 0)]]
 
 
@@ -579,7 +579,7 @@ def test_added_workers_are_given_their_share_one_bin_after_another(job: FakeConv
 
 def test_nothing_is_added_if_the_bins_that_it_was_to_get_cannot_move(job: FakeConversation) -> None:
     job.record = status([0, 1, 0, 1] * 3)
-    job.refused = "nothing was moved, for worker 0 says: count: the state of key 'a'"
+    job.refused = "no bin was moved: worker 0 reports: count: the state of key 'a'"
     result = megaflow("control", "add-workers", "1", "--balance")
     assert (result.exit_code, result.stderr) == (1, f"megaflow: {job.refused}\n")
     assert [len(bins) for bins in job.tried] == [4] and job.changed == [] and job.moved == []
@@ -657,7 +657,7 @@ def test_a_worker_that_takes_too_long_for_its_table_is_no_reason_to_leave_it_out
     job.record["changes"] = [{"change": "bootstrap", "server": 0, "worker": 2, "done": 0, "steps": 1}]
     monkeypatch.setattr(steering.time, "sleep", lambda seconds: None)
     result = megaflow("control", "move-bins", "--balance")
-    assert result.exit_code == 1 and "worker 2 is still being given its routing table: try again" in result.stderr
+    assert result.exit_code == 1 and "worker 2 is still receiving its routing table: wait until" in result.stderr
 
 
 def test_a_worker_without_a_table_gets_no_bins_which_is_said(job: FakeConversation) -> None:
@@ -666,7 +666,7 @@ def test_a_worker_without_a_table_gets_no_bins_which_is_said(job: FakeConversati
     result = megaflow("control", "move-bins", "--balance")
     assert result.exit_code == 0 and result.stdout == NOTHING + "\n"
     assert result.stderr == (
-        "megaflow: worker 2 has no routing table, so it gets no bins; to give it one: "
+        "megaflow: worker 2 has no routing table, so it gets no bins; give it one with: "
         "megaflow control bootstrap --server 0 --worker 2\n"
     )
 

@@ -60,7 +60,7 @@ def test_a_recommendation_shows_its_reasoning_and_the_command_that_follows_it(jo
         "       operator  offered/s  true rate  utilization  workers needed",
         "          count        600        300         100%            2.00",
         "everything else        200          -           0%            0.00",
-        "200 lines per second come, 100 per second are processed; 500 wait.",
+        "200 lines per second arrive; 100 per second are processed; 500 wait.",
         "count: 600 records per second; a worker applies 300 per second of useful time, so it needs 2.00 workers "
         "(it used 100% of 1).",
         "Together they need the full time of 2.00 workers: 3 processes at 75% utilization.",
@@ -104,7 +104,7 @@ def test_autoscale_tells_what_it_does_and_why_until_the_job_ends(job: Cluster) -
     said = result.stdout.splitlines()
     assert result.exit_code == 0 and result.stderr == "megaflow: the job has ended\n"
     assert job.asked[0] == AddProcesses(2) and job.job.processes == 3
-    assert said[0].startswith("wait, 1 process: Together") and said[0].endswith("More samples must agree.")
+    assert said[0].startswith("wait, 1 process: Together") and said[0].endswith("Waiting for more samples that agree.")
     assert said[1].startswith("grow from 1 to 3 processes: Together they need the full time of 2.00 workers")
     assert [line for line in said if line.startswith("added worker")] and "moved" in "".join(said)
     assert said[-1].startswith("stay, 3 processes") and len(said) == len(set(said)), "what stays is told once"

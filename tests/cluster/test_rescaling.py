@@ -478,7 +478,7 @@ def test_a_process_started_by_hand_finds_the_job_and_may_coordinate_it(job: Call
             left_out = count.run.control("move-bins", "--balance")
             assert left_out.returncode == 0 and "worker 2 has no routing table, so it gets no bins" in left_out.stderr
             refused = count.run.control("remove-workers", "--id", "1")
-            assert refused.returncode == 1 and "worker 2, which would coordinate" in refused.stderr, refused
+            assert refused.returncode == 1 and "worker 2, which would become the coordinator" in refused.stderr, refused
             count.control("bootstrap", "--server", "1", "--worker", "2")
             count.control("remove-workers", "--id", "1")
             assert count.bins() == {2: 32} and count.worker(2)["pid"] == other.pid

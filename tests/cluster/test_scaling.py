@@ -91,7 +91,7 @@ def test_recommend_finds_from_an_overloaded_job_how_large_it_should_be(start: Ca
     assert advice["processes"]["now"] == 1 and advice["processes"]["recommended"] >= 2
     wanted = run.control("recommend", "--over", "1", "--target-rate", "10")
     assert wanted.returncode == 0, wanted.stderr
-    assert "10 lines per second are the target" in wanted.stdout and "recommended: 1 process, as now" in wanted.stdout
+    assert "The target is 10 lines per second" in wanted.stdout and "recommended: 1 process, as now" in wanted.stdout
     assert len(run.status()["workers"]) == 1, "it has changed nothing"
     count.with_name("cheap").touch()
     assert run.control("stop").returncode == 0

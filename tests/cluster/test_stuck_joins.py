@@ -168,7 +168,7 @@ def test_a_joiner_that_hangs_is_given_up_in_time_and_others_go_on(job: Callable[
     ended = command.wait(100)
     assert ended == 1
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    wait_until(lambda: any("has not joined within 12 s" in line for line in held.run.said))
+    wait_until(lambda: any("did not join within 12 s" in line for line in held.run.said))
     record = held.run.status()
     assert record["joining"] == [] and len(record["workers"]) == 2
     held.run.process.write_line("a")

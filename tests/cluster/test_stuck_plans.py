@@ -85,7 +85,7 @@ def test_a_suspended_runner_keeps_nobody_out_and_is_refused_when_it_wakes_up(run
     os.kill(command.pid, signal.SIGCONT)
     command.write_line("go on")
     ended = command.end()
-    assert ended.code == 1 and "another command has begun one" in ended.errors, ended.errors
+    assert ended.code == 1 and "another command has since started a plan" in ended.errors, ended.errors
     assert sorted(each["id"] for each in run.status()["workers"]) == [0, 1]
     end_well(run)
 

@@ -35,7 +35,7 @@ def test_types_come_out_as_sparks_json_has_them() -> None:
         ("a decimal(39)", "must have 1 to 38 digits"),
         ("a decimal(2, 3)", "must have 1 to 38 digits"),
         ("a long, A string", "'a' is named twice"),
-        ("a long; b long", "; b long is not understood"),
+        ("a long; b long", "cannot parse ; b long"),
     ],
 )
 def test_what_is_wrong_is_said(text: str, why: str) -> None:

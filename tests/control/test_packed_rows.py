@@ -32,7 +32,7 @@ def test_what_is_packed_is_unpacked_with_its_types_and_so_is_the_rest_of_it(
 )
 def test_other_bytes_are_refused(value: object) -> None:
     data = encode(value)
-    with pytest.raises(ProtocolError, match="do not hold rows"):
+    with pytest.raises(ProtocolError, match="cannot decode"):
         unpack_rows(data)
 
 

@@ -128,7 +128,7 @@ def test_a_record_that_does_not_fit_ends_the_job_and_is_named(tmp_path: Path) ->
     with running(tmp_path, "spark:noop?schema=word string, n string") as run:
         ended = finished(run)
     assert ended.code == 1
-    assert "1) does not fit the schema of the results: column 'n' is 1 (int), and must be string" in ended.errors
+    assert "1) does not fit the schema of the results: column 'n' is 1 (int), but must be string" in ended.errors
 
 
 def test_the_results_of_a_batch_frame_are_a_streaming_dataframe_that_ends(tmp_path: Path) -> None:

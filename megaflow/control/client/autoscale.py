@@ -72,7 +72,7 @@ def _grow(talk: Conversation, processes: int, sleep: Callable[[float], None], in
     before = commands.ask_status(talk)
     missing = processes - len(processes_of(before))
     if missing <= 0:
-        return ScalingOutcome(failed=("another command has added processes meanwhile",))
+        return ScalingOutcome(failed=("another command added processes in the meantime",))
     if before.operators:
         commands.try_growth(talk, before, missing)
     added = commands.add_processes(talk, missing)

@@ -41,8 +41,8 @@ def ask_settled_status(
             return ask_status(conversation, tables, loads)
         pause(BOOTSTRAP_POLL_SECONDS)
     raise CommandRefused(
-        f"worker {given[0]} is still being given its routing table: try again when that is done, which "
-        "`megaflow control status` shows"
+        f"worker {given[0]} is still receiving its routing table: wait until `megaflow control status` shows that it "
+        "has it, then try again"
     )
 
 
@@ -128,7 +128,7 @@ def run_plan(
         except MegaflowError as error:
             if len(plan.steps) > 1:
                 where = f"step {place + 1} of {len(plan.steps)}"
-                raise type(error)(f"{where}: {error} (the steps before it are done)") from error
+                raise type(error)(f"{where}: {error} (the earlier steps are done)") from error
             raise
 
 

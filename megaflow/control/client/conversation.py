@@ -124,23 +124,23 @@ class Conversation:
             self._id += 1
             self.accepted = self._heard = None
             changes = not (isinstance(body, QUESTIONS) or (isinstance(body, RemoveWorker) and body.ask_only))
-            self._waits = "what was asked for waits there" if changes else "the question has changed nothing"
+            self._waits = "the request is queued there" if changes else "nothing has changed"
             try:
                 self._client.send(Request(self._id, body))
                 answer = self._await_answer(show, grace_seconds)
             except PeerLost as error:
                 begun = self.accepted is not None or self._heard is not None
                 if (begun and not isinstance(body, REPEATABLE)) or not self._find_again():
-                    raise PeerLost(f"the job has ended before it was done with the request ({error})") from error
+                    raise PeerLost(f"the job ended before it completed the request ({error})") from error
                 continue
             if isinstance(answer, Done):
                 return answer.result
             if self._connect is None:
                 place = address_text((answer.host, answer.port))
-                raise CommandRefused(f"the coordinator has moved to {place}: ask there")
+                raise CommandRefused(f"the coordinator has moved to {place}: connect to that address")
             self.close()
             self._client, self._told = self._connect(answer.host, answer.port), None
-        raise ClusterError(f"the job's coordinator has moved {MOVES_MAX} times while it was asked one thing")
+        raise ClusterError(f"the job's coordinator moved {MOVES_MAX} times during one request: try again")
 
     def close(self) -> None:
         """Hang up."""
@@ -214,7 +214,7 @@ class Conversation:
     def _overdue(self, waited: str) -> str:
         if self._heard is not None:
             what = f"{self._heard.what} ({self._heard.done} of {self._heard.steps} steps)"
-            return f"nothing was heard {waited}, last: {what}; what was asked for goes on"
+            return f"no progress {waited}; last report: {what}; the request goes on"
         if self.accepted is None:
             return f"the job did not answer {waited}; {self._why}; {self._waits}"
         return f"the command was accepted for epoch {self.accepted} but has not taken effect {waited}; it still will"

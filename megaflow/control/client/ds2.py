@@ -49,10 +49,10 @@ class Goal:
         """Raise UsageError unless the goal can be met by some job."""
         if not 0.05 <= self.utilization <= 1.0:
             raise UsageError(
-                f"--target-utilization {self.utilization:g}: it must be a share of a worker's time, from 0.05 to 1"
+                f"--target-utilization {self.utilization:g}: give a share of a worker's time, from 0.05 to 1"
             )
         if self.rate is not None and not 0 < self.rate < float("inf"):
-            raise UsageError(f"--target-rate {self.rate:g}: it must be a number of lines per second above 0")
+            raise UsageError(f"--target-rate {self.rate:g}: give a number of lines per second above 0")
         if self.min < 1 or (self.max is not None and self.max < self.min):
             raise UsageError(f"--min {self.min} and --max {self.max}: --min must be at least 1, --max at least --min")
 
@@ -104,8 +104,8 @@ def recommend(sample: Sample, goal: Goal) -> Recommendation:
     comes = _what_comes(sample, goal, rate)
     if growth is None:
         verdict = (
-            f"No line was processed to its end in {sample.seconds:.1f} seconds, so no rate was measured; "
-            "`megaflow control explain` shows what holds the output back."
+            f"No line was completely processed in {sample.seconds:.1f} seconds, so no rate was measured. `megaflow "
+            "control explain` shows what holds the output back."
         )
         return Recommendation(sample, (), rate, None, len(sample.processes), (comes,), verdict)
     needs = _needs(sample, growth)
@@ -150,7 +150,7 @@ def _processes(sample: Sample, goal: Goal, workers: float, rate: float | None) -
     if load >= low:
         return now, f"{right}, close enough to the target of {goal.utilization:.0%}."
     if now == 1:
-        return now, f"{right}, and there cannot be fewer."
+        return now, f"{right}, and there can be no fewer."
     return now, f"{right}, one process fewer {workers / (sample.workers - each):.0%}."
 
 
@@ -183,21 +183,21 @@ def _remarks(sample: Sample, rate: float | None) -> tuple[str, ...]:
             "would not help; move its hottest bins.",
         )
     if mean < 0.5 and (rate is None or sample.done < rate * (1 - TOLERANCE)) and sample.waiting:
-        return ("Lines wait although no worker is busy: something else limits the job, perhaps where its output goes.",)
+        return ("Lines wait although no worker is busy: something else limits the job, perhaps its output's reader.",)
     return ()
 
 
 def _what_comes(sample: Sample, goal: Goal, rate: float | None) -> str:
     done = f"{sample.done:.0f} per second are processed"
     if goal.rate is not None:
-        return f"{goal.rate:.0f} lines per second are the target, {done}."
+        return f"The target is {goal.rate:.0f} lines per second; {done}."
     if rate is None:
         return (
-            f"More lines wait than are read, and no --rate says how many come; {done}. "
-            "Give --target-rate for an exact answer."
+            f"More lines wait than are read, and no --rate gives the arrival rate; {done}. Give --target-rate for an "
+            "exact answer."
         )
     waiting = f"; {sample.waiting} wait" if sample.waiting else ""
-    return f"{sample.offered:.0f} lines per second come, {done}{waiting}."
+    return f"{sample.offered:.0f} lines per second arrive; {done}{waiting}."
 
 
 def _sentence(need: Need, workers: int) -> str:

@@ -53,7 +53,7 @@ class Autoscaler:
             advice = recommend(sample(first, second), self._goal)
         except CommandRefused as error:
             self._recommended.clear()
-            return Decision("wait", here, f"{error}: this sample does not count")
+            return Decision("wait", here, f"sample ignored: {error}")
         if (early := self._rests_until - (now - advice.sample.seconds)) > 0:  # the sample began that much too early
             return Decision("wait", here, f"cooling down after the last change: {early:.0f} more seconds", advice)
         self._recommended.append(advice.processes)
@@ -65,7 +65,7 @@ class Autoscaler:
         if wanted < here:
             return Decision("shrink", wanted, advice.verdict, advice)
         if advice.processes != here:
-            return Decision("wait", here, f"{advice.verdict} More samples must agree.", advice)
+            return Decision("wait", here, f"{advice.verdict} Waiting for more samples that agree.", advice)
         return Decision("stay", here, advice.verdict, advice)
 
     def changed(self, decision: Decision, now: float) -> None:
@@ -96,7 +96,6 @@ class Autoscaler:
         if gain >= FUTILE_GAIN * (advice.now / last.now - 1):
             return None
         return (
-            f"growing from {last.now} to {advice.now} processes took the lines processed per second from "
-            f"{last.sample.done:.0f} to {advice.sample.done:.0f}: "
-            "more processes do not help (are there more processors?)"
+            f"growing from {last.now} to {advice.now} processes changed the rate from {last.sample.done:.0f} to "
+            f"{advice.sample.done:.0f} lines per second: more processes do not help (are all processors in use?)"
         )

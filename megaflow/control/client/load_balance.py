@@ -35,10 +35,12 @@ def balance_load(table: RoutingTable, members: Collection[WorkerId], loads: Sequ
     (0, 0, 1, 1)
     """
     if not members:
-        raise CommandRefused("there is no worker to own the bins")
+        raise CommandRefused("no worker can own the bins")
     total = sum(loads)
     if not total:
-        raise CommandRefused("no load was measured in the last seconds: balance by number, without --by load")
+        raise CommandRefused(
+            "no load was measured in the last few seconds: balance by number of bins, without --by load"
+        )
     weights = [round(load / total * UNITS) for load in loads]
     ways = []
     for is_bold in (False, True):

@@ -66,9 +66,9 @@ def check_selection(selection: Selection) -> None:
     if (selection.to is not None) != (selection.bins is not None):
         raise UsageError("--bins and --to go together: --bins 0-127 --to 1")
     if (selection.batch is not None) != (selection.strategy == "batched"):
-        raise UsageError("--batch N goes with --strategy batched, and only with that")
+        raise UsageError("--batch N requires --strategy batched")
     if selection.by == "load" and not selection.balance:
-        raise UsageError("--by load goes with --balance, and only with that")
+        raise UsageError("--by load requires --balance")
     check_gap(selection.gap)
 
 
@@ -156,7 +156,7 @@ def check_bins(status: JobStatus) -> None:
 def check_no_plan(status: JobStatus) -> None:
     """Raise CommandRefused if a plan is being carried out, so that no other may begin."""
     if status.plan is not None and status.plan.running:
-        raise CommandRefused(f"{status.plan.runner} is carrying out a plan: wait until it is over")
+        raise CommandRefused(f"{status.plan.runner} is carrying out a plan: wait until it ends")
 
 
 def owners_of(status: JobStatus) -> set[int]:
@@ -168,7 +168,7 @@ def without_table(status: JobStatus) -> list[str]:
     """Say of each worker that may own no bins yet how it can."""
     some, owners = [worker.id for worker in status.workers if worker.state == "joined"], owners_of(status)
     way = f"megaflow control bootstrap --server {min(owners, default=0)} --worker"
-    return [f"worker {id} has no routing table, so it gets no bins; to give it one: {way} {id}" for id in some]
+    return [f"worker {id} has no routing table, so it gets no bins; give it one with: {way} {id}" for id in some]
 
 
 def table_of(status: JobStatus) -> RoutingTable:
@@ -199,7 +199,7 @@ def wanted_table(status: JobStatus, table: RoutingTable, members: set[int], sele
     assert selection.bins is not None and selection.to is not None
     bins = parse_bins(selection.bins, len(table)) if selection.bins.strip() else []
     if not bins:
-        raise CommandRefused(f"--bins {selection.bins!r} names no bin; bins are 0 to {len(table) - 1}")
+        raise CommandRefused(f"--bins {selection.bins!r} names no bin; the bins are 0 to {len(table) - 1}")
     if selection.to not in members:  # also when the bins are there already
         workers = ", ".join(map(str, sorted(members)))
         raise CommandRefused(f"there is no worker {selection.to} that may own bins; the workers are {workers}")

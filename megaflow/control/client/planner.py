@@ -41,11 +41,13 @@ def plan(
     if strategy not in STRATEGIES:
         raise UsageError(f"there is no strategy {strategy!r}; use one of {', '.join(STRATEGIES)}")
     if (batch is not None) != (strategy == "batched"):
-        raise UsageError(f"batch={batch!r} with strategy {strategy!r}: bins per step go with batched only")
+        raise UsageError(
+            f"batch={batch!r} with strategy {strategy!r}: a number of bins per step requires the strategy batched"
+        )
     if batch is not None and batch < 1:
         raise UsageError(f"batch={batch}: a step moves at least one bin")
     if strategy == HOTTEST_FIRST and loads is None:
-        raise UsageError(f"{HOTTEST_FIRST} goes by the load of each bin, and the loads are missing")
+        raise UsageError(f"{HOTTEST_FIRST} needs the load of each bin, and the loads are missing")
     changes = difference(table, target)
     if loads is not None:
         weights = loads
@@ -141,7 +143,7 @@ def balance(table: RoutingTable, members: Collection[WorkerId]) -> RoutingTable:
     (0, 0, 1, 2, 1)
     """
     if not members:
-        raise CommandRefused("there is no worker to own the bins")
+        raise CommandRefused("no worker can own the bins")
     counts = Counter(table)
     each, rest = divmod(len(table), len(members))
     # The larger shares go to those that own most: they keep what the others would have to be given.
@@ -160,7 +162,9 @@ def drain(table: RoutingTable, worker: WorkerId, members: Collection[WorkerId]) 
         raise CommandRefused(f"drain {worker}: there is no such worker; the workers are {listed}")
     others = sorted(set(members) - {worker})
     if not others:
-        raise CommandRefused(f"drain {worker}: it is the only worker, so no other can take its bins; add workers first")
+        raise CommandRefused(
+            f"drain {worker}: this is the only worker, so no other can take its bins; add workers first"
+        )
     counts = Counter(table)
     result = list(table)
     for bin, owner in enumerate(table):
@@ -202,9 +206,11 @@ def parse_bins(text: str, bins: int) -> list[int]:
     for part in text.split(","):
         ends = [_number(end.strip(), f"bins {text!r}") for end in part.split("-")]
         if len(ends) > 2 or ends[0] > ends[-1]:
-            raise UsageError(f"bins {text!r}: {part.strip()!r} is not a range; write one as 0-127, the lower bin first")
+            raise UsageError(
+                f"bins {text!r}: {part.strip()!r} is not a range; write a range such as 0-127, the lower bin first"
+            )
         if ends[-1] >= bins:
-            raise CommandRefused(f"bins {text!r}: there is no bin {ends[-1]}; bins are 0 to {bins - 1}")
+            raise CommandRefused(f"bins {text!r}: no bin is numbered {ends[-1]}; the bins are 0 to {bins - 1}")
         found.update(range(ends[0], ends[-1] + 1))
     return sorted(found)
 
@@ -222,7 +228,9 @@ def read_map(text: str, bins: int) -> RoutingTable:
         words.extend(line.partition("#")[0].translate(_SEPARATORS).split())
     table = tuple(_number(word, "map") for word in words)
     if len(table) != bins:
-        raise CommandRefused(f"the map names {len(table)} workers, the job has {bins} bins: name one worker for each")
+        raise CommandRefused(
+            f"the map names {len(table)} workers, but the job has {bins} bins: name one worker for each bin"
+        )
     return table
 
 

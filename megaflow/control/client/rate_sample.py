@@ -76,14 +76,14 @@ def disturbance(first: JobStatus, second: JobStatus) -> str | None:
         if status.pending or (status.plan is not None and status.plan.running):
             return "bins are moving"
         if ids := [worker.id for worker in status.workers if worker.state != "running"]:
-            return f"worker {ids[0]} is not running yet, or not any more"
+            return f"worker {ids[0]} is not running yet or no longer running"
     if not second.workers:
         return "no worker has answered"
     before = {worker.id: worker.now for worker in first.workers}
     if before.keys() != {worker.id for worker in second.workers}:
-        return "workers came or left meanwhile"
+        return "workers joined or left in the meantime"
     if first.ledger[-1:] != second.ledger[-1:]:
-        return "bins were moved meanwhile"
+        return "bins moved in the meantime"
     if any(worker.now <= before[worker.id] for worker in second.workers):
         return "no time has passed between the two statuses"
     return None

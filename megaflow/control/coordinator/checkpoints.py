@@ -127,7 +127,7 @@ class Checkpoints:
         """Take in a client's request for one. Raises CommandRefused."""
         if self._durable is None:
             raise CommandRefused(
-                f"job {self._job!r} keeps nothing, so there are no checkpoints: start it with --state FOLDER"
+                f"job {self._job!r} has no store, so it takes no checkpoints: start it with --state FOLDER"
             )
         if (name := name_of(asked)) is not None:
             try:
@@ -135,7 +135,7 @@ class Checkpoints:
             except UsageError as error:
                 raise CommandRefused(str(error)) from error
         if len(self._asked) >= ASKED_MAX:
-            raise CommandRefused(f"{ASKED_MAX} requests wait for the next checkpoint already; ask again later")
+            raise CommandRefused(f"{ASKED_MAX} requests already wait for the next checkpoint; try again later")
         self._asked.append(asked)
 
     def gone(self, client: Hashable) -> None:
@@ -296,7 +296,7 @@ class Checkpoints:
         self._due = now + self._durable.every_seconds
         self._failing_since = now if self._failing_since is None else self._failing_since
         self._kept = replace(self._kept, reason=reason)
-        why = f"checkpoint {one.number} has failed: {reason}; what was committed before it counts"
+        why = f"checkpoint {one.number} failed: {reason}; the last committed checkpoint stays valid"
         out += [Reply(asked.client, Refused(asked.request.id, why)) for asked in one.asked]
 
     # What others are to know

@@ -234,13 +234,13 @@ class Controller:
                     self._refuse_if_ended()
                     self._changes.ask(asked, out, now)
                 case body:
-                    raise CommandRefused(f"there is no such request: {body!r:.100}")
+                    raise CommandRefused(f"unknown request: {body!r:.100}")
         except CommandRefused as error:
             out.append(Reply(client, messages.Refused(request.id, str(error))))
 
     def _too_late(self) -> str | None:
         """Why nothing new is begun; None if it is."""
-        why = {"ending": "all its lines are read", "stopping": "it was told to stop"}.get(self._state)
+        why = {"ending": "all its lines have been read", "stopping": "a stop was requested"}.get(self._state)
         return None if why is None else f"too late: job {self._job!r} is ending, {why}"
 
     def _refuse_if_ended(self) -> None:
@@ -282,7 +282,7 @@ class Controller:
             case _ if isinstance(body, REPORTS):
                 self._checkpoints.learn(source, body, out, now)
             case _:
-                raise AssertionError(f"worker {source} mailed {body!r:.100}, which is not for the coordinator")
+                raise AssertionError(f"worker {source} sent {body!r:.100}, which is not for the coordinator")
 
     def _conclude(self, question: Question[About], out: list[Instruction], now: float) -> None:
         about = question.about
@@ -367,7 +367,7 @@ class Controller:
         if not self.ended:
             self._state = "stopping"
             self._trials.cancel(self._too_late() or "", out)
-            self._changes.cancel(f"too late: job {self._job!r} was told to stop", out)
+            self._changes.cancel(f"too late: job {self._job!r} is stopping", out)
 
     def _end(self, out: list[Instruction], now: float) -> None:
         roster = self._roster

@@ -149,7 +149,7 @@ class ControllerDriver:
     def _explain(self, asked: Asked) -> None:
         """Ask all workers what they hold. The controller is not concerned: nothing changes."""
         if len(self._explaining) >= EXPLAINING_MAX:
-            reason = f"{EXPLAINING_MAX} such questions are being answered already; try again later"
+            reason = f"{EXPLAINING_MAX} such requests are already being answered; try again later"
             answer(asked.client, Refused(asked.request.id, reason))
             return
         epoch = self._controller.epoch

@@ -111,7 +111,7 @@ class Joins:
     def ask(self, asked: Asked, body: AddProcesses, out: list[Instruction], now: float) -> None:
         """Have processes started. Raises CommandRefused for a wrong number."""
         if type(body.count) is not int or not 1 <= body.count <= PROCESSES_MAX:
-            raise CommandRefused(f"{body.count!r:.50} processes to add: 1 to {PROCESSES_MAX} at a time")
+            raise CommandRefused(f"cannot add {body.count!r:.50} processes: add 1 to {PROCESSES_MAX} at a time")
         add = self._adds[self.starts] = Add([asked], now, body.count, steps=2 * body.count)
         start = StartWorkers(body.count, self.starts, body.other_code is True)
         out += [start, *add.progress(f"{quantity(body.count, 'process')} to start", 0)]
@@ -242,7 +242,7 @@ class Joins:
 
     @property
     def _late(self) -> str:
-        return f"it has not joined within {self._timeout_seconds:g} s (--join-timeout)"
+        return f"it did not join within {self._timeout_seconds:g} s (--join-timeout)"
 
     def _fail(self, add: Add, address: Address, reason: str, out: list[Instruction]) -> None:
         """Count a process that was started as failed, and have it killed."""
@@ -285,10 +285,10 @@ class Joins:
         for add in self._adds.values():
             for address in add.expected:
                 if address not in begun:
-                    waits = "it loads its program, is suspended, or waits for another change"
+                    waits = "it is loading its program, is suspended, or waits for another change"
                     rows.append(self._row(address, (add.addresses or {})[address], now - add.start, (), waits))
             if to_start := add.count - len(add.failures) - len(add.arrivals) - len(add.expected):
-                waits = add.waits_for or f"the launcher has not started {quantity(to_start, 'process')}"
+                waits = add.waits_for or f"the launcher has yet to start {quantity(to_start, 'process')}"
                 rows.append(JoiningStatus("", None, now - add.start, (), waits))
             for arrival in add.arrivals:
                 if arrival.waiting:

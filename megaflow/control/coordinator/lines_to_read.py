@@ -216,13 +216,13 @@ class LinesToRead:
         roster = self._roster
         if roster.members.coordinator in ids and self.pushed and roster.successor not in roster.readers:
             raise CommandRefused(
-                f"worker {roster.successor}, which would read the launcher's lines (standard input, or an iterable) "
-                "then, has closed its source: stop the job instead"
+                f"worker {roster.successor} would have to read the launcher's lines (standard input or an iterable), "
+                "but has closed its source: stop the job instead"
             )
         if not (self.over and commits_over) and set(ids).issuperset(roster.readers):
             raise CommandRefused(
-                "no worker that stays could read the lines that are left: add a process, and ask again when its "
-                "workers are ready for bins; or stop the job"
+                "no remaining worker could read the lines that are left: add a process and try again when its "
+                "workers are ready for bins, or stop the job"
             )
 
     def _check(self) -> None:

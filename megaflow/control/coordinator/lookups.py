@@ -69,13 +69,13 @@ def places_of(views: Sequence[Core], asked: GetState) -> Places:
         near = get_close_matches(name, keeping, n=1)
         question = f"; did you mean {near[0]!r}?" if near else "."
         there = ", ".join(keeping) or "none"
-        raise CommandRefused(f"the job has no operator {name!r} that keeps a state{question} It has: {there}")
+        raise CommandRefused(f"the job has no operator {name!r} with a state{question} Operators with a state: {there}")
     if (count := [view.name for view in views].count(name)) > 1:
-        raise CommandRefused(f"{count} operators are called {name!r}: give each a name= of its own, and ask by that")
+        raise CommandRefused(f"{count} operators are named {name!r}: give each its own name=, and use that")
     if not keeping[name].may_be_asked:
-        raise CommandRefused(f"operator {name!r} hears no questions: it has a control= of its own; leave that out")
+        raise CommandRefused(f"operator {name!r} cannot be looked up, because it has its own control=: leave that out")
     if len(key) > KEY_LENGTH_MAX:
-        raise CommandRefused(f"a KEY of {len(key)} characters is too long: at most {KEY_LENGTH_MAX} may be asked for")
+        raise CommandRefused(f"a KEY of {len(key)} characters is too long: the limit is {KEY_LENGTH_MAX}")
     places, why = [], ""
     for meant in keys_meant(key):
         try:
@@ -84,7 +84,7 @@ def places_of(views: Sequence[Core], asked: GetState) -> Places:
         except Exception as error:  # perhaps of the program's own hash
             why = why or f"{type(error).__name__}: {error}"
     if not places:
-        raise CommandRefused(f"operator {name!r} can have no key {key!r:.80}: {why}")
+        raise CommandRefused(f"operator {name!r} cannot have a key {key!r:.80}: {why}")
     return tuple(places)
 
 
@@ -123,7 +123,7 @@ class Lookups:
         """Take in a client's question. Raises CommandRefused."""
         places = self._find(asked.request.body)
         if len(self._waiting) >= WAITING_MAX:
-            raise CommandRefused(f"{WAITING_MAX} such questions wait for their turn already; ask again later")
+            raise CommandRefused(f"{WAITING_MAX} such requests are already waiting; try again later")
         self._waiting.append(Sought(asked, places))
 
     def gone(self, client: Hashable) -> None:

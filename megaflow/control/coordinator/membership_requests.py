@@ -48,7 +48,7 @@ from megaflow.timely.rescale.messages import Joined, Left
 
 REQUESTS_MAX = 100  # under way
 HAND_OVER_SECONDS = 30.0  # that a hand-over may take to find the job at rest
-BY_COMMAND = "in a job, workers leave by `megaflow control remove-workers`"
+BY_COMMAND = "a worker of a job cannot leave by itself: use `megaflow control remove-workers`"
 
 
 class MembershipRequests:
@@ -116,7 +116,7 @@ class MembershipRequests:
     def ask(self, asked: Asked, out: list[Instruction], now: float) -> None:
         """Begin what is asked for. Raises CommandRefused if it is wrong in itself."""
         if len(self._all) >= REQUESTS_MAX:
-            raise CommandRefused(f"{len(self._all)} changes are under way already")
+            raise CommandRefused(f"{len(self._all)} changes are already under way: try again later")
         match asked.request.body:
             case AddProcesses() as body:
                 self.joins.ask(asked, body, out, now)
@@ -132,7 +132,7 @@ class MembershipRequests:
                     raise CommandRefused("the job has no stateful operator, so there is no routing table to give")
                 self._ask_table(TableRequest([asked], now, server, worker), out)
             case body:
-                raise AssertionError(f"{body!r:.100} is no change")
+                raise AssertionError(f"{body!r:.100} is not a change")
 
     def _ask_remove(self, remove: Remove, ids: tuple[int, ...], out: list[Instruction]) -> None:
         for other in self._removes:
@@ -246,7 +246,7 @@ class MembershipRequests:
         for remove in [remove for remove in self._removes if remove.stage is Removal.HANDING_OVER]:
             if now - remove.start >= HAND_OVER_SECONDS:
                 who = f"worker {self._roster.members.coordinator}, which coordinates the job,"
-                reason = f"{who} has not handed over within {HAND_OVER_SECONDS:g} s: {self._unrest()}; it stays"
+                reason = f"{who} did not hand over within {HAND_OVER_SECONDS:g} s: {self._unrest()}; it stays"
                 out.append(Rule(remove.ids, reason))
                 self._stay(remove, reason, out)
 
@@ -261,7 +261,7 @@ class MembershipRequests:
                 remove.enter(Removal.CLOSING)
                 if new := self._roster.close(ids):
                     self._issue([Withdraw(new)], out, now)
-                out += remove.progress(f"{workers_text(ids)}: no new lines")
+                out += remove.progress(f"{workers_text(ids)}: reading stopped")
             if remove.stage is Removal.CLOSING and self._roster.are_closed(ids) and not self._roster.bootstrapping:
                 remove.enter(Removal.LEAVING)
                 out += [*remove.progress(f"{workers_text(ids)}: sources closed"), Rule(ids, None)]
@@ -269,14 +269,14 @@ class MembershipRequests:
     def _unrest(self) -> str:
         """Why the job is not at rest, or what is not known to be."""
         if not self._commits.at_rest:
-            return "Spark is staging a batch, or has staged one that is not taken in"
+            return "Spark is staging a batch, or has staged one that is not committed yet"
         if self._checkpoints.under_way:
             return "a checkpoint is being written"
         if self._moves or self.joins.under_way:
             return "bins are moving" if self._moves else "a process is joining"
         if self.joins.keeps_out:
-            return "a process that was given up on its way in has not ended"
-        return "the last command has not taken effect, see megaflow control explain"
+            return "a process that failed to join has not ended yet"
+        return "the last command has not taken effect (see megaflow control explain)"
 
     def _give_tables(self, out: list[Instruction], now: float) -> None:
         """Have those bootstrapped that wait for it."""

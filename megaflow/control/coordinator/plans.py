@@ -50,14 +50,14 @@ class Plans:
         """Raise CommandRefused if another client is running a plan."""
         if self.kept is not None and self._runner not in (None, client):
             plan = f"plan {self.kept.number}, {self.kept.strategy}, of {self.kept.runner}"
-            raise CommandRefused(f"{plan}, is being carried out: wait until it is over; see megaflow control status")
+            raise CommandRefused(f"{plan}, is being carried out: wait until it ends (see megaflow control status)")
 
     def check_step(self, client: Hashable, number: int | None) -> None:
         """Raise CommandRefused unless this client may change owners now, by a step of the plan with this number."""
         self.check_free(client)
         if number is not None and (self.kept is None or self.kept.number != number or self.kept.over):
-            since = "another command has begun one, taken it up or moved bins since"
-            raise CommandRefused(f"plan {number!r:.50} is over, or {since}: nothing was moved")
+            since = "another command has since started a plan, resumed this one or moved bins"
+            raise CommandRefused(f"plan {number!r:.50} has ended, or {since}: no bin was moved")
 
     def leads_to(self, body: object, changes: Iterable[tuple[int, int, int]]) -> bool:
         """Tell whether these changes (bin, from, to) are a step of the plan, and each is one that the plan makes."""
@@ -79,7 +79,7 @@ class Plans:
                     roster.check_commands([Map(self.kept.target)], len(table))
                 return self._check_resume(asked.client, runner).target
             case body:
-                raise AssertionError(f"{body!r:.100} is about no plan")
+                raise AssertionError(f"{body!r:.100} does not concern a plan")
 
     def answer(self, asked: Asked, table: RoutingTable, roster: Roster) -> KeptPlan:
         """Begin a plan or go on with one, as is asked for. Raises CommandRefused with the reason if that cannot be."""
@@ -93,10 +93,10 @@ class Plans:
         """Return how many bins the plan moves, if it may begin."""
         self.check_free(client)
         if plan.table != table:
-            raise CommandRefused("bins were moved since the plan was made: nothing was changed, make it again")
+            raise CommandRefused("bins have moved since the plan was made, so it was not started: make a new plan")
         bins = len(difference(table, plan.target))
         if not bins:
-            raise CommandRefused("the plan moves nothing: every bin is already where it should be")
+            raise CommandRefused("the plan moves no bin: every bin is already where it should be")
         self._check_words(plan)
         return bins
 
@@ -128,7 +128,7 @@ class Plans:
         self.check_free(client)
         if self.kept is None or self.kept.over:
             raise CommandRefused("there is no plan to resume: " + (
-                "none was begun" if self.kept is None else "the last one is over"))  # fmt: skip
+                "no plan was started" if self.kept is None else "the last plan has ended"))  # fmt: skip
         self._check_runner(runner)
         return self.kept
 
@@ -163,7 +163,7 @@ class Plans:
         """Return why these workers are still to own bins; None if they are not."""
         if self.kept is not None and self._runner is not None:
             if named := set(ids).intersection(self.kept.target):
-                return f"worker {min(named)} gets bins by plan {self.kept.number}: wait until that is carried out"
+                return f"plan {self.kept.number} gives bins to worker {min(named)}: wait until the plan ends"
         return None
 
     def status(self, table: RoutingTable) -> PlanStatus | None:
@@ -179,7 +179,7 @@ class Plans:
 
     def _check_words(self, plan: BeginPlan) -> None:
         if not isinstance(plan.strategy, str) or len(plan.strategy) > RUNNER_LENGTH_MAX:
-            raise CommandRefused(f"{plan.strategy!r:.50} is not a strategy")
+            raise CommandRefused(f"{plan.strategy!r:.50} is not the name of a strategy")
         if plan.batch is not None and (type(plan.batch) is not int or plan.batch < 1):
             raise CommandRefused(f"{plan.batch!r:.50} bins per step: it must be at least one")
         if type(plan.gap_seconds) not in (int, float) or not 0 <= plan.gap_seconds < math.inf:
@@ -188,4 +188,6 @@ class Plans:
 
     def _check_runner(self, runner: object) -> None:
         if not isinstance(runner, str) or len(runner) > RUNNER_LENGTH_MAX:
-            raise CommandRefused(f"{runner!r:.50} is not a runner's name of at most {RUNNER_LENGTH_MAX} characters")
+            raise CommandRefused(
+                f"{runner!r:.50} cannot be a runner's name: give at most {RUNNER_LENGTH_MAX} characters"
+            )

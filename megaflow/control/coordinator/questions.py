@@ -56,7 +56,7 @@ class Questions(Generic[T]):
     def ask(self, about: T, members: tuple[int, ...], query: StatusQuery, now: float) -> list[Mail]:
         """Return the mail that asks them all. Raises CommandRefused if too many questions are under way."""
         if not self.has_room:
-            raise CommandRefused(f"{len(self._open)} questions are being answered already; try again later")
+            raise CommandRefused(f"{len(self._open)} requests are already being answered; try again later")
         id = self.next
         self.next += 1
         self._open[id] = Question(about, set(members), {}, now + ANSWER_SECONDS if query.partial else inf)

@@ -67,7 +67,7 @@ class Reconfigurations:
             raise CommandRefused("the reconfiguration names no bin: name at least one")
         self.plans.check_step(asked.client, body.plan)
         if len(self._pending) >= PENDING_MAX:
-            raise CommandRefused(f"{len(self._pending)} reconfigurations are under way: wait for some to be done")
+            raise CommandRefused(f"{len(self._pending)} reconfigurations are under way: wait until one is complete")
 
     def add(
         self, asked: Asked, commands: Iterable[Move | Map], epoch: int, now: float, plan: int | None = None
@@ -115,5 +115,6 @@ class Reconfigurations:
                 return f"worker {worker} owns {quantity(owned, 'bin')}; drain it first: {way}"
         for pending in self._pending.values():
             if named := pending.workers.intersection(ids):
-                return f"worker {min(named)} is named by the reconfiguration of epoch {pending.epoch}, not done yet"
+                return (f"the reconfiguration of epoch {pending.epoch} names worker {min(named)} and is not complete: "
+                        "try again later")
         return self.plans.binds(ids)

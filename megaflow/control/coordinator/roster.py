@@ -118,7 +118,7 @@ class Roster:
         """Raise CommandRefused unless these are Move and Map commands that name existing bins and their owners."""
         if self.leaving:
             who = f"{workers_text(sorted(self.leaving))} {'is' if len(self.leaving) == 1 else 'are'}"
-            raise CommandRefused(f"{who} leaving: bins move again when that is done")
+            raise CommandRefused(f"{who} leaving: move bins when that is complete")
         owners = self.owners
         for command in commands:
             match command:
@@ -129,7 +129,7 @@ class Roster:
                 case Map():
                     pass
                 case _:
-                    raise CommandRefused(f"a reconfiguration consists of Move and Map, not {command!r:.100}")
+                    raise CommandRefused(f"a reconfiguration consists of Move and Map commands, not {command!r:.100}")
             validate(command, bins, owners)
 
     def _check_routed(self, workers: Iterable[object]) -> None:
@@ -141,18 +141,20 @@ class Roster:
     def _remedy(self, worker: WorkerId) -> str:
         """Say how a member gets the routing table that it does not have."""
         way = f"megaflow control bootstrap --server {self.members.coordinator} --worker {worker}"
-        return "it is on its way" if worker in self._servers else f"give it one: {way}"
+        return "it will receive one soon" if worker in self._servers else f"give it one with: {way}"
 
     def check_bootstrap(self, server: WorkerId, worker: WorkerId) -> None:
         """Raise CommandRefused unless the server can give the worker its routing table, or the worker has it."""
         self.process_of(server)
         self.process_of(worker)
         if server == worker:
-            raise CommandRefused(f"worker {worker} cannot bootstrap itself; name another one as the server")
+            raise CommandRefused(f"worker {worker} cannot bootstrap itself; name another worker as the server")
         if worker in self._routed:
             return
         if worker in self._servers:
-            raise CommandRefused(f"worker {worker} is being given the routing table by worker {self._servers[worker]}")
+            raise CommandRefused(
+                f"worker {worker} is already receiving the routing table from worker {self._servers[worker]}"
+            )
         if server not in self._routed:
             raise CommandRefused(f"worker {server} has no routing table itself; name another server")
 
@@ -162,7 +164,7 @@ class Roster:
         if len(ids) == len(self.members.ids):
             raise CommandRefused(f"worker {worker} is in the only process of the job; stop the job instead")
         if self.members.coordinator in ids and self.successor not in self._routed:
-            who = f"worker {self.successor}, which would coordinate the job then,"
+            who = f"worker {self.successor}, which would become the coordinator,"
             raise CommandRefused(f"{who} has no routing table yet; {self._remedy(self.successor)}")
         for each in ids:
             if each not in self._routed:

@@ -187,18 +187,18 @@ class Commits:
             raise CommandRefused(f"{name} is malformed")
         newest = self._newest.get(commit.query, -1)
         if commit.batch <= newest:
-            raise CommandRefused(f"{name} comes too late: batch {newest} was committed")
+            raise CommandRefused(f"{name} comes too late: batch {newest} is already committed")
         if self._durable is not None and commit.batch > newest + 1:
-            raise CommandRefused(f"{name} does not follow batch {newest}, the last one that was committed")
+            raise CommandRefused(f"{name} does not follow batch {newest}, the last committed batch")
         if (waiting := len(self._waiting) + len(self._queue)) >= WAITING_MAX:
-            raise CommandRefused(f"{waiting} commits are waiting already; try again later")
+            raise CommandRefused(f"{waiting} commits are already waiting; try again later")
         for partition, winner in commit.winners.items():
             match winner:
                 case (int(worker), int(), int(lines)) if worker in workers and lines >= 0:
                     continue
             raise CommandRefused(
-                f"{name}: partition {partition} has no (worker, attempt, lines) but {winner!r}; "
-                f"the workers are {sorted(workers)}"
+                f"{name}: partition {partition} needs (worker, attempt, lines), not {winner!r}; the workers are "
+                f"{sorted(workers)}"
             )
 
     def ask(self, asked: Asked, roster: Roster, issue: Issue, out: list[Instruction], now: float) -> None:

@@ -46,7 +46,7 @@ class StagedChecks:
         """Return whom to ask what; nobody if no member is named. Raises CommandRefused if too many are under way."""
         workers = {worker for worker, _, _ in commit.winners.values() if worker in members}
         if len(self._open) >= WAITING_MAX:
-            raise CommandRefused(f"{WAITING_MAX} commits are waiting already; try again later")
+            raise CommandRefused(f"{WAITING_MAX} commits are already waiting; try again later")
         if not workers:
             return []
         question = StagedAsk(self._own, next(self._ids), commit)

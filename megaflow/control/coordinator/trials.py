@@ -75,7 +75,7 @@ class Trials:
             self._carry_out(asked, out, now)
             return
         if len(self._open) >= TRIALS_MAX:
-            raise CommandRefused(f"{TRIALS_MAX} requests are waiting for their bins to be tried; ask again later")
+            raise CommandRefused(f"{TRIALS_MAX} requests already wait for a trial of their bins; try again later")
         bins: dict[int, list[int]] = {}
         for bin, source, _ in changes:
             bins.setdefault(source, []).append(bin)
@@ -92,7 +92,7 @@ class Trials:
         match body:
             case TryBins(bins):
                 if type(bins) is not tuple or any(type(bin) is not int or not 0 <= bin < len(table) for bin in bins):
-                    raise CommandRefused(f"{bins!r:.80}: bins are 0 to {len(table) - 1}")
+                    raise CommandRefused(f"{bins!r:.80}: the bins are 0 to {len(table) - 1}")
                 return [(bin, table[bin], table[bin]) for bin in bins]
             case Reconfigure(commands):
                 self._moves.check(asked, body)
@@ -118,7 +118,7 @@ class Trials:
             return []
         if answer.fault is not None:
             del self._open[answer.id]
-            reason = f"nothing was moved, for worker {source} says: {answer.fault}"
+            reason = f"no bin was moved: worker {source} reports: {answer.fault}"
             out.append(Reply(trial.asked.client, Refused(trial.asked.request.id, reason)))
             return []
         trial.classes.update(answer.classes)

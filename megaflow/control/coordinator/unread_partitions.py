@@ -24,7 +24,7 @@ from megaflow.timely.membership import WorkerId
 
 SHOWN_MAX: Final = 100  # characters
 SHOWN: Final = {
-    "split": "a file", "portion": "partitions that it has not told yet", "pushed": "what the launcher reads",
+    "split": "a file", "portion": "partitions that it has not reported yet", "pushed": "the launcher's input",
     "items": "the items", "spark": "the query",
 }  # fmt: skip
 
@@ -110,7 +110,7 @@ def shown(unread: Unread) -> str:
     """Return how a partition shows.
 
     >>> shown(Unread(("split", 7), "", 0, Split(7, "logs/a.json", 0, 9))), shown(Unread(("pushed", ""), "", 0))
-    ('logs/a.json', 'what the launcher reads')
+    ('logs/a.json', "the launcher's input")
     """
     match unread.what:
         case Split(path=path, start=start):

@@ -124,7 +124,7 @@ class Agent:
             case UnderWayAtJoin() if self.sinks is not None:
                 self.sinks.hear(body)
             case _:
-                raise ProtocolError(f"worker {source} mailed {body!r:.100} to worker {self._worker.index}")
+                raise ProtocolError(f"worker {source} sent worker {self._worker.index} an unexpected {body!r:.100}")
 
     @property
     def is_trying(self) -> bool:
@@ -173,9 +173,9 @@ class Agent:
                 self._late.add(view.name)
                 self._tell_once(
                     f"late records of {view.name!r}",
-                    f"records come too late for their windows of {view.name!r}, which leaves them out: control status "
-                    "counts them, .late() is the stream of them, and a greater out_of_order or allowed_lateness waits "
-                    "for them",
+                    f"{view.name!r} drops records that arrive after their windows have closed. `megaflow control "
+                    "status` counts them; .late() returns them as a stream. To wait longer for late records, raise "
+                    "out_of_order or allowed_lateness.",
                 )
 
     def _tell_of_dropped(self) -> None:
@@ -186,8 +186,8 @@ class Agent:
                 self._tell_once(
                     f"dropped timers of {view.name!r}",
                     f"{view.name!r} set {quantity(dropped, 'timer')} on one worker while its last timers fired, for "
-                    "times after all that is known: these never fire. Otherwise a fold that sets a timer whenever one "
-                    "fires would never end.",
+                    "times after the end of the input. These timers never fire; otherwise a fold that sets a timer "
+                    "whenever one fires would never end.",
                 )
 
     def _records(self) -> int:

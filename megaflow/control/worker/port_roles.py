@@ -98,7 +98,7 @@ class LauncherDoor:
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
         """Welcome the first launcher; refuse any other."""
         if self._connection is not None:
-            raise ConfigMismatch("this job has its launcher already")
+            raise ConfigMismatch("this job already has a launcher")
         with self._lock:
             self._connection = connection
             for message in self._unsent:
@@ -124,7 +124,7 @@ class LauncherDoor:
                     raise ProtocolError(f"the launcher sent a {type(value).__name__} with a value of a wrong type")
                 self._launched(value)
             case _:
-                raise ProtocolError(f"the launcher sent an object of type {type(value).__name__} that it may not send")
+                raise ProtocolError(f"the launcher sent an object of type {type(value).__name__} that it must not send")
 
     def lost(self, connection: Connection) -> None:
         """Note that the launcher has closed its connection."""
@@ -221,7 +221,7 @@ class ControlDoor:
         if not conforms(value, messages.Request):
             raise ProtocolError(f"a control client sent an object of type {type(value).__name__}, not a request")
         if connection.pending_bytes > ANSWERS_BYTES_MAX:
-            raise ProtocolError("a control client asks and does not read the answers")
+            raise ProtocolError("a control client sends requests but does not read the answers")
         client = self._clients.get(connection)
         if client is None:
             client = self._clients[connection] = ControlClient(connection, self._serve)
@@ -253,14 +253,14 @@ class ControlDoor:
         connection = client.connection
         if not _is_sound(request.body):
             what = type(request.body).__name__
-            reason = f"there is no such request as this {what}, or a value in it is of a wrong type"
+            reason = f"this {what} is not a known request, or a value in it is of a wrong type"
             connection.send(messages.Refused(request.id, reason))
         elif isinstance(request.body, messages.SettingsQuery):
             connection.send(messages.Done(request.id, self._settings))
         elif self._coordinator is not None:
             connection.send(messages.Moved(request.id, *self._coordinator))
         elif self._ask is None and len(self._early) >= KEPT_MAX:
-            reason = f"{KEPT_MAX} requests wait for the coordinator already: ask again later"
+            reason = f"{KEPT_MAX} requests already wait for the coordinator: try again later"
             connection.send(messages.Refused(request.id, reason))
         else:
             client.open += 1
@@ -291,7 +291,7 @@ class IngestDoor:
     def received(self, connection: Connection, value: Any) -> None:
         """Stage, and answer the end of an attempt. Raises ProtocolError for anything else."""
         if not conforms(value, StageLines | StageEnd):
-            raise ProtocolError(f"an executor sent an object of type {type(value).__name__} that it may not send")
+            raise ProtocolError(f"an executor sent an object of type {type(value).__name__} that it must not send")
         stager = self._stagers.get(value.worker)
         if stager is None:
             raise ProtocolError(f"an executor sent lines for worker {value.worker}, which is not in this process")

@@ -108,7 +108,7 @@ def test_a_wanted_rate_is_what_the_job_is_sized_for_whatever_comes() -> None:
     job = PaperJob(rate=10.0, costs={"count": 0.01})
     wanted = advice(job, Goal(rate=600.0))
     assert wanted.workers == pytest.approx(6.0) and wanted.processes == 8
-    assert wanted.facts[0] == "600 lines per second are the target, 10 per second are processed."
+    assert wanted.facts[0] == "The target is 600 lines per second; 10 per second are processed."
 
 
 def test_limits_are_kept_and_said() -> None:

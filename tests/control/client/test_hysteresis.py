@@ -85,7 +85,7 @@ def test_nothing_is_begun_during_another_change_and_what_was_seen_before_it_is_f
     life = Life(PaperJob(rate=300.0, costs={"count": 0.01}))
     for _ in range(10):
         assert life.look().action == "wait"  # one look is not enough
-        assert "does not count" in life.look(**disturbance).why
+        assert "sample ignored" in life.look(**disturbance).why
     assert life.changes == []
     assert life.looks(GROW_SAMPLES) == ["wait", "grow"]
 

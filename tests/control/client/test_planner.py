@@ -95,7 +95,7 @@ def test_an_optimized_plan_of_65536_bins_is_made_in_reasonable_time() -> None:
         (((0,), (0, 1), "fluid"), CommandRefused, "has 2 bins, the job has 1"),
         (((0,), (1,), "quick"), UsageError, "no strategy 'quick'; use one of all-at-once, fluid, batched, optimized"),
         (((0,), (1,), "hottest-first"), UsageError, "the loads are missing"),
-        (((0,), (1,), "fluid", 3), UsageError, "batched only"),
+        (((0,), (1,), "fluid", 3), UsageError, "requires the strategy batched"),
         (((0,), (1,), "batched"), UsageError, "batch=None"),
         (((0,), (1,), "batched", 0), UsageError, "at least one"),
     ],
@@ -168,7 +168,7 @@ def test_a_drain_without_a_taker_or_a_worker_is_refused() -> None:
     with pytest.raises(CommandRefused, match="no such worker; the workers are 3, 4"):
         drain((3, 3), 5, {3, 4})
     assert drain((3, 3), 4, {3, 4}) == (3, 3)
-    with pytest.raises(CommandRefused, match="no worker to own"):
+    with pytest.raises(CommandRefused, match="no worker can own"):
         balance((3, 3), ())
 
 

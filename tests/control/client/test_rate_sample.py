@@ -58,7 +58,7 @@ JOINING = {"change": "add-workers", "processes": 1, "done": 0, "steps": 2, "wait
         ({"state": "stopping"}, "'paper' is stopping"),
         ({"changes": [JOINING]}, "add-workers is under way"),
         ({"pending": [{"epoch": 3, "bins": 1}]}, "bins are moving"),
-        ({"ledger": [{"bin": 1, "epoch": 4}]}, "bins were moved"),
+        ({"ledger": [{"bin": 1, "epoch": 4}]}, "bins moved in the meantime"),
         ({"workers": []}, "no worker has answered"),
     ],
 )
@@ -75,7 +75,7 @@ def test_other_workers_or_none_that_is_ready_tell_nothing() -> None:
     first = job.status()
     job.processes = 2
     job.go_on(1.0)
-    with pytest.raises(CommandRefused, match="workers came or left"):
+    with pytest.raises(CommandRefused, match="workers joined or left"):
         sample(first, job.status())
     first, second = job.sample()
     joined = replace(second.workers[1], state="joined")

@@ -51,11 +51,11 @@ def test_each_meaning_has_the_bin_that_the_operators_own_hash_tells() -> None:
 @pytest.mark.parametrize(
     ("operator", "key", "reason"),
     [
-        ("cuont", "a", "no operator 'cuont' that keeps a state; did you mean 'count'? It has: count, twice, own"),
-        ("spread", "a", "no operator 'spread' that keeps a state"),
-        ("twice", "a", "2 operators are called 'twice': give each a name= of its own"),
-        ("own", "a", "operator 'own' hears no questions: it has a control= of its own"),
-        ("users", "a", "operator 'users' can have no key 'a': AttributeError: 'str' object has no attribute 'id'"),
+        ("cuont", "a", "no operator 'cuont' with a state; did you mean 'count'? Operators with a state: count, twice"),
+        ("spread", "a", "no operator 'spread' with a state"),
+        ("twice", "a", "2 operators are named 'twice': give each its own name="),
+        ("own", "a", "operator 'own' cannot be looked up, because it has its own control="),
+        ("users", "a", "operator 'users' cannot have a key 'a': AttributeError: 'str' object has no attribute 'id'"),
         ("count", "a" * (KEY_LENGTH_MAX + 1), "is too long"),
     ],
 )
@@ -74,7 +74,7 @@ def test_however_many_ask_few_are_under_way_and_some_wait() -> None:
     out: list[Any] = []
     for number in range(WAITING_MAX):
         lookups.ask(Asked("cli", Request(number, GetState("count", str(number)))))
-    with pytest.raises(CommandRefused, match="1000 such questions wait"):
+    with pytest.raises(CommandRefused, match="1000 such requests are already waiting"):
         lookups.ask(Asked("cli", Request(WAITING_MAX, GetState("count", "one more"))))
     lookups.go_on(True, out, 0.0)
     lookups.go_on(True, out, 0.0)

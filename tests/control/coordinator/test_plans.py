@@ -90,6 +90,6 @@ def test_what_is_kept_travels_and_another_coordinator_goes_on_from_it() -> None:
 def test_whom_a_plan_that_is_carried_out_gives_bins_may_not_leave() -> None:
     plans = Plans()
     plans.begin("a", begin((0, 0), (0, 2)), (0, 0))
-    assert plans.binds((1,)) is None and "worker 2 gets bins by plan 0" in (plans.binds((1, 2)) or "")
+    assert plans.binds((1,)) is None and "plan 0 gives bins to worker 2" in (plans.binds((1, 2)) or "")
     plans.gone("a")
     assert plans.binds((1, 2)) is None

@@ -57,7 +57,7 @@ def test_questions_are_bounded() -> None:
     for number in range(QUESTIONS_MAX):
         assert questions.has_room
         questions.ask(number, (0,), ALL, 1.0)
-    with pytest.raises(CommandRefused, match="being answered already"):
+    with pytest.raises(CommandRefused, match="already being answered"):
         questions.ask(0, (0,), ALL, 1.0)
 
 

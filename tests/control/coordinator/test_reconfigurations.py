@@ -22,7 +22,7 @@ def test_workers_are_bound_by_bins_and_by_what_is_not_done() -> None:
     assert moves.binds((1,)) is not None
     assert moves.binds((3,)) is None
     moves.plans.begin("client", BeginPlan(moves.table, (0, 0, 0, 3), "fluid", None, 0.0, "pid 1"), moves.table)
-    assert "by plan 0" in (moves.binds((3,)) or "")
+    assert "plan 0 gives" in (moves.binds((3,)) or "")
 
 
 def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:

@@ -491,7 +491,7 @@ def test_a_status_shows_who_holds_it_back_and_why() -> None:
     assert status.idle_partitions == (IdlePartition("", "a", 2.0, 0.0),) and status.idle == ("a",)
     shown = Bench([], inputs=("topic",), sources=("topic",))
     found = Discovered("topic", (encode(("orders", 3)),), False)
-    assert shown.all.status(0.0).held_by.partition == "partitions that it has not told yet"  # type: ignore[union-attr]
+    assert shown.all.status(0.0).held_by.partition == "partitions that it has not reported yet"  # type: ignore[union-attr]
     shown.lines.partitions.found(found, shown.out, 0.0)
     assert shown.all.status(0.0).held_by.partition == "('orders', 3)"  # type: ignore[union-attr]
 

@@ -251,7 +251,7 @@ def test_late_records_are_counted_for_each_operator_and_told_of_once_unless_the_
         agent.turn(0.0, 0)
     late_by_name = {name: use.late for name, use in agent.status(1).status.useful.items()}
     assert late_by_name == {"first": 0, "second": 5, "third": 5}
-    assert len(told) == 1 and "'second'" in told[0] and "control status counts them" in told[0]
+    assert len(told) == 1 and "'second'" in told[0] and "control status` counts them" in told[0]
     handle.close()
 
 

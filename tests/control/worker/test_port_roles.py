@@ -307,7 +307,7 @@ def test_so_many_requests_are_kept_and_no_more() -> None:
     for _ in range(10):
         door.lost(other)  # it has asked nothing
     [refused] = askers[-1].sent
-    assert isinstance(refused, Refused) and "ask again later" in refused.reason
+    assert isinstance(refused, Refused) and "try again later" in refused.reason
     door.serve(served.append)
     assert [each.client.connection for each in served] == askers[:-1]
 

@@ -74,5 +74,5 @@ def test_a_job_that_sends_it_in_circles_is_not_asked_for_ever(bench: Bench) -> N
     with Office() as one, Office(one.address) as other:
         one.door.redirect(*other.address)
         bench.ask(one)
-        moves = f"the job's coordinator has moved {MOVES_MAX} times while it was asked one thing"
+        moves = f"the job's coordinator moved {MOVES_MAX} times during one request: try again"
         assert bench.said == [f"the job was not stopped: {moves}"]
