@@ -140,7 +140,7 @@ class Database:
                 if not passes:
                     raise self._failed(error, "") from _told_by(error)
                 if time.monotonic() + pause > until:
-                    raise self._failed(error, f", in {self._patience_seconds:g} s") from _told_by(error)
+                    raise self._failed(error, f" for {self._patience_seconds:g} s") from _told_by(error)
             time.sleep(pause)
         raise AssertionError("there is always another pause")
 
@@ -166,11 +166,14 @@ class Database:
         paramstyle = paramstyle_of(type(connection))
         if paramstyle is None:
             kind = type(connection).__name__
-            raise self._failure(f"{self.title} gives a {kind}, which is of no driver: give a connection of DB-API 2")
+            raise self._failure(
+                f"{self.title} returned a {kind}, which is not a connection of a DB-API 2 driver: return such a "
+                "connection"
+            )
         if is_autocommit(connection):
             raise self._failure(
-                f"{self.title} gives a connection in autocommit, where half of a transaction would stay: leave "
-                "autocommit off"
+                f"{self.title} returned a connection in autocommit mode, which could leave half of a transaction: "
+                "turn autocommit off"
             )
         self._paramstyle = paramstyle
 
@@ -191,26 +194,28 @@ class Database:
         if kind == "env":
             text = os.environ.get(name)
             if text is None:
-                raise self._failure(f"{self.title}: this worker has no environment variable {name}")
+                raise self._failure(f"{self.title}: the environment variable {name} is not set on this worker")
         elif kind == "file":
             try:
                 with open(name, encoding="utf-8") as file:
                     if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
-                        raise self._failure(f"{self.title}: others can read this file: chmod 600 {name}")
+                        raise self._failure(f"{self.title}: other users can read this file: chmod 600 {name}")
                     text = file.readline()
             except (OSError, UnicodeError) as error:
-                raise self._failure(f"{self.title}: {type(error).__name__}: the file cannot be read") from None
+                raise self._failure(f"{self.title}: cannot read the file: {type(error).__name__}") from None
         else:
             text = place
         text = text.strip()
         if not text.startswith(("sqlite:", *POSTGRESQL)) and "=" not in text:  # psycopg takes NAME=VALUE, too
-            raise self._failure(f"{self.title}: its text is no address: write sqlite:PATH or postgresql://USER@HOST/NAME")
+            raise self._failure(
+                f"{self.title}: its text is not an address: write sqlite:PATH or postgresql://USER@HOST/NAME"
+            )
         return text
 
     def _failed(self, error: Exception, how_long: str) -> MegaflowError:
         said = " ".join(str(error).split())
         kind = "" if isinstance(error, CannotConnect) else f"{type(error).__name__}: "
-        return self._failure(f"{self.title} fails{how_long}: {kind}{said}")
+        return self._failure(f"{self.title} failed{how_long}: {kind}{said}")
 
 
 def _told_by(error: Exception) -> Exception | None:
@@ -231,10 +236,10 @@ def check_place(place: Place) -> None:
     if callable(place):
         return
     if not isinstance(place, str):
-        raise UsageError(f"a database is one of {PLACES}; this is {type(place).__name__}")
+        raise UsageError(f"a database must be one of {PLACES}, not {type(place).__name__}")
     kind, colon, name = place.partition(":")
     if not colon or not name or not (kind in ("sqlite", "env", "file") or place.startswith(POSTGRESQL)):
-        raise UsageError(f"a database is one of {PLACES}; this is something else")
+        raise UsageError(f"a database must be one of {PLACES}")
     if place.startswith(POSTGRESQL):
         try:
             url = urlsplit(place)
@@ -243,8 +248,8 @@ def check_place(place: Place) -> None:
             has_password = True
         if has_password:
             raise UsageError(
-                "the address of a database must not have its password, which programs, logs and lists of processes "
-                "would show: keep it in ~/.pgpass or PGPASSWORD, or the address in env:NAME or file:PATH"
+                "the address of a database must not contain its password, because programs, logs and process lists "
+                "would show it: keep the password in ~/.pgpass or PGPASSWORD, or the address in env:NAME or file:PATH"
             )
 
 

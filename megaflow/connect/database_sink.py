@@ -95,7 +95,7 @@ class DatabaseSink(OutboxSink[Any]):
         self._columns = [columns] if isinstance(columns, str) else [*columns]
         self._key = [key] if isinstance(key, str) else [*key]
         if not self._columns or len({*self._columns}) < len(self._columns):
-            raise UsageError(f"columns of {self._table}: {self._columns!r} must be different names, at least one")
+            raise UsageError(f"columns of {self._table}: give at least one name, each once, not {self._columns!r}")
         if not {*self._key} <= {*self._columns}:
             raise UsageError(f"key of {self._table}: {self._key!r} must be among the columns {self._columns!r}")
         self._create = create
@@ -135,7 +135,7 @@ class DatabaseSink(OutboxSink[Any]):
             if not isinstance(error.__cause__, Exception) or may_pass(error.__cause__):
                 raise
             columns = ", ".join(self._columns)
-            what = f"the table {self._table} with the columns {columns} must be there, unless create= makes it"
+            what = f"the table {self._table} with the columns {columns} must exist, unless create= creates it"
             raise OutputError(f"{error}; {what}") from error.__cause__
 
     def check(self, records: list[Any]) -> None:
@@ -193,7 +193,7 @@ class DatabaseSink(OutboxSink[Any]):
                             f"{type(error).__name__}: {said}",
                             position,
                         ) from error
-            raise TransactionUndone(f"{self._table} takes each row")
+            raise TransactionUndone(f"{self._table} accepts each row by itself")
 
         with suppress(TransactionUndone):
             self._database.transaction(try_each)
@@ -206,7 +206,7 @@ class DatabaseSink(OutboxSink[Any]):
                 cursor.execute(statement)
             except Exception as error:
                 if is_called(error, AT_ONCE if "IF NOT EXISTS" in statement.upper() else set()):
-                    raise TryAgain(f"another worker makes a table, too: {error}") from error
+                    raise TryAgain(f"another worker is creating a table: {error}") from error
                 raise
 
         self._database.transaction(make)
@@ -220,7 +220,7 @@ class DatabaseSink(OutboxSink[Any]):
             cursor.execute(ADD_MARK, token, self._sink[:200])
         except Exception as error:
             if is_called(error, {"IntegrityError"}):
-                raise TryAgain(f"the same rows are written by another connection: {error}") from error
+                raise TryAgain(f"another connection is writing the same rows: {error}") from error
             raise
         return True
 
@@ -259,14 +259,14 @@ class DatabaseSink(OutboxSink[Any]):
             hash(key)
         except TypeError as error:
             raise ProgramError(
-                f"the record {record!r:.200} cannot be written to {self._table}: its key {key!r:.80} has no hash "
-                f"({error}); give plain values"
+                f"the record {record!r:.200} cannot be written to {self._table}: its key {key!r:.80} cannot be "
+                f"hashed ({error}); give plain values"
             ) from None
         for name, value in zip(self._key, key, strict=True):
             if changed is not None and (value is None or value != value):  # SQLite makes NULL of NaN
                 raise ProgramError(
                     f"the record {record!r:.200} cannot be written to {self._table}: its key column {name!r} is "
-                    f"{value}, which equals nothing, so a later row would not replace this one; leave such records "
+                    f"{value}, which equals no value, so a later row would not replace this one; filter such records "
                     "out, or give them a key"
                 )
         return key, changed
@@ -286,7 +286,7 @@ class DatabaseSink(OutboxSink[Any]):
             if (reason := self._row_check(place, value)) is not None:
                 raise ProgramError(
                     f"the record {record!r:.200} cannot be written to {self._table}, column "
-                    f"{self._columns[place]!r}: {reason}; map the stream to values that the database takes"
+                    f"{self._columns[place]!r}: {reason}; map the stream to values that the database accepts"
                 )
 
     def _change(self, record: Any) -> tuple[Row, Row | None]:
@@ -311,10 +311,12 @@ class DatabaseSink(OutboxSink[Any]):
         elif isinstance(record, tuple | list) and len(record) == len(columns):
             return tuple(record)
         if isinstance(record, Delete):
-            raise ProgramError(f"{record!r:.200}: the rows of {self._table} have no key here: name it by key=")
+            raise ProgramError(
+                f"{record!r:.200}: no key is given for the rows of {self._table}: name its columns with key="
+            )
         raise ProgramError(
-            f"the record {record!r:.200} is no row of {self._table} with the columns {', '.join(columns)}: give a "
-            "tuple of their values, or a dict or NamedTuple by their names"
+            f"the record {record!r:.200} is not a row of {self._table} with the columns {', '.join(columns)}: give a "
+            "tuple of their values, or a dict or NamedTuple with their names"
         )
 
 

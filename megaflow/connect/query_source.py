@@ -104,8 +104,8 @@ class QueryReader:
         for row, following in pairwise(rows):
             if row[place] == following[place]:
                 raise SourceError(
-                    f"{self._database.title}: two rows of the query have {self._order_by} {row[place]!r:.100}: order "
-                    "by a column that is unique"
+                    f"{self._database.title}: two rows of the query have the same {self._order_by}, "
+                    f"{row[place]!r:.100}: order by a unique column"
                 )
         positions = [row[place] for row in rows[:PAGE_ROWS]]
         records: list[Any] = [dict(zip(columns, row)) for row in rows] if self._as_dicts else rows

@@ -22,7 +22,7 @@ Reason: TypeAlias = Callable[[Any], str | None]
 INTEGERS: Final = {21: (-(1 << 15), (1 << 15) - 1), 23: (-(1 << 31), (1 << 31) - 1), 20: (-(1 << 63), (1 << 63) - 1)}
 """PostgreSQL's number of an integer type -> its bounds."""
 PLAIN: Final = frozenset({float, bool, bytes, type(None)})
-NUL: Final = "it has the character NUL, which PostgreSQL keeps in no text"
+NUL: Final = "it contains the character NUL, which PostgreSQL cannot store in a text"
 
 
 class RowCheck:
@@ -42,7 +42,7 @@ def row_check(cursor: Any, columns: int) -> RowCheck | None:
 
     >>> check = row_check(sqlite3.connect(":memory:").execute("SELECT 1, 2"), 2)
     >>> check(0, "a"), check(1, 1 << 63)
-    (None, '9223372036854775808 is not from -9223372036854775808 to 9223372036854775807')
+    (None, '9223372036854775808 is not in the range from -9223372036854775808 to 9223372036854775807')
     """
     driver = type(cursor).__module__.partition(".")[0]
     if isinstance(cursor, sqlite3.Cursor):
@@ -101,7 +101,7 @@ def _of_psycopg(cursor: Any) -> Reason:
 
 
 def _out_of_range(value: int, least: int, greatest: int) -> str | None:
-    return None if least <= value <= greatest else f"{value} is not from {least} to {greatest}"
+    return None if least <= value <= greatest else f"{value} is not in the range from {least} to {greatest}"
 
 
 def _not_utf_8(value: str) -> str | None:
@@ -109,7 +109,7 @@ def _not_utf_8(value: str) -> str | None:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            return f"it is no text that UTF-8 has ({error.reason})"
+            return f"it cannot be encoded as UTF-8 ({error.reason})"
     return None
 
 

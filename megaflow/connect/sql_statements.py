@@ -30,7 +30,7 @@ def quoted(name: str) -> str:
     "of ""all"" totals"
     """
     if not isinstance(name, str) or not name or "\0" in name:
-        raise UsageError(f"{name!r} is no name of a table or column: give a str that is not empty")
+        raise UsageError(f"{name!r} cannot be the name of a table or column: give a str that is not empty")
     return '"' + name.replace('"', '""') + '"'
 
 

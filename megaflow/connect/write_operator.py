@@ -83,21 +83,21 @@ class Writing:
 
 def write(port: Port[T], sink: Sink[T], name: str) -> Port[T]:
     """Build the operator that writes a stream to a sink; return the stream. Raises BuildError."""
-    given.instance("write", sink, Sink, "a Sink, as those of megaflow.connect")
+    given.instance("write", sink, Sink, "a Sink, such as those of megaflow.connect")
     given.name(name, "a sink")
     if missing := undefined(sink):
         raise BuildError(
             f"write to {name!r} ({user_line()}): {type(sink).__name__} is a sink without {' and '.join(missing)}; "
-            "define that: help('megaflow.connect.sink') says what must hold"
+            "define it as help('megaflow.connect.sink') describes"
         )
     host = port.scope.graph.extension(Writing).host
     if host is None:
         raise BuildError(
-            f"write to {name!r}: sinks are written to in a job, of `megaflow run` or megaflow.run; elsewhere take the "
-            "records by capture() or inspect_batch(f)"
+            f"write to {name!r}: only a job of `megaflow run` or megaflow.run writes to sinks; elsewhere, use "
+            "capture() or inspect_batch(f)"
         )
     if port.scope.depth:
-        raise BuildError(f"write to {name!r}: the stream must have the times of its root scope: leave() that")
+        raise BuildError(f"write to {name!r}: the stream is in a nested scope; bring it to the root scope with leave()")
     host.has_built(WriteOperator(port if sink.parallel else gathered(port, name), sink, name, host))
     return port
 

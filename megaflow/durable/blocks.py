@@ -112,5 +112,5 @@ def timers_of(block: Block) -> list[tuple[int, Any, Any]]:
 def _column(block: Block, encoded: bytes, what: str, old: bool = False) -> list[Any]:
     column = decode(encoded, shared=True, old=old)
     if type(column) is not list or len(column) != block.count:
-        raise ProtocolError(f"the {what} of a block of {block.operator!r} are not the {block.count} that it says")
+        raise ProtocolError(f"a block of {block.operator!r} does not have the {block.count} {what} that it states")
     return column

@@ -212,8 +212,8 @@ def check_checkpoint_name(name: str) -> None:
     """Raise UsageError unless a checkpoint can have this name: it is no number, and no path."""
     if not CHECKPOINT_NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name for a checkpoint: give a letter, and up to 63 letters, digits, dots, dashes and "
-            "underscores"
+            f"{name!r} cannot be the name of a checkpoint: give a letter, then up to 63 letters, digits, dots, "
+            "dashes and underscores"
         )
 
 
@@ -235,7 +235,7 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
     check_format(name, version, COMMIT_FORMAT)
     rest = content[_START.size :]
     if len(rest) != length or _checksum(version, rest) != crc:
-        raise damaged(name, _START.size, f"{len(rest)} bytes have not the length or checksum that stands before them")
+        raise damaged(name, _START.size, f"{len(rest)} bytes do not have the length or checksum given before them")
     try:
         commit = _built(Commit, decode(rest), version < COMMIT_FORMAT)
     except (MegaflowError, TypeError) as error:
@@ -245,7 +245,7 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
         raise damaged(name, _START.size, f"it is commit {commit.number}")
     for segment in commit.files:
         if not SEGMENT_NAME.fullmatch(segment.name):
-            raise damaged(name, _START.size, f"{segment.name!r} is no segment's name")
+            raise damaged(name, _START.size, f"{segment.name!r} is not the name of a segment")
     return commit
 
 
@@ -309,4 +309,4 @@ def _built(hint: Any, value: Any, older: bool) -> Any:
             return {_built(kinds[0], key, older): _built(kinds[1], each, older) for key, each in value.items()}
     elif type(value) is hint:
         return value
-    raise TypeError(f"{value!r:.80} stands where {getattr(hint, '__name__', hint)} does")
+    raise TypeError(f"{value!r:.80} was found in place of {getattr(hint, '__name__', hint)}")

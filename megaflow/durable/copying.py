@@ -113,7 +113,7 @@ def _write(
     before_commits()
     for commit in reversed(commits):
         if not target.commit(commit_name(commit.number), commit.to_bytes()):
-            raise StoreError(f"another job has begun with the store: {commit_name(commit.number)} is there")
+            raise StoreError(f"another job has started with this store: {commit_name(commit.number)} exists")
 
 
 def _copy_records(source: LocalFolder, commit: Commit, path: str) -> None:
@@ -146,12 +146,12 @@ def without_record(commit: Commit) -> str:
     """Say why Spark's record is not kept with a commit."""
     if any(number == commit.number for _, number in commit.named):
         return (
-            "its query kept states of its own (or an earlier megaflow has taken the checkpoint): these are not kept "
-            "with a checkpoint, so no other job can go on from there"
+            "its query had states of its own, or an earlier megaflow took the checkpoint: a checkpoint does not "
+            "contain such states, so no other job can start from it"
         )
     return (
-        "what Spark's query was at is kept with a checkpoint that has a name: take one by megaflow control checkpoint "
-        "--name NAME"
+        "only a checkpoint with a name contains the progress of Spark's query: take one with megaflow control "
+        "checkpoint --name NAME"
     )
 
 
@@ -166,7 +166,7 @@ class Origin:
         try:
             self.commit = open_to_copy(self._folder, chosen)[0]
             if self.commit.spark and self.commit.record is None:
-                raise StoreError(f"{self.title} has lines of Spark, and {without_record(self.commit)}")
+                raise StoreError(f"{self.title} has read lines from Spark: {without_record(self.commit)}")
         except BaseException:
             self.close()
             raise
@@ -180,7 +180,7 @@ class Origin:
         """Raise StoreError for an output that is the other job's file."""
         path = file_of(name)
         if path and path in (file_of(said.output) for said in self.commit.outputs):
-            raise StoreError(f"--output {name} is that of {self.title}: name another file for a job of its own")
+            raise StoreError(f"--output {name} is already the output of {self.title}: name another file")
 
     def copy_into(self, store: Store, outputs: tuple[OutputLength, ...], query: str) -> Commit:
         """Begin a store that has no commit, for a job with these outputs; return its commit.

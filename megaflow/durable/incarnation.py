@@ -93,7 +93,7 @@ def read_commits(store: Store) -> list[Commit]:
 
 def missing(number: int, name: str) -> StoreDamaged:
     """Return the error for a file that a commit names."""
-    return StoreDamaged(f"{commit_name(number)} names {name}, which is not there; restore the store from a backup")
+    return StoreDamaged(f"{commit_name(number)} names {name}, which is missing; restore the store from a backup")
 
 
 def is_newer(store: Store, numbers: Sequence[int]) -> bool:
@@ -108,7 +108,7 @@ def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) 
         raise missing(commit.number, segment.name)
     if length != segment.length:
         raise StoreDamaged(
-            f"{commit_name(commit.number)} names {segment.name}, of {segment.length} bytes, which has {length}; "
+            f"{commit_name(commit.number)} names {segment.name} with {segment.length} bytes, but it has {length}; "
             "restore the store from a backup"
         )
 
@@ -177,7 +177,7 @@ class Incarnation:
         """
         found = read_commits(self._store)
         if not found:
-            raise StoreDamaged("the store has no commit any more: restore it from a backup")
+            raise StoreDamaged("the store has lost all its commits: restore it from a backup")
         if found[0].incarnation != self.latest.incarnation:
             raise self._fenced(found[0].number)
         return begin(self._store, self.latest.app, self._kept, found=found)
@@ -269,9 +269,9 @@ class Incarnation:
 
     def _fenced(self, number: int) -> StoreFenced:
         return StoreFenced(
-            f"another launcher has taken the store over, and goes on with the job: {commit_name(number)} is not of "
-            f"incarnation {self.latest.incarnation}, which is this launcher's; this one stops, and nothing is lost. If "
-            "no other launcher runs, give the same command again."
+            f"another launcher has taken over the store and continues the job: {commit_name(number)} is not of this "
+            f"launcher's incarnation, {self.latest.incarnation}. This launcher stops, and nothing is lost. If no "
+            "other launcher is running, run the same command again."
         )
 
     def _doom_what_is_left(self) -> None:
@@ -286,7 +286,7 @@ class Incarnation:
 
 
 def _doubt(number: int, error: OSError) -> CommitInDoubt:
-    return CommitInDoubt(f"{commit_name(number)} may be written or not: {error}")
+    return CommitInDoubt(f"it is unknown whether {commit_name(number)} was written: {error}")
 
 
 def begin(
@@ -307,7 +307,9 @@ def begin(
     before = read_commits(store) if found is None else found
     newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app, outputs=outputs)
     if newest.app != app:
-        raise StoreError(f"the store is of {newest.app!r}, not of {app!r}: name another folder, or run that program")
+        raise StoreError(
+            f"the store belongs to {newest.app!r}, not to {app!r}: name another folder, or run that program"
+        )
     begun = replace(newest, number=newest.number + 1, incarnation=newest.incarnation + 1)
     incarnation = Incarnation(store, begun, before, kept)
     incarnation.commit(begun)
@@ -321,14 +323,14 @@ def check_named(commit: Commit, name: str) -> None:
     """Raise StoreError unless one of the checkpoints that count has this name: `commit` is the newest of them."""
     if name not in dict(commit.named):
         there = ", ".join(name for name, _ in commit.named) or "none"
-        raise StoreError(f"no checkpoint has the name {name!r}; there are: {there}")
+        raise StoreError(f"no checkpoint is named {name!r}; available: {there}")
 
 
 def taken_text(name: str) -> str:
     """Say why a checkpoint cannot have a name."""
     return (
-        f"another checkpoint has the name {name!r}: give another one, or drop that by megaflow state rm DIR {name}; "
-        "this one was taken, without a name"
+        f"another checkpoint is already named {name!r}, so this one was taken without a name: choose another name, "
+        f"or drop the old one with megaflow state rm DIR {name}"
     )
 
 
@@ -336,7 +338,7 @@ def drop_name(store: Store, name: str) -> None:
     """Do so in a store that is locked, and that no job uses. Raises StoreError if there is no such name; OSError."""
     found = read_commits(store)
     if not found:
-        raise StoreError(f"the store is empty, so no checkpoint has the name {name!r}")
+        raise StoreError(f"the store is empty, so no checkpoint is named {name!r}")
     check_named(found[0], name)
     incarnation = begin(store, found[0].app, kept=len(found[0].kept) + 1, found=found)
     incarnation._begun = None

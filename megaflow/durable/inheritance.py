@@ -45,8 +45,8 @@ def inherited(
     for name in dropped:
         if name in heir_of:
             raise StoreError(
-                f"--drop-state {name}: the program has operator {name!r}, whose state would be lost each time this "
-                "command is given; to begin it with nothing, give it another name by name="
+                f"--drop-state {name}: the program has an operator {name!r}, whose state would be lost each time "
+                "this command runs; to start it without state, give it another name="
             )
         if name not in {*kept, *commit.dropped, *(token.sink for token in commit.tokens)}:
             raise StoreError(f"--drop-state {name}: the store has no operator {name!r}{_among(name, kept)}")
@@ -68,12 +68,12 @@ def _check_renaming(old: str, new: str, heirs: Collection[str], kept: Collection
         raise StoreError(f"{flag}: the program has no operator {new!r}{_among(new, heirs)}")
     if old in heirs:
         raise StoreError(
-            f"{flag}: the program has operator {old!r}, too, and the state stays with that; give that another name"
+            f"{flag}: the program still has operator {old!r}, which keeps the state; give that operator another name"
         )
     if old in kept and new in kept:
         raise StoreError(
-            f"{flag}: the store has the states of both {old!r} and {new!r}, and an operator has one; give up that of "
-            f"{old!r} with --drop-state {old}, without this flag"
+            f"{flag}: the store already has states of both {old!r} and {new!r}; use --drop-state {old} instead to "
+            f"give up those of {old!r}"
         )
     if old not in kept and new not in kept:
         raise StoreError(f"{flag}: the store has no operator {old!r}{_among(old, kept)}")
@@ -82,17 +82,18 @@ def _check_renaming(old: str, new: str, heirs: Collection[str], kept: Collection
 def _without_heir(name: str, new: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, new, n=1, cutoff=0.0 if len(new) == 1 else 0.6)
     hint = f"; did you mean {near[0]!r}? Then add --rename-state {name}={near[0]}" if near else ""
-    hint = hint or (f"; new are {', '.join(map(repr, new))}: --rename-state {name}=NEW says which" if new else "")
+    hint = hint or (f"; if it has a new name ({', '.join(map(repr, new))}), add --rename-state "
+                    f"{name}=NEW" if new else "")
     return (
-        f"the store has the state of operator {name!r}, which the program does not have{hint}; or give that name again "
-        f"by name=, or give the state up with --drop-state {name}"
+        f"the store has the state of operator {name!r}, but the program has no such operator{hint}; or give an "
+        f"operator that name= again, or give up the state with --drop-state {name}"
     )
 
 
 def _among(wrong: str, names: Collection[str]) -> str:
     near = difflib.get_close_matches(wrong, sorted(names), n=1)
     question = f"; did you mean {near[0]!r}?" if near else "."
-    return f"{question} There are: {', '.join(sorted(names)) or 'none'}"
+    return f"{question} Operators: {', '.join(sorted(names)) or 'none'}"
 
 
 def check_version(heir: Heir, cut: OperatorCut) -> None:
@@ -100,12 +101,12 @@ def check_version(heir: Heir, cut: OperatorCut) -> None:
     version = heir.terms.version
     if cut.version > version:
         raise StoreError(
-            f"the states of operator {heir.name!r} in the store are of version {cut.version}, and the program has "
-            f"version {version}: run the newer program, or begin with another --state folder"
+            f"the states of operator {heir.name!r} in the store are of version {cut.version}, but the program has "
+            f"version {version}: run the newer program, or start with another --state folder"
         )
     if cut.version < version and heir.terms.upgrade is None:
         raise StoreError(
-            f"the states of operator {heir.name!r} in the store are of version {cut.version}, and the program has "
+            f"the states of operator {heir.name!r} in the store are of version {cut.version}, but the program has "
             f"version {version}: give upgrade=f(key, state, version), which returns a state of version {version}"
         )
 
@@ -121,10 +122,10 @@ def adapter_of(heir: Heir, cut: OperatorCut) -> Adapt:
         return adapt
     kept, wanted = (text.removeprefix(WINDOWS) for text in (cut.form, terms.form.text() or "a fold"))
     raise StoreError(
-        f"The states of operator {name!r} in the store are of {kept}, and the program has {wanted}. Give the operator "
-        f"again what it had. To begin it with nothing, give it another name by name= and give the old states up by "
-        f"--drop-state {cut.name}. To make the new states of the old ones, give version={cut.version + 1} and "
-        "upgrade=f(key, state, version), which returns None for a key that begins anew."
+        f"The states of operator {name!r} in the store are of {kept}, but the program has {wanted}. Define the "
+        "operator as it was. To start it without state, give it another name= and give up the old states with "
+        f"--drop-state {cut.name}. To convert the old states, give version={cut.version + 1} and upgrade=f(key, "
+        "state, version), which returns None for a key that starts without state."
     )
 
 
@@ -161,7 +162,7 @@ def _replaced(kind: str, kept: Any, state: Any) -> Any:
 def _check_new(state: Any) -> None:
     """Raise an error for a state that could not be written; nor may it be, or have, an old record."""
     if isinstance(state, OldRecord):
-        raise TypeError(f"it returned the old record {state!r:.80}, where a state of the new version must be")
+        raise TypeError(f"it returned the old record {state!r:.80} instead of a state of the new version")
     encode(state)
 
 

@@ -73,11 +73,11 @@ class KeyKinds:
         """Raise ProgramError if keys have come, and none of a kind that the store has."""
         if self._other and not self.is_settled:
             raise ProgramError(
-                f"The keys of operator {self._operator!r} in the store are of type {_listed(self._kept)}, and all that "
-                f"the program has given it since are of type {_listed(self._other)}, so no key would find its state. "
-                "Give the operator keys of the same type again. To begin with other keys, give it another name by "
-                f"name= and give the old states up by --drop-state {self._operator}, or give the next version= and "
-                "upgrade=f(key, state, version)."
+                f"The keys of operator {self._operator!r} in the store are of type {_listed(self._kept)}, but all "
+                f"keys since are of type {_listed(self._other)}, so no key would find its state. Give the operator "
+                "keys of the old type again. To start with other keys, give it another name= and give up the old "
+                f"states with --drop-state {self._operator}, or give the next version= and upgrade=f(key, state, "
+                "version)."
             )
 
 

@@ -94,8 +94,8 @@ class LocalFolder:
             raise StoreError(f"the store {self.path} cannot be locked: {error.strerror}{remedy}") from error
         by = "" if holder is None else f" by {holder}"
         raise StoreError(
-            f"the store {self.path} is in use{by}: wait until that job has ended, or name another folder; if it does "
-            "not answer any more, --take-over goes on in its place"
+            f"the store {self.path} is in use{by}: wait until that job ends, or name another folder; if that job no "
+            "longer responds, --take-over continues it here"
         )
 
     def take_lock_over(self) -> None:
@@ -175,7 +175,7 @@ class LocalFolder:
             os.link(name, new, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)
         except OSError as error:
             if error.errno in _NO_LINKS:
-                raise OSError(error.errno, "its file system knows no hard links; choose another one", new) from error
+                raise OSError(error.errno, "its file system has no hard links; choose another one", new) from error
             raise
 
     def remove(self, name: str) -> None:
@@ -250,7 +250,7 @@ def open_to_look(path: str | os.PathLike[str]) -> LocalFolder:
     try:
         folder = LocalFolder(path)
     except OSError as error:
-        raise StoreError(f"{os.fspath(path)} is no store that can be read: {error.strerror}") from error
+        raise StoreError(f"cannot read {os.fspath(path)} as a store: {error.strerror}") from error
     try:
         _check_is_store(folder)
     except BaseException:
@@ -283,8 +283,8 @@ def _check_is_store(folder: LocalFolder, left: Sequence[re.Pattern[str]] = ()) -
     if left and all(any(each.fullmatch(name) for each in left) for name in others):
         return
     what = "holds segments" if any(map(SEGMENT_NAME.fullmatch, names)) else "holds other files"
-    what = f"{what}, and no commit" if others else "is empty"
-    raise StoreError(f"{folder.path} is no store, it {what}: name the folder that a job was given with --state")
+    what = f"{what} but no commit" if others else "is empty"
+    raise StoreError(f"{folder.path} is not a store, it {what}: name the folder that was given to a job with --state")
 
 
 def _holder(lock: int) -> Holder | None:

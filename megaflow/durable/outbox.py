@@ -87,7 +87,7 @@ def rewrite(store: Store, changes: Mapping[str, Any]) -> Commit:
         rewritten[place] = header, [(number, record) for number, record in after if record is not DROPPED]
     if left:
         raise StoreError(
-            f"No record {', '.join(left)} waits in the store; 'megaflow state outbox DIR' shows those that do."
+            f"No record {', '.join(left)} waits in the store; 'megaflow state outbox DIR' lists the waiting records."
         )
     incarnation = begin(store, found[0].app, kept=len(found[0].kept) + 1, found=found)
     incarnation._begun = None  # no process reads it

@@ -54,11 +54,11 @@ def _check_places(heir: Heir, bin: int | None, keys: list[Any], was: Callable[[A
 def unfit(heir: Heir, cut: OperatorCut, what: str, error: ProtocolError) -> StoreError:
     """Return the error for an operator whose keys, states or timers in a store the program cannot read."""
     upgrade = (
-        f"Or give version={cut.version + 1} and upgrade=f(key, state, version), which gets each old object with its "
-        "fields as attributes. "
+        f"Or give version={cut.version + 1} and upgrade=f(key, state, version), which receives each old object with "
+        "its fields as attributes. "
     )
     return StoreError(
         f"The program cannot read the {what} of operator {heir.name!r} in the store: {error}. Define the class as it "
-        f"was. {upgrade if what == 'states' and cut.version == heir.terms.version else ''}To begin the "
-        f"operator with nothing, give it another name by name= and give the old states up by --drop-state {cut.name}."
+        f"was. {upgrade if what == 'states' and cut.version == heir.terms.version else ''}To start the operator "
+        f"without state, give it another name= and give up the old states with --drop-state {cut.name}."
     )

@@ -93,7 +93,7 @@ def find_checkpoint(path: str, content: StoreContent, chosen: int | str | None) 
             return commit
     if content.damage:
         sound = ", ".join(map(str, sorted({each.checkpoint for each in content.commits})))
-        hint = f"; checkpoints that can be read, each by its number: {sound}" if sound else ""
+        hint = f"; readable checkpoints, by number: {sound}" if sound else ""
         raise StoreDamaged("; ".join(content.damage) + hint)
     there = ", ".join(map(str, [*sorted({each.checkpoint for each in content.commits}), *names]))
     near = get_close_matches(str(chosen), names, n=1)
@@ -161,9 +161,9 @@ class OperatorStates:
         for key in self._keys(reader.block(entry)):
             if self._bin_of_key(key) != entry.bin:
                 raise StoreError(
-                    f"operator {self._operator!r} had key {key!r:.80} in bin {entry.bin}, which the hash says is in "
-                    f"bin {self._bin_of_key(key)}, so no key is found: its program has a hash= of its own, or the "
-                    "fields of its keys' class in another order"
+                    f"operator {self._operator!r} had key {key!r:.80} in bin {entry.bin}, but its hash gives bin "
+                    f"{self._bin_of_key(key)}, so no key can be found: the program has its own hash=, or the class "
+                    "of its keys has its fields in another order"
                 )
 
     def by_bin(self, bins: Container[int] = ALL) -> Iterator[tuple[int, dict[Any, Any]]]:
@@ -218,6 +218,6 @@ class OperatorStates:
         if not types:
             return StoreError(str(error))
         return StoreError(
-            f"operator {self._operator!r} has {what} of classes that are not known here ({types}): the program that "
-            "defines them has to be loaded first"
+            f"operator {self._operator!r} has {what} of unknown classes ({types}): load the program that defines "
+            "them first"
         )

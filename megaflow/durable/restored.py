@@ -205,11 +205,11 @@ def misplaced(operator: str, key: Any, was: int, now: int) -> StoreError:
     kind = type(key)
     is_own = is_dataclass(kind) or isinstance(key, Enum) or (issubclass(kind, tuple) and kind is not tuple)
     fields = (
-        f"if its class {kind.__qualname__} has other fields, or fields in another order, than when the states were "
-        "kept, give it those again, as no rehash= can find the keys; otherwise "
+        f"if the fields of class {kind.__qualname__} or their order have changed since the states were written, "
+        "restore them, because no rehash= can find the keys; otherwise "
     )
     return StoreError(
-        f"operator {operator!r} had key {key!r:.80} in bin {was}, and now it belongs to bin {now}: "
-        f"{fields if is_own else ''}give the hash= again that it had; or, to place all keys anew, give that one as "
+        f"operator {operator!r} had key {key!r:.80} in bin {was}, but now it belongs to bin {now}: "
+        f"{fields if is_own else ''}give the old hash= again; or, to place all keys anew, pass the old hash as "
         "rehash= (True if it was stable_hash)"
     )

@@ -152,18 +152,18 @@ class SegmentReader:
             raise self._damaged(end_at, "it does not end as a segment does")
         index = self._exactly(index_at, end_at - index_at)
         if checksum(index, index_at) != crc:
-            raise self._damaged(index_at, "the index does not have its checksum")
+            raise self._damaged(index_at, "the index does not match its checksum")
         try:
             self.header, self.entries = _index(index, index_at)
         except (MegaflowError, TypeError, ValueError) as error:
-            raise self._damaged(index_at, f"the index is none: {error}") from error
+            raise self._damaged(index_at, f"it has no valid index: {error}") from error
 
     def block(self, entry: IndexEntry) -> Block:
         """Read one block."""
         data = self._exactly(entry.offset, entry.keys_length + entry.states_length)
         if checksum(data, entry.offset) != entry.crc:
             what = f"{entry.kind.name} block of operator {entry.operator!r}"
-            raise self._damaged(entry.offset, f"a {what}, {len(data)} bytes, does not have its checksum")
+            raise self._damaged(entry.offset, f"a {what} of {len(data)} bytes does not match its checksum")
         keys, states = data[: entry.keys_length], data[entry.keys_length :]
         return Block(entry.kind, entry.operator, entry.bin, entry.count, keys, states)
 
@@ -190,7 +190,7 @@ def _index(encoded: bytes, index_at: int) -> tuple[CutHeader, list[IndexEntry]]:
         entries.append(IndexEntry(BlockKind(kind), operator, where, count, offset, keys_length, states_length, crc))
         offset += keys_length + states_length
     if offset != index_at:
-        raise ValueError(f"its blocks end at byte {offset}, and it begins at {index_at}")
+        raise ValueError(f"its blocks end at byte {offset}, but it begins at {index_at}")
     return CutHeader(*header), entries
 
 
@@ -203,6 +203,6 @@ def check_format(name: str, version: Any, known: int) -> None:
     """Raise StoreError unless this megaflow reads files of that format version."""
     if not 1 <= version <= known:
         raise StoreError(
-            f"{name} has format {version}, and this megaflow reads formats up to {known}: go on with the megaflow "
-            "that wrote it (or, if none has, the file is damaged: restore the store from a backup)"
+            f"{name} has format {version}, but this megaflow reads formats up to {known}: use the megaflow that "
+            "wrote it (if none did, the file is damaged: restore the store from a backup)"
         )

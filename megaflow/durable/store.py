@@ -107,7 +107,7 @@ class FolderStore:
             return False
         except OSError as error:
             self._drop(aside)
-            raise CommitInDoubt(f"{name} may be written or not: {error}") from error
+            raise CommitInDoubt(f"it is unknown whether {name} was written: {error}") from error
         return True
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
@@ -156,7 +156,7 @@ class FolderStore:
             aside = f"{name}.{attempt}.tmp"
             with contextlib.suppress(FileExistsError):
                 return aside, self._folder.create(aside)
-        raise FileExistsError(f"{name}: {ATTEMPTS_MAX} files of that name are set aside")
+        raise FileExistsError(f"{name}: {ATTEMPTS_MAX} files of that name have already been set aside")
 
     def _drop(self, aside: str) -> None:
         """Remove what was set aside; if that fails it stays, and no harm is done."""

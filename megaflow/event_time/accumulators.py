@@ -80,8 +80,8 @@ class Sum:
         for _, value in records:
             if type(value) not in kinds and not isinstance(value, Number):
                 raise ProgramError(
-                    f"{self._name}: the value {value!r:.200} is a {type(value).__name__}; only numbers have a "
-                    f"{self.verb}: map or filter the stream first, or use fold"
+                    f"{self._name}: the value {value!r:.200} is a {type(value).__name__}, but only numbers have a "
+                    f"{self.verb}; map or filter the stream first, or use fold"
                 )
             total = self._plus(total, value)
         return total
@@ -142,7 +142,9 @@ class Extreme:
         values = [value for _, value in records]
         chosen = self.together(values if accumulated is None else [accumulated, *values])
         if chosen is None:
-            raise ProgramError(f"{self._name}: the value None has no order; filter such records first, or use fold")
+            raise ProgramError(
+                f"{self._name}: the value None cannot be ordered; filter such records first, or use fold"
+            )
         return chosen
 
     def together(self, parts: Sequence[Any]) -> Any:
@@ -154,7 +156,7 @@ class Extreme:
                 raise
             kinds = ", ".join(sorted({type(part).__name__ for part in parts}))
             raise ProgramError(
-                f"{self._name}: {self.verb} is of values that can be compared, and these are of the types {kinds}: "
+                f"{self._name}: {self.verb} needs values that can be compared, but these are of types {kinds}: "
                 f"{error}; map or filter the stream first"
             ) from error
 
@@ -234,8 +236,8 @@ class ByFunctions:
     def _check(self, accumulated: Any, call: str) -> None:
         if accumulated is None:
             raise ProgramError(
-                f"{self._name}: {call} gave None to {self.verb}; it must give what is accumulated, and None would say "
-                "that there is nothing"
+                f"{self._name}: {call} returned None to {self.verb}; it must return the accumulated value, because "
+                "None means that there is none"
             )
 
     def result(self, accumulated: Any) -> Any:
@@ -257,8 +259,9 @@ class Accumulators(list[Accumulator]):
         """Add these records to what there is."""
         if len(accumulated) != len(self):
             raise ProgramError(
-                f"a window of an earlier run has {len(accumulated)} accumulations, and the program makes {len(self)} "
-                "of one now; give the windows the next version and an upgrade, or another name to begin anew"
+                f"a window of an earlier run has {len(accumulated)} aggregations, but the program now has "
+                f"{len(self)}; give the windows the next version= and an upgrade=, or another name to start with "
+                "empty windows"
             )
         for number, each in enumerate(self):
             accumulated[number] = each.add(accumulated[number], records)
@@ -290,7 +293,7 @@ def by_fold(
         function(name, merge, "merge")
     elif is_merged:
         raise BuildError(
-            f"{name} ({user_line()}): fold needs merge(a, b) here, which makes one of two accumulated values: sliding "
-            "windows are put together of panes, and sessions grow together; only tumbling windows do without"
+            f"{name} ({user_line()}): fold needs merge(a, b) here, which combines two accumulated values: sliding "
+            "windows consist of panes, and sessions can merge; only tumbling windows need none"
         )
     return ByFunctions("fold", name, begins_with("fold", init), add, merge)

@@ -220,8 +220,8 @@ class WindowedPort:
         if self._accumulators or self._core.late_is_taken:
             return None
         return (
-            f"{self.name} ({self._where}): nothing is made of these windows, whose records would be kept for nothing; "
-            "say what becomes of them, .count(), .collect() and others, or leave .window(…) out"
+            f"{self.name} ({self._where}): these windows have no aggregation, so their records would be kept in "
+            "vain; add one, such as .count() or .collect(), or remove .window(…)"
         )
 
     def _taken(self, wanted: int, what: str) -> Port[Any]:

@@ -116,8 +116,8 @@ def sliding(size: Length, every: Length, offset: Length = 0) -> AlignedWindows:
     length, step = length_of("sliding", "size", size), length_of("sliding", "every", every)
     if step > length:
         raise BuildError(
-            f"sliding(size={size!r}, every={every!r}) ({user_line()}): every must be at most size, or records between "
-            "two windows would be in none"
+            f"sliding(size={size!r}, every={every!r}) ({user_line()}): every must be at most size; otherwise records "
+            "between two windows would be in none"
         )
     return AlignedWindows(length, step, length_of("sliding", "offset", offset, is_length=False) % step)
 

@@ -148,8 +148,8 @@ class Sums:
             for key, value in batch:
                 if type(value) not in kinds and not isinstance(value, Number):
                     raise ProgramError(
-                        f"{self._name}: the value {value!r:.200} of key {key!r:.200} is a {type(value).__name__}; "
-                        "only numbers have a sum: map or filter the stream first, or use aggregate_by_key"
+                        f"{self._name}: the value {value!r:.200} of key {key!r:.200} is a {type(value).__name__}, "
+                        "but only numbers have a sum; map or filter the stream first, or use aggregate_by_key"
                     )
                 sums[key] = find(key, 0) + value
         except (TypeError, ValueError) as error:

@@ -95,20 +95,20 @@ def test_verify_finds_flipped_bits_in_each_file(store: Path) -> None:
 def test_verify_finds_a_missing_segment_and_one_of_another_commit(store: Path) -> None:
     shutil.copy(store / "i1-w0-000001.seg", store / SEGMENT)
     done = state("verify", store)
-    assert done.exit_code == 1 and f"names {SEGMENT}, of " in done.stderr
+    assert done.exit_code == 1 and f"names {SEGMENT} with " in done.stderr
     (store / SEGMENT).unlink()
     done = state("verify", store)
-    assert done.exit_code == 1 and f"names {SEGMENT}, which is not there" in done.stderr
+    assert done.exit_code == 1 and f"names {SEGMENT}, which is missing" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["ls", "verify"])
 def test_what_is_no_store_is_refused(tmp_path: Path, command: str) -> None:
     done = state(command, tmp_path)
     assert done.exit_code == 1
-    wanted = f"megaflow: {tmp_path} is no store, it is empty: name the folder that a job was given with --state\n"
+    wanted = f"megaflow: {tmp_path} is not a store, it is empty: name the folder that was given to a job with --state\n"
     assert done.stderr == wanted
     done = state(command, tmp_path / "none")
-    assert done.exit_code == 1 and "is no store that can be read: No such file or directory" in done.stderr
+    assert done.exit_code == 1 and "as a store: No such file or directory" in done.stderr
 
 
 def test_a_command_without_a_folder_is_wrong_usage() -> None:

@@ -134,7 +134,7 @@ def test_a_state_that_json_has_no_form_for_is_refused_and_no_half_file_is_left(t
 def test_a_store_of_a_hash_of_its_own_is_read_with_its_program(tmp_path: Path, app: Path) -> None:
     history = words(tmp_path / "state", hash=lambda key: len(str(key)))
     without = state("get", tmp_path / "state", "count", "rose")
-    assert without.exit_code == 1 and "its program has a hash= of its own" in without.stderr
+    assert without.exit_code == 1 and "the program has its own hash=" in without.stderr
     assert without.stderr.endswith("; name the program by --app FILE\n")
     app.write_text(VISITS.replace("hash=len", "hash=lambda key: len(str(key))"))
     done = state("get", tmp_path / "state", "count", "rose", "--app", app, "--", "1")
@@ -212,7 +212,7 @@ def test_a_checkpoint_is_chosen_by_its_name(named: Path, tmp_path: Path) -> None
 
 def test_rm_lets_a_checkpoint_go_that_has_a_name(named: Path) -> None:
     wrong = state("rm", named, "weekly")
-    assert wrong.exit_code == 1 and "no checkpoint has the name 'weekly'; there are: nightly" in wrong.stderr
+    assert wrong.exit_code == 1 and "no checkpoint is named 'weekly'; available: nightly" in wrong.stderr
     done = state("rm", named, "nightly")
     assert done.stdout == f"no checkpoint of {named} is kept as 'nightly' any more\n", done.output
     assert [each["checkpoint"] for each in json.loads(state("ls", named, "--json").stdout)["checkpoints"]] == [4, 5, 6]
@@ -242,7 +242,7 @@ def test_what_is_sound_can_be_read_though_the_newest_commit_is_damaged(named: Pa
     assert state("get", named, "count", "n", "--checkpoint", 5).stdout == "5\n"
     refused = state("get", named, "count", "n")
     assert refused.exit_code == 1 and f"{newest.name} is damaged at byte 20" in refused.stderr
-    assert refused.stderr.endswith("; checkpoints that can be read, each by its number: 2, 4, 5\n")
+    assert refused.stderr.endswith("; readable checkpoints, by number: 2, 4, 5\n")
     with pytest.raises(StoreDamaged):
         open_store_to_run(named)
     Origin(str(named), "nightly").close()

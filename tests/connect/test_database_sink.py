@@ -87,7 +87,7 @@ def test_the_row_of_a_key_of_several_columns_is_deleted(totals: Totals) -> None:
     for wrong in ("x", ("x",), ("x", 1, 2), ["x", 1]):
         with pytest.raises(ProgramError, match=r'Delete\(key=.*\): the key of "daily" is name, day: give a tuple of'):
             sink.check([Delete(wrong)])
-    with pytest.raises(ProgramError, match=r'Delete\(.*\): the rows of "totals" have no key here: name it by key='):
+    with pytest.raises(ProgramError, match=r'Delete\(.*\): no key is given for the rows of "totals": name its'):
         opened(totals.sink()).check([Delete("x")])
 
 
@@ -97,7 +97,7 @@ def test_records_are_rows_by_order_or_by_name(totals: Totals) -> None:
     assert totals.query() == [("a", 1), ("b", 2), ("c", 3)]
     named = namedtuple("Sum", "name sum")("a", 1)
     for wrong in (("a",), ("a", 1, 2), {"name": "a"}, {"name": "a", "sum": 1}, named, "ab"):
-        with pytest.raises(ProgramError, match=r'is no row of "totals" with the columns name, total: give a tuple'):
+        with pytest.raises(ProgramError, match=r'is not a row of "totals" with the columns name, total: give a tuple'):
             sink.check([wrong])
     assert len(totals.query()) == 3
 
@@ -182,7 +182,7 @@ def test_a_locked_file_is_waited_for_and_not_forever(totals: Totals) -> None:
 
     sink = opened(DatabaseSink(impatient, "totals", ["name", "total"], patience_seconds=0))
     totals.connection.execute("BEGIN IMMEDIATE")
-    with pytest.raises(OutputError, match=r"of impatient\(\) fails, in 0 s: OperationalError: database is locked"):
+    with pytest.raises(OutputError, match=r"of impatient\(\) failed for 0 s: OperationalError: database is locked"):
         sink.deliver(1, "a", [("x", 1)])
     totals.connection.rollback()
     sink.deliver(1, "a", [("x", 1)])
@@ -199,15 +199,15 @@ def test_marks_are_kept_for_long_and_then_removed(totals: Totals, monkeypatch: p
 
 def test_a_table_or_column_that_is_not_there_is_found_as_the_sink_is_opened(totals: Totals) -> None:
     for table, column, said in (("none", "name", "no such table"), ("totals", "none", "no such column")):
-        what = f'{said}.*; the table "{table}" with the columns {column} must be there, unless create= makes it'
+        what = f'{said}.*; the table "{table}" with the columns {column} must exist, unless create= creates it'
         with pytest.raises(OutputError, match=what):
             opened(DatabaseSink(f"sqlite:{totals.path}", table, [column], create=CREATE))
 
 
 def test_arguments_that_cannot_be_are_refused() -> None:
     for columns, key, said in (
-        ([], (), "must be different names, at least one"),
-        (["a", "a"], (), "must be different names"),
+        ([], (), "give at least one name"),
+        (["a", "a"], (), "give at least one name"),
         (["a"], "b", r"key of \"t\": \['b'\] must be among the columns \['a'\]"),
     ):
         with pytest.raises(UsageError, match=said):
@@ -225,15 +225,15 @@ class Money:
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        (("a",), "is no row of"),
-        ({"name": "a", "sum": 1}, "is no row of"),
-        ("ab", "is no row of"),
+        (("a",), "is not a row of"),
+        ({"name": "a", "sum": 1}, "is not a row of"),
+        ("ab", "is not a row of"),
         (("a", Money()), "column 'total': ProgrammingError|column 'total': InterfaceError"),
         (("a", {"x": 1}), "column 'total': "),
         (("a", [1]), "column 'total': "),
-        (("a", 1 << 63), "column 'total': 9223372036854775808 is not from"),
-        (("a", -(1 << 63) - 1), "is not from"),
-        (("\ud800", 1), "column 'name': it is no text that UTF-8 has"),
+        (("a", 1 << 63), "column 'total': 9223372036854775808 is not in the range from"),
+        (("a", -(1 << 63) - 1), "is not in the range from"),
+        (("\ud800", 1), "column 'name': it cannot be encoded as UTF-8"),
     ],
     ids=range(9),
 )
@@ -283,7 +283,7 @@ def test_the_row_that_the_database_refuses_is_found(totals: Totals, key: str) ->
 
 def test_a_row_kept_by_another_program_is_refused_with_its_position(totals: Totals) -> None:
     sink = opened(totals.sink())
-    with pytest.raises(RecordRefused, match="is no row of") as refused:
+    with pytest.raises(RecordRefused, match="is not a row of") as refused:
         sink.deliver(1, "a", iter([("x", 1), ("y",)]))
     assert refused.value.position == 1
     with pytest.raises(RecordRefused, match=r"refuses the row .*OverflowError") as refused:

@@ -84,12 +84,12 @@ def test_values_arrive_as_columns_want_them_in_a_table_with_an_odd_name(server: 
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ((1, "a\0b", 1), "column 'name': it has the character NUL"),
-        ((1 << 31, "a", 1), "column 'id': 2147483648 is not from -2147483648"),
-        ((1, "a", 1 << 15), "column 'small': 32768 is not from"),
+        ((1, "a\0b", 1), "column 'name': it contains the character NUL"),
+        ((1 << 31, "a", 1), "column 'id': 2147483648 is not in the range from -2147483648"),
+        ((1, "a", 1 << 15), "column 'small': 32768 is not in the range from"),
         ((1, {"a": 1}, 1), "column 'name': ProgrammingError: cannot adapt type 'dict'"),
         ((1, "\udfff", 1), "column 'name': it is no text"),
-        ((1, "a"), "is no row of"),
+        ((1, "a"), "is not a row of"),
     ],
     ids=range(6),
 )
@@ -161,7 +161,7 @@ def test_a_wrong_password_and_a_server_that_is_gone_are_errors_without_the_passw
 ) -> None:
     for url in (server.url.replace("ann:", "ann:hunter2"), server.url.replace(f"{server.folder}", "/nowhere/hunter2")):
         monkeypatch.setenv("SHOP", url)
-        with pytest.raises(OutputError, match=r"the database env:SHOP fails, in 0 s: OperationalError:") as caught:
+        with pytest.raises(OutputError, match=r"the database env:SHOP failed for 0 s: OperationalError:") as caught:
             opened(DatabaseSink(place, "t", ["a"], patience_seconds=0))
         assert "hunter2" not in str(caught.value) and server.url.split(":")[2].split("@")[0] not in str(caught.value)
 

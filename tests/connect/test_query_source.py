@@ -74,12 +74,12 @@ def test_rows_that_share_their_place_are_an_error_also_where_a_page_ends(
     database: sqlite3.Connection, tmp_path: Path
 ) -> None:
     add(database, [(None, "left out"), (ROWS[6][0], "twice")])
-    with pytest.raises(SourceError, match="two rows of the query have id 18: order by a column that is unique"):
+    with pytest.raises(SourceError, match="two rows of the query have the same id, 18: order by a unique column"):
         read(source(tmp_path))
 
 
 def test_what_cannot_be_read_is_said(database: sqlite3.Connection, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"shop.db fails: OperationalError: no such column: megaflow_rows.none"):
+    with pytest.raises(SourceError, match=r"shop.db failed: OperationalError: no such column: megaflow_rows.none"):
         read(source(tmp_path, order_by="none"))
     for wrong in ({"as_": list}, {"poll_seconds": 0}, {"order_by": ""}):
         with pytest.raises(UsageError):

@@ -219,7 +219,7 @@ def test_what_is_no_sink_and_where_none_can_be_is_refused_when_it_is_built() -> 
     ):
         with pytest.raises(BuildError, match=why):
             build_dry(draughtsman(()), dataflow, ())
-    with pytest.raises(BuildError, match="sinks are written to in a job"):
+    with pytest.raises(BuildError, match="only a job of `megaflow run` or"):
         example(lambda scope: scope.to_stream([1]).write(Noting([]), "notes").capture())
 
 

@@ -27,7 +27,7 @@ def test_names_mean_what_they_say_whatever_is_in_them() -> None:
     database.execute(written_for("qmark", insert(table, [ODD, "select"])), ("x", 1))
     assert database.execute(f"SELECT * FROM {table}").fetchall() == [("x", 1)]
     for none in ("", "a\0b", None, 7):
-        with pytest.raises(UsageError, match="is no name of a table or column"):
+        with pytest.raises(UsageError, match="cannot be the name of a table or column"):
             quoted(none)  # type: ignore[arg-type]
 
 

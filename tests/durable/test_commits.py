@@ -63,7 +63,7 @@ def test_a_name_is_a_word(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "7", "-x", ".", "a/b", "a b", "é", "x" * 65, "a\n"])
 def test_what_could_be_a_number_or_a_path_is_no_name(name: str) -> None:
-    with pytest.raises(UsageError, match="is no name for a checkpoint"):
+    with pytest.raises(UsageError, match="cannot be the name of a checkpoint"):
         check_checkpoint_name(name)
 
 
@@ -105,7 +105,7 @@ def test_a_commit_under_the_name_of_another_is_damaged() -> None:
 
 def test_a_commit_of_another_version_is_refused_with_what_to_do() -> None:
     content = FULL.to_bytes()
-    with pytest.raises(StoreError, match=f"{NAME} has format 7, and .* reads formats up to {COMMIT_FORMAT}: go on"):
+    with pytest.raises(StoreError, match=f"{NAME} has format 7, but .* reads formats up to {COMMIT_FORMAT}: use"):
         commit_from_bytes(NAME, content[:8] + (7).to_bytes(4, "little") + content[12:])
 
 

@@ -88,7 +88,7 @@ def test_a_store_that_begins_with_a_checkpoint_of_another_has_nothing_else_of_it
     history.checkpoint({"rose": 4}, names=["nightly"])
     go_on(history)
     origin = Origin(str(tmp_path / "state"), "nightly")
-    with pytest.raises(StoreError, match=r"jsonl:out\.jsonl is that of checkpoint nightly of .*: name another file"):
+    with pytest.raises(StoreError, match=r"jsonl:out\.jsonl is already the output of checkpoint nightly"):
         origin.check_output("jsonl:out.jsonl")
     origin.check_output("jsonl:new.jsonl")
     before = files(tmp_path / "state")
@@ -106,13 +106,13 @@ def test_a_store_that_begins_with_a_checkpoint_of_another_has_nothing_else_of_it
 
 @pytest.mark.parametrize(
     ("names", "why"),
-    [([], "is kept with a checkpoint that has a name: take one by"), (["nightly"], "its query kept states of its own")],
+    [([], "only a checkpoint with a name contains"), (["nightly"], "its query had states of its own")],
 )
 def test_a_checkpoint_with_batches_of_spark_and_without_their_record_is_no_origin(
     tmp_path: Path, history: KeptHistory, names: list[str], why: str
 ) -> None:
     history.checkpoint({"rose": 4}, names=names, spark=(("query", 3),))
-    with pytest.raises(StoreError, match=f"checkpoint 4 of .* has lines of Spark, and .*{why}"):
+    with pytest.raises(StoreError, match=f"checkpoint 4 of .* has read lines from Spark: .*{why}"):
         Origin(str(tmp_path / "state"), "4")
 
 
@@ -171,5 +171,5 @@ def test_a_copy_that_is_broken_off_is_never_an_older_store(
         with pytest.raises(StoreDamaged):
             latest(tmp_path / "copy")
     else:
-        with pytest.raises(StoreError, match="is no store"):
+        with pytest.raises(StoreError, match="is not a store"):
             open_to_look(tmp_path / "copy")

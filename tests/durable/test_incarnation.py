@@ -129,7 +129,7 @@ def test_another_apps_store_is_refused_and_left_as_it_is() -> None:
     scene = Scene()
     began(scene)
     before = dict(scene.disk.names)
-    with pytest.raises(StoreError, match=r"the store is of 'count.py', not of 'other.py': name another folder, or run"):
+    with pytest.raises(StoreError, match=r"the store belongs to 'count.py', not to 'other.py': name"):
         begin(scene.open(), "other.py")
     assert scene.disk.names == before
 
@@ -219,10 +219,10 @@ def test_a_missing_or_shortened_segment_is_said() -> None:
     file = scene.disk.names[name]
     file.content = file.content[:-1]
     length = len(file.content)
-    with pytest.raises(StoreDamaged, match=rf"names {name}, of {length + 1} bytes, which has {length}; restore"):
+    with pytest.raises(StoreDamaged, match=rf"names {name} with {length + 1} bytes, but it has {length}; restore"):
         began(scene)
     del scene.disk.names[name]
-    with pytest.raises(StoreDamaged, match=f"000000000002.commit names {name}, which is not there; restore"):
+    with pytest.raises(StoreDamaged, match=f"000000000002.commit names {name}, which is missing; restore"):
         began(scene)
 
 
@@ -231,7 +231,7 @@ def test_who_begins_anew_and_finds_an_empty_store_says_so() -> None:
     launcher = scene.launcher()
     launcher.checkpoint(True)
     scene.open().delete(scene.open().list())
-    with pytest.raises(StoreDamaged, match="the store has no commit any more: restore it from a backup"):
+    with pytest.raises(StoreDamaged, match="the store has lost all its commits: restore it from a backup"):
         launcher.incarnation.begin_anew()
 
 
@@ -240,7 +240,7 @@ def test_a_commit_in_doubt_is_given_again_and_only_that() -> None:
     incarnation = began(scene)
     following = replace(incarnation.latest, checkpoint=1, time=5)
     scene.disk.happenings[len(scene.disk.steps) + COMMIT_STEPS] = "EIO"
-    with pytest.raises(CommitInDoubt, match=r"000000000002.commit may be written or not: .*Input/output error"):
+    with pytest.raises(CommitInDoubt, match=r"unknown whether 000000000002.commit was written: .*Input/output"):
         incarnation.commit(following)
     assert incarnation.in_doubt and incarnation.latest.checkpoint == 0
     with pytest.raises(AssertionError):
@@ -258,7 +258,7 @@ def test_a_launcher_that_slept_while_its_number_was_used_and_freed_again_is_fenc
         scene.launcher().checkpoint(whole=True)
     assert commit_name(sleeper.latest.number + 1) not in scene.disk.names
     before = set(scene.disk.names)
-    with pytest.raises(StoreFenced, match=r"another launcher has taken the store over.* give the same command again"):
+    with pytest.raises(StoreFenced, match=r"another launcher has taken over the store.* run the same command again"):
         sleeper.commit(replace(sleeper.latest, checkpoint=1))
     assert set(scene.disk.names) == before
 
@@ -281,7 +281,7 @@ def test_a_checkpoint_with_a_name_is_kept_with_its_segments_until_the_name_is_dr
     assert [each.checkpoint for each in check_kept(scene.open())] == [7, 6]
     launcher.incarnation.collect()
     assert not inspect(scene.open()).unnamed
-    with pytest.raises(StoreError, match="no checkpoint has the name 'n000003'; there are: n000006"):
+    with pytest.raises(StoreError, match="no checkpoint is named 'n000003'; available: n000006"):
         launcher.incarnation.drop_name("n000003")
 
 
@@ -311,7 +311,7 @@ def test_a_name_is_dropped_in_a_store_that_no_job_uses() -> None:
     scene = Scene(naming=True)
     named_store(scene)
     before = dict(scene.disk.names)
-    with pytest.raises(StoreError, match="no checkpoint has the name 'other'; there are: n000003, n000006"):
+    with pytest.raises(StoreError, match="no checkpoint is named 'other'; available: n000003, n000006"):
         drop_name(scene.open(), "other")
     assert scene.disk.names == before
     drop_name(scene.open(), "n000003")

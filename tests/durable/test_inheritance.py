@@ -39,15 +39,15 @@ def test_a_renamed_or_dropped_operator_is_found_or_left_and_the_second_time_too(
 @pytest.mark.parametrize(
     "names, renamed, dropped, said",
     [
-        ("count", (), (), "has the state of operator 'sum', which the program does not have; or give that "),
-        ("counts sum", (), (), "which the program does not have; did you mean 'counts'. Then add --rename-"),
-        ("sum a b", (), (), "'count', which the program does not have; new are 'a', 'b': --rename-state"),
-        ("count sum", (("count", "cuont"),), (), "no operator 'cuont'; did you mean 'count'. There are: count, sum"),
-        ("count sum x", (("count", "x"),), (), "--rename-state count=x: the program has operator 'count', too, and "),
-        ("sum", (("count", "sum"),), (), "count=sum: the store has the states of both 'count' and 'sum', and an opera"),
-        ("count sum x", (("cont", "x"),), (), "cont=x: the store has no operator 'cont'; did you mean 'count'. There"),
-        ("count sum", (), ("sum",), "--drop-state sum: the program has operator 'sum', whose state would be lost each"),
-        ("count sum", (), ("smu",), "--drop-state smu: the store has no operator 'smu'; did you mean 'sum'. There are"),
+        ("count", (), (), "has the state of operator 'sum', but the program has no such operator; or give an "),
+        ("counts sum", (), (), "but the program has no such operator; did you mean 'counts'. Then add --rename-"),
+        ("sum a b", (), (), "the program has no such operator; if it has a new name .'a', 'b'., add --rename-state"),
+        ("count sum", (("count", "cuont"),), (), "no operator 'cuont'; did you mean 'count'. Operators: count, sum"),
+        ("count sum x", (("count", "x"),), (), "--rename-state count=x: the program still has operator 'count', "),
+        ("sum", (("count", "sum"),), (), "count=sum: the store already has states of both 'count' and 'sum'; use"),
+        ("count sum x", (("cont", "x"),), (), "cont=x: the store has no operator 'cont'; did you mean 'count'"),
+        ("count sum", (), ("sum",), "--drop-state sum: the program has an operator 'sum', whose state would"),
+        ("count sum", (), ("smu",), "--drop-state smu: the store has no operator 'smu'; did you mean 'sum'. Operators"),
     ],
 )
 def test_what_would_go_to_none_or_twice_is_refused(names: str, renamed: Any, dropped: Any, said: str) -> None:
@@ -58,9 +58,9 @@ def test_what_would_go_to_none_or_twice_is_refused(names: str, renamed: Any, dro
 def test_states_of_a_later_version_are_refused_and_those_of_an_earlier_one_without_an_upgrade() -> None:
     older, newer = inherited(COMMIT, heirs("count", "sum", count=1, sum=2)), heirs("count", "sum", count=1, sum=1)
     assert older.keys() == {"count", "sum"}
-    with pytest.raises(StoreError, match="operator 'sum' in the store are of version 2, and the program has vers"):
+    with pytest.raises(StoreError, match="operator 'sum' in the store are of version 2, but the program has vers"):
         inherited(COMMIT, newer)
-    with pytest.raises(StoreError, match=r"of version 1, and the program has version 2: give upgrade="):
+    with pytest.raises(StoreError, match=r"of version 1, but the program has version 2: give upgrade="):
         inherited(COMMIT, heirs("count", "sum"))
 
 
@@ -112,5 +112,5 @@ def test_states_of_a_form_that_fits_are_found(kept: str, form: Form, version: in
 def test_states_of_another_form_are_refused(kept: str, form: Form) -> None:
     commit = replace(COMMIT, operators=(replace(COUNT, form=kept),))
     [heir] = heirs("count")
-    with pytest.raises(StoreError, match=r"'count' in the store are of .*, and the program has .*version=2 and"):
+    with pytest.raises(StoreError, match=r"'count' in the store are of .*, but the program has .*version=2 and"):
         inherited(commit, [replace(heir, terms=Terms(form=form))])

@@ -53,8 +53,8 @@ def test_what_is_missing_is_named_by_who_names_it() -> None:
     segment = max(name for name in scene.disk.names if name.endswith(".seg"))
     del scene.disk.names[older], scene.disk.names[segment]
     assert verify(scene.open()).damage == (
-        f"{newest} names {older}, which is not there; restore the store from a backup",
-        f"{newest} names {segment}, which is not there; restore the store from a backup",
+        f"{newest} names {older}, which is missing; restore the store from a backup",
+        f"{newest} names {segment}, which is missing; restore the store from a backup",
     )
 
 

@@ -70,7 +70,7 @@ def test_a_store_of_a_later_version_is_refused_and_left_as_it_is(kept: Path) -> 
     newest.write_bytes(content[:8] + (COMMIT_FORMAT + 1).to_bytes(4, "little") + content[12:])
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     folder = open_for_a_job(kept)
-    with pytest.raises(StoreError, match=f"has format {COMMIT_FORMAT + 1}, and this megaflow reads formats up"):
+    with pytest.raises(StoreError, match=f"has format {COMMIT_FORMAT + 1}, but this megaflow reads formats up"):
         begin(FolderStore(folder), "sessions.py")
     folder.close_folder()
     assert {path.name: path.read_bytes() for path in kept.iterdir() if path.name != "lock"} == before

@@ -104,7 +104,7 @@ def test_who_takes_a_store_over_has_the_lock_whatever_becomes_of_the_older_one(
     taken.take_lock_over()
     assert set(os.listdir(path)) == {LOCK}
     older.close_folder()
-    with pytest.raises(StoreError, match=r"in use by process .* --take-over goes on in its place"):
+    with pytest.raises(StoreError, match=r"in use by process .* --take-over continues it here"):
         open_for_a_job(path)
     taken.close_folder()
     (path / NEXT_LOCK).touch()  # of one that died while it took the store over
@@ -170,7 +170,7 @@ def test_a_child_does_not_keep_the_lock(tmp_path: Path) -> None:
 def test_a_lock_file_that_says_nothing_is_no_hindrance(tmp_path: Path) -> None:
     held = open_for_a_job(tmp_path / "state")
     (tmp_path / "state" / LOCK).write_text("{")
-    with pytest.raises(StoreError, match="state is in use: wait until that job has ended"):
+    with pytest.raises(StoreError, match="state is in use: wait until that job ends"):
         open_for_a_job(tmp_path / "state")
     held.close_folder()
 
@@ -188,7 +188,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_as_it_is(tmp_pat
     (tmp_path / "thesis.txt").write_text("years of work")
     before = mode(tmp_path)
     for open_it in (open_for_a_job, open_to_look):
-        with pytest.raises(StoreError, match="is no store, it holds other files, and no commit"):
+        with pytest.raises(StoreError, match="is not a store, it holds other files but no commit"):
             open_it(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     assert mode(tmp_path) == before
@@ -199,7 +199,7 @@ def test_a_lock_of_somebody_elses_makes_no_store_of_a_folder(tmp_path: Path, for
     """A copy would remove what is there."""
     for name in (LOCK, "thesis.txt"):
         (tmp_path / name).write_text("years of work")
-    with pytest.raises(StoreError, match="is no store, it holds other files, and no commit"):
+    with pytest.raises(StoreError, match="is not a store, it holds other files but no commit"):
         open_for_a_job(tmp_path, for_a_copy=for_a_copy)
     assert {path.read_text() for path in tmp_path.iterdir()} == {"years of work"}
 
@@ -212,7 +212,7 @@ def test_what_is_left_of_a_store_that_had_not_begun_is_no_hindrance(tmp_path: Pa
     (folder / "i1-w0-000001.seg").write_text("")
     (folder / "i1-w0-000002.seg.0.tmp").write_text("")
     open_for_a_job(folder, for_a_copy=True).close_folder()
-    with pytest.raises(StoreError, match="is no store, it holds segments, and no commit"):
+    with pytest.raises(StoreError, match="is not a store, it holds segments but no commit"):
         open_for_a_job(folder)
 
 
@@ -233,7 +233,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
         open_for_a_job(tmp_path / "none" / "state")
     with pytest.raises(StoreError, match=r"the store .*/none cannot be opened: No such file"):
         open_in_a_job(tmp_path / "none")
-    with pytest.raises(StoreError, match="is no store that can be read: No such file"):
+    with pytest.raises(StoreError, match="as a store: No such file"):
         open_to_look(tmp_path / "none")
 
 

@@ -47,7 +47,7 @@ def is_whole(path: Path) -> bool:
         damage = verify(FolderStore(folder)).damage
         folder.close_folder()
     except StoreError:
-        damage = ("it is no store",)
+        damage = ("it is not a store",)
     if damage and any(path.iterdir()):
         with pytest.raises(StoreError):
             begin(FolderStore(open_for_a_job(path)), APP)
@@ -84,5 +84,5 @@ def test_segments_without_a_commit_are_no_store_to_begin_anew_with(tmp_path: Pat
     (tmp_path / "copy" / "lock").touch()
     for commit in (tmp_path / "copy").glob("*.commit"):
         commit.unlink()
-    with pytest.raises(StoreError, match="copy is no store, it holds segments, and no commit"):
+    with pytest.raises(StoreError, match="copy is not a store, it holds segments but no commit"):
         open_for_a_job(tmp_path / "copy")

@@ -103,7 +103,7 @@ def test_a_segment_that_is_missing_is_named(tmp_path: Path) -> None:
     words(tmp_path).close()
     (tmp_path / "i1-w0-000002.seg").unlink()
     folder = LocalFolder(tmp_path)
-    with pytest.raises(StoreDamaged, match=r"000000000004\.commit names i1-w0-000002\.seg, which is not there"):
+    with pytest.raises(StoreDamaged, match=r"000000000004\.commit names i1-w0-000002\.seg, which is missing"):
         open_checkpoint(folder)
     assert open_checkpoint(folder, 1).checkpoint == 1
     folder.close_folder()
@@ -122,7 +122,7 @@ def test_another_hash_is_refused(tmp_path: Path) -> None:
     history = words(tmp_path, hash=lambda key: len(str(key)))
     folder = LocalFolder(tmp_path)
     commit = open_checkpoint(folder)
-    with pytest.raises(StoreError, match=r"'count' had key .* in bin \d, which the hash says is in bin \d, so no"):
+    with pytest.raises(StoreError, match=r"'count' had key .* in bin \d, but its hash gives bin \d, so no"):
         other = BinStore(BINS, lambda key: mix(len(str(key))))
         OperatorStates(folder, commit, find_operator(commit, "count"), other.bin_of_key)
     assert OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key).find("rose") == 3

@@ -77,5 +77,5 @@ def test_a_hash_that_places_keys_elsewhere_is_refused_unless_it_is_said_from_whi
     assert recovery.misplaced(heir(backwards, rehash=stable_hash)) is None
     for wrong in heir(backwards), heir(backwards, rehash=backwards), heir(backwards, 32):
         assert recovery.misplaced(wrong) is not None
-        with pytest.raises(StoreError, match=r"operator 'count' had key 'k\d+' in bin .*: give the hash= a"):
+        with pytest.raises(StoreError, match=r"operator 'count' had key 'k\d+' in bin .*: give the old hash= a"):
             recovery.restore(wrong, range(wrong.bins))

@@ -116,8 +116,8 @@ def test_the_error_says_where_and_what() -> None:
     with pytest.raises(StoreDamaged) as raised:
         list(reader(flipped(content, 8 * entry.offset)).blocks())
     assert str(raised.value) == (
-        f"{NAME} is damaged at byte {entry.offset}: a BIN block of operator 'count', "
-        f"{entry.keys_length + entry.states_length} bytes, does not have its checksum; restore the store from a backup"
+        f"{NAME} is damaged at byte {entry.offset}: a BIN block of operator 'count' of "
+        f"{entry.keys_length + entry.states_length} bytes does not match its checksum; restore the store from a backup"
     )
 
 
@@ -135,4 +135,4 @@ def test_a_segment_of_another_version_is_refused_with_what_to_do() -> None:
     with pytest.raises(StoreError) as raised:
         reader(content[:8] + (3).to_bytes(4, "little") + content[12:])
     assert not isinstance(raised.value, StoreDamaged)
-    assert str(raised.value).startswith(f"{NAME} has format 3, and this megaflow reads formats up to 2: go on with")
+    assert str(raised.value).startswith(f"{NAME} has format 3, but this megaflow reads formats up to 2: use")

@@ -80,7 +80,7 @@ def test_a_failed_sync_is_not_tried_again_on_that_file(disk: SimulatedDisk) -> N
 @pytest.mark.parametrize("how", ["EIO", "done-EIO"])
 def test_a_commit_is_in_doubt_from_the_link_on(disk: SimulatedDisk, at: str, how: str) -> None:
     disk.happenings[step(disk, at) - 1] = how  # of a commit there is one write less
-    with pytest.raises(CommitInDoubt, match=f"{NAME} may be written or not: .*Input/output error"):
+    with pytest.raises(CommitInDoubt, match=f"it is unknown whether {NAME} was written: .*Input/output error"):
         FolderStore(disk.open()).commit(NAME, b"abc")
     assert set(disk.names) <= {NAME}
 

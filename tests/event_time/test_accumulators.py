@@ -90,7 +90,7 @@ def test_several_are_made_beside_one_another() -> None:
     first, second = several.begin([(1, 10), (2, 20)]), several.begin([(3, 5)])
     several.add_to(second, [(4, 6)])
     assert several.results(several.together([first, second])) == [4, 41]
-    with pytest.raises(ProgramError, match=r"2 accumulations.*1 of one now"):
+    with pytest.raises(ProgramError, match=r"2 aggregations.*now has 1"):
         Accumulators([Count()]).add_to(first, [(1, 1)])
 
 
@@ -107,13 +107,13 @@ def test_sums_are_of_numbers_of_any_kind() -> None:
 @pytest.mark.parametrize(
     ("accumulator", "values", "said"),
     [
-        (Sum("clicks"), ["a"], "clicks: the value 'a' is a str; only numbers have a sum"),
-        (Mean("clicks"), [None], "clicks: the value None is a NoneType; only numbers have a mean"),
-        (Extreme("min", min, "clicks"), [1, "a"], "clicks: min is of values that can be compared.*int, str"),
-        (Extreme("max", max, "clicks"), [None], "clicks: the value None has no order"),
-        (by_reduction("clicks", lambda a, b: None), [1, 2], "clicks: the function, given 2, gave None to reduce"),
-        (by_reduction("clicks", lambda a, b: None), [None], "clicks: the first value, None, gave None"),
-        (by_fold("clicks", 0, lambda a, b: None, None, is_merged=False), [1], "given 1, gave None to fold"),
+        (Sum("clicks"), ["a"], "clicks: the value 'a' is a str, but only numbers have a sum"),
+        (Mean("clicks"), [None], "clicks: the value None is a NoneType, but only numbers have a mean"),
+        (Extreme("min", min, "clicks"), [1, "a"], "clicks: min needs values that can be compared.*int, str"),
+        (Extreme("max", max, "clicks"), [None], "clicks: the value None cannot be ordered"),
+        (by_reduction("clicks", lambda a, b: None), [1, 2], "clicks: the function, given 2, returned None to reduce"),
+        (by_reduction("clicks", lambda a, b: None), [None], "clicks: the first value, None, returned None"),
+        (by_fold("clicks", 0, lambda a, b: None, None, is_merged=False), [1], "given 1, returned None to fold"),
     ],
 )
 def test_values_of_which_nothing_can_be_made_are_refused(accumulator: Any, values: list[Any], said: str) -> None:

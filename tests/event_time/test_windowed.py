@@ -384,7 +384,7 @@ def test_windows_of_which_nothing_is_made_are_refused_with_their_line() -> None:
         stream.window(tumbling(60), **placing, name="forgotten")
         return stream.plain()
 
-    with pytest.raises(BuildError, match=rf"^forgotten \({__file__}:\d+\): nothing is made of these windows, .*count"):
+    with pytest.raises(BuildError, match=rf"^forgotten \({__file__}:\d+\): these windows have no aggregation, .*count"):
         by_hand(build)
 
 

@@ -30,7 +30,7 @@ def test_all_keys_come_with_their_states_by_bin(tmp_path: Path) -> None:
 def test_the_hash_is_the_operators(tmp_path: Path) -> None:
     history = words(tmp_path, hash=by_length)
     assert dict(megaflow.read_state(tmp_path, "count", hash=by_length)) == history.states
-    with pytest.raises(StoreError, match="its program has a hash= of its own"):
+    with pytest.raises(StoreError, match="the program has its own hash="):
         next(megaflow.read_state(tmp_path, "count"))
     history.close()
 
@@ -38,7 +38,7 @@ def test_the_hash_is_the_operators(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("read", "why"),
     [
-        (lambda path: megaflow.read_state(path / "none", "count"), "none is no store that can be read"),
+        (lambda path: megaflow.read_state(path / "none", "count"), "none as a store"),
         (lambda path: megaflow.read_state(path, "sum"), "checkpoint 3 has no operator 'sum'"),
         (lambda path: megaflow.read_state(path, "count", 9), "has no checkpoint 9; it has 1, 2, 3"),
     ],
@@ -55,7 +55,7 @@ def test_a_class_that_is_not_imported_is_named(tmp_path: Path, monkeypatch: pyte
     history.checkpoint({"a": Visit("here", 3)})
     assert dict(megaflow.read_state(tmp_path, "count"))["a"] == Visit("here", 3)
     monkeypatch.delattr(f"{__name__}.Visit")
-    with pytest.raises(StoreError, match=r"has states of classes that are not known here \(.*_kept_states\.Visit\)"):
+    with pytest.raises(StoreError, match=r"has states of unknown classes \(.*_kept_states\.Visit\)"):
         list(megaflow.read_state(tmp_path, "count"))
     history.close()
 

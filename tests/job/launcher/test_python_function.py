@@ -68,7 +68,7 @@ def test_what_is_refused_names_the_arguments_of_the_call(tmp_path: Path) -> None
         run(print, lines=["a"], state=tmp_path / "store", checkpoint_every=0)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "mine").write_text("mine")
-    with pytest.raises(StoreError, match=r"a job was given with state$"):
+    with pytest.raises(StoreError, match=r"was given to a job with state$"):
         run(print, lines=__file__, state=tmp_path / "store", take_over=True)
 
 

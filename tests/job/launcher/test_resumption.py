@@ -254,7 +254,7 @@ def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench)
     folder.close_folder()
     with pytest.raises(StoreError, match=r"checkpoint nightly of .*/store goes with Spark's lines: name them by"):
         bench.run("none", store="new", origin=(str(store), "nightly"))
-    with pytest.raises(StoreError, match=r"checkpoint 4 of .*/store has lines of Spark, and what Spark's query was at"):
+    with pytest.raises(StoreError, match=r"checkpoint 4 of .*/store has read lines from Spark: only a check"):
         bench.run("none", store="new", origin=(str(store), "4"), lines=lines)
     forked = bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines).job_input.spark
     assert isinstance(forked, KeptQuery) and forked.name != first.name
@@ -292,7 +292,7 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
     with pytest.raises(UsageError, match=r"--from-checkpoint and --state name the same folder, .*/store: name a new"):
         bench.run("none", origin=(store, "3"))
     bench.out.write_text("")
-    with pytest.raises(StoreError, match=r"out\.jsonl is that of checkpoint 3 of .*/store: name another file"):
+    with pytest.raises(StoreError, match=r"out\.jsonl is already the output of checkpoint 3 of .*/store: name another file"):
         bench.run(store="new", origin=(store, "3"))
     with pytest.raises(StoreError, match="has no checkpoint 9; it has 0, 3"):
         bench.run("none", store="new2", origin=(store, "9"))

@@ -199,7 +199,7 @@ def test_what_becomes_of_a_commit_in_doubt_is_what_the_store_has_when_it_begins_
 
 def test_a_fenced_launcher_does_not_begin_anew(bench: Bench) -> None:
     bench.be_fenced()
-    with pytest.raises(StoreError, match="another launcher has taken the store over"):
+    with pytest.raises(StoreError, match="another launcher has taken over the store"):
         begin_anew(bench)
 
 
@@ -230,14 +230,14 @@ def test_a_name_keeps_a_checkpoint_until_it_is_dropped(bench: Bench) -> None:
         assert bench.commit(checkpoint) == Committed(checkpoint)
     again = bench.commit(5, "nightly", "weekly")
     assert isinstance(again, Committed) and [name for name, _ in again.refused] == ["nightly"]
-    assert again.refused[0][1].startswith("another checkpoint has the name 'nightly': give another one, or drop that")
+    assert again.refused[0][1].startswith("another checkpoint is already named 'nightly', so this one was")
     assert [commit.checkpoint for commit in bench.read()] == [5, 4, 1]
     assert bench.keeper.drop_name(DropName("nightly")) == NameDropped()
     assert [commit.checkpoint for commit in bench.read()] == [5, 4, 1], "it has another name"
     assert bench.keeper.drop_name(DropName("upgrade")) == NameDropped()
     assert [commit.checkpoint for commit in bench.read()] == [5, 4]
     refused = bench.keeper.drop_name(DropName("nightly")).refused
-    assert refused == "no checkpoint has the name 'nightly'; there are: weekly"
+    assert refused == "no checkpoint is named 'nightly'; available: weekly"
     assert bench.commit(6) == Committed(6)
 
 
@@ -265,7 +265,7 @@ def test_a_name_whose_dropping_is_in_doubt_is_dropped_once_that_is_known(
 
 def test_another_launcher_ends_this_one(bench: Bench) -> None:
     bench.be_fenced()
-    with pytest.raises(StoreError, match="another launcher has taken the store over"):
+    with pytest.raises(StoreError, match="another launcher has taken over the store"):
         bench.keeper.results()
 
 
@@ -276,7 +276,7 @@ def test_another_launcher_that_commits_after_the_store_was_read_keeps_this_one_f
         other = begin(FolderStore(folder), "app.py:dataflow")
         other.commit(replace(other.latest, checkpoint=1, time=10))
         before = bench.read()
-        with pytest.raises(StoreFenced, match="another launcher has taken the store over"):
+        with pytest.raises(StoreFenced, match="another launcher has taken over the store"):
             bench.begin()
         assert bench.read() == before
     finally:
@@ -292,7 +292,7 @@ def test_a_launcher_that_lost_its_processes_does_not_take_the_store_back_from_it
         before = bench.read()
         bench.keeper.begin_anew()
         assert bench.woken.acquire(timeout=WAIT_SECONDS)
-        with pytest.raises(StoreFenced, match="another launcher has taken the store over"):
+        with pytest.raises(StoreFenced, match="another launcher has taken over the store"):
             bench.keeper.begun_anew()
         assert bench.read() == before
     finally:

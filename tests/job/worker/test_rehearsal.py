@@ -64,7 +64,7 @@ def reading(*names: str) -> Any:
     "more, error, said",
     [
         ({"name": "cuont"}, StoreError, "did you mean 'cuont'? Then add --rename-state count=cuont"),
-        ({"hash": len}, StoreError, "give the hash= again that it had"),
+        ({"hash": len}, StoreError, "give the old hash= again"),
         ({"version": 2}, StoreError, "give upgrade=f"),
         ({"bins": 3}, PeerFailed, "the number of bins must be a power of two"),
     ],
@@ -128,7 +128,7 @@ def test_a_program_that_cannot_be_built_is_refused_with_its_traceback(tmp_path: 
     assert isinstance(found, PeerFailed) and "no_such_method" in str(found) and "test_rehearsal.py" in str(found)
     found = rehearse(task(tmp_path / "1", lambda flow: flow.control.stateful_state_machine(keep, name="count", bins=4)))
     assert "never called flow.lines()" in str(found)
-    assert "which the program does not have" in str(rehearse(task(tmp_path / "2", lambda flow: flow.lines())))
+    assert "but the program has no such operator" in str(rehearse(task(tmp_path / "2", lambda flow: flow.lines())))
 
 
 def test_a_process_answers_or_its_end_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
