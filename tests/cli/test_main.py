@@ -711,7 +711,7 @@ def test_progress_is_shown_and_named_when_the_end_does_not_come() -> None:
     talk = Conversation(Answers(CommandProgress(7, 1, 2, "of another"), news, Done(1, "done")), 5.0)  # type: ignore[arg-type]
     assert talk.ask("this", shown.append) == "done" and shown == [news]
     talk = Conversation(Answers(news), 5.0)  # type: ignore[arg-type]
-    with pytest.raises(MegaflowError, match=r"last: worker 2 joined \(1 of 4 steps\); what was asked for goes on"):
+    with pytest.raises(MegaflowError, match=r"last report: worker 2 joined \(1 of 4 steps\); the request goes on"):
         talk.ask("this")
     talk = Conversation(Answers(Accepted(1, 9)), 5.0)  # type: ignore[arg-type]
     with pytest.raises(MegaflowError, match="accepted for epoch 9"):

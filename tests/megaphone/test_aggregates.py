@@ -226,7 +226,7 @@ ERRORS: list[tuple[Build, Any, type[MegaflowError], str]] = [
     (lambda records: records.count_by_key(), (["a"], 1), ProgramError, "the key ['a'] is a list, which cannot be"),
     (lambda records: records.sum_by_key(), ("a", None), ProgramError,
      "sum_by_key: the value None of key 'a' is a NoneType, but only numbers have a sum"),
-    (lambda records: records.sum_by_key(), ("a", "1"), ProgramError, "the value '1' of key 'a' is a str; only numbers"),
+    (lambda records: records.sum_by_key(), ("a", "1"), ProgramError, "the value '1' of key 'a' is a str, but only numbers"),
     (lambda records: records.sum_by_key(), (["a"], 1), ProgramError, "the key ['a'] is a list"),
     (lambda records: records.sum_by_key(), 7, ProgramError, "records must be (key, value) pairs, but one is 7, a int"),
     (lambda records: records.aggregate_by_key(0, lambda total, value: None, adds), ("a", 1), ProgramError,

@@ -210,7 +210,7 @@ def parse_bins(text: str, bins: int) -> list[int]:
                 f"bins {text!r}: {part.strip()!r} is not a range; write a range such as 0-127, the lower bin first"
             )
         if ends[-1] >= bins:
-            raise CommandRefused(f"bins {text!r}: no bin is numbered {ends[-1]}; the bins are 0 to {bins - 1}")
+            raise CommandRefused(f"bins {text!r}: there is no bin {ends[-1]}; the bins are 0 to {bins - 1}")
         found.update(range(ends[0], ends[-1] + 1))
     return sorted(found)
 

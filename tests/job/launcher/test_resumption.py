@@ -292,7 +292,7 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
     with pytest.raises(UsageError, match=r"--from-checkpoint and --state name the same folder, .*/store: name a new"):
         bench.run("none", origin=(store, "3"))
     bench.out.write_text("")
-    with pytest.raises(StoreError, match=r"out\.jsonl is already the output of checkpoint 3 of .*/store: name another file"):
+    with pytest.raises(StoreError, match=r"out\.jsonl is already the output of checkpoint 3 of"):
         bench.run(store="new", origin=(store, "3"))
     with pytest.raises(StoreError, match="has no checkpoint 9; it has 0, 3"):
         bench.run("none", store="new2", origin=(store, "9"))
