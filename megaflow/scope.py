@@ -49,7 +49,7 @@ class Scope:
 
         `with handle.session(capability) as session` sends at the capability's time. Clones, and capabilities made with
         `capability.delayed(time)`, may be used in any order. The stream's frontier waits for all capabilities that are
-        held: release them. Those that are left when the worker's program ends are released then.
+        held: release them. When the worker's program ends, the remaining ones are released.
         """
         handle, capability, port = sources.new_unordered_input(self.ref)
         return handle, capability, Stream(port)

@@ -148,8 +148,8 @@ class Timers:
         In a nested scope the time is a Product. No coordinate may be less than that of the present time, and one must
         be greater. `Product(t, i + 1)` is the next round, `Product(t + 1, i)` the earliest allowed time at t + 1.
 
-        In `megaflow run` a time is the number of an epoch. How long an epoch lasts depends on load, so it is not a
-        clock. Raises ProgramError unless `time` is later than the present time.
+        In `megaflow run` a time is the number of an epoch, and not a clock: load decides how long an epoch lasts.
+        Raises ProgramError unless `time` is later than the present time.
         """
         present = self.time
         if present is None:

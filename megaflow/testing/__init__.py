@@ -1,39 +1,45 @@
-"""A job in one thread: real code, real bytes, and machines that are simulated. Its order is drawn from a seed.
+"""A job in one thread: real code and real bytes on simulated machines. A seed decides the order of all steps.
 
-`SimulatedCluster(seed)` runs what `megaflow run` runs, a `dataflow(flow)`, for the tests of programs:
+`SimulatedCluster(seed)` runs a `dataflow(flow)` as `megaflow run` does, for tests of programs:
 
     cluster = SimulatedCluster(seed, durable=True)
     cluster.at(record=1000, do=Join())
     cluster.at(commit="orders", do=Kill())
     outputs = cluster.run(dataflow, lines=lines)
 
-simulated_cluster    what a test calls: the runs, one life of a job after the other; a test for one seed after the other
-changes              what can happen; cluster_plan: when it is due, and what became of it
-cluster_job          one life, in which it happens
+simulated_cluster    called by a test: runs, one life of a job after the other; tests, one seed after the other
+changes              the changes that a test can plan
+cluster_plan         when a change is due, and its outcome
+cluster_job          one life of a job, in which changes happen
 cluster_files        the lines, as files that grow
 copied_program       the program, as each process has it
 kept_records         the outputs, which outlive a launcher
 
-Below is the whole job: launcher, processes, controller, clients; processes are killed at any step.
-simulated_job        the run: dice, clock, who can do something
+Below is the whole job: launcher, processes, controller, clients. A process can be killed at any step.
+simulated_job        the run: dice, clock, and the parts that can act
 simulated_links      connections, as bytes
-simulated_process    a worker process; simulated_life: its threads; simulated_fabric: its transport, above the sockets
-simulated_launch     the launcher; simulated_machine: what it has of its machine
-simulated_storage    what outlives it: its store and its output, on a simulated disk
-simulated_disk       a disk that loses what was not synced, and fails where it is told to
+simulated_process    a worker process
+simulated_life       the threads of a process
+simulated_fabric     its transport, above the sockets
+simulated_launch     the launcher
+simulated_machine    the launcher's machine
+simulated_storage    the job's store and output on a simulated disk, which outlive the launcher
+simulated_disk       a disk that loses unsynced writes and fails on request
 simulated_reader     lines and items that the launcher reads itself
-simulated_outside    those outside of the job, and when each goes on
-simulated_clients    who steers the job, and a Spark query
+simulated_outside    programs outside the job, and when each continues
+simulated_clients    the clients that steer the job, and a Spark query
 
-`EngineCluster(seed)` runs engine programs and gives records times of a test's choice: the workers alone, over a
-transport that encodes every message between them as TCP would and delivers it when the dice say so. While it runs a
-monitor watches, and raises `Violation` if
- - a worker's frontier excludes a time at which a record may still come, by a brute-force
-   account of all counts on all workers, or still admits other times when nothing is under way;
- - a bin is owned by two workers at once;
- - nothing can happen any more and the dataflow is not complete.
+`EngineCluster(seed)` runs engine programs, and gives records the times that a test chooses. It has only workers. Its
+transport encodes every message between them as TCP would, and delivers it when the dice decide. During the run a
+monitor checks every step, and raises `Violation` if
 
-engine_cluster       the workers, and the dice; engine_feeds: what they are fed
+- a worker's frontier excludes a time at which a record may still come, by a brute-force account of all counts on all
+  workers, or still admits other times when nothing is in flight;
+- two workers own a bin at once;
+- nothing can happen and the dataflow is not complete.
+
+engine_cluster       the workers, and the dice
+engine_feeds         the records and commands that they receive
 network              the transport
 monitor              the account that every frontier is compared with
 membership_driver    carries out the joins and leaves that a test plans

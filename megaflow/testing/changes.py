@@ -25,30 +25,31 @@ class _Brief:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Join(_Brief):
-    """A process joins; its workers get their routing tables and a share of the bins."""
+    """A process joins. Its workers receive routing tables and a share of the bins."""
 
     server: int | None = None  # of an EngineCluster: the worker that it joins through; None: the coordinator
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Leave(_Brief):
-    """The bins, and the partitions, of a worker's process go to the others, then it leaves. None: the highest id."""
+    """The process of a worker gives its bins and partitions to the others, then leaves. None: that of the highest id.
+    """
 
     worker: int | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Kill(_Brief):
-    """The process of a worker dies; a durable job goes on by itself. None: a process drawn from the seed."""
+    """The process of a worker dies; a durable job resumes by itself. None: the seed chooses a process."""
 
     worker: int | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Crash(_Brief):
-    """The whole job dies, launcher and all; then the same command runs again, with so many `processes`.
+    """The whole job dies, including the launcher. Then the same command runs again, with so many `processes`.
 
-    `power`: the disk loses what it may lose of what was not synced.
+    `power`: the disk also loses writes that were not synced, as a power failure may.
     """
 
     power: bool = False
@@ -57,7 +58,8 @@ class Crash(_Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Stop(_Brief):
-    """Ctrl-C: what was read is worked off. Then the same command runs again, if the cluster is durable."""
+    """Ctrl-C: the job processes the lines that it has read. The same command then runs again if the cluster is durable.
+    """
 
     processes: int | None = None  # None: as many as before
 

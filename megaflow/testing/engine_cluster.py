@@ -40,7 +40,7 @@ Others take some hundreds.
 
 
 class EngineCluster:
-    """Workers, transport and scheduling in one thread, decided by `seed`. One cluster makes one run.
+    """Workers, transport and scheduling in one thread, decided by `seed`. A cluster makes one run.
 
     >>> from megaflow.testing import Join
     >>> def count(word, n, total):
@@ -52,10 +52,10 @@ class EngineCluster:
     >>> sorted(cluster.run(build, {0: [(0, "a"), (1, "b")], 1: [(5, "a"), (5, "c")]}))
     [(0, ('a', 1)), (1, ('b', 1)), (5, ('a', 2)), (5, ('c', 1))]
 
-    `workers` is how many there are at first, with ids 0, 1, …; the coordinator, on which commands are injected, is 0
-    until it hands over. Each process, also one that joins, has `per_process` workers, which leave together.
-    `eager`: progress is never held back, see `progcaster`. `bounds`: how much may wait between operators; what is fed
-    then waits for room, as a source does.
+    `workers` is the initial number of workers, with ids 0, 1, …. The coordinator, on which commands are injected, is
+    worker 0 until it hands over. Each process, also one that joins, has `per_process` workers, which leave together.
+    `eager`: progress is never held back, see `progcaster`. `bounds`: how many records may wait between operators; the
+    feeds then wait for room, as sources do.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class EngineCluster:
         self.refusals = self._rescaling.refusals  # why planned changes did not take place
 
     def at(self, record: int, do: Change) -> None:
-        """Change something once so many records have entered: `Join()`, `Leave(1)`, `Move(bin=3, worker=1)`, …
+        """Plan a change for when so many records have entered: `Join()`, `Leave(1)`, `Move(bin=3, worker=1)`, …
 
-        See `megaflow.testing.membership_driver`. Changes take place one after the other, in the order of these calls,
-        and what is left when all records have entered takes place then. One that cannot is noted in `refusals`.
-        Raises UsageError for what is no change.
+        See `megaflow.testing.membership_driver`. Changes happen one after the other, in the order of these calls. When
+        all records have entered, the remaining changes happen. `refusals` notes each change that is impossible. Raises
+        UsageError for an argument that is not a change.
         """
         _check_change(do)
         self._planned.append((record, do))
@@ -113,13 +113,14 @@ class EngineCluster:
     ) -> list[tuple[Time, Any]]:
         """Run one dataflow to completion; return its outputs, (time, record) by time.
 
-        It is an engine program's `build(worker, records, commands) -> outputs`. `feeds` is worker -> (time, record) in
-        the order of time; `commands` are (time, command), likewise; those that name a worker that may not own bins at
-        that moment are left out. A worker that joins gets a part of the coordinator's feed. Of a `dataflow(flow)` the
-        lines are the records that are fed, and `args` is `flow.args`.
+        The dataflow is an engine program's `build(worker, records, commands) -> outputs`. `feeds` maps a worker to its
+        (time, record) pairs in the order of time. `commands` are (time, command) pairs, also in order. A command is
+        left out if it names a worker that may not own bins at that moment. A worker that joins receives a part of the
+        coordinator's feed. If the dataflow is a `dataflow(flow)`, its lines are the records of the feeds, and `args` is
+        `flow.args`.
 
-        Outputs of one time and worker are in the order in which they came. Raises Violation, UsageError for wrong
-        arguments, BuildError for a function that is no dataflow, or what user code raises.
+        Outputs of one time and worker keep their order. Raises Violation, UsageError for wrong arguments, BuildError
+        for a function that is not a dataflow, and the exceptions of user code.
         """
         if self._members:
             raise UsageError("a cluster makes one run: for the next make another, EngineCluster(seed)")
@@ -137,7 +138,7 @@ class EngineCluster:
 
     @property
     def batches(self) -> int:
-        """How many progress batches were broadcast."""
+        """Number of progress batches that were broadcast."""
         return len(self._network.broadcasts)
 
     def _add(self, index: int, feed: Sequence[tuple[int, Any]], admission: Admission | None) -> SimulatedWorker:

@@ -25,9 +25,9 @@ from megaflow.timely.worker import Worker as EngineWorker
 
 @dataclass(frozen=True, slots=True)
 class KillJoiner:
-    """The process that joins just before this dies `after` so many actions, unless it is a member by then.
+    """The process that joined just before dies `after` so many actions, unless it is a member by then.
 
-    To the others it is as if it had never been.
+    The other processes treat it as if it had never existed.
     """
 
     after: int = 0
@@ -35,7 +35,7 @@ class KillJoiner:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The lowest worker of another process coordinates from now on, and commands are injected there."""
+    """The lowest worker of another process becomes the coordinator, where commands are injected from then on."""
 
 
 Change: TypeAlias = Join | Leave | KillJoiner | HandOver | Move | Map

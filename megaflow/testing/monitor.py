@@ -17,12 +17,12 @@ from megaflow.timely.worker import Worker as EngineWorker
 
 
 class Violation(AssertionError):
-    """The cluster did what must never happen. The message names the seed."""
+    """The cluster broke a rule that must always hold. The message names the seed."""
 
 
 @dataclass(slots=True)
 class Monitor:
-    """The brute-force account that frontiers are held against."""
+    """Brute-force account of all counts, which frontiers are compared with."""
 
     seed: int
     network: Network
@@ -31,7 +31,7 @@ class Monitor:
     _read: int = 0  # how many broadcasts are in the truth
 
     def look(self, workers: Sequence[EngineWorker[Scope]], thorough: bool, at_rest: bool = False) -> None:
-        """Check ownership, and queues and frontiers if `thorough`: `at_rest` they are exact. Raises Violation."""
+        """Check ownership and, if `thorough`, queues and frontiers: `at_rest` they are exact. Raises Violation."""
         self._check_owners(workers)
         self._account(workers)
         for graph in (graph for worker in workers if thorough for graph in worker.graphs()):

@@ -20,7 +20,7 @@ Message = bytes | tuple[int, int, object]  # dataflow, number of the channel, bo
 
 
 class Network:
-    """The messages under way, as bytes, FIFO on each route."""
+    """The messages in flight, as bytes, FIFO on each route."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -32,7 +32,7 @@ class Network:
         self.broadcasts: list[tuple[int, int, list[tuple[int, Time, int]]]] = []  # (dataflow, worker, progress batch)
 
     def add(self, index: int, process: int) -> SimulatedAllocator:
-        """Return the end of a new worker, which is one of this process."""
+        """Return the end of a new worker in this process."""
         self._processes[index] = process
         self._allocators[index] = SimulatedAllocator(index, self)
         return self._allocators[index]
@@ -42,7 +42,7 @@ class Network:
         return self._allocators[index]
 
     def put(self, route: Route, content: tuple[int, int, object]) -> None:
-        """Send a message on its way: dataflow, number of the channel, body."""
+        """Send a message: dataflow, number of the channel, body."""
         if route[0] in self._dead or route[1] in self._dead:
             return
         together = self._processes[route[0]] == self._processes.get(route[1])
@@ -51,27 +51,27 @@ class Network:
         self._weights.setdefault(route, self._random.random() ** 3 + 0.01)
 
     def waiting(self) -> Iterable[tuple[Route, float]]:
-        """Return the routes that have a message to deliver, with how eager each is in this run."""
+        """Return the routes that have a message to deliver, with the eagerness of each in this run."""
         return [(route, self._weights[route]) for route, queue in self._routes.items() if queue]
 
     @property
     def pending(self) -> int:
-        """How many messages are under way."""
+        """Number of messages in flight."""
         return sum(map(len, self._routes.values()))
 
     def kill(self, index: int) -> None:
-        """Have a worker be as if it had never been: nothing comes from it or gets to it any more."""
+        """Treat a worker as if it had never existed: drop all messages from it and to it."""
         self._dead.add(index)
         for source, target, lane in list(self._routes):
             if index in (source, target):
                 del self._routes[source, target, lane]
 
     def deliver(self, route: Route) -> None:
-        """Let the oldest message of a route arrive."""
+        """Deliver the oldest message of a route."""
         self._allocators[route[1]].arrived.append(_opened(route, self._routes[route].popleft()))
 
     def under_way(self, route: Route) -> list[Envelope]:
-        """Return what has been sent on a route and has not arrived, the oldest first."""
+        """Return the messages in flight on a route, the oldest first."""
         return [_opened(route, sent) for sent in self._routes.get(route, ())]
 
 
@@ -92,24 +92,24 @@ class SimulatedAllocator:
         self._network = network
 
     def send(self, target: int, channel: Channel, body: object) -> None:
-        """Queue, encoded if it is for another process."""
+        """Queue a message, encoded if it is for another process."""
         if target == self.index:
             self.arrived.append(Envelope(channel, self.index, body))
         else:
             self._network.put((self.index, target, channel.lane), (channel.dataflow, channel.number, body))
 
     def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
-        """Queue for each."""
+        """Queue a message for each."""
         if channel.is_progress:
             self._network.broadcasts.append((channel.dataflow, self.index, body[1]))  # type: ignore[index]
         for target in targets:
             self.send(target, channel, body)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no message is held back."""
 
     def receive(self, busy: bool = False) -> list[Envelope]:
-        """Return what has arrived."""
+        """Return the messages that have arrived."""
         arrived = list(self.arrived)
         self.arrived.clear()
         return arrived
@@ -118,13 +118,13 @@ class SimulatedAllocator:
         """Do nothing: a simulated worker never waits."""
 
     def wake(self) -> None:
-        """Nor is it woken."""
+        """Do nothing: a simulated worker never sleeps."""
 
     def promote(self, ids: Collection[int]) -> None:
-        """Simulated connections are not lost."""
+        """Do nothing: simulated connections are never lost."""
 
     def forget(self, ids: Collection[int]) -> None:
-        """Nor do they have to be closed."""
+        """Do nothing: simulated connections need not be closed."""
 
     def finish(self) -> None:
         """Do nothing: the cluster ends when all are done."""

@@ -41,13 +41,13 @@ class SimulatedCluster:
     >>> sorted(cluster.run(dataflow, lines=[["a", "b"], ["a", "c"]]))
     [('a', 1), ('a', 2), ('b', 1), ('c', 1)]
 
-    It runs the code of a job: a seed decides who goes on when, and one that fails fails again. `processes` are those at
-    first, each with so many `workers`, whose ids are 0, 1, …. A `durable` job has a store on a simulated disk, as with
-    `--state`: it goes on after lost processes, and `run` goes on after a crash or a stop, until all lines are read.
-    `rate` is in records per second of the simulated clock; without one it is drawn. `idle_timeout` is as in
-    `megaflow.run`.
+    It runs the code of a real job. The seed decides which part acts next, so a seed that fails fails again. `processes`
+    is the initial number of processes, each with so many `workers`, whose ids are 0, 1, …. A `durable` job has a store
+    on a simulated disk, as with `--state`. It resumes after lost processes, and `run` resumes after a crash or a stop,
+    until all lines are read. `rate` is in records per second of the simulated clock; by default the seed chooses it.
+    `idle_timeout` is as in `megaflow.run`.
 
-    Each process has a copy of the program of its own, as real ones do; see `run` for what is not copied.
+    Each process has its own copy of the program, as real processes do. `run` explains which objects are not copied.
     """
 
     def __init__(
@@ -94,15 +94,16 @@ class SimulatedCluster:
         commit: str | None = None,
         do: Change,
     ) -> None:
-        """Plan what happens to the next run, once all that is given is reached.
+        """Plan a change of the next run, for when all given conditions are met.
 
-        `record`: so many records have been read, those that were read again included. `seconds`: so many have passed
-        on the simulated clock since the run began. `prepare` and `commit`: the sink of this name prepares, or commits,
-        on some worker; `Kill()` kills the process of that worker, just before or just after, as the seed says.
+        `record`: so many records have been read, including records that were read again. `seconds`: so many seconds
+        have passed on the simulated clock since the run began. `prepare` and `commit`: the sink of this name prepares,
+        or commits, on some worker. `Kill()` then kills the process of that worker just before or just after, as the
+        seed decides.
 
         `do` is Join(), Leave(worker), Move(bin, worker), Map(workers), Kill(worker), Crash() or Stop(). Joins, leaves
-        and moves take place one after the other, while records are read. `refusals` says why one did not take place.
-        Raises UsageError for anything else.
+        and moves happen one after the other, while records are read. `refusals` lists the reasons of those that did not
+        happen. Raises UsageError for other arguments.
         """
         check_change(do, self._storage is not None)
         for name, value in (("record", record), ("seconds", seconds)):
@@ -111,16 +112,16 @@ class SimulatedCluster:
         self._planned.append(Planned(do, record, seconds, prepare, commit))
 
     def disturb(self, changes: int = 3) -> None:
-        """Have so many changes, drawn from the seed, happen to the next run, beside those that are planned.
+        """Add so many changes, drawn from the seed, to the next run.
 
-        Processes join and leave and bins move; if the cluster is durable processes are killed, and the job crashes,
-        loses power and is stopped. The first of them are the same however many there are.
+        Processes join and leave, and bins move. If the cluster is durable, processes are also killed, and the job
+        crashes, loses power and is stopped. A greater number repeats the same first changes.
         """
         self._disturbances += changes
 
     @property
     def seconds(self) -> float:
-        """The simulated clock: it goes on from run to run, and begins with 0, which is 1970 for a clock on the wall."""
+        """The simulated clock. It continues from run to run, and starts at 0, which wall clocks show as 1970."""
         return self._clock if self._job is None else self._job.now()
 
     def run(
@@ -134,23 +135,23 @@ class SimulatedCluster:
         outside: Iterable[object] = (),
         close_windows: bool = False,
     ) -> list[Any]:
-        """Run a `dataflow(flow)` to its end; return the records that it gives out, by epoch. As `megaflow.run` does.
+        """Run a `dataflow(flow)` to its end, as `megaflow.run` does; return its output records, by epoch.
 
-        `lines` is an iterable of str, which is one file, or a list of such: each is a partition, read in order by one
-        worker at a time. A dict has one of these for each name of `flow.lines(name)`. A string or path names real
-        files. `items` is an iterable of values, or a dict of such by name. What a program reads by `flow.read` needs
-        neither. `Wait(seconds)` among lines or items: what follows comes so much later; files with such lines grow,
-        and are read as with `--follow`, until nothing has come for a while.
+        `lines` is an iterable of str, which is one file, or a list of such iterables: each is a partition, which one
+        worker at a time reads in order. A dict has one of these for each name of `flow.lines(name)`. A string or path
+        names real files. `items` is an iterable of values, or a dict of such iterables by name. A program that only
+        uses `flow.read` needs neither. `Wait(seconds)` among lines or items delays the following ones by that long.
+        Files with such lines grow. They are read as with `--follow`, until nothing has come for a while.
 
         The records of `flow.output(name, stream)` are added to the list `outputs[name]`. `args` is `flow.args`.
 
-        Each process gets a copy of the program, with all that it refers to. Objects in `outside` are not copied: a fake
-        database, or a list that a sink or a source of the test refers to.
+        Each process receives a copy of the program and of all objects that it refers to. Objects in `outside` are not
+        copied: a fake database, or a list that a sink or a source of the test refers to.
 
-        Run again, a durable cluster resumes: with more lines in the same files, or with a changed program. The records
-        are those of this run. Windows stay open for the next run unless `close_windows` is set, as with `--state`.
-        Raises the exceptions of user code, the errors with which `megaflow run` refuses a job, and Violation if the job
-        is stuck. A note on the error has the seed and the changes that had taken place.
+        If a durable cluster runs again, it resumes: with more lines in the same files, or with a changed program. The
+        records are those of this run. Windows stay open for the next run unless `close_windows` is set, as with
+        `--state`. Raises the exceptions of user code, the errors with which `megaflow run` refuses a job, and Violation
+        if the job is stuck. A note on the error has the seed and the changes that had happened.
         """
         check_function(dataflow)
         if self._lives and self._storage is None:
@@ -240,7 +241,7 @@ class SimulatedCluster:
 
 
 def seeds(count: int) -> Callable[[Callable[..., object]], Callable[..., None]]:
-    """Run a test with `seed` 0, 1, …, `count` - 1, until one fails: the error has a note that names the seed.
+    """Run a test with `seed` 0, 1, …, `count` - 1, until one fails. A note on its error names the seed.
 
         @seeds(200)
         def test_words_are_counted(seed):
@@ -248,7 +249,7 @@ def seeds(count: int) -> Callable[[Callable[..., object]], Callable[..., None]]:
             cluster.disturb()
             ...
 
-    With MEGAFLOW_SEED=17 in the environment, it runs with this seed alone.
+    Set MEGAFLOW_SEED=17 in the environment to run with this seed alone.
     """
 
     def decorate(test: Callable[..., object]) -> Callable[..., None]:

@@ -29,7 +29,7 @@ Happening: TypeAlias = str | Callable[[], None]
 
 
 class Crashed(Exception):
-    """The process that asked for this has ended."""
+    """The process that made this request has ended."""
 
 
 class DiskFile:
@@ -54,12 +54,13 @@ class _NameChange:
 
 
 class SimulatedDisk:
-    """One folder on one disk; `open` gives a process's view of it."""
+    """One folder on one disk; `open` returns a process's view of it."""
 
     def __init__(
         self, rng: random.Random, capacity: int | None = None, beside: "SimulatedDisk | None" = None
     ) -> None:
-        """`capacity`: of the disk, in bytes; None: without end. `beside`: another one, whose steps count here, too."""
+        """`capacity`: that of the disk, in bytes; None: no limit. `beside`: another disk whose steps also count here.
+        """
         self.rng = rng
         self.capacity = capacity
         self.steps: list[str] = [] if beside is None else beside.steps  # what each was
@@ -73,13 +74,13 @@ class SimulatedDisk:
         self._views: list[SimulatedFolder] = []
 
     def open(self, ended: Callable[[], None] = lambda: None) -> "SimulatedFolder":
-        """Return a view for a process of its own; "crash" calls `ended`."""
+        """Return the view of a separate process; "crash" calls `ended`."""
         view = SimulatedFolder(self, ended)
         self._views.append(view)
         return view
 
     def lose_power(self) -> None:
-        """End all processes, and lose what a disk may lose."""
+        """End all processes, and lose the writes that a disk may lose."""
         for view in self._views:
             view.crashed = True
         self._views.clear()
@@ -105,13 +106,13 @@ class SimulatedDisk:
             self._views.remove(view)
 
     def rename(self, name: str, file: DiskFile | None) -> None:
-        """Give a name to a file, or take it."""
+        """Give a name to a file, or remove the name."""
         change = _NameChange(name, file)
         _apply(change, self.names)
         self._changes.append(change)
 
     def sync_names(self, fails: bool) -> None:
-        """Make the changes of names durable; or, if this fails, leave them uncertain for ever."""
+        """Make the changes of names durable. If this fails, they stay uncertain."""
         self.failures += fails
         for change in self._changes:
             if not change.synced:
@@ -121,7 +122,7 @@ class SimulatedDisk:
             _apply(self._changes.pop(0), self._durable)
 
     def used(self) -> int:
-        """Return how many bytes there are in files."""
+        """Return the number of bytes in files."""
         files = {id(file): file for file in self.names.values()}
         return sum(len(file.content) for file in files.values())
 

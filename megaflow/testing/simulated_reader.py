@@ -17,7 +17,7 @@ _FEW = 200  # lines; after each so many it gives one more at a time, so that a r
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Stands among lines or items: the next one comes so many seconds later, by the simulated clock."""
+    """Pause among lines or items: the next one comes so many seconds later, by the simulated clock."""
 
     seconds: float
 

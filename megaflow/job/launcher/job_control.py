@@ -81,10 +81,15 @@ class JobControl:
     ) -> MoveReport:
         """Move bins to other workers while the job runs; return a report of the moves.
 
-        Choose one of: `bins`, such as "0-127,200", which worker `to` gets; `balance`, by the "number" of bins or, with
-        `by="load"`, by their measured load; `drain`, a worker that gives up all of its bins; `map`, the owner of each
-        bin, separated by spaces, commas or newlines. `strategy` and `gap` (seconds) are those of `megaflow control
-        move-bins`; `batch` applies to strategy "batched". Raises UsageError for other combinations.
+        Choose one of:
+
+        - `bins`, such as "0-127,200", which worker `to` gets;
+        - `balance`, by the "number" of bins or, with `by="load"`, by their measured load;
+        - `drain`, a worker that gives up all of its bins;
+        - `map`, the owner of each bin, separated by spaces, commas or newlines.
+
+        `strategy` and `gap` (seconds) are those of `megaflow control move-bins`; `batch` applies to strategy "batched".
+        Raises UsageError for other combinations.
         """
         selection = Selection(bins, to, balance, drain, map, by, strategy, batch, gap)
         move_request.check_selection(selection)
