@@ -1,4 +1,4 @@
-"""What a package offers to programs: names that are loaded from their modules when they are first used."""
+"""Names that a package offers to programs, loaded from their modules when they are first used."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module

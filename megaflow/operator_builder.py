@@ -1,8 +1,8 @@
-"""OperatorBuilder: an operator of one's own of any shape, with several outputs that depend on some of its inputs.
+"""OperatorBuilder: a custom operator of any shape, with several outputs that depend on some of its inputs.
 
-What `unary` and `binary` cannot say is said here: how many ports there are; for each output, which inputs its records
-may come from; for each input, whether the operator wants to run when its frontier moves. The first two decide what
-progress tracking knows: an output's frontier waits for the inputs that it depends on, and for no other.
+It covers three things that `unary` and `binary` do not: the number of ports; for each output, the inputs from which its
+records may come; for each input, whether a move of its frontier runs the operator. The first two also inform progress
+tracking: an output's frontier waits only for the inputs that the output depends on.
 
     builder = OperatorBuilder(scope, "Count")
     words = builder.new_input(stream, Pipeline)
@@ -11,7 +11,7 @@ progress tracking knows: an output's frontier waits for the inputs that it depen
     answers, answered = builder.new_output(depends_on=[questions])
     builder.build(build)
 
-Why a wrong promise cannot be made good use of: the right to send is a capability, and none comes by an input for an
+An operator cannot break these promises, because the right to send is a capability. No input yields a capability for an
 output that does not depend on it, nor for an earlier time than was promised. `retain` and `session` refuse that.
 """
 

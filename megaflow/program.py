@@ -1,4 +1,5 @@
-"""The engine's front door, bound to the fluent scope: Worker, execute, example; and both starts by the command line."""
+"""The engine's entry points for programs, bound to `Scope`: Worker, execute, example, and both starts by command line.
+"""
 
 import logging
 import sys

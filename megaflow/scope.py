@@ -1,4 +1,4 @@
-"""Scope: where streams begin."""
+"""Scope: the place where streams begin."""
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
-"""A database that is reached by DB-API 2: connected to, and again where that was lost, for one transaction at a time.
+"""A database that is reached by DB-API 2: connections, retries, and one transaction at a time.
 
-Where it is, one of
+The database is one of
     sqlite:PATH                     a file of SQLite
     postgresql://USER@HOST/NAME     PostgreSQL, by psycopg; its password is in ~/.pgpass or in PGPASSWORD
-    env:NAME, file:PATH             one of these, or what else psycopg takes, in an environment variable of the workers
-                                    or the first line of a file that nobody else can read; there it may have a password
+    env:NAME, file:PATH             one of these, or another form that psycopg accepts, in an environment variable of
+                                    the workers or the first line of a file that only its owner can read; it may
+                                    contain a password there
     a function without arguments    returns a new connection of any driver, which is not in autocommit
 
-1. A password is never in what this module holds, says or raises: it is read when a connection is made, and of what the
-   driver says about that, all words are left out that stand where the password does. What a function raises is shown.
-2. A transaction is done as a whole or not at all, and whoever tries it again cannot know whether the first try was
-   committed when its connection was lost. So what is done in it must be such that it may be done twice.
-3. What may pass is tried again for `patience_seconds`: lost and refused connections, locks, deadlocks, transactions
-   that cannot be serialized, a server that starts. Each try has a connection of its own, as the state of one that has
-   failed is not known.
+1. This module never keeps, shows or raises a password. It reads the password when it connects, and removes from the
+   driver's messages all words that stand where the password does. Errors of a function are shown as they are.
+2. A transaction is done as a whole or not at all. If its connection is lost, it is unknown whether it was committed, so
+   it is tried again. Each transaction must therefore be safe to repeat.
+3. Transient failures are retried for `patience_seconds`: lost and refused connections, locks, deadlocks, transactions
+   that cannot be serialized, a server that starts. Each try has its own connection, because the state of a failed
+   connection is unknown.
 """
 
 import importlib

@@ -1,20 +1,19 @@
-"""`DatabaseSink`: rows into a table of a database, each checkpoint's in one transaction with its mark, exactly once.
+"""`DatabaseSink`: rows into a table of a database, exactly once: a transaction writes a checkpoint's rows and its mark.
 
- 1. What is delivered is marked by its token, in the table `megaflow_marks`. The mark is the first thing that a
-    transaction writes, and the token is the table's key. So of two transactions with one token the second waits for the
-    first, and finds the mark or does all by itself: also where the first one's connection was lost, or its process
-    killed, and the server has not noticed yet.
- 2. A mark is needed until the next checkpoint is durable (rule 5 of `sink`). It is kept far longer, for MARKS_KEPT
-    deliveries of the worker that wrote it: a worker that was suspended, and replaced, may wake up and deliver again.
- 3. With a key the last row, or `Delete`, of each counts. Which is the last, workers that write in parallel could not
-    tell where the bin of a key has moved. So one writes all, in the order of epochs, and a transaction has of each key
-    the last one.
- 4. Rows are written, and deleted, in the order of their keys: two jobs that write the same keys do not wait for each
-    other in a ring, but where something else is written meanwhile; the database then ends one of them, which is tried
-    again.
- 5. A row that cannot be written is refused before a checkpoint keeps it, as far as that can be known: see `row_check`.
-    If the database refuses the rows of a token, each is tried by itself, in a transaction that is undone. So the error
-    shows the row, and `megaflow state outbox` can drop or rewrite it.
+1. A mark in the table `megaflow_marks` notes each delivered token. A transaction writes the mark first, and the token
+   is the table's key. So of two transactions with one token, the second waits for the first. It then finds the mark or
+   does all the work itself. That also holds if the first one's connection was lost, or its process killed, and the
+   server has not noticed yet.
+2. A mark is needed until the next checkpoint is durable (rule 5 of `sink`). It is kept far longer, for MARKS_KEPT
+   deliveries of the worker that wrote it: a worker that was suspended and replaced may wake up and deliver again.
+3. With a key, the last row or `Delete` of each key counts. Parallel workers could not tell which is last after the bin
+   of a key has moved. So one worker writes all rows, in the order of epochs, and a transaction contains the last one of
+   each key.
+4. Rows are written and deleted in the order of their keys. So two jobs that write the same keys never wait for each
+   other in a cycle, unless another program writes as well. The database then ends one transaction, which is retried.
+5. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
+   the rows of a token, each row is tried by itself, in a transaction that is undone. So the error shows the row, and
+   `megaflow state outbox` can drop or rewrite it.
 """
 
 from collections import deque

@@ -1,12 +1,12 @@
-"""`QuerySource`: the rows of a query in a database, in the order of a column, read on from its last value.
+"""`QuerySource`: the rows of a query in a database, in the order of a column, resumed after its last value.
 
-The position is the value of that column in the last row that was read. What must hold for each row to be read once:
- 1. The column is unique, and not NULL: rows that share a value could not be told apart by it. Two that follow each
-    other with equal values end the job; rows where it is NULL are not read.
- 2. Rows that come later have higher values. A row whose value is below one that was read already is never read. So
-    beware of a sequence or a time that a transaction takes long before it commits, while others go on: let the query
-    leave out what is too new (`WHERE written_at < now() - interval '1 minute'`).
- 3. What was read is not changed: rows before the position are not looked at again.
+The position is the value of that column in the last row that was read. Each row is read once under three conditions:
+ 1. The column is unique and not NULL, because the position cannot distinguish rows that share a value. Two successive
+    rows with equal values end the job; rows where it is NULL are not read.
+ 2. Rows that come later have higher values. A row whose value is below one that was read is never read. Sequence
+    numbers and times break this rule if a slow transaction commits after faster ones. Let the query leave out rows that
+    are too new (`WHERE written_at < now() - interval '1 minute'`).
+ 3. Rows that were read do not change: rows before the position are not read again.
 """
 
 from collections.abc import Iterable

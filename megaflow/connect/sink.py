@@ -1,39 +1,41 @@
-"""Sinks: where a program writes a stream to by `stream.write(sink, name)`, from each worker, in parallel.
+"""Sinks: destinations of a stream, written by `stream.write(sink, name)` from each worker, in parallel.
 
     open     on each worker: the sink may connect
-    write    takes records as they come; what is written may not be seen yet
-    prepare  makes what was written durable, but not yet seen, and returns a *token*: a plain value, by which any
-             process can make it seen
-    commit   makes what a token stands for seen
-    close    the worker ends: what was written and not prepared is dropped
+    write    takes records as they come; they need not be visible yet
+    prepare  makes the written records durable but not yet visible, and returns a *token*: a plain value with which any
+             process can make them visible
+    commit   makes the records of a token visible
+    close    the worker ends: drop records that were written but not prepared
 
-With `--state` the number n is that of a checkpoint, and each record is seen exactly once, whatever is killed when:
+With `--state`, n is the number of a checkpoint. Each record becomes visible exactly once, whatever is killed when:
  1. `prepare(n)` is called when all records before the checkpoint's time have been written, and none of that time or
     later. Its token goes into the checkpoint.
- 2. `commit(n, token)` is called once the checkpoint is durable, never before. If a process ends before that is done,
-    the job that goes on from this checkpoint calls it again, in another process, with any number of workers, where
-    nothing was written yet: so what `commit` needs is in the token, and where it has been done it does nothing.
- 3. A crash before `write`, between it and `prepare`, or between that and the end of the checkpoint: the job goes on
-    from the checkpoint before, the records are read again, and nobody asks for what was prepared: it is never seen. It
-    is left where `prepare` has put it; a token is never given again, so it must be a new name (`uuid.uuid4().hex`).
- 4. A checkpoint that fails without a crash: its token goes into the next one, beside that one's own. So `commit` may be
-    called with several tokens of one worker and one n, in the order in which they were prepared, and n is then higher
-    than that of their `prepare`.
- 5. All tokens of a checkpoint are committed before the next one is durable. So whoever notes which tokens it has
-    committed may forget those with a lower n.
- 6. The last checkpoint, at the end of the input or at a stop, is committed before the job ends. A worker that leaves
-    prepares what it has; its tokens are committed by another one.
+ 2. `commit(n, token)` is called once the checkpoint is durable, never before. If a process ends before the commit is
+    done, the job that resumes from this checkpoint calls it again. It does so in another process, with any number of
+    workers, where nothing was written yet. So the token contains all that `commit` needs, and a second call does
+    nothing.
+ 3. After a crash before `write`, between `write` and `prepare`, or before the checkpoint is complete, the job resumes
+    from the checkpoint before. The records are read again, and the prepared ones never become visible: no call ever has
+    their token. They stay where `prepare` put them. A token is never given again, so it must be a new name
+    (`uuid.uuid4().hex`).
+ 4. If a checkpoint fails without a crash, its token goes into the next checkpoint, beside that one's own token. So
+    `commit` may be called with several tokens of one worker and one n, in the order of their `prepare`. That n is then
+    higher than the n of their `prepare`.
+ 5. All tokens of a checkpoint are committed before the next one is durable. So a sink that notes its committed tokens
+    may forget those with a lower n.
+ 6. The last checkpoint, at the end of the input or at a stop, is committed before the job ends. A leaving worker
+    prepares its records; another worker commits its tokens.
 
-Without `--state` n counts flushes, on each worker: one a second if something was written, and one at the end. Each is
-`prepare(n)`, and `commit(n, token)` at once. A run that is repeated writes again.
+Without `--state`, n counts flushes on each worker: one per second in which something was written, and one at the end.
+Each is `prepare(n)`, followed at once by `commit(n, token)`. If a run is repeated, it writes again.
 
-A system that cannot keep rows unseen and durable, as most databases, is an `OutboxSink`: megaflow keeps the rows in the
-store until they are to be seen.
+Most databases cannot keep rows durable but invisible. For those, write an `OutboxSink`: megaflow keeps the rows in the
+store until they may become visible.
 
-What a program makes is never opened: each worker has a shallow copy of its own (`copy.copy`), on which its thread alone
-calls these methods. They may block; the worker does nothing else meanwhile, its sources are held back, and the
-checkpoint waits. So `open` and what needs a network should have time limits. What they raise ends the job, and
-the error names the sink, the worker and n; with `--restarts` only a lost process is another try.
+The sink that a program makes is never opened. Each worker has its own shallow copy (`copy.copy`), and only that
+worker's thread calls these methods. They may block. The worker does nothing else meanwhile, its sources wait, and so
+does the checkpoint. So `open` and all calls over a network should have time limits. An exception ends the job; the
+error names the sink, the worker and n. With `--restarts`, only lost processes are retried.
 """
 
 from collections.abc import Iterable
@@ -67,12 +69,12 @@ class Sink(Generic[T]):
     _to_define: ClassVar[tuple[str, ...]] = ("write(epoch, records)", "prepare(n)", "commit(n, token)")
 
     parallel: bool = True
-    """Whether each worker writes what it has. False: all records go to one worker, that with the lowest id; where that
-    one leaves, to the next, and for a moment to both."""
+    """Whether each worker writes its own records. False: all records go to the worker with the lowest id. When that
+    worker leaves, they go to the next one, and for a moment to both."""
     ordered: bool = False
-    """Whether records are written in the order of their epochs, each epoch once it is over at all workers. What a key
-    puts out before its bin moves may come to another worker than what it puts out later, or later than that if one
-    writes all. Where the last record of a key is to win, as in an upsert, set `parallel = False, ordered = True`."""
+    """Whether records are written in the order of their epochs, each epoch once it is over at all workers. Without it,
+    the outputs of a key before and after its bin moves may reach different workers, or one worker in the wrong order.
+    If the last record of a key must win, as in an upsert, set `parallel = False, ordered = True`."""
 
     def open(self, place: SinkPlace) -> None:
         """Start the sink on one worker, before any other call. Called once, also on workers that write nothing."""

@@ -1,23 +1,23 @@
-"""Sources: what a program reads by `flow.read(source, name)`.
+"""Sources: inputs that a program reads by `flow.read(source, name)`.
 
-A source has *partitions*, each a sequence of records of its own. A partition is the unit of reading and of order: it is
-read by one worker at a time, and its records are processed in their order, key by key, also where it changes hands.
+A source has *partitions*, each a sequence of records. A partition is the unit of reading and of order. One worker at a
+time reads it, and its records are processed in their order, key by key, even if another worker takes it over.
 
-    discover   in the process that coordinates the job, in a thread: what partitions there are
+    discover   in the process that coordinates the job, in a thread: which partitions there are
     open       on the worker that is to read a partition: from its beginning, or from a position
-    read       there: the next records, and the position behind them; or that there are none now, or none any more
-    close      there: somebody else reads it on, or nobody
+    read       there: the next records and the position after them; or that there are none now, or none in the future
+    close      there: another worker continues, or reading ends
 
 1. Each worker process makes the source by calling the dataflow function, and each worker thread has its own. Only
-   partitions and positions travel, and are kept in checkpoints: they are plain values, as keys and states are. Equal
-   partitions are one partition, so they can be hashed.
-2. `read` gives all that it gives: each record is in one call's list, and the position is the one behind the last of
-   them. Who opens the partition there gets the records that follow, in the same order, however they are cut into lists.
-   Records of a position that no checkpoint has are read again after a crash; records may be lost only where a source
-   cannot go back, which its documentation then says.
-3. Nothing blocks the worker but by what it takes: `read` returns `Idle` when there is nothing to read *now*, with what
-   wakes it. `discover` alone may take long, for it has a thread.
-4. What a source raises ends the job; the error names the source, the partition and the position.
+   partitions and positions travel and are kept in checkpoints. They are plain values, like keys and states. Partitions
+   must be hashable; equal partitions are one partition.
+2. Each record is in the list of one call of `read`, and the position is the one after the last record of the list. A
+   reader that opens the partition at a position returns the records after it, in the same order, in lists of any size.
+   After a crash, records after the position in the checkpoint are read again. Records may be lost only if a source
+   cannot go back; its documentation then states that.
+3. No call may block the worker. If there is nothing to read *now*, `read` returns `Idle`, with the condition that wakes
+   the reader. Only `discover` may take long, because it has a thread of its own.
+4. An exception in a source ends the job. The error names the source, the partition and the position.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,24 +28,24 @@ from megaflow.quick_dataclass import dataclass
 T = TypeVar("T")
 
 Partition: TypeAlias = Any
-"""Which part of a source: a plain value that can be hashed, such as a str, an int or a tuple of them."""
+"""A part of a source: a hashable plain value, such as a str, an int or a tuple of them."""
 Position: TypeAlias = Any
-"""Where in a partition: a plain value, never None, which stands for the beginning."""
+"""A position in a partition: a plain value, but never None, which stands for the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     """Result of `Source.discover` that requests another call."""
 
-    partitions: Iterable[Partition]  # all that there are, or only those that are new
-    again_seconds: float | None = None  # from now until it is asked again; None: there will be no more
+    partitions: Iterable[Partition]  # all, or only the new ones
+    again_seconds: float | None = None  # until the next call; None: no further partitions will come
     complete: bool = False
-    """Whether these are all that there are: then what has ended and is not among them is forgotten.
+    """Whether these are all existing partitions. If so, the job forgets ended partitions that are missing here.
 
-    Else a job keeps every partition for ever, and writes it into each checkpoint: some 50 bytes each, and a checkpoint
-    takes half a second more with 100,000. Only for a source that never names again what it has left out once, for that
-    may be read again; so it raises if it could not look. What it leaves out before a checkpoint has it (a minute after
-    it was named first, say) is not read after a crash."""
+    Otherwise the job keeps every partition and writes it into each checkpoint: some 50 bytes each, and half a second
+    more per checkpoint with 100,000. Set it only if the source never lists a partition again after leaving it out,
+    because that may be read again; so the source must raise if it could not look. A partition that is left out before a
+    checkpoint contains it (say, a minute after it was first listed) is not read after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Idle:
     happen wakes the reader. Waking a reader that has something to read only costs the call.
     """
 
-    fd: int | None = None  # a file descriptor that can be read when there is; it stays open until `read` is called
+    fd: int | None = None  # a file descriptor, readable when there is something; it stays open until the next `read`
     on_ready: Callable[[Callable[..., None]], object] | None = None
-    """Called with a function that wakes the reader, from any thread, whatever it is given. Called once, soon after
-    `read` has returned: if something has come meanwhile, it must wake at once, as `Future.add_done_callback` does."""
-    after_seconds: float | None = None  # of a clock that nobody sets
+    """Called with a function that wakes the reader, from any thread and with any arguments. Called once, soon after
+    `read` has returned. If something has come by then, it must wake at once, as `Future.add_done_callback` does."""
+    after_seconds: float | None = None  # of a monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Exhausted:
 
 
 Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted
-"""What `OpenPartition.read` returns: records and the position behind them, or why there are none."""
+"""Result of `OpenPartition.read`: records and the position after them, or why there are none."""
 
 
 @runtime_checkable

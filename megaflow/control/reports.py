@@ -1,7 +1,7 @@
-"""What a job reports of itself: its status, what holds its output back, and the accounts of commands that are done.
+"""Reports of a job: its status, what holds its output back, and the results of finished commands.
 
-All are values that cross processes: a worker reports on itself, the coordinator adds the reports up, a client shows the
-sum. None of them names the job's secret. How they look as text and JSON is the command line's to say.
+All are values that cross processes. A worker reports on itself, the coordinator adds the reports up, and a client shows
+the sum. None of them contains the job's secret. The command line formats them as text and JSON.
 """
 
 from dataclasses import field
@@ -20,7 +20,7 @@ BUSY_REPORTED_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class LatencyQuantiles:
-    """How late lines were, from read (or due) to their epoch closed."""
+    """Latency of lines, from read (or due) until their epoch closed."""
 
     p50: float = 0.0
     p99: float = 0.0
@@ -29,36 +29,36 @@ class LatencyQuantiles:
 
 @dataclass(frozen=True, slots=True)
 class UsefulTime:
-    """What one operator has applied so far on one worker."""
+    """Records that one operator has applied so far on one worker."""
 
     records: int = 0
-    useful_seconds: float = 0.0  # spent on them
-    late: int = 0  # of them, too late for all their windows
-    overtaken: int = 0  # of these, late by the watermark alone: their partition was idle, or is new
+    useful_seconds: float = 0.0  # spent on these records
+    late: int = 0  # records that were late for all their windows
+    overtaken: int = 0  # late records by the watermark alone: their partition was idle, or is new
 
 
 @dataclass(frozen=True, slots=True)
 class BusyWorker:
-    """A worker that is in one step for more than a second, or all those of a process of which nothing is heard."""
+    """A worker that has been in one step for more than a second, or all workers of a process that is silent."""
 
-    workers: tuple[int, ...]  # empty: those of a process that has not joined yet
+    workers: tuple[int, ...]  # empty: the process has not joined yet
     pid: int
     seconds: float  # so far
-    state: str  # busy, silent (nothing is heard of its process) or suspended
-    function: str | None = None  # the innermost one of the user's own code; None: not known
-    where: str | None = None  # file:line in there
+    state: str  # busy, silent (no message comes from its process) or suspended
+    function: str | None = None  # the innermost function of the user's code; None: not known
+    where: str | None = None  # file:line in that function
     operator: str | None = None
-    record: str | None = None  # how it shows
+    record: str | None = None  # as text
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far one partition of a source has been read, by the worker that reads it."""
+    """Progress of one partition of a source, as the worker that reads it reports."""
 
     input: str
-    partition: str  # as it shows
-    position: str  # likewise, behind what was read ahead; "": it is to be read from its beginning
-    lag: int | None  # records that are there and not read; None: the source does not say
+    partition: str  # as text
+    position: str  # as text, after the records that were read ahead; "": not yet begun
+    lag: int | None  # records that exist and are not read; None: the source does not report it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class SinkStatus:
     """A sink on one worker."""
 
     sink: str
-    committed: int | None  # the last checkpoint, or flush, of which it has committed something; None: none
-    waiting: int  # rows that were written and are not committed
+    committed: int | None  # the last checkpoint, or flush, from which it committed rows; None: none
+    waiting: int  # rows that are written and not committed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class WorkerStatus:
     """One worker's part of the status."""
 
     id: int
-    state: str  # running, joined (has no routing table yet) or leaving; the coordinator says which
+    state: str  # running, joined (has no routing table yet) or leaving, as the coordinator reports
     pid: int
     address: str
     lines: int  # read so far
@@ -85,13 +85,13 @@ class WorkerStatus:
     bins: int  # owned, of one operator: all operators share one table
     keys: int  # held, of all operators
     done: int = 0  # lines so far whose epoch has closed
-    waiting: int | None = 0  # lines due and not read; None: some are, and no rate says how many
+    waiting: int | None = 0  # lines due and not read; None: some, of unknown number, as there is no rate
     now: float = 0.0  # seconds of its own clock, when it answered
-    busy_seconds: float = 0.0  # so far: not waiting for something to do
+    busy_seconds: float = 0.0  # so far: spent working
     useful: dict[str, UsefulTime] = field(default_factory=dict)  # operator -> applied so far
     timers: int | None = None  # set and not due, of all operators; None: not asked for
-    partitions: tuple[PartitionLag, ...] = ()  # of sources, that it reads
-    inputs: dict[str, int] = field(default_factory=dict)  # of those that have names: lines, or rows, read so far
+    partitions: tuple[PartitionLag, ...] = ()  # of sources; those that it reads
+    inputs: dict[str, int] = field(default_factory=dict)  # named input -> lines, or rows, read so far
     skipped: dict[str, int] = field(default_factory=dict)  # input, "" without a name: lines that cannot be parsed
     replaced: dict[str, int] = field(default_factory=dict)  # likewise: sequences of bytes that are not text
     sinks: tuple[SinkStatus, ...] = ()  # that the program writes to, by name
@@ -99,7 +99,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class OperatorLoad:
-    """The load of one stateful operator over the last seconds; one entry per bin, heaviest first."""
+    """Load of one stateful operator over the last seconds, with one entry per bin, heaviest first."""
 
     operator: str
     bins: tuple[int, ...]
@@ -107,7 +107,7 @@ class OperatorLoad:
     busy_ms_per_second: tuple[float, ...]
     keys: tuple[int, ...]
     bytes: tuple[int, ...]  # about
-    hot_keys: tuple[tuple[str, int, float, float], ...]  # (how it shows, bin, records per second, error of that)
+    hot_keys: tuple[tuple[str, int, float, float], ...]  # (key as text, bin, records per second, error of that)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +130,22 @@ class PendingMove:
 
 @dataclass(frozen=True, slots=True)
 class PlanStatus:
-    """A plan that is not over."""
+    """A plan that has not ended."""
 
     number: int
     strategy: str
     batch: int | None  # bins a step, for some strategies
     gap_seconds: float  # between steps
-    bins: int  # that it moves, all together
-    left: int  # bins that are still to move
-    runner: str  # who makes the steps, for people
+    bins: int  # that it moves in total
+    left: int  # bins still to move
+    runner: str  # the client that makes the steps, as text
     running: bool  # whether the runner is there
     removes: int | None = None  # the worker whose process leaves then
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeStatus:
-    """A change of the membership that was asked for and is not done."""
+    """A requested change of the membership that is not done."""
 
     change: str  # the command
     processes: int | None = None  # to add
@@ -162,14 +162,14 @@ class JoiningStatus:
 
     address: str  # where it listens; empty before it is started
     pid: int | None  # None: it was started by hand, or is not started yet
-    seconds: float  # since it was asked for, or, started by hand, since its turn came
+    seconds: float  # since it was requested or, if started by hand, since its turn came
     workers: tuple[int, ...]  # its workers, once they are members
-    waits: str  # for what
+    waits: str  # the condition that it waits for
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """A bin that was moved and is installed; reported by its new owner."""
+    """A bin that was moved and installed, as its new owner reports."""
 
     operator: str
     bin: int
@@ -183,31 +183,31 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointStatus:
-    """The last checkpoint that was committed, and whether the next one will be."""
+    """The last committed checkpoint, and whether the next one succeeds."""
 
     number: int | None = None  # None: there is none yet
-    epoch: int = 0  # it keeps the effects of all before
+    epoch: int = 0  # it contains the effects of all earlier epochs
     age_seconds: float = 0.0  # since it was committed
-    bytes: int = 0  # that were written for it; 0 if it was made before the job began
-    seconds: float = 0.0  # from its begin until it was committed
+    bytes: int = 0  # written for it; 0 if it was made before the job began
+    seconds: float = 0.0  # from its beginning until it was committed
     under_way: bool = False  # the next one
-    failing_seconds: float | None = None  # since the first of those failed that were tried after it; None: none has
-    reason: str | None = None  # why the last of these did
+    failing_seconds: float | None = None  # since the first later checkpoint failed; None: none has
+    reason: str | None = None  # why the last one failed
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """A running job, as its coordinator knows it and its workers report it.
+    """A running job, as its coordinator and workers report it.
 
-    If the coordinator is busy, only its name and who is busy are known: the state is "busy", the epoch None. The epoch
-    is None, too, if the state is "recovering": the job has lost a process, and is about to go on.
+    If the coordinator is busy, only the job's name and the busy workers are known: the state is "busy" and the epoch
+    None. The epoch is also None if the state is "recovering": the job has lost a process and is about to resume.
     """
 
     job: str
     state: str  # starting, running, ending, stopping; or busy, recovering
     epoch: int | None
     frontier: int | None  # output is complete before it; None: all is
-    workers: tuple[WorkerStatus, ...]  # by id; without those that are silent
+    workers: tuple[WorkerStatus, ...]  # by id; without silent ones
     operators: tuple[OperatorStatus, ...]
     pending: tuple[PendingMove, ...] = ()
     plan: PlanStatus | None = None
@@ -215,11 +215,11 @@ class JobStatus:
     ledger: tuple[LedgerEntry, ...] = ()  # the newest last
     joining: tuple[JoiningStatus, ...] = ()
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
-    busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
+    busy: tuple[BusyWorker, ...] = ()  # as the launcher reports, if some are silent
     checkpoint: CheckpointStatus | None = None  # None: nothing is durable
     watermark: WatermarkStatus | None = None  # None: no operator takes timestamps
-    restart: str | None = None  # which of how many, while it recovers
-    output: str | None = None  # what that waits for, by the word of the launcher; None: for no one but the workers
+    restart: str | None = None  # which restart of how many, while it recovers
+    output: str | None = None  # what it waits for, as the launcher reports; None: only for the workers
 
 
 # What holds the output back -----------------------------------------------------------
@@ -227,7 +227,7 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class HeldBy:
-    """Something in one operator that keeps an epoch open."""
+    """A capability or record in one operator that keeps an epoch open."""
 
     operator: str
     where: str  # file:line of its declaration
@@ -240,17 +240,17 @@ class HeldBy:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What holds a job's output back."""
+    """The reasons that hold a job's output back."""
 
     job: str
     epoch: int | None  # of the control stream; None: the coordinator is busy
     frontier: int | None  # the epoch that is held open; None: none is
-    settled: bool  # the output is as far as it can be
-    held_by: tuple[HeldBy, ...] = ()  # by the answers of all workers but the silent ones
+    settled: bool  # the output is as complete as it can be
+    held_by: tuple[HeldBy, ...] = ()  # as all workers but the silent ones report
     silent: tuple[int, ...] = ()  # workers that have not answered, sorted
     joining: tuple[JoiningStatus, ...] = ()  # processes on their way in, which may hold the end or a change back
-    busy: tuple[BusyWorker, ...] = ()  # by the word of the launcher, if some are silent
-    watermark: WatermarkStatus | None = None  # what holds it back, too; None: no operator takes timestamps
+    busy: tuple[BusyWorker, ...] = ()  # as the launcher reports, if some are silent
+    watermark: WatermarkStatus | None = None  # also what holds the watermark back; None: no operator takes timestamps
 
 
 # Accounts -----------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """The steps of a plan, all together."""
+    """The steps of a plan, in total."""
 
     steps: int
     bins: int
@@ -281,17 +281,17 @@ class MoveReport:
 
 @dataclass(frozen=True, slots=True)
 class JoinedProcess:
-    """A process that has joined, and its way there."""
+    """A process that has joined, and the phases of its join."""
 
     workers: tuple[int, ...]
     seconds: dict[str, float]  # phase -> duration
     bytes: int  # of progress
-    paused_seconds: float  # that records waited there for a routing table, at most
+    paused_seconds: float  # the longest wait of its records for a routing table
 
 
 @dataclass(frozen=True, slots=True)
 class JoinReport:
-    """Processes that were added, and why others were not."""
+    """Processes that were added, and the reasons why others were not."""
 
     joins: tuple[JoinedProcess, ...]
     failed: tuple[str, ...]  # a reason for each process that is missing
@@ -307,21 +307,21 @@ class RemovalReport:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapReport:
-    """A worker that has its routing table."""
+    """A worker that has received its routing table."""
 
     worker: int
-    server: int | None = None  # by whom it was given it; None, like `epoch`: it had its table already
+    server: int | None = None  # the sender of the table; None, like `epoch`: it had its table already
     epoch: int | None = None
     seconds: float = 0.0
-    paused_seconds: float = 0.0  # that records waited there for it
+    paused_seconds: float = 0.0  # that its records waited for the table
 
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """An operator's state of a key after all records of the epochs before one."""
+    """An operator's state of a key after all records of earlier epochs."""
 
     operator: str
-    key: Any  # what the words that were typed mean
-    state: str | None  # in the form that was asked for; None: there is none
+    key: Any  # the meaning of the words that were typed
+    state: str | None  # in the requested form; None: there is none
     epoch: int
     worker: int  # that owned the key

@@ -1,6 +1,6 @@
-"""What a windowed stream can be aggregated to: one method for each, all of them on one operator.
+"""Aggregates of a windowed stream: one method for each, all of them on one operator.
 
-Streams are above this module, so what their types are is said by who derives from it: see `megaflow.stream`.
+Streams are above this module, so subclasses give the types of the results: see `megaflow.stream`.
 """
 
 from __future__ import annotations

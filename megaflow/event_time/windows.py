@@ -1,10 +1,10 @@
-"""Windows: stretches of event time, those of one size at regular times and sessions, as a program asks for them.
+"""Windows of event time, as a program asks for them: windows of one size at regular times, and sessions.
 
-All times inside are ints of microseconds, and a window is half open: [start, end) has what is at its start, and not
-what is at its end. A watermark w says that nothing below w is to come, so a window is complete as soon as w >= end.
+All internal times are ints of microseconds. A window is half open: [start, end) contains its start and not its end. A
+watermark w promises that nothing below w comes later. So a window is complete as soon as w >= end.
 
-Windows of one size share *panes*: stretches of the greatest common divisor of size and step, of which each bound of a
-window is one. A record is put into one pane, however many windows it is in.
+Windows of one size share *panes*: intervals as long as the greatest common divisor of size and step. Each bound of a
+window is a bound of a pane. A record is put into one pane, however many windows contain it.
 
            every = 4, size = 6, so panes of 2:   |  |  |  |  |  |  |
                                      [0, 6)       -------
@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlignedWindows:
-    """Windows of one size, of which one begins at `offset` and at each multiple of `every` from there. Microseconds.
+    """Windows of one size. One begins at `offset` and at each multiple of `every` after it. All in microseconds.
 
     Invariant: 0 < every <= size, 0 <= offset < every.
     """

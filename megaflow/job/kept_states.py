@@ -1,4 +1,4 @@
-"""What a job has kept of its states, for tests and notebooks: `megaflow.read_state`."""
+"""States at a job's checkpoints, for tests and notebooks: `megaflow.read_state`."""
 
 import os
 from collections.abc import Callable, Iterator

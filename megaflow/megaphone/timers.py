@@ -1,13 +1,13 @@
-"""Timers of a stateful operator: what is due at which time, for which key; and the handle with which a fold sets them.
+"""Timers of a stateful operator: which are due at which time for which key, and the handle with which a fold sets them.
 
-A timer is (time, key, payload). It belongs to the bin of its key and moves with it, so it is due at the worker that
+A timer is (time, key, payload). It belongs to the bin of its key and moves with it. So it is due at the worker that
 owns the bin at its time, whatever moves in between:
- 1. S fires the timers of a time when the time is closed: then each bin that moved at that time or before is in, and
-    none that moves then is still here (`router`, rules 2 and 3).
- 2. A bin is taken out for t when everything before t is applied: no timer before t is left in it, and all later ones
-    leave with it. Nothing of them stays, so a bin that comes home cannot fire what it fired elsewhere.
-Records wait elsewhere: F has sent them to the owner of their time already, so they never move with a bin.
-Timers for timestamps and by the job's clock, which the same handle sets, are kept apart: see `event_timers`.
+ 1. S fires the timers of a time when the time is closed. By then each bin that moved at that time or before has
+    arrived, and no bin that moves then is still here (`router`, rules 2 and 3).
+ 2. A bin is taken out for t when everything before t is applied. It then holds no timer before t, and all later timers
+    leave with it. Nothing of them stays, so a bin that returns cannot fire them again.
+Records wait elsewhere: F has already sent them to the owner of their time, so they never move with a bin. Timers for
+timestamps and by the job's clock, which the same handle sets, are kept apart: see `event_timers`.
 """
 
 from collections.abc import Iterable, KeysView

@@ -53,7 +53,7 @@ class DataflowStatistics:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatistics:
-    """One worker: its running dataflows, by number."""
+    """Statistics of one worker and its running dataflows, by number."""
 
     worker: int
     steps: int

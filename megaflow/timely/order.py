@@ -1,15 +1,15 @@
 """Logical times and their partial order.
 
-A time is an `int` unless the dataflow says otherwise. It may be of any partial order: a tuple of times, ordered
-lexicographically as Python compares tuples, a `Product(outer, inner)` of times, or of a class of the program's own that
-follows `Timestamp`. In a scope inside another a time is `Product(time outside, round)`, where the outer part may be a
-`Product` again. Seen flat, a time is the coordinates that its products are made of, outermost first.
+A time is an `int` unless the dataflow chooses another kind. Any partial order will do: a tuple of times, ordered
+lexicographically as Python compares tuples, a `Product(outer, inner)` of times, or a class of the program that follows
+`Timestamp`. In a nested scope a time is `Product(outer time, round)`, where the outer part may be a `Product` again.
+Seen flat, a time is the coordinates of its products, outermost first.
 
 Rules:
 1. Times are compared only with `less_equal` and `less_than`: one product is at most another when each of its
    coordinates is. Two times may be incomparable.
-2. Sorting by `sort_key` extends that order to a total one; it is good for sorting and for work lists and means
-   nothing else.
+2. Sorting by `sort_key` extends that order to a total one. Use it only for sorting and for work lists; it has no other
+   meaning.
 """
 
 from collections.abc import Iterator

@@ -1,15 +1,15 @@
-"""What a path through the graph does to times.
+"""The effect of a path through the graph on times.
 
-A `Summary` says it for each coordinate of a time, as a *step*: what is added to an int; for a tuple, a tuple of steps;
-for a class of the program's own, a `PathSummary`. 0 is the step that changes nothing, for any coordinate.
+A `Summary` has a *step* for each coordinate of a time: an addend for an int; a tuple of steps for a tuple; a
+`PathSummary` for a class of the program. For any coordinate, step 0 changes nothing.
 
 Rules:
-1. A step either is 0 or moves every time strictly on. So a cycle advances time exactly if one of its steps is not 0,
-   and what is known when the dataflow is built holds for all times.
+1. A step either is 0 or moves every time strictly forward. So a cycle advances time exactly if one of its steps is not
+   0, and a check at build time holds for all times.
 2. A summary never lowers a coordinate that it keeps.
-3. A path may end some times: `PathSummary.results_in` gives None, and what is at such a time goes no farther.
+3. A path may end some times: `PathSummary.results_in` returns None, and records at such a time go no farther.
 
-Built-in steps keep rule 1 by their form; a `PathSummary` is held to it whenever it is applied.
+Built-in steps keep rule 1 by their form. A `PathSummary` is checked whenever it is applied.
 """
 
 from dataclasses import dataclass

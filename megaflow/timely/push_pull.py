@@ -1,22 +1,22 @@
-"""Channels of messages between workers, without dataflows: the communication floor, usable by itself.
+"""Channels of messages between workers, without dataflows: the communication layer, usable by itself.
 
     def main(allocator):
         pushers, puller = allocator.allocate()
         for index, pusher in enumerate(pushers):
             pusher.push(f"hello, {index}")
             pusher.done()
-        ...                                          # messages = puller.pull() until as many have come as are expected
+        ...                                          # messages = puller.pull() until all expected ones have come
 
     initialize(Config.process(2), main)
 
-This floor knows no time and no frontier: who receives has to know by himself when he has all. What it promises:
+This layer knows no times and no frontiers: a receiver must know by itself when it has all messages. It promises:
 1. Messages of one channel from one worker to another arrive once, in the order in which they were pushed.
-2. A channel is known by the order of allocation, so all workers allocate alike. What comes for a channel that is yet
-   to be allocated waits for it.
-3. Within a process a message is handed over as it is, and must not be changed any more; to another process it travels
-   as data, and equals what was pushed. None is no message: it stands for "nothing", at both ends.
-4. Nothing blocks but `park` and the end. A worker that has returned takes part in sending until all processes are
-   done. What nobody pulls is dropped then. What waits is not bounded: that is the program's to see to.
+2. The order of allocation identifies a channel, so all workers allocate alike. Messages for a channel that is not yet
+   allocated wait for it.
+3. Within a process, a message is handed over as it is and must not be changed afterwards. Another process receives an
+   equal copy. None is not a message: it stands for "nothing", at both ends.
+4. Only `park` and the end block. A worker that has returned takes part in sending until all processes are done. Then
+   messages that were never pulled are dropped. Waiting messages are not bounded: the program must bound them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The runtime of the engine: configurations, worker threads, the end of a program, and its failure.
 
-Each worker runs the same `main(worker)`. When it returns the worker's inputs close and it
-steps until its dataflows are complete; then it says goodbye. An exception in one worker
-stops all: it is raised here as it is, once; workers that only heard of it raise PeerFailed.
+Each worker runs the same `main(worker)`. When it returns, the worker's inputs close, and the worker steps until its
+dataflows are complete. Then it says goodbye. An exception in one worker stops all workers. It is raised here once, as
+it is; workers that only received news of it raise PeerFailed.
 
-A process that joins a running cluster asks first, with its port open already; only the
-answer says which workers it is to run. Until they are members, its failure is its own.
+A process that joins a running cluster asks first, with its port open already. The answer names the workers that it
+runs. Until they are members, its failure affects no other process.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The worker: one thread of control that can be stepped by hand.
 
-A step is: receive what has arrived, fold progress, let each active dataflow show its frontiers, run its operators once
-and broadcast what they did, then flush. Nothing in it blocks; only `step_or_park` waits, and only in the transport. A
-worker with work to do polls the sockets at most every fraction of a millisecond, and one without as it parks.
+A step is: receive all arrived messages, fold progress, let each active dataflow show its frontiers, run its operators
+once and broadcast their progress, then flush. No part of it blocks. Only `step_or_park` waits, and only in the
+transport. A worker with work polls the sockets at most every fraction of a millisecond, an idle one as it parks.
 
-A worker owns its dataflows; nothing else writes them. What other threads want of it they hand over with
-`Context.activate`, which wakes it.
+A worker owns its dataflows, and nothing else writes them. Other threads hand over requests with `Context.activate`,
+which wakes the worker.
 """
 
 from __future__ import annotations

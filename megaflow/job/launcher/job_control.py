@@ -1,7 +1,7 @@
-"""The commands of `megaflow control`, for a program that has started the job: `job.control`.
+"""The commands of `megaflow control` for a program that started the job: `job.control`.
 
-They go the way of those commands, by the job's file: so whatever holds of them holds here, also while the job recovers
-from a loss or its coordinator moves. Each blocks until it has taken effect; one that is refused changes nothing.
+They go the way of those commands, by the job's file. So the same rules hold, also while the job recovers from a loss or
+its coordinator moves. Each call blocks until the command has taken effect. A refused command changes nothing.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What a run came to, put together from what each of its workers says at its end."""
+"""Summary of a run, from the reports of its workers at their end."""
 
 from collections import Counter
 from dataclasses import field
@@ -14,7 +14,7 @@ LATENCY_SECONDS = 120.0  # as long as the log of a busy worker
 
 @dataclass(slots=True)
 class RunSummary:
-    """What a run came to; however many workers have come and gone, it holds as many latencies as one of them."""
+    """Summary of a run. However many workers come and go, it holds as many latencies as one worker."""
 
     lines: int = 0
     records: int = 0
@@ -31,7 +31,7 @@ class RunSummary:
 
     @property
     def flow_seconds(self) -> float:
-        """From the first line read to the last epoch closed, on one machine; without the processes' start."""
+        """Seconds from the first line read to the last epoch closed, on one machine, without the start of processes."""
         return sum(end - begin for begin, end in self.flows)
 
     def latency_between(self, start: float, end: float) -> LatencyQuantiles:
@@ -45,7 +45,7 @@ class RunSummary:
         return LatencyQuantiles(late.quantile(0.5), late.quantile(0.99), late.max_ms)
 
     def add(self, ended: Ended) -> None:
-        """Take in the account of a worker that is done, perhaps long before the others."""
+        """Add the report of a worker that has ended, perhaps long before the others."""
         self.lines += ended.lines
         self.records += ended.records
         self.skipped.update(ended.skipped)

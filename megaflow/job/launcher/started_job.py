@@ -1,18 +1,18 @@
-"""A job that runs beside the program which has started it: a handle to look at it, steer it, and wait for its end.
+"""A job that runs beside the program that started it: a handle to watch it, steer it and wait for its end.
 
-1. The launcher, with its loop, is a thread of this process. Signals stay with the main thread: Ctrl-C is the program's,
-   as is what it does about it.
-2. Whoever starts a job waits until its processes are started: so what is refused is raised where it was asked for.
-   KeyboardInterrupt in that time ends the start; the launcher looks every moment whether it is to (`Signals.end`).
-3. It is steered as by `megaflow control`, by the job's file (see `job_control`).
-4. The thread is none that Python leaves behind: what the job has on this machine and elsewhere is always cleaned up. If
-   the main thread comes to its end before the job does, the job is ended by force, and the log says so: nobody could
-   wait for it any more. With `state` the same program goes on.
-5. An error of the job's that nobody catches is shown as `megaflow run` shows it: the traceback of the user's code, last
-   and alone. For this `sys.excepthook` is replaced, if it is Python's own, as long as a job runs or has failed.
-6. A stop first ends what the program itself feeds the job (`Signals.end_input`): what was pulled of it has been taken
-   in then, so that the outputs are those of all that the program has handed out. Whatever else the job reads, which
-   does not hold that up (see `megaflow.job.worker.line_queue`), is stopped after that.
+1. The launcher, with its loop, is a thread of this process. Signals stay with the main thread: the program decides what
+   Ctrl-C does.
+2. A start blocks until the processes are started. So an error of the start is raised by the call that asked for it.
+   KeyboardInterrupt during that time ends the start; the launcher keeps checking for it (`Signals.end`).
+3. Commands go the way of `megaflow control`, by the job's file (see `job_control`).
+4. Python waits for the thread when it exits. So the job's resources here and on other machines are always released. If
+   the main thread ends before the job, the job is ended by force, and the log reports that, because no thread could
+   wait for it. With `state` the same program resumes the job.
+5. An uncaught error of the job is shown as by `megaflow run`: only the traceback of the user's code, last. For this,
+   `sys.excepthook` is replaced, if it is Python's own, as long as a job runs or has failed.
+6. A stop first ends the inputs that the program itself feeds (`Signals.end_input`). By then the job has taken in all
+   items that were pulled. So the outputs are those of all items that the program has handed out. Other inputs, which do
+   not delay this (see `megaflow.job.worker.line_queue`), are stopped after that.
 """
 
 import asyncio

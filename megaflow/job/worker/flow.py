@@ -1,4 +1,4 @@
-"""The user's dataflow function in a worker process: how it is loaded, and the `Flow` that it is given."""
+"""The user's dataflow function in a worker process: how it is loaded, and its argument `Flow`."""
 
 import importlib.util
 import os

@@ -1,9 +1,9 @@
-"""FrontierNotificator: remembers for an operator at which times it wants to be told that they are over.
+"""FrontierNotificator: the times of which an operator wants a notification once they are complete.
 
-A request is a capability: to be notified of a time is to be able to send at it. The notificator owns what it is given
-and releases it after the notification, unless the operator has requested with it anew.
+A request is a capability: a notification of a time includes the right to send at it. The notificator owns the
+capability and releases it after the notification, unless the operator uses it for a new request.
 
-Invariant: a request is in `_due` if the frontiers seen last have passed its time, else in `_waiting`.
+Invariant: a request is in `_due` if the last known frontiers have passed its time, else in `_waiting`.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""ProbeHandle: what may still arrive at points of dataflows."""
+"""ProbeHandle: the times that may still arrive at points of dataflows."""
 
 from megaflow.errors import BuildError, TimeError
 from megaflow.timely.dataflow.builder import Input, NodeBuilder

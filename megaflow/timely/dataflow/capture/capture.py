@@ -37,7 +37,7 @@ _CHUNKS_PER_READ: Final = 16  # then others get their turn, even if a large even
 
 
 class Captured(Generic[T]):
-    """What one worker's part of a stream carried."""
+    """Records of one worker's part of a stream."""
 
     def __init__(self) -> None:
         self._records: dict[Time, list[T]] = {}  # in arrival order within a time
@@ -47,7 +47,7 @@ class Captured(Generic[T]):
         self._records.setdefault(time, []).extend(batch)
 
     def extract(self) -> list[tuple[Time, list[T]]]:
-        """Return the records so far, by time; within a time sorted where they can be, else in arrival order."""
+        """Return the records so far, by time. Within a time they are sorted if possible, else in arrival order."""
         return [(time, _sorted(self._records[time])) for time in sorted(self._records, key=sort_key)]
 
 

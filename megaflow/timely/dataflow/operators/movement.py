@@ -46,7 +46,7 @@ def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
 
 
 class LoopHandle(Generic[T]):
-    """The open end of a feedback; `connect_loop` closes it, once."""
+    """The open end of a loop. `connect_loop` closes it, once."""
 
     def __init__(self, scope: ScopeRef, where: str, close: Callable[[Port[T]], None]) -> None:
         self._scope = scope
