@@ -112,7 +112,7 @@ class Database:
 
     @property
     def title(self) -> str:
-        """How it is called in errors: never what is secret."""
+        """Name of the database in errors, without secrets."""
         if not isinstance(self._place, str):
             return f"the database of {getattr(self._place, '__name__', type(self._place).__name__)}()"
         return f"the database {self._place}"

@@ -48,7 +48,7 @@ Batch: TypeAlias = tuple[str, list[tuple[int, Row]]]  # a statement; positions o
 
 
 class TransactionUndone(MegaflowError):
-    """Raised in a transaction of which nothing is to stay."""
+    """Raised in a transaction to undo it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class DatabaseSink(OutboxSink[Any]):
             self._database.transaction(try_each)
 
     def _make(self, statement: str) -> None:
-        """Make a table, unless somebody has or is about to."""
+        """Make a table, unless it exists or another process is about to make it."""
 
         def make(cursor: Cursor) -> None:
             try:

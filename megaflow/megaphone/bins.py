@@ -187,13 +187,13 @@ def check_bins(bins: int) -> int:
 
 
 class BinWatcher(Protocol):
-    """What is told of a bin that is about to change its owner."""
+    """Observer of bins that change their owner."""
 
     def leaving(self, bin: int) -> None:
-        """A bin is about to be taken out."""
+        """Take note that a bin is about to be taken out."""
 
     def arriving(self, bin: int, keys: Collection[Any]) -> None:
-        """These keys of a bin are about to be added."""
+        """Take note that these keys of a bin are about to be added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +206,15 @@ class Taken:
 
 
 class BinStore:
-    """The state of one operator on one worker, by key; the keys of each bin; and the timers of the same bins.
+    """State of one operator on one worker, by key; the keys of each bin; and the timers of the same bins.
 
     `bins` is the number of all bins; none is owned at first.
 
-    All states stand in one dict, where the fold finds and replaces them as it would without bins: hash and bin are
-    computed when a key comes or goes. The fold replaces states; the store alone adds and removes keys.
+    All states are in one dict, where the fold finds and replaces them as it would without bins. Hash and bin are
+    computed when a key comes or goes. The fold replaces states; only the store adds and removes keys.
 
-    Invariant: `states` has the keys of the bins in `bins`, which are the owned ones, each key in its own bin; and those
-    of bins that were taken and are not drawn yet.
+    Invariant: `states` has the keys of the owned bins, which are those in `bins`, each key in its own bin. It also has
+    the keys of bins that were taken and are not drawn yet.
     """
 
     def __init__(self, bins: int, hash: Callable[[Any], int] = stable_hash) -> None:

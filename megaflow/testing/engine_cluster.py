@@ -1,4 +1,4 @@
-"""Simulated workers, what they are fed, and the dice that say who does what next."""
+"""Simulated workers, their feeds, and the dice that decide which part acts next."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ class EngineCluster:
             handle.close()
 
     def _look(self, at_rest: bool = False) -> None:
-        """Have the monitor compare the workers that show frontiers: not those that are still joining."""
+        """Let the monitor compare the workers that show frontiers. Joining workers show none."""
         if self._monitor is not None:
             settled = [worker for worker in self.workers if not worker.rescaling.joining]
             self._monitor.look(settled, self._random.random() < _MONITORED_SHARE, at_rest)

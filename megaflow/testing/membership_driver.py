@@ -1,7 +1,7 @@
-"""What a test can plan for the membership (`EngineCluster.at`), and what carries it out, like `megaflow control`.
+"""Changes of the membership that a test can plan (`EngineCluster.at`), and their execution, like `megaflow control`.
 
-A joined worker gets a fair share of the bins; a leaving one gives its bins away first.
-All commands go over the test's control stream; the coordinator hands it over when every worker has read what it wrote.
+A joined worker receives a fair share of the bins; a leaving worker gives its bins away first. All commands go over the
+test's control stream. The coordinator hands the stream over when every worker has read all that it wrote.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SimulatedWorker:
 
     @property
     def due_in(self) -> float | None:
-        """How many seconds it is until something is due that was asked for later; None if nothing was."""
+        """Seconds until a scheduled call is due; None if none is scheduled."""
         return self.worker._scheduled.wait(None)
 
 
@@ -195,7 +195,7 @@ class Rescaling:
     # A join
 
     def changed(self, member: SimulatedWorker, event: Event) -> None:
-        """Learn what a worker is told of a change."""
+        """Take in an event of a change, which a worker has received."""
         if isinstance(event, Succeeded):
             self._succeed(member, event)
         if member is not self.lead:

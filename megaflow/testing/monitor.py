@@ -1,4 +1,4 @@
-"""The account that simulated workers are held against: every count of every worker, by brute force."""
+"""Brute-force account of every count of every worker, which simulated workers are compared with."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The simulated transport: the same allocator interface as the real ones, delivered when the dice say so.
+"""The simulated transport. It has the allocator interface of the real ones; the dice decide when a message arrives.
 
-Between processes go the same bytes as over TCP, between the workers of one process references, as among threads.
+Processes exchange the same bytes as over TCP. Workers of one process exchange references, like threads.
 """
 
 from __future__ import annotations

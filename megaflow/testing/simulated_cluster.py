@@ -1,4 +1,5 @@
-"""`SimulatedCluster`: runs what `megaflow run` runs, in one thread, while what a test plans happens; and `seeds`."""
+"""`SimulatedCluster` runs jobs as `megaflow run` does, in one thread, with the changes that a test plans; and `seeds`.
+"""
 
 from __future__ import annotations
 

@@ -1,21 +1,21 @@
-"""A disk in memory that loses what was not synced, fails where it is told to, and outlives the processes that use it.
+"""A disk in memory that loses unsynced writes, fails on request, and outlives the processes that use it.
 
     disk = SimulatedDisk(random.Random(seed))
     store = FolderStore(disk.open())
     disk.happenings[17] = "EIO"     # the 17th operation fails
-    disk.lose_power()               # every process is gone, and so is what a disk may lose
+    disk.lose_power()               # ends every process and loses what a disk may lose
 
-Each operation on the folder is a *step*. What can be made to happen at one:
- - "crash": its process ends before it. `Crashed` is raised, by every later operation of that process, too. Nothing is
-   lost, for the system goes on.
- - "EIO", "ENOSPC": it fails, and has not happened; a write has, in part. A sync that fails has lost what it was to
-   save, and the next one says yes: the system forgets that there was something. Of a failed sync of the folder each
-   process is told that has the folder open, once, as Linux does.
- - "done-EIO": it has happened, and fails.
- - a function: it is called before the step, so that another process does something there.
+Each operation on the folder is a *step*. A test can choose for each step:
+ - "crash": the process ends before the step. The step raises `Crashed`, and so do all later operations of that process.
+   Nothing is lost, because the system continues.
+ - "EIO", "ENOSPC": the step fails without effect, except that a write happens in part. A failed sync loses the writes
+   that it should have saved, and the next sync succeeds: the system forgets that there was something. As on Linux, a
+   failed sync of the folder is reported once to each process that has the folder open.
+ - "done-EIO": the step takes effect, and fails.
+ - a function: it is called before the step, so that another process acts there.
 
-What a loss of power leaves: of a file that was not synced any part, or zeros; of the names that were given and taken
-since the last sync of the folder any. The generator decides.
+A loss of power leaves any part of a file that was not synced, or zeros. Of the names given and removed since the last
+sync of the folder, it leaves any. The generator decides.
 """
 
 import errno
@@ -59,8 +59,7 @@ class SimulatedDisk:
     def __init__(
         self, rng: random.Random, capacity: int | None = None, beside: "SimulatedDisk | None" = None
     ) -> None:
-        """`capacity`: that of the disk, in bytes; None: no limit. `beside`: another disk whose steps also count here.
-        """
+        """`capacity`: that of the disk, in bytes; None: no limit. `beside`: another disk, whose steps also count."""
         self.rng = rng
         self.capacity = capacity
         self.steps: list[str] = [] if beside is None else beside.steps  # what each was
@@ -95,7 +94,7 @@ class SimulatedDisk:
         self.names, self._durable, self._changes = names, dict(names), []
 
     def _torn(self, file: DiskFile) -> bytes:
-        """What may be left of a file; not less than what it had at its last sync and has still, at its beginning."""
+        """Return a possible remainder of a file: at least the beginning that it had at its last sync and still has."""
         kept = self.rng.randrange(file.stays, len(file.content) + 1)
         zeros = self.rng.choice([0, len(file.content) - kept])
         return self.rng.choice([file.synced, file.content[:kept] + bytes(zeros)])

@@ -1,4 +1,4 @@
-"""What the launcher of a simulated job reads itself: lines or items, a few at a time, and sometimes none yet."""
+"""Inputs that the launcher of a simulated job reads itself: lines or items, a few at a time, and sometimes none yet."""
 
 from __future__ import annotations
 

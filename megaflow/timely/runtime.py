@@ -55,15 +55,15 @@ class Config:
     workers: int = 1  # in this process
     addresses: tuple[str, ...] = ()  # host:port of each process; empty: this process alone
     index: int = 0  # of this process
-    contacts: tuple[str, ...] = ()  # host:port of processes to ask; not empty: this one joins them, at addresses[0]
-    server: WorkerId | None = None  # by whom one that joins is bootstrapped; None: by whom the coordinator chooses
+    contacts: tuple[str, ...] = ()  # host:port of processes to ask; if any, this one joins them, at addresses[0]
+    server: WorkerId | None = None  # that bootstraps a joining process; None: the coordinator chooses
     listener: socket.socket | None = None
     secret: bytes | None = None  # None: load_secret()
-    # role -> who serves it; or what gives that, when the ids of this process's workers are known
+    # role -> its handler; or a function that makes these from the ids of this process's workers
     roles: Roles | Callable[[tuple[WorkerId, ...]], Roles] = field(default_factory=dict)
     report: Callable[[str], None] | None = None
     connect_timeout_seconds: float = 30.0
-    around: Callable[[Allocator], Allocator] = lambda allocator: allocator  # what a worker uses in place of its own end
+    around: Callable[[Allocator], Allocator] = lambda allocator: allocator  # wraps a worker's end
 
     def __post_init__(self) -> None:
         for name, value in {"workers": self.workers, "process": self.index}.items():
@@ -136,10 +136,10 @@ class UserProgram(Generic[S, R]):
 
 
 def execute(config: Config, program: UserProgram[S, R]) -> list[R]:
-    """Run the workers of this process to completion; return what each `main` returned.
+    """Run the workers of this process to completion; return the results of `main`.
 
-    Blocks. Raises what `main` raised, in whichever local worker; PeerFailed if a worker of another process did;
-    PeerLost, ConnectTimeout, ConfigMismatch or GraphMismatch if the cluster cannot start or go on.
+    Blocks. Raises the error of `main` on a local worker, and PeerFailed if a worker of another process raised. Raises
+    PeerLost, ConnectTimeout, ConfigMismatch or GraphMismatch if the cluster cannot start or continue.
     """
     if config.contacts:
         return _join(config, program)
@@ -172,8 +172,8 @@ def connected(
 ) -> Iterator[tuple[list[Allocator], list[PeerAddress]]]:
     """Meet the processes of a cluster; give each local worker's end of the transport, and all processes.
 
-    `door` is the way in for others; without it nobody can join. Waits for all processes; raises what `execute` does
-    if they cannot meet.
+    `door` admits other processes; without it none can join. Waits for all processes. Raises the errors of `execute` if
+    they cannot meet.
     """
     peers = [
         PeerAddress(process, *parse_address(address), _ids(config, process))
@@ -241,11 +241,13 @@ def run_workers(
     admission: Admission | None = None,
     door: JoinDoor | None = None,
 ) -> list[R]:
-    """Run one worker per allocator, the first on this thread; return what each `main` returned.
+    """Run one worker per allocator, the first on this thread; return the results of `main`. Blocks until all are done.
 
-    `membership` is the present one; `address`, of this process, is for reports; `processes` are those of the members,
-    None if this one is alone, for ever; `admission`: these workers join; `door` is the way in for others. Blocks until
-    all are done.
+    - `membership` is the present one.
+    - `address`, of this process, is for reports.
+    - `processes` are those of the members, None if this process always stays alone.
+    - `admission`: these workers join.
+    - `door` admits other processes.
     """
 
     def live(allocator: Allocator) -> R:
@@ -304,7 +306,7 @@ class _Execution(Generic[R]):
     error: BaseException | None = None
 
     def work(self) -> None:
-        """Live, say goodbye. An error is kept for the caller after the others have been told."""
+        """Run the worker and say goodbye. Keep an error for the caller, after the other workers have received it."""
         try:
             self.result = self.live(self.allocator)
             self.allocator.finish()

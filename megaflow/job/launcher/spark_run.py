@@ -1,8 +1,8 @@
 """A job between Spark's DataFrames: `megaflow.spark.run`.
 
-Spark's session is the program's: it prepares the frames and feeds the job, and its executors run the worker processes.
-What the workers have not been given a slot for waits (see `on_spark`); the job's launcher is a thread of the driver
-(see `started_job`).
+The program owns Spark's session. The session prepares the frames and feeds the job, and its executors run the worker
+processes. A process without a slot waits (see `on_spark`). The job's launcher is a thread of the driver (see
+`started_job`).
 """
 
 import os
@@ -50,11 +50,11 @@ class Run:
     def results(self) -> Any:
         """The results as a streaming DataFrame of the frames' session, with the columns of `schema`.
 
-        One query reads it, which may be started again with its checkpointLocation. The job ends when that has read all,
-        as does a query with `trigger(availableNow=True)`, which waits for what is to come: so a job that was given a
-        schema waits for a query, until the block is left. What makes the job fail ends the query, too; and if the query
-        has ended before it has read all, the job fails when the program waits for its end. Raises UsageError if the job
-        was started without `schema`, or has ended; what made it fail, if it has.
+        One query reads it, and may be started again with its checkpointLocation. The job ends when the query has read
+        all results; so does a query with `trigger(availableNow=True)`, which waits for all of them. So a job with a
+        schema waits for a query, until the block is left. A failure of the job also ends the query. If the query ends
+        before it has read all results, the job fails when the program waits for its end. Raises UsageError if the job
+        was started without `schema` or has ended, and its failure if it has failed.
         """
         if self._output is None:
             raise UsageError("results: say by schema= which columns they have, as in schema='word STRING, n LONG'")
@@ -83,7 +83,7 @@ class Run:
         self.job.__exit__(kind, error, at)
 
     def _forgo(self) -> None:
-        """Have the job wait for no query if the program has not asked for results until it wants the end."""
+        """Stop waiting for a query if the program never asked for results before the end."""
         if self._output is not None and "results" not in vars(self):
             self._output.forgo()
 

@@ -214,7 +214,7 @@ class JobHandle:
         return self._summary
 
     def _keeping(self) -> contextlib.AbstractContextManager[None]:
-        """Keep the outputs of the block that nobody can read, as this thread waits."""
+        """Keep the outputs during the block, because this thread waits and cannot read them."""
         return contextlib.nullcontext() if self._output is None else self._output.awaited()
 
     def stop_or_end(self) -> None:
@@ -259,13 +259,13 @@ class JobHandle:
 
 
 def show_failures_alone() -> None:
-    """Have an error of a job that nobody catches be shown without the frames that lead to it."""
+    """Show uncaught errors of a job without the frames that lead to them."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = show_failure
 
 
 def show_failure(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show an error that nobody has caught."""
+    """Show an uncaught error."""
     if isinstance(error, PeerFailed):
         sys.stderr.write(str(error).rstrip("\n") + "\n")
     else:

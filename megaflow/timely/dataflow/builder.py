@@ -248,7 +248,7 @@ class NodeBuilder:
         return output, Port(self.scope, self.node.index, number)
 
     def add_output(self) -> tuple[Output[Any], Port[Any], Capability]:
-        """Add an output after `build`, to which none of the inputs leads; return its initial capability, too."""
+        """Add an output after `build` that depends on no input; return it, its port and its initial capability."""
         output, port = self.new_output()
         capability = Capability(output, self.scope.least, absent=not self.graph.founds)
         if self.node.joinable:
@@ -261,7 +261,7 @@ class NodeBuilder:
         self._open_channel(made, port)
 
     def place_handoff(self, made: Input[Any], mark: int | None, trims: bool = False) -> None:
-        """Have an input fed by this worker be a handoff of the program's own: see `Handoffs.place`.
+        """Turn an input that this worker feeds into a handoff of the program: see `Handoffs.place`.
 
         `trims`: the queue has no gate; the operator runs whenever a batch comes and `mark` records or more wait.
         """

@@ -1,22 +1,23 @@
-"""buffer: a handoff that the program puts where it wants one, with a bound of its own and a policy.
+"""buffer: a handoff that the program places, with its own bound and policy.
 
-What waits, waits in the queue of the operator's input, so it is counted as all queued records are: it holds its times
-back, `explain` shows it, and what is dropped counts as consumed from then on. Whenever the operator runs it sends on as
-much as there is room for; the policy decides about the rest:
+Waiting records are in the queue of the operator's input, so they count like all queued records: they hold their times
+back, and `explain` shows them. Dropped records count as consumed. Whenever the operator runs, it sends as many records
+as there is room for. The policy decides about the others:
 
-  wait          stays in the queue, which is full at so many records: then it stops the sources before it
-  grow          stays, however much there is
-  drop_newest   so many records stay, of the others the oldest go on waiting and those that came last are dropped
-  drop_oldest   so many records stay, those that came last
-  fail          more than so many end the job with an error
-  merge         one record for each time stays: what the program's `join` makes of all
+  wait          they stay in the queue; when it is full it stops the sources before it
+  grow          they stay, without a bound
+  drop_newest   the oldest stay, up to the bound; the newest are dropped
+  drop_oldest   the newest stay, up to the bound
+  fail          more than the bound end the job with an error
+  merge         one record for each time stays: the program's `join` of all
 
-1. A buffer ends what its sources wait for: what is full behind it stops the buffer and nobody before it, so a burst has
-   somewhere to go. See `handoffs`.
-2. `wait` alone stops sources. In a loop nothing is bounded, so it is `grow` there.
-3. The bound is on what waits when the operator has run. What comes during one pass of the worker passes first, so a
-   buffer drops nothing while what is behind it keeps up; and a producer sends a whole batch while it sees any room.
-4. No record is looked at, but by `join`. A policy that drops cuts lists.
+1. A buffer ends the wait of its sources. A full queue after the buffer stops the buffer and nothing before it, so the
+   buffer absorbs a burst. See `handoffs`.
+2. Only `wait` stops sources. In a loop nothing is bounded, so it means `grow` there.
+3. The bound applies to the records that wait after the operator has run. Records that arrive during one pass of the
+   worker are passed on first. So a buffer drops nothing while the operators after it keep up. A producer sends a whole
+   batch while it sees any room.
+4. Only `join` looks at records. A policy that drops cuts lists.
 """
 
 from __future__ import annotations
