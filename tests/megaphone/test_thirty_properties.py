@@ -7,7 +7,7 @@ same input on one worker without moves gives the same outputs at the same times 
 the code is made wrong (`simulation/test_planted_faults`).
 
 Not tested, because there is no such thing here: several commands that are counted to make one configuration (11: each
-is one numbered record), and snapshots of state taken while bins move (30: no state is durable yet).
+is one numbered record). Checkpoints taken while bins move (30) have a search of their own, `simulation/test_cuts`.
 """
 
 import ast
