@@ -48,5 +48,5 @@ class AppOperators:
         """Return which of so many bins a key of an operator is in. Raises UsageError if the program has none such."""
         if operator not in self._found:
             there = ", ".join(sorted(self._found)) or "none"
-            raise UsageError(f"--app {self._text} has no stateful operator {operator!r}. It has: {there}")
+            raise UsageError(f"The program {self._text!r} has no stateful operator {operator!r}. It has: {there}.")
         return self._found[operator].binning(bins, None)

@@ -41,7 +41,7 @@ def draw_app(text: str, args: Sequence[str], language: str, debug: bool = False)
     except BaseException as error:
         raise PeerFailed(format_user_traceback(error, debug)) from error
     if not worker.graphs():
-        raise UsageError(f"{text} built no dataflow before its first step, so there is nothing to draw")
+        raise UsageError(f"There is nothing to draw: {text!r} builds no dataflow before its first step.")
     return draw(worker.graphs(), language)
 
 

@@ -17,23 +17,23 @@ def watermark_text(status: WatermarkStatus) -> str:
 
     >>> held = HoldsBack("clicks", "", "b.json", None, 1)
     >>> print(watermark_text(WatermarkStatus(None, age_seconds=3.2, held_by=held)))
-    no watermark yet, for 3 s: clicks waits for b.json, of which nothing was seen yet (worker 1 has it)
+    no watermark for 3 s: clicks waits for b.json, which has no record yet (worker 1 reads it)
     >>> idle = (IdlePartition("", "a", 12.3, 0.0),)
     >>> print(watermark_text(WatermarkStatus(2_000_000, age_seconds=3.2, idle_partitions=idle, all_idle_seconds=12.3)))
-    watermark: 2 s, for 3 s: all partitions are idle, for 12 s, so it is where the greatest of them is
-      idle for 12.3 s: a, the furthest of all
+    watermark: 2 s, for 3 s: all partitions have been idle for 12 s, so it is that of the furthest one
+      idle for 12.3 s: a, the furthest one
     """
     if status.is_infinite:
-        return "watermark: infinite, as all lines are read"
+        return "watermark: infinite, because all lines have been read"
     if status.micros is None:
-        head = f"no watermark yet, for {status.age_seconds:.0f} s"
+        head = f"no watermark for {status.age_seconds:.0f} s"
     else:
-        behind = "" if status.lag_seconds is None else f", {seconds_text(status.lag_seconds)} behind what was seen"
+        behind = "" if status.lag_seconds is None else f", {seconds_text(status.lag_seconds)} behind the newest record"
         head = f"watermark: {time_text(status.micros)}, for {status.age_seconds:.0f} s{behind}"
     held = "" if status.held_by is None else f": {held_text(status.held_by)}"
     if status.all_idle_seconds is not None and not status.held_by:
-        so = "so it is where the greatest of them is" if status.micros is not None else "and nothing was seen of any"
-        held = f": all partitions are idle, for {status.all_idle_seconds:.0f} s, {so}"
+        so = "so it is that of the furthest one" if status.micros is not None else "and none has a record yet"
+        held = f": all partitions have been idle for {status.all_idle_seconds:.0f} s, {so}"
     return "\n".join([f"{head}{held}", *idle_texts(status.idle_partitions)])
 
 
@@ -41,21 +41,21 @@ def held_text(held: HoldsBack) -> str:
     """Return which partition an operator waits for, and why.
 
     >>> print(held_text(HoldsBack("clicks", "a", "logs/b.json", 1_500_000, 2, lag_seconds=40.0)))
-    clicks waits for logs/b.json of 'a', of which it has seen 1.5 s, 40 s behind the greatest (worker 2 has it)
+    clicks waits for logs/b.json of 'a', which is at 1.5 s, 40 s behind the furthest one (worker 2 reads it)
     >>> text = held_text(HoldsBack("clicks", "", "b.json", None, None, 0, True))
     >>> print(text.removeprefix("clicks waits for b.json, "))
-    of which nothing was seen yet, and which by the order of names has nothing before 0 s (nobody has it)
+    which has no record yet, and by the order of names none before 0 s (no worker reads it)
     """
     whose = f" of {held.input!r}" if held.input else ""
     if held.maximum is not None:
-        lag = f", {seconds_text(held.lag_seconds)} behind the greatest" if held.lag_seconds else ""
-        why = f"of which it has seen {time_text(held.maximum)}{lag}"
+        lag = f", {seconds_text(held.lag_seconds)} behind the furthest one" if held.lag_seconds else ""
+        why = f"which is at {time_text(held.maximum)}{lag}"
     elif held.bound is not None:
-        by = "by the order of names" if held.in_order else "by its source's word"
-        why = f"of which nothing was seen yet, and which {by} has nothing before {time_text(held.bound)}"
+        by = "by the order of names" if held.in_order else "by its source's promise"
+        why = f"which has no record yet, and {by} none before {time_text(held.bound)}"
     else:
-        why = "of which nothing was seen yet"
-    who = "nobody has it" if held.worker is None else f"worker {held.worker} has it"
+        why = "which has no record yet"
+    who = "no worker reads it" if held.worker is None else f"worker {held.worker} reads it"
     return f"{held.operator} waits for {held.partition}{whose}, {why} ({who})"
 
 
@@ -63,8 +63,8 @@ def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
     """Return which partitions do not count, those first of which nothing was seen, then those furthest behind.
 
     >>> print(*idle_texts([IdlePartition("", "a", 12.34, 40.0), IdlePartition("clicks", "b", 7.0)]), sep="\\n")
-      idle for 7.0 s: b of 'clicks', of which nothing was seen yet
-      idle for 12.3 s: a, 40 s behind what was seen
+      idle for 7.0 s: b of 'clicks', which has no record yet
+      idle for 12.3 s: a, 40 s behind the newest record
     """
     behind = sorted(idle, key=lambda each: inf if each.lag_seconds is None else each.lag_seconds, reverse=True)
     more = [f"  idle: {len(idle) - IDLE_SHOWN} more, see --json"] if len(idle) > IDLE_SHOWN else []
@@ -74,9 +74,9 @@ def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
 def _idle_text(idle: IdlePartition) -> str:
     whose = f" of {idle.input!r}" if idle.input else ""
     if idle.lag_seconds is None:
-        where = "of which nothing was seen yet"
+        where = "which has no record yet"
     else:
-        where = f"{seconds_text(idle.lag_seconds)} behind what was seen" if idle.lag_seconds else "the furthest of all"
+        where = f"{seconds_text(idle.lag_seconds)} behind the newest record" if idle.lag_seconds else "the furthest one"
     return f"  idle for {idle.idle_seconds:.1f} s: {idle.partition}{whose}, {where}"
 
 

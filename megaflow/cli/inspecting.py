@@ -147,7 +147,7 @@ def get_state(where: Where, as_json: bool, operator: str, key: str) -> None:
     elif found.state is not None:
         answer(found.state)
     if found.state is None:
-        raise MegaflowError(f"operator {operator!r} has no key {key} at epoch {found.epoch}")
+        raise MegaflowError(f"Operator {operator!r} has no key {key} at epoch {found.epoch}.")
 
 
 COMMANDS = (explain, get_state, status)

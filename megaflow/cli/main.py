@@ -67,7 +67,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            say(f"too few file descriptors: {error.strerror}; raise their limit, as in: ulimit -n 1024")
+            say(f"Cannot open another file: {error.strerror}. Raise the limit, for example: ulimit -n 1024.")
             ctx.exit(1)
 
 
@@ -188,9 +188,9 @@ def run(
         return
     check_flags()
     if lines and rows:
-        raise UsageError("--lines and --rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
+        raise UsageError("--lines and --rows do not go together. To read lines as rows, use --rows x=spark:text:DIR.")
     if overwrite and append:
-        raise UsageError("--overwrite and --append: give one of them, or leave both out for a new file")
+        raise UsageError("--overwrite and --append do not go together. Give one of them, or neither for a new file.")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
     more["shrink"] &= state is not None  # the environment may say so
     more["renamed"] = renamings(more["renamed"])
@@ -212,7 +212,7 @@ def run(
         report=partial(say, wait_seconds=REPORT_SECONDS), resume_output=lambda: opened("resume"),
     )  # fmt: skip
     if summary.stopped_at is not None:
-        say(f"stopped at checkpoint {summary.stopped_at}: the same command goes on from there")
+        say(f"stopped at checkpoint {summary.stopped_at}; run the same command again to resume")
     else:
         lines_read, written = quantity(summary.lines, "row" if rows else "line"), quantity(summary.records, "record")
         since = "" if summary.since is None else f" since checkpoint {summary.since}"

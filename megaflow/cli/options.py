@@ -22,11 +22,6 @@ Where: TypeAlias = tuple[str | None, str | None, float]  # --job, --connect and 
 class SingleOption(GroupedOption):
     """An option that may come once; of two click would take the last without a word. A flag may come again."""
 
-    def __init__(self, *words: Any, hint: str = "", **more: Any) -> None:
-        """`hint` tells whoever gives a second value how to name what they want by one."""
-        super().__init__(*words, **more)
-        self.hint = hint
-
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Have the parser collect all values that are given."""
         self.multiple = not self.is_flag
@@ -41,7 +36,7 @@ class SingleOption(GroupedOption):
         if isinstance(values, list):
             if len(values) > 1:
                 given = (f"{self.opts[0]} {each}" if isinstance(each, str) else self.opts[0] for each in values[:2])
-                raise UsageError(f"{' and '.join(given)}: give one of them{self.hint and f'; {self.hint}'}")
+                raise UsageError(f"{self.opts[0]} is given twice: {' and '.join(given)}. Give it once.")
             opts = {**opts, name: values[0]}
         return super().handle_parse_result(ctx, opts, args)
 
@@ -92,11 +87,11 @@ class ArgsCommand(Command):
         rest = super().parse_args(ctx, args[:dashes])
         if stray := ctx.params["args"]:
             words = ", ".join(map(repr, stray[:2])) + (f" and {len(stray) - 2} more" if len(stray) > 2 else "")
-            hint = "if the shell made them of a glob, quote the glob: --lines 'FOLDER/*.txt'; "
+            hint = "If the shell expanded a glob, quote the glob: --lines 'FOLDER/*.txt'. "
             app = ctx.params["app"]
             is_glob = any(map(os.path.isfile, stray)) or (os.path.isfile(app) and not app.endswith(".py"))
             hint = hint if is_glob else ""
-            raise UsageError(f"nothing takes {words}: {hint}what the program is to get as its arguments goes after --")
+            raise UsageError(f"Unexpected arguments: {words}. {hint}The program's own arguments go after --.")
         ctx.params["args"] = tuple(args[dashes + 1 :])
         return rest
 
@@ -133,24 +128,24 @@ def say(text: str, wait_seconds: float | None = None) -> None:
 
 def tell_silence(silence: Any) -> None:
     """Tell the user why a command waits, if that is known: a `megaflow.job.side_door.Silence`."""
-    waits = "the request has been sent and waits there" if silence.sent else "the request is sent when it answers"
+    waits = "The request has been sent and waits there." if silence.sent else "The request is sent when it answers."
     if silence.is_busy:
-        remedy = "megaflow control stop --force ends the job at once"
-        say(f"the coordinator of job {silence.job!r} is busy: {silence}; {waits}; {remedy}")
+        remedy = "To end the job at once, run megaflow control stop --force."
+        say(f"The coordinator of job {silence.job!r} is busy: {silence}. {waits} {remedy}")
     elif silence.busy or silence.unasked:
-        say(f"job {silence.job!r} has not answered yet: {silence}; {waits}")
+        say(f"Job {silence.job!r} has not answered yet: {silence}. {waits}")
 
 
 def answer(text: str) -> None:
     """Print a result. Raises BrokenPipeError once nobody reads it, MegaflowError if it cannot be written."""
     if sys.stdout is None:
-        raise MegaflowError("standard output is closed, and the answer goes there")
+        raise MegaflowError("Cannot print the answer: standard output is closed.")
     try:
         print(text, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise MegaflowError(f"cannot write the answer to standard output: {error.strerror}") from error
+        raise MegaflowError(f"Cannot write the answer to standard output: {error.strerror}.") from error
 
 
 def give_up_output() -> None:

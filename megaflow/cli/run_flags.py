@@ -9,11 +9,7 @@ from click.core import ParameterSource
 
 from megaflow.errors import UsageError
 
-ONLY_WITH_JOIN = {
-    "server": "names the worker that bootstraps a joining process",
-    "no_bootstrap": "is about the routing table of a joining process",
-    "allow_other_code": "is about the code of a joining process",
-}
+ONLY_WITH_JOIN = ("server", "no_bootstrap", "allow_other_code")
 ONLY_WITH_ON = {"conf": "--conf", "start_timeout_seconds": "--start-timeout", "shipped": "--ship"}
 NOT_WITH_JOIN = {  # the job has them
     name: f"--{name.replace('_', '-')}"
@@ -36,7 +32,7 @@ def origin_of(text: str) -> tuple[str, str]:
     """Return folder and checkpoint that --from-checkpoint names. Raises UsageError if it does not name both."""
     folder, _, name = text.rpartition(":")
     if not folder or not name:
-        raise UsageError(f"--from-checkpoint {text}: give DIR:NAME, a job's --state folder and a checkpoint in it")
+        raise UsageError(f"--from-checkpoint {text}: must be DIR:NAME, the --state folder of a job and its checkpoint.")
     return os.path.abspath(folder), name
 
 
@@ -46,17 +42,17 @@ def check_flags() -> None:
     for name in KEPT if context.params["state"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = NOT_WITH_JOIN[name]
-            raise UsageError(f"{flag} is about what --state keeps: give --state DIR, too")
+            raise UsageError(f"{flag} is only for jobs that save their state. Add --state DIR.")
     for name, flag in ONLY_WITH_ON.items() if context.params["on"] is None else ():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{flag} is about processes that Spark runs: give --on spark, too")
+            raise UsageError(f"{flag} is only for processes on Spark. Add --on spark.")
     if context.params["on"] is not None and context.get_parameter_source("listen") is ParameterSource.COMMANDLINE:
-        raise UsageError("--listen is about processes of this machine; on Spark's executors the addresses are found")
-    for name, meaning in ONLY_WITH_JOIN.items():
+        raise UsageError("--listen does not go with --on: processes on Spark find their own addresses. Leave it out.")
+    for name in ONLY_WITH_JOIN:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag, value = f"--{name.replace('_', '-')}", context.params[name]
             flag = flag if value is True else f"{flag} {value}"
-            raise UsageError(f"{flag} {meaning}: it goes with --join only")
+            raise UsageError(f"{flag} is only for a process that joins a running job. Add --join, or leave it out.")
 
 
 def check_join_flags(target: str) -> None:
@@ -64,4 +60,4 @@ def check_join_flags(target: str) -> None:
     context = click.get_current_context()
     for name, flag in NOT_WITH_JOIN.items():
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise UsageError(f"{flag} does not go with --join {target}: the running job has it already; leave it out")
+            raise UsageError(f"{flag} does not go with --join {target}: the running job sets it. Leave it out.")

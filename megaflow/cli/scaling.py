@@ -61,7 +61,7 @@ def recommend(where: Where, as_json: bool, over: float, target_utilization: floa
     try:
         advice = advise(sample(first, second), goal)
     except CommandRefused as error:
-        raise CommandRefused(f"no recommendation: {error}; ask again when that is over") from None
+        raise CommandRefused(f"No recommendation is possible now: {str(error).rstrip('.')}. Try again later.") from None
     record = {"job": second.job, **recommendation_record(advice)}
     answer(to_json(record) if as_json else recommendation_text(advice))
 
@@ -117,7 +117,7 @@ def gist_of(decision: Decision) -> tuple[str, int, int | None]:
 def check_seconds(name: str, seconds: float, least: float = 0.1) -> None:
     """Raise UsageError unless this is a time that one can wait."""
     if not least <= seconds <= 86_400:
-        raise UsageError(f"{name} {seconds:g}: it must be from {least:g} to 86400 seconds")
+        raise UsageError(f"{name} {seconds:g}: must be from {least:g} to 86400 seconds.")
 
 
 def wait(seconds: float) -> None:

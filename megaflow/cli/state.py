@@ -99,10 +99,10 @@ def remove_name(directory: str, name: str, as_json: bool) -> None:
         try:
             drop_name(FolderStore(folder), name)
         except OSError as error:
-            raise StoreError(f"the store {directory} cannot be written to: {error.strerror}") from error
+            raise StoreError(f"Cannot write to the store {directory!r}: {error.strerror}.") from error
         finally:
             folder.close_folder()
-    gone = f"no checkpoint of {directory} is kept as {name!r} any more"
+    gone = f"removed the name {name!r} from {directory}"
     answer(to_json({"store": directory, "removed": name}) if as_json else gone)
 
 
@@ -132,7 +132,7 @@ def looking_at(directory: str) -> Iterator[LocalFolder]:
         raise
     except OSError as error:
         path = os.path.join(directory, str(error.filename)) if error.filename else directory
-        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+        raise StoreError(f"Cannot read {path!r}: {error.strerror}.") from error
     finally:
         folder.close_folder()
 
@@ -141,7 +141,7 @@ def raise_damage(directory: str, content: StoreContent) -> None:
     """Raise StoreError if something in the store is wrong."""
     if content.damage:
         found = "\n  ".join(content.damage)
-        raise StoreError(f"the store {directory} has {quantity(len(content.damage), 'fault')}:\n  {found}")
+        raise StoreError(f"The store {directory!r} has {quantity(len(content.damage), 'fault')}:\n  {found}")
 
 
 def content_text(directory: str, content: StoreContent) -> str:
@@ -164,11 +164,11 @@ def content_text(directory: str, content: StoreContent) -> str:
         parts.append(f"operator {operator.name}: {quantity(len(operator.bases), 'bin')}")
     for _, batch in newest.spark if newest else ():
         lines = sum(each.lines for each in newest.untaken) if newest else 0
-        left = f", {quantity(lines, 'line')} of it not taken in yet" if lines else ""
-        parts.append(f"Spark's batches up to {batch}{left}")
+        left = f"; {quantity(lines, 'line')} of that batch still to be processed" if lines else ""
+        parts.append(f"Spark batches up to {batch}{left}")
     if content.unnamed and not content.damage:
         files = quantity(len(content.unnamed), "file")
-        parts.append(f"{files} that no checkpoint names: under way, or left by a crash")
+        parts.append(f"{files} in no checkpoint: being written, or left by a crash")
     return "\n".join(parts)
 
 

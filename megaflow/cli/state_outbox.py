@@ -56,7 +56,7 @@ def outbox(
         else:
             show(directory, as_json)
     except ProtocolError as error:
-        raise StoreError(f"{error}. If the records have classes of the program's, name it by --app FILE.") from error
+        raise StoreError(f"{error}. If the records have classes of the program, name it with --app FILE.") from error
 
 
 def show(directory: str, as_json: bool) -> None:
@@ -107,7 +107,7 @@ def change(directory: str, changes: dict[str, Any], backup: str | None, as_json:
         copy_store(folder, commits, copy)
         commit = rewrite(store, changes)
     except OSError as error:
-        raise StoreError(f"The store {directory} cannot be changed: {error.strerror}.") from error
+        raise StoreError(f"Cannot change the store {directory!r}: {error.strerror}.") from error
     finally:
         folder.close_folder()
     if as_json:
@@ -115,7 +115,7 @@ def change(directory: str, changes: dict[str, Any], backup: str | None, as_json:
         answer(json.dumps(record))
     else:
         done = quantity(len(changes), "record")
-        answer(f"{done} of checkpoint {commit.checkpoint} changed. The store as it was is in {copy}.")
+        answer(f"Changed {done} of checkpoint {commit.checkpoint}. The unchanged store is in {copy}.")
 
 
 COMMANDS = (outbox,)

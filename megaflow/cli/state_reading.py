@@ -81,9 +81,9 @@ def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> 
     """Say that there is no such key, and what there is. Cost: reads the operator's states."""
     keys = [key for _, found in states.by_bin() for key in found]
     near = get_close_matches(key, [each for each in keys if isinstance(each, str)], n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else f", such as {keys[0]!r:.80}" if keys else ""
+    hint = f". Did you mean {near[0]!r}?" if near else f", such as {keys[0]!r:.80}." if keys else "."
     count = quantity(len(keys), "key")
-    return f"operator {operator!r} has no key {key} at checkpoint {commit.checkpoint}: it has {count}{hint}"
+    return f"Operator {operator!r} has no key {key} at checkpoint {commit.checkpoint}. It has {count}{hint}"
 
 
 @click.command("export", cls=ArgsCommand)
@@ -124,7 +124,7 @@ def export_states(
                             write(json_text({"operator": cut.name, "key": key, "state": shown(state)}, key))
                         keys += len(found)
     if output is not None:
-        say(f"{quantity(keys, 'key')} of checkpoint {commit.checkpoint} in {output}")
+        say(f"wrote {quantity(keys, 'key')} of checkpoint {commit.checkpoint} to {output}")
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
         try:
             file = open(path, "x", encoding="utf-8")  # noqa: SIM115
         except FileExistsError as error:
-            raise UsageError(f"--output {path}: there is such a file; name a new one") from error
+            raise UsageError(f"--output {path}: the file already exists. Name a new one.") from error
         except OSError as error:
             raise unwritable(path, error) from error
 
@@ -165,7 +165,7 @@ def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
 def unwritable(path: str | None, error: OSError) -> MegaflowError:
     """Return the error for lines that cannot be written."""
     target = "standard output" if path is None else f"--output {path}"
-    return MegaflowError(f"{target} cannot be written: {error.strerror}")
+    return MegaflowError(f"Cannot write to {target}: {error.strerror}.")
 
 
 @click.command("copy", cls=Command)
@@ -199,7 +199,7 @@ def copy_a_store(directory: str, new: str, checkpoint: str | None, as_json: bool
         answer(json.dumps(record))
     else:
         parts = f"{quantity(len(segments), 'segment')}, {bytes_text(size)}"
-        answer(f"{new} goes on from checkpoint {newest.checkpoint}, epoch {newest.time}: {parts}")
+        answer(f"copied checkpoint {newest.checkpoint}, epoch {newest.time}, to {new}: {parts}")
 
 
 def states_of(folder: LocalFolder, commit: Commit, cut: OperatorCut, operators: AppOperators | None) -> OperatorStates:
@@ -210,7 +210,7 @@ def states_of(folder: LocalFolder, commit: Commit, cut: OperatorCut, operators: 
         return OperatorStates(folder, commit, cut, bin_of_key, may_be_unreadable=operators is None)
     except (StoreError, UsageError) as error:
         if operators is None and not isinstance(error, StoreDamaged):
-            raise StoreError(f"{error}; name the program by --app FILE") from error
+            raise StoreError(f"{str(error).rstrip('.')}. Name the program with --app FILE.") from error
         raise
 
 
@@ -222,7 +222,7 @@ def shown(state: Any) -> Any:
 def state_text(state: Any) -> str:
     """Return a state for a terminal."""
     if isinstance(state, Unreadable):
-        return f"{' or '.join(state.types)}, {bytes_text(state.bytes)}: name its program by --app FILE to see it"
+        return f"{' or '.join(state.types)}, {bytes_text(state.bytes)}: name its program with --app FILE to show it"
     return state if isinstance(state, str) else repr(state)
 
 
@@ -233,7 +233,8 @@ def json_text(record: dict[str, Any], key: Any) -> str:
     except ProgramError as error:
         what = str(error).removeprefix("--output jsonl: ").rpartition("; ")[0]
         raise MegaflowError(
-            f"operator {record['operator']!r}, key {key!r:.80}: {what}; megaflow.read_state gives states as they are"
+            f"Operator {record['operator']!r}, key {key!r:.80}: {what}. "
+            "In Python, megaflow.read_state returns the state itself."
         ) from error
 
 

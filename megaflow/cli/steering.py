@@ -17,6 +17,7 @@ from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST, STRATEGIES
 from megaflow.control.reports import JobStatus, MoveReport, RemovalReport
+from megaflow.control.wording import quantity
 from megaflow.durable.commits import check_checkpoint_name
 from megaflow.errors import JobNotFound, MegaflowError, UsageError
 from megaflow.job.contact import checked_timeout, conversation
@@ -68,7 +69,7 @@ def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words
     try:
         map_text = map_file.read() if map_file else None
     except UnicodeDecodeError as error:
-        raise UsageError(f"--map {map_file.name}: not a text file; write the worker of each bin in it") from error
+        raise UsageError(f"--map {map_file.name}: not a text file. Write the worker of each bin into it.") from error
     selection = Selection(map_text=map_text, **words)
     move_request.check_selection(selection)
     with conversation(*where, tell_silence) as talk:
@@ -113,7 +114,7 @@ def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> Move
             return commands.total(list(steps))
         except KeyboardInterrupt:
             if len(plan.steps) > 1:
-                say("megaflow control status shows which bins are left, and megaflow control resume moves them")
+                say("To move the bins that are left, run megaflow control resume.")
             raise
 
 
@@ -150,7 +151,8 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_ot
     elif moved is not None:
         answer(text.moved_text(moved))
     if failed := added.failed:
-        raise MegaflowError(f"{len(failed)} of {count} processes were not added: {'; '.join(dict.fromkeys(failed))}")
+        reasons = "; ".join(reason.rstrip(".") for reason in dict.fromkeys(failed))
+        raise MegaflowError(f"{len(failed)} of {quantity(count, 'process')} did not join: {reasons}.")
 
 
 @click.command("remove-workers", cls=Command)
@@ -246,7 +248,7 @@ def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
     job, connect, timeout = where
     if force:
         if connect is not None:
-            raise UsageError("--force and --connect: name the job by --job, on the machine where it was started")
+            raise UsageError("--force and --connect do not go together. Use --job, where the job was started.")
         end_by_force(find(job), checked_timeout(timeout))
         answer(to_json({"stopped": True, "forced": True}) if as_json else "the job was ended")
         return
@@ -262,7 +264,7 @@ def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
     elif as_json:
         answer(to_json({"stopped": True, "checkpoint": at}))
     else:
-        answer(f"the job has stopped at checkpoint {at}: the same command goes on from there")
+        answer(f"the job has stopped at checkpoint {at}; run the same command again to resume")
 
 
 COMMANDS = (add_workers, bootstrap, checkpoint, move_bins, remove_workers, resume, stop)

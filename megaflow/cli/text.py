@@ -75,7 +75,7 @@ def partition_texts(status: reports.JobStatus) -> list[str]:
         [each.input, each.partition, worker, each.position or "the beginning", "" if each.lag is None else each.lag]
         for _, _, worker, each in found[:PARTITIONS_SHOWN]
     ]
-    more = [f"and {len(found) - len(rows)} partitions more: see --json"] if len(found) > len(rows) else []
+    more = [f"and {len(found) - len(rows)} more partitions: see --json"] if len(found) > len(rows) else []
     return [table_text(["source", "partition", "worker", "read to", "behind"], rows), *more] if rows else []
 
 
@@ -83,11 +83,11 @@ def lateness_texts(status: reports.JobStatus) -> list[str]:
     """Return what a status says of records that came after a later one of their partition, the latest first."""
     found = () if status.watermark is None else status.watermark.lateness
     rows = [
-        [each.operator, each.input, "those read to their ends" if each.partition is None else each.partition,
+        [each.operator, each.input, "all that are complete" if each.partition is None else each.partition,
          each.records, *map(about_seconds, (each.p50_seconds, each.p99_seconds)), plain_seconds(each.max_seconds)]
         for each in sorted(found, key=lambda each: -each.max_seconds)[:PARTITIONS_SHOWN]
     ]  # fmt: skip
-    more = [f"and {len(found) - len(rows)} partitions more: see --json"] if len(found) > len(rows) else []
+    more = [f"and {len(found) - len(rows)} more partitions: see --json"] if len(found) > len(rows) else []
     head = ["event time", "input", "partition", "out of order", "p50 s", "p99 s", "max s"]
     return [table_text(head, rows), *more] if rows else []
 
@@ -106,7 +106,7 @@ def checkpoint_text(checkpoint: reports.CheckpointStatus) -> str:
     """Return the last checkpoint, and how the next one gets on.
 
     >>> print(checkpoint_text(reports.CheckpointStatus(3, 41, 2.0, 2048, 0.05, False, 9.0, "disk full")))
-    checkpoint 3: all before epoch 41, 2 s ago, 2.0 KiB in 50 ms; those since have failed for 9 s: disk full
+    checkpoint 3: all before epoch 41, 2 s ago, 2.0 KiB in 50 ms; later ones have failed for 9 s: disk full
     """
     parts = ["no checkpoint yet"]
     if checkpoint.number is not None:
@@ -114,7 +114,7 @@ def checkpoint_text(checkpoint: reports.CheckpointStatus) -> str:
         when = f"{checkpoint.age_seconds:.0f} s ago"
         parts = [f"checkpoint {checkpoint.number}: all before epoch {checkpoint.epoch}, {when}{cost}"]
     if checkpoint.failing_seconds is not None:
-        parts.append(f"those since have failed for {checkpoint.failing_seconds:.0f} s: {checkpoint.reason}")
+        parts.append(f"later ones have failed for {checkpoint.failing_seconds:.0f} s: {checkpoint.reason}")
     return "; ".join(parts)
 
 
@@ -144,13 +144,13 @@ def kept_text(plan: reports.PlanStatus) -> str:
     """Return a plan that is not over.
 
     >>> kept_text(reports.PlanStatus(1, "fluid", None, 0.0, bins=64, left=3, runner="pid 7 on a", running=False))
-    'plan: fluid, 3 of 64 bins left; pid 7 on a has ended or stands still: megaflow control resume goes on with it'
+    'plan: fluid, 3 of 64 bins left; pid 7 on a has ended or hangs: megaflow control resume finishes it'
     """
     then = "" if plan.removes is None else f", then worker {plan.removes} leaves"
     what = f"plan: {plan.strategy}, {plan.left} of {quantity(plan.bins, 'bin')} left{then}; {plan.runner} "
     if plan.running:
         return f"{what}is carrying it out"
-    return f"{what}has ended or stands still: megaflow control resume goes on with it"
+    return f"{what}has ended or hangs: megaflow control resume finishes it"
 
 
 def plan_text(plan: Plan) -> str:
@@ -194,7 +194,7 @@ def explanation_text(report: reports.Explanation) -> str:
     parts += [watermark_text(report.watermark)] if report.watermark is not None else []
     if report.settled:
         state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
-        head = "no output is held back" if report.joining else "nothing holds it back"
+        head = "no output is held back"
         return "\n".join([f"{head}: {state}, control is at epoch {epoch}", *parts])
     behind = f"output is complete before epoch {frontier}, control is at epoch {epoch}"
     rows = [
@@ -203,7 +203,7 @@ def explanation_text(report: reports.Explanation) -> str:
         for each in report.held_by
     ]  # fmt: skip
     if not rows and not parts:
-        return f"{behind}; epoch {frontier} is over by now, nothing holds it back any more"
+        return f"{behind}; epoch {frontier} has completed since, so nothing holds the output back"
     columns = ["operator", "port", "worker", "epoch", "count", "kind", "declared at"]
     return "\n".join([f"{behind}; epoch {frontier} is held by:", table_text(columns, rows), *parts])
 
@@ -232,12 +232,12 @@ def bootstrapped_text(report: reports.BootstrapReport) -> str:
     """Return the account of a worker that has its routing table.
 
     >>> bootstrapped_text(reports.BootstrapReport(2))
-    'worker 2 has its routing table already'
+    'worker 2 already has its routing table'
     """
     if report.epoch is None:
-        return f"worker {report.worker} has its routing table already"
-    what = f"worker {report.worker} has the routing table of worker {report.server}"
-    return f"{what}, {report.seconds:.3f} seconds{paused_text(report.paused_seconds)}"
+        return f"worker {report.worker} already has its routing table"
+    what = f"worker {report.worker} received the routing table of worker {report.server}"
+    return f"{what} in {report.seconds:.3f} seconds{paused_text(report.paused_seconds)}"
 
 
 def paused_text(seconds: float) -> str:
@@ -276,16 +276,16 @@ def joining_text(joining: reports.JoiningStatus) -> str:
     """Return a process on its way in.
 
     >>> joining_text(reports.JoiningStatus("127.0.0.1:5", 4711, 12.3, (), "it loads its program"))
-    'process 127.0.0.1:5 (pid 4711), asked for 12 s ago, has not joined: it loads its program'
+    'process 127.0.0.1:5 (pid 4711), requested 12 s ago, has not joined: it loads its program'
     """
     who = f"process {joining.address}" if joining.address else "a process"
     who = who if joining.pid is None else f"{who} (pid {joining.pid})"
     how = f"joins as {workers_text(joining.workers)}" if joining.workers else "has not joined"
-    return f"{who}, asked for {joining.seconds:.0f} s ago, {how}: {joining.waits}"
+    return f"{who}, requested {joining.seconds:.0f} s ago, {how}: {joining.waits}"
 
 
-UNKNOWN = "busy: the worker that coordinates it is in a long step, so no more is known"
-STATES = {"joined": "has joined and has no routing table yet", "leaving": "is leaving"}
+UNKNOWN = "busy: the coordinator is in a long step, so nothing else is known"
+STATES = {"joined": "has joined, but has no routing table yet", "leaving": "is leaving"}
 NOTHING = "nothing to move: every bin is already where it should be"
 
 

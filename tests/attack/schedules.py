@@ -43,7 +43,7 @@ FATE_SIGNALS = {
 }
 
 # Why a command may be refused though nothing else goes on,
-ALWAYS = r"no plan to resume|bootstrap itself|no load was measured|no recommendation|is the only worker"
+ALWAYS = r"no plan to resume|bootstrap itself|no load was measured|[Nn]o recommendation|is the only worker"
 # because something else goes on,
 BUSY = (
     r"carr\w+ (out )?a? ?plan|is being carried out|bins have moved since|the plan moves no bin|another one was begun|"

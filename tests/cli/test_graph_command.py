@@ -115,7 +115,7 @@ def test_every_app_that_builds_a_dataflow_can_be_drawn(app: Path) -> None:
         (["nowhere.py"], 2, "there is no file 'nowhere.py'"),
         (["{nested}:absent"], 2, "has no function 'absent'. There are: main, dataflow_of_lines"),
         (["{nested}", "--format", "png"], 2, "'png' is not one of 'mermaid', 'dot'"),
-        (["{empty}"], 2, "built no dataflow before its first step, so there is nothing to draw"),
+        (["{empty}"], 2, "builds no dataflow before its first step"),
         (["{neither}"], 2, "has no function 'dataflow'. There are: other"),
     ],
 )

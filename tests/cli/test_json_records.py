@@ -151,7 +151,7 @@ def test_how_far_partitions_of_sources_are_behind_is_in_a_status_that_knows_of_s
     assert lines[start + 1 : start + 3] == [["pages", "'a'", "1", "the", "beginning", "12"], ["pages", "'b'", "1", "7"]]
     many = replace(NEW, partitions=tuple(PartitionLag("pages", str(number), "7", number) for number in range(23)))
     assert status_text(replace(status, workers=(many,))).count(" pages ") == 20
-    assert "and 3 partitions more: see --json" in status_text(replace(status, workers=(many,)))
+    assert "and 3 more partitions: see --json" in status_text(replace(status, workers=(many,)))
 
 
 def test_event_time_is_in_a_status_and_an_explanation_of_a_job_that_takes_timestamps_only() -> None:
@@ -160,10 +160,10 @@ def test_event_time_is_in_a_status_and_an_explanation_of_a_job_that_takes_timest
     watermark = WatermarkStatus(1_767_225_590_000_000, False, 2.0, 31.5, held, idle)
     status = JobStatus("app", "running", 9, 8, (BUSY,), (), watermark=watermark)
     text = (
-        "watermark: 2025-12-31T23:59:50Z, for 2 s, 32 s behind what was seen: clicks waits for logs/b.json, of which "
-        "nothing was seen yet, and which by the order of names has nothing before 2026-01-01T00:00:00Z "
-        "(worker 1 has it)\n"
-        "  idle for 12.3 s: logs/a.json, 40 s behind what was seen\n"
+        "watermark: 2025-12-31T23:59:50Z, for 2 s, 32 s behind the newest record: clicks waits for logs/b.json, "
+        "which has no record yet, and by the order of names none before 2026-01-01T00:00:00Z "
+        "(worker 1 reads it)\n"
+        "  idle for 12.3 s: logs/a.json, 40 s behind the newest record\n"
     )
     assert text in status_text(status)
     found = json.loads(to_json(status))["watermark"]
@@ -183,7 +183,7 @@ def test_event_time_is_in_a_status_and_an_explanation_of_a_job_that_takes_timest
     head = ["event", "time", "input", "partition", "out", "of", "order", "p50", "s", "p99", "s", "max", "s"]
     start = lines.index(head)
     assert lines[start + 1] == ["clicks", "logs", "a.json", "12", "0.25", "1000000", "1234567.5"]
-    assert lines[start + 2] == ["clicks", "those", "read", "to", "their", "ends", "1", "2", "2", "2"]
+    assert lines[start + 2] == ["clicks", "all", "that", "are", "complete", "1", "2", "2", "2"]
     assert json.loads(to_json(shown))["watermark"]["lateness"][1] == {
         "operator": "clicks", "input": "logs", "partition": "a.json", "records": 12,
         "p50_seconds": 0.25, "p99_seconds": 1_000_000.0, "max_seconds": 1_234_567.5,

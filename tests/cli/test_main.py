@@ -104,12 +104,12 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--name", "a/b"], "--name a/b"),
         (["run", "APP", "--lines", "APP", "--output", "x.txt"], "--output x.txt"),
         (["run", "APP", "--lines", "APP", "--output", "jsonl:APP"], "the job would read it as its input"),
-        (["run", "APP", "--lines", "APP", "--output", "jsonl:x", "--append", "--overwrite"], "give one of them"),
-        (["run", "APP", "--lines", "APP", "--checkpoints-kept", "2"], "about what --state keeps: give --state DIR"),
+        (["run", "APP", "--lines", "APP", "--output", "jsonl:x", "--append", "--overwrite"], "Give one of them"),
+        (["run", "APP", "--lines", "APP", "--checkpoints-kept", "2"], "only for jobs that save their state. Add"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--checkpoints-kept", "0"], "must be at least 1, not 0"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--follow", "--close-windows"], "with --follow they do not"),
-        (["run", "APP", "--lines", "APP", "--take-over"], "--take-over is about what --state keeps: give --state DIR"),
-        (["run", "APP", "--lines", "APP", "--drop-state", "a"], "--drop-state is about what --state keeps"),
+        (["run", "APP", "--lines", "APP", "--take-over"], "--take-over is only for jobs that save"),
+        (["run", "APP", "--lines", "APP", "--drop-state", "a"], "--drop-state is only for jobs that save"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--rename-state", "a"], "--rename-state a: must be OLD=NEW"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--checkpoint-every", "0"], "--checkpoint-every must be a"),
         (["run", "APP", "--lines", "-", "--state", "x"], "standard input and iterables cannot be read again"),
@@ -123,16 +123,16 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "x=", "--lines", "y=-"], "--lines x=: says no path; give x=PATH"),
         (["run", "APP", "--lines", "x=-", "--rows", "y=spark:rate:"], "--lines and --rows do not go together"),
         (["run", "APP", "--lines", "APP", "--output", "none", "--output", "-"], "--output none and --output -: give"),
-        (["run", "APP", "--lines", "-", "--rate", "5", "--rate", "6"], "--rate 5 and --rate 6: give one of them"),
-        (["run", "APP", "--lines", "-", "--name", "a", "--name=b"], "--name a and --name b: give one of them"),
-        (["control", "move-bins", "--bins", "1", "--bins", "2", "--to", "1"], "--bins 1 and --bins 2: give one of"),
-        (["control", "status", "--timeout", "1", "--timeout", "2"], "--timeout 1 and --timeout 2: give one of them"),
-        (["run", "APP", "--lines", "-", "--profile", "--profile", "x"], "--profile and --profile x: give one of them"),
+        (["run", "APP", "--lines", "-", "--rate", "5", "--rate", "6"], "--rate is given twice: --rate 5 and --rate 6"),
+        (["run", "APP", "--lines", "-", "--name", "a", "--name=b"], "--name is given twice: --name a and --name b."),
+        (["control", "move-bins", "--bins", "1", "--bins", "2", "--to", "1"], "is given twice: --bins 1 and --bins 2"),
+        (["control", "status", "--timeout", "1", "--timeout", "2"], "--timeout is given twice: --timeout 1 and"),
+        (["run", "APP", "--lines", "-", "--profile", "--profile", "x"], "given twice: --profile and --profile x."),
         (["run", "APP", "--lines", "APP", "APP"], "quote the glob: --lines 'FOLDER/*.txt'"),
-        (["run", "--lines", "APP", "APP", "APP", "APP", "APP"], "nothing takes 'APP', 'APP' and 1 more: if the shell"),
-        (["run", "APP", "--lines", "APP", "17", "--", "x"], "nothing takes '17': what the program is to get"),
-        (["run", "--lines", "APP", "LICENSE", "pkg.app"], "nothing takes 'pkg.app': if the shell made them of a glob"),
-        (["graph", "APP", "17"], "as its arguments goes after --"),
+        (["run", "--lines", "APP", "APP", "APP", "APP", "APP"], "Unexpected arguments: 'APP', 'APP' and 1 more. If"),
+        (["run", "APP", "--lines", "APP", "17", "--", "x"], "Unexpected arguments: '17'. The program's own"),
+        (["run", "--lines", "APP", "LICENSE", "pkg.app"], "Unexpected arguments: 'pkg.app'. If the shell expand"),
+        (["graph", "APP", "17"], "own arguments go after --."),
         (["run", "--", "APP", "--lines", "APP"], "FILE|MODULE[:FUNCTION]"),
         (["run", "APP", "--lines", "APP", "--listen", "no such host"], "--listen"),
         (["run", "APP", "--lines", "spark:txt:x"], "did you mean 'text'"),
@@ -422,7 +422,7 @@ def test_moves_that_are_interrupted_are_said_to_wait_for_resume(
     monkeypatch.setitem(globals(), "CommandRefused", lambda _: KeyboardInterrupt())
     result = megaflow("control", "move-bins", "--bins", "0,2", "--to", "1")
     assert result.exit_code == 130 and len(job.moved) == 1
-    hint = "megaflow: megaflow control status shows which bins are left, and megaflow control resume moves them\n"
+    hint = "megaflow: To move the bins that are left, run megaflow control resume.\n"
     assert result.stderr == f"{hint}megaflow: interrupted\n"
 
 
@@ -555,7 +555,7 @@ def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: Fa
     rows = [line.split() for line in text.splitlines()]
     assert ["3", "1", "32", "4.5", "10", "1.0", "KiB"] in rows and ["'the'", "3", "30", "2"] in rows
     assert ["count", "1", "2", "0", "1", "900", "9", "100.0"] in rows and "moved so far: 1 bin, 900 bytes" in text
-    assert "plan: fluid, 2 of 2 bins left; pid 1 has ended or stands still: megaflow control resume" in text
+    assert "plan: fluid, 2 of 2 bins left; pid 1 has ended or hangs: megaflow control resume" in text
     assert json.loads(megaflow("control", "status", "--bins", "--json").stdout) == plain(status_of(job.record))
     assert job.with_loads == 2
 
@@ -606,7 +606,7 @@ def test_what_could_not_be_added_is_said_after_what_was(job: FakeConversation) -
     job.failed = ["no file 'app.py'"]
     result = megaflow("control", "add-workers", "2")
     assert result.exit_code == 1 and result.stdout.startswith("added worker 2")
-    assert result.stderr == "megaflow: 1 of 2 processes were not added: no file 'app.py'\n"
+    assert result.stderr == "megaflow: 1 of 2 processes did not join: no file 'app.py'.\n"
 
 
 def test_a_worker_is_drained_before_it_is_removed(job: FakeConversation) -> None:
@@ -627,7 +627,7 @@ def test_a_worker_that_may_not_be_removed_keeps_its_bins(job: FakeConversation) 
 def test_a_bootstrap_says_how_long_it_took(job: FakeConversation) -> None:
     result = megaflow("control", "bootstrap", "--server", "0", "--worker", "2")
     assert result.stdout == (
-        "worker 2 has the routing table of worker 0, 0.250 seconds; records waited there for 0.125 seconds\n"
+        "worker 2 received the routing table of worker 0 in 0.250 seconds; records waited there for 0.125 seconds\n"
     )
     assert job.changed == [BootstrapWorker(0, 2)]
 
@@ -685,7 +685,7 @@ def test_the_status_shows_who_comes_and_goes() -> None:
         worker["inputs"] = {"payments": 3, "orders": 4}
     lines = status_text(status_of(record)).splitlines()
     assert lines.index("input orders: 8 read") + 1 == lines.index("input payments: 6 read")
-    assert "worker 1: is leaving" in lines and "worker 2: has joined and has no routing table yet" in lines
+    assert "worker 1: is leaving" in lines and "worker 2: has joined, but has no routing table yet" in lines
     assert "changing: add-workers (processes 2), 3 of 4 steps done" in lines
     assert "changing: remove-workers (worker 1), waiting" in lines
 
@@ -761,10 +761,10 @@ def test_an_empty_part_of_pythonpath_is_not_the_current_directory(
 def test_a_job_of_its_own_needs_a_folder_and_a_checkpoint(tmp_path: Path) -> None:
     run = ("run", "apps/wordcount.py", "--lines", "x")
     done = CliRunner().invoke(cli, [*run, "--from-checkpoint", "kept:nightly"])
-    assert done.exit_code == 2 and "--from-checkpoint is about what --state keeps" in done.stderr
+    assert done.exit_code == 2 and "--from-checkpoint is only for jobs that save" in done.stderr
     for text in ("kept", ":nightly", "kept:"):
         done = CliRunner().invoke(cli, [*run, "--state", str(tmp_path / "new"), "--from-checkpoint", text])
-        assert done.exit_code == 2 and f"--from-checkpoint {text}: give DIR:NAME, a job's" in done.stderr
+        assert done.exit_code == 2 and f"--from-checkpoint {text}: must be DIR:NAME" in done.stderr
     assert not (tmp_path / "new").exists()
 
 

@@ -95,7 +95,7 @@ def test_there_is_no_recommendation_while_something_changes(job: Cluster, monkey
     monkeypatch.setattr(job, "_status", lambda: replace(status(), pending=(PendingMove(3, 1),)))
     result = megaflow("recommend")
     assert result.exit_code == 1 and result.stdout == ""
-    assert result.stderr == "megaflow: no recommendation: bins are moving; ask again when that is over\n"
+    assert result.stderr == "megaflow: No recommendation is possible now: bins are moving. Try again later.\n"
 
 
 def test_autoscale_tells_what_it_does_and_why_until_the_job_ends(job: Cluster) -> None:

@@ -36,13 +36,13 @@ def test_ls_shows_the_checkpoints_oldest_first(store: Path) -> None:
     assert head.split()[:4] == ["checkpoint", "epoch", "age", "incarnation"]
     assert [row.split()[:2] for row in rows[:3]] == [["0", "0"], ["1", "10"], ["2", "20"]]
     assert rows[0].split()[2] == "-", "no checkpoint was taken then, so it has no age"
-    assert rows[3:] == ["operator count: 2 bins", "operator sessions: 2 bins", "Spark's batches up to 7"]
+    assert rows[3:] == ["operator count: 2 bins", "operator sessions: 2 bins", "Spark batches up to 7"]
 
 
 def test_ls_tells_of_what_no_checkpoint_names(store: Path) -> None:
     (store / "i1-w0-000009.seg").write_bytes(b"")
     done = state("ls", store)
-    assert done.stdout.splitlines()[-1] == "1 file that no checkpoint names: under way, or left by a crash"
+    assert done.stdout.splitlines()[-1] == "1 file in no checkpoint: being written, or left by a crash"
 
 
 @pytest.mark.parametrize("command", ["ls", "verify"])
@@ -72,7 +72,7 @@ def test_verify_names_each_damaged_file_with_the_place(store: Path) -> None:
     done = state("verify", store)
     assert done.exit_code == 1 and done.stdout == ""
     said, *found = done.stderr.splitlines()
-    assert said == f"megaflow: the store {store} has 2 faults:"
+    assert said == f"megaflow: The store {str(store)!r} has 2 faults:"
     assert [line.split(": ")[0] for line in sorted(found)] == [
         "  000000000002.commit is damaged at byte 20",
         f"  {SEGMENT} is damaged at byte 12",

@@ -86,8 +86,8 @@ def test_a_key_may_begin_with_a_dash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("count", "rsoe"), "operator 'count' has no key rsoe at checkpoint 3: it has 4 keys; did you mean 'rose'?"),
-        (("count", "8"), "operator 'count' has no key 8 at checkpoint 3: it has 4 keys, such as "),
+        (("count", "rsoe"), "Operator 'count' has no key rsoe at checkpoint 3. It has 4 keys. Did you mean 'rose'?"),
+        (("count", "8"), "Operator 'count' has no key 8 at checkpoint 3. It has 4 keys, such as "),
         (("conut", "rose"), "checkpoint 3 has no operator 'conut'; did you mean 'count'? It has: count"),
         (("count", "is", "--checkpoint", 9), "has no checkpoint 9; it has 1, 2, 3"),
     ],
@@ -109,16 +109,16 @@ def test_export_gives_a_line_for_each_key(
     assert state("export", store).stdout == done.stdout
     one = state("export", store, "count", "--output", tmp_path / "out.jsonl")
     assert (one.exit_code, one.stdout) == (0, ""), one.output
-    assert one.stderr == f"megaflow: 4 keys of checkpoint 3 in {tmp_path / 'out.jsonl'}\n"
+    assert one.stderr == f"megaflow: wrote 4 keys of checkpoint 3 to {tmp_path / 'out.jsonl'}\n"
     assert (tmp_path / "out.jsonl").read_text() == done.stdout
     again = state("export", store, "count", "--output", tmp_path / "out.jsonl")
-    assert again.exit_code == 2 and "there is such a file; name a new one" in again.stderr
+    assert again.exit_code == 2 and "the file already exists. Name a new one." in again.stderr
 
 
 def test_lines_that_cannot_be_written_are_not_the_stores_fault(store: Path, tmp_path: Path) -> None:
     done = state("export", store, "--output", tmp_path / "none" / "out.jsonl")
     assert done.exit_code == 1
-    assert done.stderr == f"megaflow: --output {tmp_path}/none/out.jsonl cannot be written: No such file or directory\n"
+    assert done.stderr == f"megaflow: Cannot write to --output {tmp_path}/none/out.jsonl: No such file or directory.\n"
 
 
 def test_a_state_that_json_has_no_form_for_is_refused_and_no_half_file_is_left(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_state_that_json_has_no_form_for_is_refused_and_no_half_file_is_left(t
     history.checkpoint({"a": 1, "b": b"bytes"})
     done = state("export", tmp_path / "state", "--output", tmp_path / "out.jsonl")
     assert done.exit_code == 1
-    assert "operator 'count', key 'b': JSON has no form for b'bytes' of type builtins.bytes; megaflow" in done.stderr
+    assert "Operator 'count', key 'b': JSON has no form for b'bytes' of type builtins.bytes. In Python" in done.stderr
     assert not (tmp_path / "out.jsonl").exists()
     history.close()
 
@@ -135,7 +135,7 @@ def test_a_store_of_a_hash_of_its_own_is_read_with_its_program(tmp_path: Path, a
     history = words(tmp_path / "state", hash=lambda key: len(str(key)))
     without = state("get", tmp_path / "state", "count", "rose")
     assert without.exit_code == 1 and "the program has its own hash=" in without.stderr
-    assert without.stderr.endswith("; name the program by --app FILE\n")
+    assert without.stderr.endswith(". Name the program with --app FILE.\n")
     app.write_text(VISITS.replace("hash=len", "hash=lambda key: len(str(key))"))
     done = state("get", tmp_path / "state", "count", "rose", "--app", app, "--", "1")
     assert (done.exit_code, done.stdout) == (0, "3\n"), done.output
@@ -157,7 +157,7 @@ def test_states_of_classes_that_are_not_known_are_shown_by_name_and_size(tmp_pat
 
     shown = state("get", tmp_path / "plainly hashed", "count", "ann")
     assert shown.stdout.startswith("visits_of_a_test.Visit, "), shown.output
-    assert shown.stdout.endswith(" bytes: name its program by --app FILE to see it\n")
+    assert shown.stdout.endswith(" bytes: name its program with --app FILE to show it\n")
     record = json.loads(state("export", tmp_path / "plainly hashed").stdout)
     assert (record["key"], record["state"]["types"]) == ("ann", ["visits_of_a_test.Visit"])
     assert app.stem not in sys.modules
@@ -177,7 +177,7 @@ def test_an_app_that_is_not_the_stores_is_refused(store: Path, app: Path, tmp_pa
 def test_copy_makes_a_store_and_refuses_a_folder_in_use(store: Path, tmp_path: Path) -> None:
     done = state("copy", store, tmp_path / "copy")
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith(f"{tmp_path / 'copy'} goes on from checkpoint 3, epoch 30: 3 segments, ")
+    assert done.stdout.startswith(f"copied checkpoint 3, epoch 30, to {tmp_path / 'copy'}: 3 segments, ")
     assert state("verify", tmp_path / "copy").exit_code == 0
     again = state("copy", store, tmp_path / "copy")
     assert again.exit_code == 1 and "is not empty" in again.stderr
@@ -214,7 +214,7 @@ def test_rm_lets_a_checkpoint_go_that_has_a_name(named: Path) -> None:
     wrong = state("rm", named, "weekly")
     assert wrong.exit_code == 1 and "no checkpoint is named 'weekly'; available: nightly" in wrong.stderr
     done = state("rm", named, "nightly")
-    assert done.stdout == f"no checkpoint of {named} is kept as 'nightly' any more\n", done.output
+    assert done.stdout == f"removed the name 'nightly' from {named}\n", done.output
     assert [each["checkpoint"] for each in json.loads(state("ls", named, "--json").stdout)["checkpoints"]] == [4, 5, 6]
     assert state("verify", named).exit_code == 0
     assert state("rm", named / "none", "nightly").exit_code == 1 and not (named / "none").exists()
@@ -227,7 +227,7 @@ def test_rm_json_is_a_record(named: Path) -> None:
 def test_json_of_a_key_that_is_not_there_is_null(store: Path) -> None:
     done = state("get", store, "count", "rsoe", "--json")
     assert json.loads(done.stdout) == {"operator": "count", "key": "rsoe", "state": None, "checkpoint": 3}
-    assert done.exit_code == 1 and "did you mean 'rose'?" in done.stderr
+    assert done.exit_code == 1 and "Did you mean 'rose'?" in done.stderr
 
 
 def test_what_is_sound_can_be_read_though_the_newest_commit_is_damaged(named: Path, tmp_path: Path) -> None:

@@ -54,6 +54,6 @@ def test_a_key_is_shown_as_its_owner_has_it(start: Callable[..., Run], tmp_path:
 
     absent = job.control("get", "count", "tulip", "--json")
     assert absent.returncode == 1 and json.loads(absent.stdout)["state"] is None
-    assert "operator 'count' has no key tulip at epoch " in absent.stderr
+    assert "Operator 'count' has no key tulip at epoch " in absent.stderr
     assert job.control("stop").returncode == 0
     assert job.end()[0] == 0

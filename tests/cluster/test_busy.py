@@ -121,7 +121,7 @@ def test_control_answers_while_the_coordinator_is_in_a_long_step(job: Busy) -> N
         stopping = job.control("stop")
         named(stopping, f"worker 0 has been in 'hold' (app.py:{LINE}) for ")
         named(stopping, "megaflow control stop --force")
-        named(stopping, "the request is sent when it answers")
+        named(stopping, "The request is sent when it answers")
     assert stopping.end().output == "the job has stopped\n"
     assert job.run.end()[0] == 0
 
@@ -136,7 +136,7 @@ def test_control_shows_the_rest_while_another_worker_is_in_a_long_step(job: Busy
         explained = job.asked_when("explain", lambda record: bool(record["silent"]))
         assert explained["silent"] == [1] and explained["busy"][0]["function"] == "hold"
         moving = job.control("move-bins", "--bins", "0", "--to", "1")
-        named(moving, "the request has been sent and waits there")
+        named(moving, "The request has been sent and waits there")
     moved = moving.end()
     assert moved.code == 0 and moved.output.startswith("moved 1 bin"), moved
     job.end()

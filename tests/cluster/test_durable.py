@@ -365,7 +365,7 @@ def test_what_would_come_again_ends_the_job_at_once_and_the_program_may_be_mende
     counted.await_more()
     stopped = run.control("stop").stdout
     at = counted.checkpoint()[0]
-    assert stopped == f"the job has stopped at checkpoint {at}: the same command goes on from there\n"
+    assert stopped == f"the job has stopped at checkpoint {at}; run the same command again to resume\n"
     end(run, 0)
 
     app.write_text(PROGRAM.replace("total +=", "assert word != 'return', 'a fault of the program'\n    total +="))

@@ -167,13 +167,13 @@ def test_a_partition_that_was_not_begun_holds_event_time_back_at_its_lower_bound
     clicks = Clicks(tmp_path, "a", "b-600")
     with clicks.job() as job:
         clicks.rise(job)
-        assert "waits for 'a' of 'clicks', of which nothing was seen yet (worker 0" in told(job)
+        assert "waits for 'a' of 'clicks', which has no record yet (worker 0" in told(job)
         clicks.write("a", 100, 103, 99)
         clicks.rise(job)
         clicks.write("a", 700, 20, 640)
         clicks.rise(job)
         assert clicks.watermark == 600
-        assert "'b-600' of 'clicks', of which nothing was seen yet, and which by its source's word" in told(job)
+        assert "'b-600' of 'clicks', which has no record yet, and by its source's promise" in told(job)
         clicks.write("b-600", 600, 650)
         clicks.rise(job)
         assert clicks.watermark == 645

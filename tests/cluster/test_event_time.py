@@ -62,8 +62,8 @@ def test_one_that_has_nothing_more_holds_it_back_no_longer(tmp_path: Path) -> No
         assert left_idle.idle_seconds > right_idle.idle_seconds >= found.all_idle_seconds >= 0
         lines = watermark_text(found).splitlines()
         idle = "  idle for [0-9.]+ s:"
-        assert re.fullmatch(f"{idle} {left_idle.partition} .*, 200 s behind what was seen", lines[1]), lines
-        assert re.fullmatch(f"{idle} {right_idle.partition} .*, the furthest of all", lines[2]), lines
+        assert re.fullmatch(f"{idle} {left_idle.partition} .*, 200 s behind the newest record", lines[1]), lines
+        assert re.fullmatch(f"{idle} {right_idle.partition} .*, the furthest one", lines[2]), lines
 
 
 def test_a_status_shows_how_late_records_of_each_partition_are(tmp_path: Path) -> None:

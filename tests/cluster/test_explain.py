@@ -111,7 +111,7 @@ def test_a_job_that_keeps_up_says_that_nothing_holds_it_back(start: Callable[...
         run.status_when(lambda record: record["epoch"] > 5)
         record = explanation_when(run, lambda record: record["settled"])
         assert record["held_by"] == [] and record["silent"] == []
-        sentence = "nothing holds it back: output is complete before epoch"
+        sentence = "no output is held back: output is complete before epoch"
         while not (shown := run.control("explain")).stdout.startswith(sentence):
             assert shown.returncode == 0, shown.stderr
     finally:

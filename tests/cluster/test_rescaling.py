@@ -397,7 +397,7 @@ def test_a_process_started_by_hand_joins_works_and_leaves(job: Callable[..., Job
             )
             assert count.control("move-bins", "--balance")["bins"] == 10, "it is counted at once"
             again = count.run.control("bootstrap", "--server", "0", "--worker", "2")
-            assert (again.returncode, again.stdout) == (0, "worker 2 has its routing table already\n"), again
+            assert (again.returncode, again.stdout) == (0, "worker 2 already has its routing table\n"), again
             assert set(count.bins().values()) <= {10, 11} and count.worker(2)["pid"] == other.pid
             before = count.worker(2)["records"]
             wait_until(lambda: count.worker(2)["records"] > before)
@@ -518,9 +518,9 @@ def test_a_process_started_by_hand_that_builds_something_else_is_sent_away(
         (["--join", "127.0.0.1:x"], 2, "must be HOST:PORT"),
         (["--join", "nobody", "--lines", "-"], 2, "--lines does not go with --join nobody: the running job has it"),
         (["--join", "nobody", "--rate", "5"], 2, "--rate does not go with --join nobody: the running job has it"),
-        (["--server", "1", "--lines", "-"], 2, "--server 1 names the worker that bootstraps a joining process"),
-        (["--no-bootstrap", "--lines", "-"], 2, "--no-bootstrap is about the routing table of a joining process: it"),
-        (["--allow-other-code", "--lines", "-"], 2, "--allow-other-code is about the code of a joining process: it"),
+        (["--server", "1", "--lines", "-"], 2, "--server 1 is only for a process that joins"),
+        (["--no-bootstrap", "--lines", "-"], 2, "--no-bootstrap is only for a process that joins"),
+        (["--allow-other-code", "--lines", "-"], 2, "--allow-other-code is only for a process that joins"),
     ],
 )
 def test_words_that_make_no_sense_are_refused(tmp_path: Path, words: list[str], code: int, complaint: str) -> None:

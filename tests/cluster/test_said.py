@@ -114,8 +114,8 @@ def through_a_shell(folder: Path, words: str) -> tuple[int, str, str]:
         ("run $APP --lines $LINES > /dev/full", "cannot write the job's output to standard output: No space"),
         ("run $APP --lines $LINES >&-", "--output -: standard output is closed; give --output jsonl:PATH or none"),
         ("run $APP --lines - --output none <&-", "cannot read standard input: "),
-        ("graph $APP > /dev/full", "cannot write the answer to standard output: No space"),
-        ("graph $APP >&-", "standard output is closed, and the answer goes there"),
+        ("graph $APP > /dev/full", "Cannot write the answer to standard output: No space"),
+        ("graph $APP >&-", "Cannot print the answer: standard output is closed"),
         ("run $APP --lines kafka:words", "; did you mean 'spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe="),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_joiner_that_hangs_is_named_and_the_end_of_the_lines_does_not_wait_for
     held.run.status_when(lambda record: [each for each in record["joining"] if why in each["waits"]])
     for question in ("status", "explain"):
         said = held.run.control(question).stdout
-        assert f"(pid {pid}), asked for " in said and f" s ago, has not joined: {why}" in said, said
+        assert f"(pid {pid}), requested " in said and f" s ago, has not joined: {why}" in said, said
     held.end_input()
     code, output, said = held.run.end()
     assert code == 0 and output == "('a', 1)\n", said
@@ -115,7 +115,7 @@ def test_a_member_that_is_suspended_before_it_takes_part_is_named_as_a_member_an
     command = held.add_one_that_hangs("member")
     pid = int(held.pid.read_text())
     wait_until(lambda: "State:\tT" in Path(f"/proc/{pid}/status").read_text())
-    why = f"(pid {pid}), asked for "
+    why = f"(pid {pid}), requested "
     held.run.status_when(lambda record: [each for each in record["joining"] if each["workers"]])
     for question in ("status", "explain"):
         said = held.run.control(question).stdout

@@ -79,7 +79,7 @@ def test_a_suspended_runner_keeps_nobody_out_and_is_refused_when_it_wakes_up(run
     if kept_out.returncode:  # it is, for ten seconds
         assert "is being carried out" in kept_out.stderr
         run.status_when(lambda record: record["plan"] is None or not record["plan"]["running"])
-        assert "has ended or stands still" in run.control("status").stdout
+        assert "has ended or hangs" in run.control("status").stdout
         moved = run.control("move-bins", "--bins", "0", "--to", "1")
         assert moved.returncode == 0, moved.stderr
     os.kill(command.pid, signal.SIGCONT)

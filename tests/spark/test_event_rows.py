@@ -107,7 +107,7 @@ def test_windows_of_a_streaming_frame_close_batch_by_batch_and_what_is_behind_is
     with megaflow.start(counted, rows={"clicks": frame}, **options) as job:
         wait_until(lambda: watermark(job).held_by is not None)
         told = watermark_text(watermark(job))
-        assert "event_time waits for the query of 'clicks', of which nothing was seen yet" in told, told
+        assert "event_time waits for the query of 'clicks', which has no record yet" in told, told
         right, open, reached = Counter[Any](), list[Click](), -(10**6)
         for number, clicks in enumerate(batches(3, 200)):
             old = [("a", 600 * number - each, 1000 * number + each) for each in (1, 79, 300)]
