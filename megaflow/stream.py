@@ -70,7 +70,8 @@ class Stream(StreamPass[T, "Stream[T]"]):
         return Stream(linear.flat_map(self.port, function("flat_map", f)))
 
     def partition(self, count: int, f: Callable[[T], tuple[int, U]]) -> list[Stream[U]]:
-        """Split into `count` streams: `f(record)` returns (stream number, record). Records stay on their workers."""
+        """Split into `count` streams: `f(record)` returns (stream number, new record). Records stay on their workers.
+        """
         return [Stream(port) for port in branching.partition(self.port, count, function("partition", f))]
 
     def ok_err(self, f: Callable[[T], branching.Result[U, E]]) -> tuple[Stream[U], Stream[E]]:

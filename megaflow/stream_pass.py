@@ -31,7 +31,7 @@ Same = TypeVar("Same")
 
 
 class StreamPass(StreamEnd[T], Generic[T, Same]):
-    """Output of an operator, with the methods that return the same records."""
+    """Output of an operator, with the methods that return the same records: `Same` is a `Stream` of them."""
 
     def _same(self, port: Port[T]) -> Same:
         """Return a stream of the records at a port."""

@@ -46,8 +46,9 @@ class Flow:
     control     the stream of the commands that move bins; stateful operators take it by default
 
     The job ends when its lines end, and all other streams that begin at `scope`. `megaflow control stop` and Ctrl-C end
-    the lines early. In both cases the job finishes the records that it has read. All timers that are left are due then,
-    in the order of their times, however late.
+    the lines early. In both cases the job processes the records that it has read. Without a store, all timers that are
+    left are due then, in the order of their times, however late. With a store, a stop keeps them for the next run, and
+    the end of the lines keeps timers of event time and the clock; see `close_windows` of `megaflow.run`.
     """
 
     def __init__(
@@ -177,8 +178,8 @@ class Flow:
     def read(self, source: Source[T], name: str) -> Stream[T]:
         """Return the records of a `megaflow.connect.Source`: those of each partition in order.
 
-        Checkpoints, errors and `megaflow control status` show the source by its `name`, which no other input of the job
-        may have. The records of a partition are on one worker at a time. The records of a key are processed in the
+        The `name` stands for the source in checkpoints, errors and `megaflow control status`. No other input of the job
+        may have it. The records of a partition are on one worker at a time. The records of a key are processed in the
         order of their partition, even if the partition or the key moves. Each worker makes its own source, because each
         calls the dataflow function. With `--state`, every checkpoint contains the positions of the source, and a
         resumed job opens each partition at its position. Raises BuildError for a name that is taken, and for an object

@@ -37,7 +37,7 @@ class InputHandle(Generic[T]):
     not ints feeds one stream only.
 
     On a worker that joined, the handle may send once `worker.bootstrap()` has returned. It starts at the least time at
-    which a member may still send, and is closed if no member may.
+    which another member may still send. If there is none, it is closed.
     """
 
     def __init__(self) -> None:
