@@ -1,12 +1,12 @@
-"""What a worker can tell of itself while it runs: typed events for those that subscribe.
+"""Events of a worker: typed reports of what it does while it runs, for subscribers.
 
     unsubscribe = worker.log.subscribe(print)
 
-A callback gets the events of its own worker, on the worker's thread, in the order in which they happen; what it
-raises stops the worker as an operator's exception would. No event carries a clock's time: a callback that wants
-one calls `worker.now()`. Subscribe before building a dataflow to see its operators and channels.
+A callback receives the events of its own worker, on the worker's thread, in the order in which they happen. If it
+raises, the worker stops, as after an operator's exception. Events carry no clock time: a callback that needs one calls
+`worker.now()`. Subscribe before building a dataflow to see its operators and channels.
 
-Where something happens the engine asks `log.emit is not None` and, if nothing listens, does nothing else.
+At each place the engine checks `log.emit is not None`. If there is no subscriber, it does nothing else.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ class OperatorBuilt:
 
 @dataclass(frozen=True, slots=True)
 class OperatorsFused:
-    """Operators are one: the first of them does the work of all, the others are never scheduled."""
+    """Operators run as one: the first of them does the work of all, the others are never scheduled."""
 
     dataflow: int
     operator: int
@@ -59,7 +59,7 @@ class ChannelBuilt:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStarted:
-    """An operator begins to run; the next event of its kind is that it stops."""
+    """An operator starts to run. The next event of its kind reports that it stops."""
 
     dataflow: int
     operator: int
@@ -99,7 +99,7 @@ class MessageReceived:
 
 @dataclass(frozen=True, slots=True)
 class RecordsDropped:
-    """A buffer had no room for records, and its policy is to drop."""
+    """A buffer without room dropped records, as its policy demands."""
 
     dataflow: int
     operator: int
@@ -131,7 +131,7 @@ class ProgressReceived:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """The worker has nothing to do and begins to wait."""
+    """The worker has no work and starts to wait."""
 
     seconds: float | None  # at most; None: without end
 
@@ -148,7 +148,7 @@ Event: TypeAlias = Building | Running | Telling
 
 
 class Log:
-    """Who listens to one worker.
+    """Subscribers of one worker.
 
     >>> log, seen = Log(), []
     >>> unsubscribe = log.subscribe(seen.append)
@@ -167,7 +167,10 @@ class Log:
         self._numbers: defaultdict[tuple[type[Event], tuple[int, int], int, int], Iterator[int]] = defaultdict(count)
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
-        """Call `callback(event)` for each event from now on; what is returned ends that, a second call is harmless."""
+        """Call `callback(event)` for each event from now on.
+
+        The returned function ends that; a second call of it is harmless.
+        """
         if not callable(callback):
             raise UsageError(f"subscribe({callback!r:.200}): give a function of an event")
         entry: Callable[[Event], object] = lambda event: callback(event)  # noqa: E731  # an identity of its own
@@ -175,19 +178,19 @@ class Log:
         return lambda: self._set(tuple(each for each in self._callbacks if each is not entry))
 
     def sent(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
-        """Tell of a batch that leaves; `channel` is (dataflow, channel)."""
+        """Report a batch that leaves; `channel` is (dataflow, channel)."""
         if self.emit is not None:
             number = next(self._numbers[MessageSent, channel, source, target])
             self.emit(MessageSent(*channel, source, target, number, records))
 
     def received(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
-        """Tell of a batch that has come."""
+        """Report a batch that has arrived."""
         if self.emit is not None:
             number = next(self._numbers[MessageReceived, channel, source, target])
             self.emit(MessageReceived(*channel, source, target, number, records))
 
     def dropped(self, dataflow: int, operator: int, records: int) -> None:
-        """Tell of records that a buffer has dropped."""
+        """Report records that a buffer has dropped."""
         if self.emit is not None:
             self.emit(RecordsDropped(dataflow, operator, records))
 

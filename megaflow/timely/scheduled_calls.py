@@ -9,7 +9,7 @@ from megaflow.errors import UsageError
 
 
 class ScheduledCalls:
-    """Callbacks by due time, those of one time in the order of scheduling. One writer: the thread that runs them."""
+    """Callbacks by due time; those of one time in the order of scheduling. One writer: the thread that runs them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now  # seconds, monotonic
@@ -18,21 +18,21 @@ class ScheduledCalls:
         self._numbers = count()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], object]:
-        """Have `run_due` call back once so much time has passed; what is returned forgets that, at any time."""
+        """Let `run_due` call back after so many seconds. The returned function cancels the call, at any time."""
         number = next(self._numbers)
         self._callbacks[number] = callback
         heappush(self._heap, (self._now() + seconds, number))
         return partial(self._callbacks.pop, number, None)
 
     def run_due(self) -> None:
-        """Call back what is due."""
+        """Make all calls that are due."""
         while self._heap and self._heap[0][0] <= self._now():
             callback = self._callbacks.pop(heappop(self._heap)[1], None)
             if callback is not None:
                 callback()
 
     def wait(self, seconds: float | None) -> float | None:
-        """Return how long the caller may wait: `seconds` (None: without end), or until something is due.
+        """Return how long the caller may wait: `seconds` (None: without limit), or until a call is due.
 
         >>> calls = ScheduledCalls(lambda: 3.0)
         >>> forget = calls.call_later(2.0, print)
