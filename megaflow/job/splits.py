@@ -37,17 +37,17 @@ def find_files(spec: str) -> list[str]:
         entries = (os.path.join(spec, name) for name in os.listdir(spec) if not name.startswith("."))
         files = sorted(path for path in entries if os.path.isfile(path))
         if not files:
-            raise SourceError(f"cannot read lines from {spec!r}: the directory holds no files")
+            raise SourceError(f"Cannot read lines from {spec!r}: the directory holds no files.")
         return files
     if os.path.exists(spec):  # also a name that looks like a glob
         if not os.path.isfile(spec):
-            raise SourceError(f"cannot read lines from {spec!r}: not a regular file; pipe it in with --lines -")
+            raise SourceError(f"Cannot read lines from {spec!r}: it is not a regular file. Pipe it in with --lines -.")
         return [spec]
     if not glob.has_magic(spec):
-        raise SourceError(f"cannot read lines from {spec!r}: no such file or directory (from {os.getcwd()!r})")
+        raise SourceError(f"Cannot read lines from {spec!r}: no such file or directory (from {os.getcwd()!r}).")
     files = sorted({path for path in glob.iglob(spec, recursive=True) if os.path.isfile(path)})
     if not files:
-        raise SourceError(f"cannot read lines from {spec!r}: no file matches (from {os.getcwd()!r})")
+        raise SourceError(f"Cannot read lines from {spec!r}: no file matches (from {os.getcwd()!r}).")
     return files
 
 
@@ -93,12 +93,12 @@ def size_of(path: str) -> int:
         if size == 0:
             with open(path, "rb", buffering=0) as file:
                 if file.read(1):
-                    raise SourceError(f"cannot read {path!r} as a file: {no_size(path)}")
+                    raise SourceError(f"Cannot read {path!r} as a file: {no_size(path)}")
     except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+        raise SourceError(f"Cannot read {path!r}: {error.strerror}.") from error
     return size
 
 
 def no_size(path: str) -> str:
     """Return the end of a sentence about a file of the system's own, whose size is not that of its content."""
-    return f"the system does not say how long it is; pipe it in: cat {shlex.quote(path)} | megaflow run … --lines -"
+    return f"the system does not report its length. Pipe it in: cat {shlex.quote(path)} | megaflow run … --lines -"

@@ -81,7 +81,7 @@ class NoJob:
             raise PeerLost("the job is over")
         match request.body:
             case body if not _is_sound(body):  # a number of more than 64 bits
-                self._answers.append(messages.Refused(request.id, "there is no such request"))
+                self._answers.append(messages.Refused(request.id, "does not know the request"))
                 return
             case messages.StatusQuery():
                 result: Any = status_of(status([0, 1, 0, 1]))

@@ -103,26 +103,26 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--rate", "nan"], "--rate"),
         (["run", "APP", "--lines", "APP", "--name", "a/b"], "--name a/b"),
         (["run", "APP", "--lines", "APP", "--output", "x.txt"], "--output x.txt"),
-        (["run", "APP", "--lines", "APP", "--output", "jsonl:APP"], "the job would read it as its input"),
+        (["run", "APP", "--lines", "APP", "--output", "jsonl:APP"], "The job would read its own output as input"),
         (["run", "APP", "--lines", "APP", "--output", "jsonl:x", "--append", "--overwrite"], "Give one of them"),
         (["run", "APP", "--lines", "APP", "--checkpoints-kept", "2"], "only for jobs that save their state. Add"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--checkpoints-kept", "0"], "must be at least 1, not 0"),
-        (["run", "APP", "--lines", "APP", "--state", "x", "--follow", "--close-windows"], "with --follow they do not"),
+        (["run", "APP", "--lines", "APP", "--state", "x", "--follow", "--close-windows"], "followed lines never end"),
         (["run", "APP", "--lines", "APP", "--take-over"], "--take-over is only for jobs that save"),
         (["run", "APP", "--lines", "APP", "--drop-state", "a"], "--drop-state is only for jobs that save"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--rename-state", "a"], "--rename-state a: must be OLD=NEW"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--checkpoint-every", "0"], "--checkpoint-every must be a"),
-        (["run", "APP", "--lines", "-", "--state", "x"], "standard input and iterables cannot be read again"),
-        (["run", "APP", "--lines", "APP", "--append"], "--append says what becomes of a file"),
-        (["run", "APP", "--lines", "a", "--lines", "b c"], "--lines a and --lines b c: give one of them; a folder"),
-        (["run", "APP", "--lines", "x=APP", "--lines", "APP"], "--lines APP and --lines x=APP: give one of them"),
-        (["run", "APP", "--lines", "x=APP", "--lines", "x=b"], "the lines 'x' come twice; a folder or a quoted glob"),
-        (["run", "APP", "--lines", "x-y=1/2"], "'x-y' is no name for an input, as in --lines orders=PATH; a path with"),
-        (["run", "APP", "--lines", "x=-", "--lines", "y=-"], "'x' and 'y' are both standard input: it can be one of"),
-        (["run", "APP", "--lines", "x=spark:text:a", "--lines", "y=-"], "'x' come from Spark, whose inputs with names"),
-        (["run", "APP", "--lines", "x=", "--lines", "y=-"], "--lines x=: says no path; give x=PATH"),
+        (["run", "APP", "--lines", "-", "--state", "x"], "Standard input and iterables cannot be read again"),
+        (["run", "APP", "--lines", "APP", "--append"], "--append says what to do with an existing file"),
+        (["run", "APP", "--lines", "a", "--lines", "b c"], "--lines a and --lines b c: Give only one of them."),
+        (["run", "APP", "--lines", "x=APP", "--lines", "APP"], "--lines APP and --lines x=APP: Give only one of them"),
+        (["run", "APP", "--lines", "x=APP", "--lines", "x=b"], "The lines 'x' are given twice. To read several files"),
+        (["run", "APP", "--lines", "x-y=1/2"], "'x-y' cannot name an input. Use an identifier, as in --lines orders="),
+        (["run", "APP", "--lines", "x=-", "--lines", "y=-"], "'x' and 'y' all read standard input. Only one of"),
+        (["run", "APP", "--lines", "x=spark:text:a", "--lines", "y=-"], "'x' come from Spark, whose named inputs"),
+        (["run", "APP", "--lines", "x=", "--lines", "y=-"], "--lines x=: The path is missing. Give x=PATH"),
         (["run", "APP", "--lines", "x=-", "--rows", "y=spark:rate:"], "--lines and --rows do not go together"),
-        (["run", "APP", "--lines", "APP", "--output", "none", "--output", "-"], "--output none and --output -: give"),
+        (["run", "APP", "--lines", "APP", "--output", "none", "--output", "-"], "--output none and --output -: Give"),
         (["run", "APP", "--lines", "-", "--rate", "5", "--rate", "6"], "--rate is given twice: --rate 5 and --rate 6"),
         (["run", "APP", "--lines", "-", "--name", "a", "--name=b"], "--name is given twice: --name a and --name b."),
         (["control", "move-bins", "--bins", "1", "--bins", "2", "--to", "1"], "is given twice: --bins 1 and --bins 2"),
@@ -164,8 +164,8 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "-", "--drain-timeout", "0"], "--drain-timeout must be a number of seconds above 0"),
         (["run", "APP", "--lines", "-", "--drain-timeout", "nan"], "--drain-timeout must be a number of seconds above"),
         (["run", "APP", "--join", "x", "--drain-timeout", "1"], "--drain-timeout does not go with --join"),
-        (["run", "APP", "--lines", "-", "--processes", "1000"], "; megaflow run --oversubscribe lifts that"),
-        (["run", "APP", "--lines", "-", "--workers", "1000"], "--workers: 1000 are more than"),
+        (["run", "APP", "--lines", "-", "--processes", "1000"], "To lift the limit, give megaflow run --oversubscribe"),
+        (["run", "APP", "--lines", "-", "--workers", "1000"], "--workers: 1000 is more than"),
         (["control", "add-worker"], "Did you mean 'add-workers'"),
         (["control", "add-workers"], "N"),
         (["control", "add-workers", "0"], "0"),
@@ -237,7 +237,7 @@ def test_the_variable_for_lines_is_one_path_or_several_with_names(app: str, tmp_
     (tmp_path / "a b").touch()
     for words, missing in ((f"{tmp_path}/no such x=1", "no such x=1"), (f"x={tmp_path}/a b y={tmp_path}/no c", "no c")):
         result = megaflow("run", app, MEGAFLOW_LINES=words)
-        assert result.exit_code == 1 and f"cannot read lines from '{tmp_path}/{missing}'" in result.stderr
+        assert result.exit_code == 1 and f"Cannot read lines from '{tmp_path}/{missing}'" in result.stderr
 
 
 def test_lines_from_the_environment_may_have_spaces(app: str, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_a_lost_worker_is_noticed_though_nobody_reads_the_output(start: Callable
         code, _, said = run.end()
         assert time.monotonic() - killed < 4 * STOP_SECONDS
         assert code == 1 and said[-1].startswith(f"megaflow: worker 1 ({worker['address']}, pid "), said
-        assert said[-2].startswith("megaflow: the output is not read: ") and run.files() == []
+        assert said[-2].startswith("megaflow: the output has no reader, so ") and run.files() == []
 
 
 # Is busy with each line, on the worker that the line names.
@@ -162,7 +162,7 @@ def test_a_drain_that_does_not_end_is_ended_and_says_what_is_left(start: Callabl
     run.status_when(lambda status: sum(worker["done"] for worker in status["workers"]) == 3)
     assert run.control("stop").returncode == 0
     code, _, said = run.end()
-    told = "told to stop and has not worked off everything within 1 s (--drain-timeout 1), so it was ended; not worked"
+    told = "within 1 s of the request to stop (--drain-timeout 1), so it was ended; unfinished"
     assert code == 1 and told in said[-1] and sum(map(int, re.findall(r"(\d+) timer", said[-1]))) == 3, said
     assert run.files() == []
 
@@ -176,7 +176,7 @@ def test_a_drain_that_a_signal_begins_is_ended_too(start: Callable[..., Run], tm
     run.reading()
     run.process.send_signal(signal.SIGTERM)
     code, _, said = run.end()
-    assert code == 1 and said[-1].endswith("; not worked off: worker 0: 1 timer"), said
+    assert code == 1 and said[-1].endswith("; unfinished: worker 0: 1 timer"), said
 
 
 @pytest.mark.parametrize("line", ["0", pytest.param("1", marks=pytest.mark.slow)])
@@ -190,7 +190,7 @@ def test_force_ends_a_job_whatever_it_is_busy_with(start: Callable[..., Run], tm
     assert (ended.returncode, ended.stdout) == (0, "the job was ended\n"), ended.stderr
     assert run.files() == []
     code, _, said = run.end()
-    assert code == 1 and said[-1].startswith("megaflow: the job was ended by force, as somebody has asked for "), said
+    assert code == 1 and said[-1].startswith("megaflow: the job was ended by force, as requested "), said
     again = run.control("stop", "--force")
     assert again.returncode == 1 and "no job is running" in again.stderr, again.stderr
 

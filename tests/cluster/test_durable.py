@@ -128,7 +128,7 @@ def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(
     run = counted.run("--processes", "2")
     end(run, 0)
     counted.check()
-    assert "all lines were read before, and there are no new ones" in end(counted.run(), 0)
+    assert "all lines were read before and there are no new ones" in end(counted.run(), 0)
     counted.check()
 
 
@@ -373,8 +373,8 @@ def test_what_would_come_again_ends_the_job_at_once_and_the_program_may_be_mende
     assert "; with other code: app.py differs\n" in said and "; restart " not in said
     before, _, shown = said.partition("Traceback (most recent call last):")
     assert "AssertionError: a fault of the program" in shown
-    kept = f"{counted.store} has its state as of checkpoint {counted.checkpoint()[0]}: once it is mended"
-    assert f"megaflow: the program has failed; {kept} the same command goes on\n" in before
+    kept = f"{counted.store} has its state as of checkpoint {counted.checkpoint()[0]}: fix the program"
+    assert f"megaflow: the program has failed; {kept}, and the same command resumes from there\n" in before
 
     app.write_text(PROGRAM.replace('name="count"', 'name="words"'))
     last = end(counted.run(app=str(app)), 1).splitlines()[-1]

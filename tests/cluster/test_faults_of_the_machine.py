@@ -111,7 +111,7 @@ def await_kept(run: Run) -> None:
 
 
 def warnings(run: Run) -> list[str]:
-    return [line for line in run.said if "the job goes on, and the next one is tried" in line]
+    return [line for line in run.said if "the job continues and will try the next one" in line]
 
 
 @pytest.fixture

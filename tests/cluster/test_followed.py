@@ -138,7 +138,7 @@ def test_inputs_by_name_are_followed_and_a_process_that_joins_reads_too(
     assert job.control("stop").returncode == 0
     code, output, said = job.end()
     assert code == 0 and sorted(output.split()) == sorted(names), said
-    assert len([line for line in said if "to follow yet" in line]) == 2, said
+    assert len([line for line in said if "to follow: there is none yet" in line]) == 2, said
 
 
 WRITTEN = [f"line {number}" for number in range(15)]
@@ -184,4 +184,4 @@ def test_no_line_is_lost_in_silence_while_no_job_runs(
     if compressed:
         assert sorted(lines()) == sorted([*WRITTEN, "new"]) and not any("are gone" in line for line in said)
     else:
-        assert any("are gone, and were not read" in line and str(log) in line for line in said), said
+        assert any("lost bytes that the job had not read" in line and str(log) in line for line in said), said

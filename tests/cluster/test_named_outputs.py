@@ -54,7 +54,7 @@ def test_each_output_is_exact_though_bins_move_and_workers_and_launcher_are_kill
         job.process.kill()
         job.end()
     code, _, said = start(str(app), *job_words, *outputs[:2], "--output", f"first=csv:{tmp_path}/other").end()
-    assert code == 1 and f"goes with --output first=csv:{first}, not first=csv:{tmp_path}/other" in said[-1], said
+    assert code == 1 and f"belongs to --output first=csv:{first}, not first=csv:{tmp_path}/other" in said[-1], said
     code, _, said = start(str(app), *job_words, *reversed(outputs[:2]), *outputs[2:]).end()
     assert code == 2, said
     code, _, said = start(str(app), *job_words, *outputs[2:], *outputs[:2], "--processes", "2").end()

@@ -249,7 +249,7 @@ def test_a_killed_member_stops_all_with_its_name_and_bins(job: Callable[..., Job
     assert time.monotonic() - begun < STOP_SECONDS and code == 1
     named = f"megaflow: worker 2 ({worker['address']}, pid {worker['pid']}) was killed by SIGKILL, and with it the "
     assert said[-1].startswith(f"{named}state of {worker['bins']} of 32 bins of 'count' ("), said
-    assert said[-1].endswith("nobody else has that state: run the job again from its first line"), said
+    assert said[-1].endswith("no other worker has that state: run the job again from its first line"), said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
 
 

@@ -203,7 +203,7 @@ def test_a_second_job_with_the_same_output_is_refused(
     first = start(*words, stdin=subprocess.PIPE)
     wait_until(lambda: len(first.files()) == 1)  # it runs
     code, _, said = start(*words).end()
-    assert code == 1 and f"{kind}:{out}: another job writes to this file" in said[-1], said
+    assert code == 1 and f"{kind}:{out}: Another job writes to this file" in said[-1], said
     first.process.write_line("word")
     assert first.process.stdin is not None
     first.process.stdin.close()
@@ -301,7 +301,7 @@ def test_a_killed_worker_stops_the_job_with_its_name(start: Callable[..., Run], 
     assert time.monotonic() - begun < STOP_SECONDS and code == 1
     named = f"worker 1 ({workers[1]['address']}, pid {workers[1]['pid']}) was killed by SIGKILL"
     state = "the state of 85 of 256 bins of 'count' (1,4,7,10,13,16,19,…,253)"
-    todo = "all other workers have been stopped; nobody else has that state: run the job again from its first line"
+    todo = "all other workers have been stopped; no other worker has that state: run the job again from its first line"
     assert said[-1] == f"megaflow: {named}, and with it {state}; {todo}", said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and run.files() == []
 

@@ -110,13 +110,13 @@ def through_a_shell(folder: Path, words: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("run $APP --lines $LINES --output jsonl:/dev/full", "cannot write the job's output to /dev/full: No space"),
-        ("run $APP --lines $LINES > /dev/full", "cannot write the job's output to standard output: No space"),
-        ("run $APP --lines $LINES >&-", "--output -: standard output is closed; give --output jsonl:PATH or none"),
-        ("run $APP --lines - --output none <&-", "cannot read standard input: "),
+        ("run $APP --lines $LINES --output jsonl:/dev/full", "Cannot write the job's output to /dev/full: No space"),
+        ("run $APP --lines $LINES > /dev/full", "Cannot write the job's output to standard output: No space"),
+        ("run $APP --lines $LINES >&-", "--output -: Standard output is closed. Give --output jsonl:PATH or none"),
+        ("run $APP --lines - --output none <&-", "Cannot read standard input: "),
         ("graph $APP > /dev/full", "Cannot write the answer to standard output: No space"),
         ("graph $APP >&-", "Cannot print the answer: standard output is closed"),
-        ("run $APP --lines kafka:words", "; did you mean 'spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe="),
+        ("run $APP --lines kafka:words", ". Did you mean 'spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe="),
     ],
 )
 def test_what_cannot_be_read_or_written_is_one_line(tmp_path: Path, words: str, said: str) -> None:
@@ -136,8 +136,8 @@ def test_a_job_whose_standard_files_are_closed_does_its_work(tmp_path: Path) -> 
 def test_too_few_descriptors_are_said_before_anything_starts(tmp_path: Path, limit: int) -> None:
     code, output, errors = through_a_shell(tmp_path, f"ulimit -n {limit}; megaflow run $APP --lines $LINES")
     [said] = errors.splitlines()
-    assert said.startswith("megaflow: too few file descriptors: --processes 1 needs 21, and a process may have ")
-    assert (code, output) == (1, "") and said.endswith(f"{limit} here; raise that, as in: ulimit -n 1024")
+    assert said.startswith("megaflow: Too few file descriptors: --processes 1 needs 21, and a process here may open ")
+    assert (code, output) == (1, "") and said.endswith(f"{limit}. Raise the limit: ulimit -n 1024")
 
 
 def test_an_interrupted_worker_is_named(start: Callable[..., Run]) -> None:
@@ -164,7 +164,7 @@ def test_processes_listen_at_a_port_and_the_following_ones(start: Callable[..., 
     place = run.status()["workers"][2]["address"].removeprefix("127.0.0.1:")
     assert port + 2 <= int(place) <= port + 100, "the next one that is free"
     crowd = run.control("add-workers", "256")
-    assert crowd.returncode == 1 and "add-workers: 259 are more than " in crowd.stderr
+    assert crowd.returncode == 1 and "add-workers: 259 is more than " in crowd.stderr
     assert ended(run)[0] == 0
 
 

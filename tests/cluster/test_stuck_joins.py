@@ -140,7 +140,7 @@ def test_a_stop_does_not_wait_for_a_joiner_that_hangs(job: Callable[..., Job]) -
 def test_others_join_and_leave_beside_a_joiner_that_loads_its_program(job: Callable[..., Job]) -> None:
     held = job(*PATIENT)
     held.add_one_that_hangs("load")
-    held.hold.write_text("nobody else")
+    held.hold.write_text("no other worker")
     added = held.run.control("add-workers", "1", "--balance", "--timeout", "100")
     assert added.returncode == 0, added.stderr
     removed = held.run.control("remove-workers", "--id", "1", "--timeout", "100")
@@ -160,7 +160,7 @@ def test_a_joiner_that_hangs_is_given_up_in_time_and_others_go_on(job: Callable[
     pid = int(held.pid.read_text())
     if where == "suspended":
         os.kill(pid, signal.SIGSTOP)
-    held.hold.write_text("nobody else")
+    held.hold.write_text("no other worker")
     if where == "suspended":
         held.hold.unlink()
     added = held.run.control("add-workers", "1", "--timeout", "150")

@@ -286,11 +286,11 @@ def test_a_compressed_file_is_passed_over_and_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "why"),
     [
-        ("-", "--follow: lines must name a file, folder or glob, whose files grow, not '-'"),
+        ("-", "--follow: lines must name a file, folder or glob whose files grow, not '-'"),
         (["x"], "whose files grow, not"),
         ({"a": "spark:text:x"}, "whose files grow, not 'spark:text:x'"),
         ("x.log?unordered", r"--follow reads each file in order: leave \?unordered out"),
-        ("x.gz", "is compressed, and does not grow"),
+        ("x.gz", "is compressed, so it does not grow"),
         ({"9": "x"}, "must be a name"),
     ],
 )
@@ -308,7 +308,7 @@ def test_a_pattern_is_that_of_the_launchers_folder_and_need_not_match_yet(
     assert given.followed == (("a", "/home/of/x", ""), ("b", f"{os.getcwd()}/logs/*.log", ""))
     assert given.lines == ("a", "b") and not find_followed("app.log").lines
     assert find_followed("app.log?encoding=latin-1").followed == (("", f"{tmp_path}/app.log", "iso8859-1"),)
-    with pytest.raises(UsageError, match="files in UTF-16 cannot be followed"):
+    with pytest.raises(UsageError, match="Cannot follow files in UTF-16"):
         find_followed("app.log?encoding=utf-16")
 
 

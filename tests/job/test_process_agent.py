@@ -302,8 +302,8 @@ def test_those_that_join_are_seated_one_by_one_and_say_what_they_wait_for(bench:
     seats: list[Any] = []
     wait_until(lambda: seats.extend(search.found()) or seats)
     assert search.waits_for() == (
-        "1 queued: no free slot of 0; remove-workers, the end of another job on these executors or more executors "
-        "free one"
+        "1 queued: no free slot of 0; remove-workers, the end of another job on these executors, or more executors "
+        "would free one"
     )
     seats[0].close()
     wait_until(lambda: bench.jobs.free)
@@ -324,7 +324,7 @@ def test_where_executors_come_as_tasks_wait_nobody_waits_for_slots_and_what_is_q
     monkeypatch.setattr(Jobs, "is_elastic", True)
     bench.jobs.free = 0
     search = bench.place.find(2, DRAFT, lambda: None)
-    assert search.waits_for() == "2 queued: no free slot of 0; Spark starts executors as it can"
+    assert search.waits_for() == "2 queued: no free slot of 0; Spark starts executors when it can"
     bench.jobs.free = 2
     bench.jobs.run()
     seats: list[Any] = []
@@ -348,7 +348,7 @@ def test_a_start_that_takes_too_long_says_how_far_it_has_come(bench: Bench) -> N
     draft = replace(DRAFT, job=replace(DRAFT.job, start_timeout_seconds=0.0))
     search = bench.place.find(2, draft, lambda: None)
     search.deadline = 0.0
-    with pytest.raises(ClusterError, match=r"0 of 2 processes have started within 0 s .*; Spark has 2 slots"):
+    with pytest.raises(ClusterError, match=r"0 of 2 processes started within 0 s .*; Spark has 2 slots"):
         search.found()
 
 
@@ -408,7 +408,7 @@ def test_one_that_joins_is_begun_when_all_others_have_reached_it_and_is_refused_
         assert woken.wait(WAIT_SECONDS), "who has changed something says so"
         woken.clear()
         seats.extend(search.found())
-        assert seats or search.waits_for() == "others try whether they can reach it"
+        assert seats or search.waits_for() == "other processes are checking whether they can reach it"
         return bool(seats)
 
     if reaches:
@@ -435,7 +435,7 @@ def test_the_door_is_for_agents_that_know_the_secret_and_their_number(bench: Ben
     bench.start("")
     place = bench.place._launchers[0]
     for secret, role, hello, trouble in (
-        (b"no", AGENT_ROLE, {}, "secrets differ"), (SECRET, "control", {}, "does not serve"),
+        (b"no", AGENT_ROLE, {}, "secrets differ"), (SECRET, "control", {}, "not the role"),
         (SECRET, AGENT_ROLE, {"number": 0}, "of another shape"),
     ):  # fmt: skip
         with pytest.raises(Exception, match=trouble):

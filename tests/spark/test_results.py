@@ -217,10 +217,10 @@ def test_a_job_whose_results_nobody_has_asked_for_ends_when_it_is_stopped(spark:
     run = megaflow.spark.run(spark.range(3000), lambda flow: flow.rows(), "n LONG")
     run.job.stop()
     run.job.wait()
-    with pytest.raises(UsageError, match="the job has ended, and nobody had asked for them"):
+    with pytest.raises(UsageError, match="The job ended before any query asked for them"):
         assert run.results
     without = megaflow.spark.run(spark.range(3), lambda flow: flow.rows())
-    with pytest.raises(UsageError, match="start_query: the job has no results: say by schema= which columns"):
+    with pytest.raises(UsageError, match=r"start_query: The job has no results\. Name"):
         without.start_query(lambda: pytest.fail("there is nothing to read"))
     without.job.wait()
 

@@ -117,7 +117,7 @@ def test_rows_are_given_by_name() -> None:
         (None, {"a b": "spark:rate:"}, "'a b' must be a name"),
         (None, {"a": 5}, "the rows 'a' must be a DataFrame or 'spark:FORMAT:PATH', not 5"),
         (None, {"a": "in/"}, "must be NAME=spark:FORMAT:PATH"),
-        ("in.txt", {"a": "spark:rate:"}, "lines and rows do not go together"),
+        ("in.txt", {"a": "spark:rate:"}, "lines and rows cannot be combined"),
     ],
 )
 def test_what_is_no_rows_is_refused(lines: Any, rows: Any, why: str) -> None:

@@ -70,7 +70,7 @@ class AgentDoor:
 
     def _admit(self, link: Link, role: str, hello: dict[str, Any]) -> None:
         if role != self._role:
-            raise ConfigMismatch(f"this launcher's port is for {self._role!r}; it does not serve the role {role!r:.50}")
+            raise ConfigMismatch(f"This launcher's port serves {self._role!r}, not the role {role!r:.50}.")
         connection = Connection(self._poller, link, self._handler, log.info)
         self._handler.connected(connection, hello)
         link.owner = connection

@@ -74,12 +74,12 @@ class Checkpointing:
     def stopping(self) -> str:
         """What comes of a stop, for the user."""
         if self._keeper is None:
-            return "lines that were read are finished; a second signal kills the job"
+            return "finishing the lines that were read; a second signal kills the job"
         if self._failing_since is None:
-            return "a last checkpoint is taken; a second signal ends the job without it"
+            return "taking a last checkpoint; a second signal ends the job without it"
         return (
-            f"a last checkpoint is tried for {UNDURABLE_MAX / 60:g} minutes, though they fail ({self._reason}); a "
-            "second signal ends the job without it, and what was committed is kept"
+            f"checkpoints fail ({self._reason}); retrying a last checkpoint for {UNDURABLE_MAX / 60:g} minutes; "
+            "a second signal ends the job without it and keeps what was committed"
         )
 
     def start(self, wake: Callable[[], None]) -> None:
@@ -222,6 +222,6 @@ class Checkpointing:
         now, self._reason = self._machine.now(), reason
         if self._failing_since is None:
             self._failing_since = now
-            self._report(f"checkpoint {checkpoint} failed: {reason}; the job goes on, and the next one is tried")
+            self._report(f"checkpoint {checkpoint} failed: {reason}; the job continues and will try the next one")
         elif now - self._failing_since > UNDURABLE_MAX:
-            raise StoreError(f"no checkpoint could be taken for {UNDURABLE_MAX / 60:g} minutes: {reason}")
+            raise StoreError(f"All checkpoints of the last {UNDURABLE_MAX / 60:g} minutes failed: {reason}")

@@ -27,7 +27,7 @@ from megaflow.job.spec import Address, ChildSpec, Founder
 
 ENDED_KEPT = 100  # many more than can be on their way
 STOPPED = "all other workers have been stopped"
-RESTART = "nobody else has that state: run the job again from its first line"
+RESTART = "no other worker has that state: run the job again from its first line"
 
 
 class Children:

@@ -37,7 +37,9 @@ class CsvWriter(FileWriter):
         super().check(read)
         found = self._found() if self._mode in ("append", "resume") else ()
         if found and self._wanted and found != self._wanted:
-            raise refusal(self._spec, f"the file has the columns {', '.join(found)}: name these, or another file")
+            raise refusal(
+                self._spec, f"the file has the columns {', '.join(found)}; name these columns or another file"
+            )
 
     def write(self, epoch: int, records: list[Any]) -> None:
         """Write rows. Raises ProgramError if they have other columns than those before."""
@@ -64,9 +66,9 @@ class CsvWriter(FileWriter):
         """Write the first line, if there is none."""
         if self._columns:
             raise ProgramError(
-                f"--output {self._spec}: there are records with the columns {', '.join(columns)}, and "
-                f"{', '.join(self._columns)} are the file's: give each record these, or say their order by "
-                f"--output csv:PATH?columns={','.join(columns)} for a new file"
+                f"--output {self._spec}: A record has the columns {', '.join(columns)}, but the file has "
+                f"{', '.join(self._columns)}. Give every record the same columns, or set their order for a new "
+                f"file: --output csv:PATH?columns={','.join(columns)}"
             )
         self._columns = columns
         with self._failing():

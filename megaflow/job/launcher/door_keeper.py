@@ -136,7 +136,7 @@ class DoorKeeper:
         request = decode(payload) if kind == Kind.VALUE else None
         handler = self._handlers.get(type(request))
         if handler is None or not conforms(request, type(request)):
-            raise ProtocolError(f"there is no such request as this {type(request).__name__}")
+            raise ProtocolError(f"The launcher does not know the request {type(request).__name__}.")
         return b"".join(frames(Kind.VALUE, encode(handler(request))))
 
     def _let_go(self, connection: socket.socket) -> None:

@@ -29,7 +29,7 @@ FORCE_SECONDS = 2.5  # likewise, by force: for the status alone
 HOLDERS_SHOWN = 3
 BUSY_SHOWN = 3
 
-FORCED = "the job was ended by force, as somebody has asked for (megaflow control stop --force)"
+FORCED = "the job was ended by force, as requested (megaflow control stop --force)"
 
 
 class LastQuestion:
@@ -88,7 +88,7 @@ class EarlyEnd:
         if self._due is None and timeout_seconds is not None:
             self._due = now + timeout_seconds
             self._why_drain = (
-                f"the job was told to stop and has not worked off everything within {timeout_seconds:g} s "
+                f"the job did not finish its work within {timeout_seconds:g} s of the request to stop "
                 f"(--drain-timeout {timeout_seconds:g}), so it was ended"
             )
 
@@ -143,17 +143,17 @@ def what_is_left(
 ) -> str:
     """Say what a job has not worked off: what its workers say, unless they have all ended, and what else is `known`.
 
-    >>> what_is_left(None, None, ["2 lines sent and not read yet"])
-    'not worked off: 2 lines sent and not read yet; what the workers still have is not known: nobody answered'
+    >>> what_is_left(None, None, ["2 lines sent but not read yet"])
+    'unfinished: 2 lines sent but not read yet; the workers did not answer, so what they still have is unknown'
     """
     left = [f"worker {each.id}: {text}" for each in (status.workers if status else ()) if (text := work_of(each))]
     left += known
-    parts = [f"not worked off: {', '.join(left)}"] if left else []
+    parts = [f"unfinished: {', '.join(left)}"] if left else []
     if status is None and not all_ended:
-        parts.append("what the workers still have is not known: nobody answered")
+        parts.append("the workers did not answer, so what they still have is unknown")
     elif status is not None and status.silent:
-        has = "has" if len(status.silent) == 1 else "have"
-        parts.append(f"what {workers_text(status.silent)} still {has} is not known: no answer")
+        what = "it still has" if len(status.silent) == 1 else "they still have"
+        parts.append(f"{workers_text(status.silent)} did not answer, so what {what} is unknown")
     elif not left:
         parts.append("no line, timer or record was left")
     holders = [
@@ -171,10 +171,10 @@ def known_work(lines: int, records: int) -> list[str]:
     """Say what is not worked off, as far as the launcher knows.
 
     >>> known_work(2, 0)
-    ['2 lines sent and not read yet']
+    ['2 lines sent but not read yet']
     """
     return [
-        *([f"{quantity(lines, 'line')} sent and not read yet"] if lines else ()),
+        *([f"{quantity(lines, 'line')} sent but not read yet"] if lines else ()),
         *([f"{quantity(records, 'record')} not written yet"] if records else ()),
     ]
 
@@ -184,7 +184,7 @@ def work_of(worker: WorkerStatus) -> str:
     lines, timers = worker.lines - worker.done, worker.timers or 0
     return " and ".join(
         [
-            *([f"{lines} of the {quantity(worker.lines, 'line')} that it has read"] if lines else ()),
+            *([f"{lines} of the {quantity(worker.lines, 'line')} it has read"] if lines else ()),
             *([quantity(timers, "timer")] if timers else ()),
         ]
     )

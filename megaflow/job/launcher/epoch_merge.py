@@ -56,13 +56,13 @@ class EpochMerge:
     def join(self, workers: Iterable[int]) -> None:
         """Wait for these workers, too, from the first epoch on that has not left."""
         for worker in workers:
-            assert worker not in self._closed, f"worker {worker} came twice"
+            assert worker not in self._closed, f"Worker {worker} joined the merge twice."
             self._closed[worker] = self._least
 
     def add(self, batch: OutputBatch) -> None:
         """Take in records of an epoch that their worker has not closed; raise ProtocolError otherwise."""
         if not batch.epoch >= self._closed.get(batch.worker, float("inf")):
-            raise ProtocolError(f"worker {batch.worker} sent output for epoch {batch.epoch} after closing it")
+            raise ProtocolError(f"Worker {batch.worker} sent output for epoch {batch.epoch} after closing it.")
         held = self._held.setdefault(batch.epoch, {})
         held.setdefault((batch.output, batch.worker), []).extend(batch.records)
 
@@ -72,7 +72,7 @@ class EpochMerge:
         Its epoch is not before that of an earlier one.
         """
         if self._least > mark.epoch:
-            raise ProtocolError(f"checkpoint {mark.checkpoint} comes at epoch {mark.epoch}, which is closed already")
+            raise ProtocolError(f"Checkpoint {mark.checkpoint} belongs to epoch {mark.epoch}, which is already closed.")
         if self._least == mark.epoch:
             return [mark]
         self._marks.append(mark)

@@ -36,8 +36,8 @@ class TextSplitter:
         """Return the lines that `data` completes. Raises SourceError."""
         if self._parts_bytes + len(data) > LINE_BYTES_MAX:
             raise SourceError(
-                f"{self.text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte {self._position}: "
-                "is it text?"
+                f"{self.text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte {self._position}. "
+                "Is it a text file?"
             )
         self._parts.append(data)
         self._parts_bytes += len(data)
@@ -85,7 +85,7 @@ class FileLines:
         try:
             os.fstat(file)
         except OSError as error:
-            raise SourceError(f"cannot read {name}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {name}: {error.strerror}.") from error
 
     def wait(self, stopped: Wakeup) -> bool:
         """Wait until there is something to read, or its end; return False if `stopped` is woken."""
@@ -99,7 +99,7 @@ class FileLines:
         try:
             data = os.read(self._file, BLOCK_BYTES)
         except OSError as error:
-            raise SourceError(f"cannot read {self._name}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {self._name}: {error.strerror}.") from error
         self.done = not data
         if self._splitter is None:
             data = self._first = self._first + data

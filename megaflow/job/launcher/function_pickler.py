@@ -58,7 +58,7 @@ def check_function(function: object) -> None:
             return
         except TypeError:
             what = f"{getattr(function, '__name__', what)}{signature}"
-    raise UsageError(f"the dataflow must be a function of one argument, the flow, as in dataflow(flow), not {what}")
+    raise UsageError(f"The dataflow must be a function of one argument, the flow, as in dataflow(flow), not {what}.")
 
 
 def pickle_app(function: Callable[..., Any], with_types: bool = False) -> PickledFunction:

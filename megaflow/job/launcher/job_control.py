@@ -61,7 +61,7 @@ class JobControl:
         try:
             text = json.dumps(key)
         except (TypeError, ValueError):
-            raise UsageError(f"get: a key is a bool, number, str, or a tuple of such, not {key!r:.80}") from None
+            raise UsageError(f"get: A key must be a bool, number, str, or a tuple of these, not {key!r:.80}.") from None
         with self._conversation() as talk:
             found = commands.get_state(talk, operator, text, as_json=True)
         return None if found.state is None else json.loads(found.state)
@@ -120,7 +120,7 @@ class JobControl:
         Raises MegaflowError with the reasons if some could not be added.
         """
         if count < 1:
-            raise UsageError(f"add_workers: must be at least 1 process, not {count}")
+            raise UsageError(f"add_workers: count must be at least 1, not {count}.")
         with self._conversation() as talk:
             added = commands.add_processes(talk, count)
         if failed := added.failed:

@@ -33,7 +33,7 @@ from megaflow.timely.communication.codec.decode import decode
 SAMPLES: Final = 8  # of a file, evenly over what is read of it
 SAMPLE_BYTES: Final = 4096
 File: TypeAlias = tuple[str, str]  # input and path
-AGAIN: Final = "put back the file that was read, or begin with another --state folder"
+AGAIN: Final = "put back the file that was read, or start over with a new --state folder"
 
 
 def fingerprint(path: str, length: int) -> str:
@@ -132,8 +132,8 @@ def check_same_input(said: SplitRemainder, fresh: Iterable[File]) -> None:
     """Raise StoreError if a file that is not read as the input that it was is read as another one."""
     if (other := next((name for name, path in fresh if path == said.path), None)) is not None:
         raise StoreError(
-            f"{said.path!r} was read as {input_text(said.input)}, and is now {input_text(other)}: name it as before, "
-            "or begin with another --state folder"
+            f"{said.path!r} was read as {input_text(said.input)} before, and now as {input_text(other)}. Name it "
+            "as before, or start over with a new --state folder."
         )
 
 
@@ -151,17 +151,19 @@ def check_unchanged(said: SplitRemainder, size: int | None) -> None:
     if size is None:
         left = said.end - said.start
         raise StoreError(
-            f"{said.path!r} is not to be read any more, or empty, and {left} of its bytes were not read when the last "
-            "checkpoint was taken: name it by --lines again, or begin with another --state folder"
+            f"{said.path!r} is not an input now, or is empty, but {left} of its bytes were unread at the last "
+            "checkpoint. Name it by --lines again, or start over with a new --state folder."
         )
     if size < said.end:
-        raise StoreError(f"{said.path!r} has become shorter, from at least {said.end} bytes to {size}: {AGAIN}")
+        raise StoreError(f"{said.path!r} has shrunk from at least {said.end} bytes to {size}; {AGAIN}.")
     try:
         found = fingerprint(said.path, said.start)
     except OSError as error:
-        raise StoreError(f"{said.path!r} cannot be read: {error.strerror}") from error
+        raise StoreError(f"Cannot read {said.path!r}: {error.strerror}.") from error
     if found != said.fingerprint:
-        raise StoreError(f"{said.path!r} has changed in its first {said.start} bytes, which were read: {AGAIN}")
+        raise StoreError(
+            f"{said.path!r} has changed in its first {said.start} bytes, which were already read; {AGAIN}."
+        )
 
 
 def check_followed(
@@ -179,11 +181,11 @@ def check_followed(
             source.open(decode(portion.partition), decode(portion.position)).look()
     if lost and not allow_loss:
         raise StoreError(
-            f"Bytes of files that are followed were not read before the job ended, and are gone: {', '.join(lost)}. "
-            "Put the files back, or compressed copies into their folders. --allow-loss goes on without these bytes."
+            f"Followed files lost bytes that the job had not read: {', '.join(lost)}. Put the files back, or "
+            "compressed copies into their folders. --allow-loss continues without these bytes."
         )
     if lost:
-        report(f"bytes of files that are followed are gone, and were not read: {', '.join(lost)}")
+        report(f"followed files lost bytes that the job had not read: {', '.join(lost)}")
 
 
 def check_rotated(
@@ -209,25 +211,24 @@ def check_compressed(
         unseen += map(repr, unseen_copies(pattern, seen, found.written_at))
     if unseen and not allow_loss:
         raise StoreError(
-            "Files were written after the last checkpoint, and compressed before the job saw them: "
-            f"{', '.join(unseen)}. Decompress them in place, and the same command reads them. --allow-loss goes on "
+            "Files were written after the last checkpoint and compressed before the job read them: "
+            f"{', '.join(unseen)}. Decompress them in place, then run the same command. --allow-loss continues "
             "without them."
         )
     if unseen:
-        report(f"files that were compressed before the job saw them are not read: {', '.join(unseen)}")
+        report(f"skipping files that were compressed before the job read them: {', '.join(unseen)}")
 
 
 def check_ends_line(read: Split) -> None:
     """Raise StoreError unless a split that is read ends where a line ends, in a file that is not read as a stream."""
     if TextForm(read.encoding, read.compression).is_streamed:
         raise StoreError(
-            f"{read.path!r} has grown since it was read to its end, up to byte {read.end}, and is decoded as a whole: "
-            "put what is new into a file of its own"
+            f"{read.path!r} was read to its end at byte {read.end} and has grown since, but it can only be "
+            "decoded as a whole. Put the new lines into a separate file."
         )
     with open(read.path, "rb") as file:
         file.seek(read.end - 1)
         if file.read(1) not in (b"\n", b"\r"):
             raise StoreError(
-                f"{read.path!r} has grown within its last line, which was read as it was, up to byte {read.end}: "
-                f"{AGAIN}"
+                f"{read.path!r} was read to its end at byte {read.end}, and its last line has grown since; {AGAIN}."
             )

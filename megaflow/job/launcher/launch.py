@@ -99,7 +99,7 @@ def launch(
         served = writer.served(secret.encode(), output.fail, report)
         if begun.is_over:
             with received.interruptible(), served:
-                report("all lines were read before, and there are no new ones: nothing is to be done")
+                report("all lines were read before and there are no new ones, so there is nothing to do")
                 await_read(output, received)
             return RunSummary(seconds=time.monotonic() - began)
         starter = ProcessStarter(spec, secret.encode(), place, children, received, output.forms)
@@ -153,21 +153,21 @@ def find_followed(lines: Any) -> JobInput:
     found = {}
     for name, each in named.items():
         if name and (not isinstance(name, str) or not name.isidentifier()):
-            raise UsageError(f"lines: {name!r:.80} must be a name, as in flow.lines('orders')")
+            raise UsageError(f"lines: {name!r:.80} must be a name, as in flow.lines('orders').")
         spec = os.fspath(each) if isinstance(each, str | os.PathLike) else ""
         if not spec or spec == "-" or spec.startswith("spark:"):
-            raise UsageError(f"--follow: lines must name a file, folder or glob, whose files grow, not {each!r:.80}")
+            raise UsageError(f"--follow: lines must name a file, folder or glob whose files grow, not {each!r:.80}.")
         path, options = split_options(spec)
         if options.order:
             why = "reads each file in order" if options.order == UNORDERED else "reads files as they come"
-            raise UsageError(f"--follow {why}: leave ?{options.order} out of --lines {spec}")
+            raise UsageError(f"--follow {why}: leave ?{options.order} out of --lines {spec}.")
         if options.encoding and is_streamed(options.encoding):
             raise UsageError(
-                f"--follow: files in {options.encoding.upper()} cannot be followed, as their lines are not cut at "
-                "single bytes. Have them written in UTF-8, or leave --follow out."
+                f"--follow: Cannot follow files in {options.encoding.upper()}, whose lines do not end at single "
+                "bytes. Write them in UTF-8, or leave --follow out."
             )
         if has_suffix(path):
-            raise UsageError(f"--follow: {path!r} is compressed, and does not grow; leave --follow out, or that file")
+            raise UsageError(f"--follow: {path!r} is compressed, so it does not grow. Leave out --follow or that file.")
         pattern = os.path.abspath(path if os.path.exists(path) else os.path.expanduser(path))
         found[name] = pattern, options.encoding
     followed = tuple((name, *each) for name, each in sorted(found.items()))
@@ -186,11 +186,13 @@ def input_of(spec: JobSpec, lines: Any, rows: Any, items: Any, report: Callable[
                 source.replaced.tell = lambda about, text: report(text)
         return found
     if rows is not None or items is not None or spec.on is not None:
-        raise UsageError("--follow is about lines from files of this machine: not with rows, items or --on")
+        raise UsageError(
+            "--follow reads lines from files of this machine. Leave it out, or leave out rows, items and --on."
+        )
     job_input = find_followed(lines)
     for _, pattern, _ in job_input.followed:
         if not matching(pattern):
-            report(f"there is no file {pattern!r} to follow yet")
+            report(f"waiting for a file {pattern!r} to follow: there is none yet")
     return job_input
 
 
@@ -220,11 +222,11 @@ def open_place(
 def kept_text(keeper: StoreKeeper, error: BaseException) -> str:
     """Say what a job has kept that a second signal has ended, or a fault of its program, whose traceback comes last."""
     if isinstance(error, KeyboardInterrupt):
-        return f"what was committed is kept in {keeper.path}: the same command goes on"
+        return f"what was committed is kept in {keeper.path}; run the same command to resume"
     failed = f"the program has failed; {keeper.path} has"
     if not (checkpoint := keeper.latest.checkpoint):
-        return f"{failed} no checkpoint yet: once it is mended the same command begins with the first line"
-    return f"{failed} its state as of checkpoint {checkpoint}: once it is mended the same command goes on"
+        return f"{failed} no checkpoint yet: fix the program, and the same command starts with the first line"
+    return f"{failed} its state as of checkpoint {checkpoint}: fix the program, and the same command resumes from there"
 
 
 def begin_writing(
@@ -252,32 +254,37 @@ def check_spec(spec: JobSpec) -> None:
     """Raise UsageError for a spec with values that make no sense."""
     for name, value in (("processes", spec.processes), ("workers", spec.workers)):
         if value < 1:
-            raise UsageError(f"--{name} must be at least 1, not {value}")
+            raise UsageError(f"--{name} must be at least 1, not {value}.")
     if spec.rate is not None and not 0 < spec.rate < float("inf"):
-        raise UsageError(f"--rate must be a number of lines per second above 0, not {spec.rate:g}")
+        raise UsageError(f"--rate must be a number of lines per second above 0, not {spec.rate:g}.")
     if not 0 < spec.join_timeout_seconds <= JOIN_SECONDS_MAX:
         asked = f"--join-timeout {spec.join_timeout_seconds:g}"
-        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}")
+        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}.")
     if spec.encoding_errors not in ENCODING_ERRORS:
-        raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}")
+        raise UsageError(f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}.")
     if spec.drain_timeout is not None and not 0 < spec.drain_timeout < float("inf"):
-        raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}")
+        raise UsageError(f"--drain-timeout must be a number of seconds above 0, not {spec.drain_timeout:g}.")
     if spec.allow_loss and not spec.follow:
-        raise UsageError("--allow-loss is about files that are followed: give --follow, too")
+        raise UsageError("--allow-loss applies to followed files: add --follow.")
     if spec.close_windows and spec.follow:
-        raise UsageError("--close-windows closes windows when lines end, and with --follow they do not: leave it out")
+        raise UsageError(
+            "--close-windows closes windows when the lines end, but followed lines never end. Leave out "
+            "--close-windows or --follow."
+        )
     if not 0 < spec.checkpoint_every < float("inf"):
-        raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}")
+        raise UsageError(f"--checkpoint-every must be a number of seconds above 0, not {spec.checkpoint_every:g}.")
     if not 0 < spec.idle_timeout < float("inf"):
-        raise UsageError(f"--idle-timeout must be a number of seconds above 0, not {spec.idle_timeout:g}")
+        raise UsageError(f"--idle-timeout must be a number of seconds above 0, not {spec.idle_timeout:g}.")
     if spec.restarts < 0:
-        raise UsageError(f"--restarts must be at least 0, not {spec.restarts}")
+        raise UsageError(f"--restarts must be at least 0, not {spec.restarts}.")
     if spec.shrink and spec.state is None:
-        raise UsageError("--shrink is about what --state keeps: give --state DIR, too")
+        raise UsageError("--shrink is only for jobs that save their state. Add --state DIR.")
     if spec.shrink and not spec.restarts:
-        raise UsageError("--shrink is about a loss after which the job goes on, and with --restarts 0 it does not")
+        raise UsageError(
+            "--shrink resumes a job with fewer processes, but --restarts 0 never resumes it. Leave out one of them."
+        )
     if spec.checkpoints_kept < 1:
-        raise UsageError(f"--checkpoints-kept must be at least 1, not {spec.checkpoints_kept}")
+        raise UsageError(f"--checkpoints-kept must be at least 1, not {spec.checkpoints_kept}.")
     if spec.name is not None:
         check_name(spec.name)
     check_profile(spec.profile, spec.workers)
@@ -287,12 +294,12 @@ def check_spec(spec: JobSpec) -> None:
         check_crowd("--workers", spec.workers, spec)
     if not 0 < spec.start_timeout_seconds <= JOIN_SECONDS_MAX:
         asked = f"--start-timeout {spec.start_timeout_seconds:g}"
-        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}")
+        raise UsageError(f"{asked}: must be more than 0 seconds and at most {JOIN_SECONDS_MAX}.")
     have, need = resource.getrlimit(resource.RLIMIT_NOFILE)[0], FILES + FILES_PER_PROCESS * spec.processes
     if have != resource.RLIM_INFINITY and have < need:
         raise MegaflowError(
-            f"too few file descriptors: --processes {spec.processes} needs {need}, and a process may have {have} here; "
-            f"raise that, as in: ulimit -n {max(1024, 2 * need)}"
+            f"Too few file descriptors: --processes {spec.processes} needs {need}, and a process here may open "
+            f"{have}. Raise the limit: ulimit -n {max(1024, 2 * need)}"
         )
 
 

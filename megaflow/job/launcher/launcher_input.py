@@ -37,7 +37,7 @@ from megaflow.spark.row_packing import check_columns
 STDIN = 0
 SIMILAR = 0.85  # of 1: of names with letters exchanged, left out or doubled, but not of a.txt and b.txt
 ONLY_ITEMS = "items"  # what those are called that are given without a name
-BARE = "a path with = in its first part is written ./NAME=…"
+BARE = "if the first part of a path has a =, write ./NAME=…"
 
 
 PushedLines: TypeAlias = FileLines | PulledLines | PulledItems
@@ -71,17 +71,17 @@ def find_rows(rows: Any) -> JobInput:
     Raises UsageError for what is neither, and for a frame with a column that cannot travel.
     """
     if not isinstance(rows, Mapping) or not rows:
-        raise UsageError(f'rows must be a dict such as {{"orders": frame}}, not {rows!r:.80}')
+        raise UsageError(f'rows must be a dict such as {{"orders": frame}}, not {rows!r:.80}.')
     frames = {}
     for name, frame in rows.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise UsageError(f"rows: {name!r:.80} must be a name, as in flow.rows('orders')")
+            raise UsageError(f"rows: {name!r:.80} must be a name, as in flow.rows('orders').")
         if isinstance(frame, str):
             frame = parse_row_specs([f"{name}={frame}"])[name]
         elif hasattr(frame, "isStreaming"):
             check_columns(name, frame)
         elif not isinstance(frame, SparkSpec):
-            raise UsageError(f"the rows {name!r} must be a DataFrame or 'spark:FORMAT:PATH', not {frame!r:.80}")
+            raise UsageError(f"The rows {name!r} must be a DataFrame or 'spark:FORMAT:PATH', not {frame!r:.80}.")
         frames[name] = frame
     given = RowFrames(frames)
     return JobInput(spark=given, rows=given.names)
@@ -91,20 +91,21 @@ def find_items(items: Any, lines: JobInput) -> JobInput:
     """Return what items stand for, beside these lines: a dict of names, or only some. Raises UsageError."""
     given = items if isinstance(items, Mapping) else {ONLY_ITEMS: items}
     if not given:
-        raise UsageError("items is an empty dict: give an input for each name that the dataflow reads")
+        raise UsageError("items is an empty dict. Give an input for each name that the dataflow reads.")
     if lines.spark is not None or (not lines.lines and (lines.splits or lines.pushed)):
         raise UsageError(
-            'lines and items go together if the lines have names, too, as in lines={"orders": …}; and not with Spark\'s'
+            'To combine lines with items, give the lines names, as in lines={"orders": …}. Spark\'s lines '
+            "cannot be combined with items."
         )
     for name, each in given.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise UsageError(f"items: {name!r:.80} must be a name, as in flow.items('clicks')")
+            raise UsageError(f"items: {name!r:.80} must be a name, as in flow.items('clicks').")
         if name in lines.lines:
-            raise UsageError(f"lines and items both have the name {name!r}: give one of them another one")
+            raise UsageError(f"lines and items both have the name {name!r}. Rename one of them.")
         if isinstance(each, str | bytes | Mapping) or not is_pulled(each):
             raise UsageError(
-                f"items must be an iterable, an async iterable or a queue, or a dict of such by name, "
-                f"not {each!r:.80} ({type(each).__name__})"
+                "items must be an iterable, an async iterable, a queue, or a dict of these by name, not "
+                f"{each!r:.80} ({type(each).__name__})."
             )
     return replace(
         lines,
@@ -124,9 +125,11 @@ def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None,
     only. Raises UsageError for what is neither, and SourceError for missing files and for files that have no lines.
     """
     if rows is not None and lines is not None:
-        raise UsageError("lines and rows do not go together: Spark reads lines as rows, too, by spark:text:FOLDER")
+        raise UsageError("lines and rows cannot be combined. Let Spark also read the lines as rows: spark:text:FOLDER")
     if rows is not None and items is not None:
-        raise UsageError("rows and items do not go together: make the items a DataFrame, or have Spark's rows written")
+        raise UsageError(
+            "rows and items cannot be combined. Turn the items into a DataFrame, or write Spark's rows to files."
+        )
     if items is not None:
         return find_items(items, JobInput() if lines is None else find_input(lines, workers, encoding_errors))
     if rows is not None:
@@ -151,34 +154,34 @@ def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None,
     if is_pulled(lines) and not isinstance(lines, bytes):
         return JobInput(pushed={"": PulledLines(lines)})
     raise UsageError(
-        f"lines must be a specification such as 'books/*.txt', an iterable of str, "
-        f"a streaming DataFrame, or a dict of such by name, not {lines!r:.80} ({type(lines).__name__})"
+        "lines must be a specification such as 'books/*.txt', an iterable of str, a streaming DataFrame, or a "
+        f"dict of these by name, not {lines!r:.80} ({type(lines).__name__})."
     )
 
 
 def find_named(lines: Mapping[Any, Any], workers: int, encoding_errors: str) -> JobInput:
     """Return what inputs of lines stand for, by name. Raises what `find_input` does, and UsageError for wrong names."""
     if not lines:
-        raise UsageError("lines is an empty dict: give an input for each name that the dataflow reads")
+        raise UsageError("lines is an empty dict. Give an input for each name that the dataflow reads.")
     found: dict[str, JobInput] = {}
     for name, each in lines.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise UsageError(f"lines: {name!r:.80} must be a name, as in flow.lines('orders')")
+            raise UsageError(f"lines: {name!r:.80} must be a name, as in flow.lines('orders').")
         if isinstance(each, Mapping):
-            raise UsageError(f"the lines {name!r} must be a specification or an iterable of str, not a dict")
+            raise UsageError(f"The lines {name!r} must be a specification or an iterable of str, not a dict.")
         try:
             found[name] = find_input(each, workers, encoding_errors)
         except SourceError as error:
             hint = f" ({name!r} names an input: {BARE})" if isinstance(each, str) else ""
-            raise SourceError(f"the lines {name!r}: {error}{hint}") from None
+            raise SourceError(f"Cannot read the lines {name!r}: {error}{hint}") from None
     if from_spark := [name for name, one in found.items() if one.spark is not None]:
         raise UsageError(
-            f"the lines {names_text(from_spark)} come from Spark, whose inputs with names are rows: give them by "
-            f"--rows {from_spark[0]}=spark:…, without other lines, and read them by flow.rows({from_spark[0]!r})"
+            f"The lines {names_text(from_spark)} come from Spark, whose named inputs are rows. Give them alone "
+            f"by --rows {from_spark[0]}=spark:…, and read them by flow.rows({from_spark[0]!r})."
         )
     piped = [name for name, one in found.items() if isinstance(one.pushed.get(""), FileLines)]
     if len(piped) > 1:
-        raise UsageError(f"the lines {names_text(piped)} are both standard input: it can be one of them")
+        raise UsageError(f"The lines {names_text(piped)} all read standard input. Only one of them can.")
     splits = (replace(split, input=name) for name, one in found.items() for split in one.splits)
     return JobInput(
         tuple(replace(split, number=number) for number, split in enumerate(splits)),
@@ -205,22 +208,24 @@ def parse_line_specs(given: Sequence[str]) -> str | dict[str, str]:
             bare.append(text)
             continue
         if not name.isidentifier():
-            raise UsageError(f"--lines {text}: {name!r} is no name for an input, as in --lines orders=PATH; {BARE}")
+            raise UsageError(
+                f"--lines {text}: {name!r} cannot name an input. Use an identifier, as in --lines orders=PATH; {BARE}."
+            )
         if name in named:
             raise UsageError(
-                f"--lines {name}={named[name]} and --lines {text}: the lines {name!r} come twice; a folder or a quoted "
-                f"glob stands for several files: --lines {name}='FOLDER/*'"
+                f"--lines {name}={named[name]} and --lines {text}: The lines {name!r} are given twice. To read "
+                f"several files, name a folder or a quoted glob: --lines {name}='FOLDER/*'"
             )
         if not rest:
-            raise UsageError(f"--lines {text}: says no path; give {name}=PATH")
+            raise UsageError(f"--lines {text}: The path is missing. Give {name}=PATH.")
         named[name] = rest
     if not named and len(bare) == 1:
         return bare[0]
     if bare:
         first, *others = [*bare, *(f"{name}={spec}" for name, spec in named.items())]
         raise UsageError(
-            f"--lines {first} and --lines {others[0]}: give one of them; a folder or a quoted glob stands for several "
-            "files, and several inputs have names: --lines orders=PATH --lines payments=PATH"
+            f"--lines {first} and --lines {others[0]}: Give only one of them. A folder or a quoted glob stands "
+            "for several files. Several inputs need names: --lines orders=PATH --lines payments=PATH"
         )
     return named
 
@@ -231,12 +236,12 @@ def _find_files(path: str) -> list[str]:
         return find_files(path)
     except SourceError as error:
         if meant := options_meant(path):
-            raise SourceError(f"{error}; did you mean {meant!r}?") from None
+            raise SourceError(f"{error} Did you mean {meant!r}?") from None
         if spec := spark_spec_of(path):
-            raise SourceError(f"{error}; did you mean {spec!r}?") from None
+            raise SourceError(f"{error} Did you mean {spec!r}?") from None
         folder, name = os.path.split(path)
         if near := difflib.get_close_matches(name, glob.glob("*", root_dir=folder or None), n=1, cutoff=SIMILAR):
-            raise SourceError(f"{error}; did you mean {os.path.join(folder, near[0])!r}?") from None
+            raise SourceError(f"{error} Did you mean {os.path.join(folder, near[0])!r}?") from None
         raise
 
 

@@ -280,7 +280,7 @@ class Loop:
     def _answer(self, answer: messages.Started | messages.StartFailed | messages.StartWaits) -> None:
         """Tell the coordinator about processes that it has asked for."""
         if isinstance(answer, messages.StartFailed):
-            self.report(f"{answer.reason}; the job goes on without it")
+            self.report(f"{answer.reason}; the job continues without it")
         self._tell(answer)
 
     def _tell(self, message: object) -> None:
@@ -303,7 +303,9 @@ class Loop:
             with self.signals.held():
                 (self.machine.publish or republish)(self.job)
         except OSError as error:
-            self.report(f"the coordinator is now at {address_text(address)}; the job's file was not updated: {error}")
+            self.report(
+                f"the coordinator is now at {address_text(address)}, but the job's file could not be updated: {error}"
+            )
 
     def _lose(self, error: ClusterError) -> None:
         self._lost = self._lost or error
@@ -345,4 +347,4 @@ class Loop:
             self._stop.ask([(self.job.host, self.job.port), *others])
             self.report(f"stopping: {self._checkpoints.stopping}")
         else:
-            self.report("all lines are finished, not all of the output is written; a second signal leaves the rest out")
+            self.report("all lines are processed, but some output is not written yet; a second signal discards it")

@@ -42,8 +42,8 @@ def pullable(given: Any, loop: asyncio.AbstractEventLoop | None) -> Any:
     if isinstance(given, asyncio.Queue):
         if loop is None:
             raise UsageError(
-                "an asyncio.Queue is fed by an event loop, which has to run meanwhile: call megaflow.start in a "
-                "coroutine of that loop, and read by `async for record in job.outputs()`; or give a queue.Queue"
+                "An asyncio.Queue needs a running event loop. Call megaflow.start in a coroutine of that loop "
+                "and read by `async for record in job.outputs()`, or give a queue.Queue."
             )
         return QueueOfLoop(given, loop)
     return AsyncItems(given) if isinstance(given, AsyncIterable) else given

@@ -222,9 +222,9 @@ class SpreadSeats:
         slots = self.jobs.slots()
         queued = sum(process.hello is None for process in self.waiting)
         if not queued:
-            return "others try whether they can reach it"
-        more = "Spark starts executors as it can" if self.jobs.is_elastic else (
-            "remove-workers, the end of another job on these executors or more executors free one"
+            return "other processes are checking whether they can reach it"
+        more = "Spark starts executors when it can" if self.jobs.is_elastic else (
+            "remove-workers, the end of another job on these executors, or more executors would free one"
         )  # fmt: skip
         known = "" if slots is None else f" of {slots}"
         return f"{queued} queued: no free slot{known}; {more}"
@@ -269,7 +269,7 @@ class SpreadSeats:
             if now >= deadline:
                 self.close()
                 seconds = self.draft.job.start_timeout_seconds
-                raise ClusterError(f"{seated} have started within {seconds:g} s (--start-timeout); {slots}")
+                raise ClusterError(f"Only {seated} started within {seconds:g} s (--start-timeout); {slots}.")
             self._told = self._told or now
             if now - self._told >= TOLD_SECONDS:
                 self._told = now
@@ -339,5 +339,5 @@ def choose_host(name: str, own: Sequence[Address], seen: Sequence[tuple[str, fro
     blind = next((other for other, reached in seen if not reached.intersection(own)), seen[0][0])
     tried = ", ".join(host for host, _ in own)
     raise ClusterError(
-        f"{blind} cannot reach the process on {name} (tried {tried}): let executors connect to each other on all ports"
+        f"{blind} cannot reach the process on {name} (tried {tried}). Let executors connect to each other on all ports."
     )

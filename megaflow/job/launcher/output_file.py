@@ -81,8 +81,8 @@ class TextWriter(Writer):
             raise
         except OSError as error:
             raise OutputError(
-                f"cannot write the job's output to {self._name}: {error.strerror}; all workers have been stopped, and "
-                "what was written may end within a line"
+                f"Cannot write the job's output to {self._name}: {error.strerror}. All workers were stopped, and "
+                "the output may end in the middle of a line."
             ) from error
 
 
@@ -192,9 +192,7 @@ class FileWriter(TextWriter):
 
     def _check_is_empty(self) -> None:
         if self.is_kept and self._mode == "new" and self._file.size():
-            raise refusal(
-                self._spec, "the file is not empty; --overwrite replaces what it has, --append writes behind it"
-            )
+            raise refusal(self._spec, "the file is not empty; --overwrite replaces its content, --append adds to it")
 
     def hold(self, take_over: bool = False) -> int:
         """Lock the file as long as it is open; return how long it is before this job writes.
@@ -212,14 +210,13 @@ class FileWriter(TextWriter):
         except BlockingIOError as error:
             remedy = "name another file"
             if self._mode == "resume":  # the store names this one
-                remedy = "if it does not answer any more, go on in its place by --take-over"
+                remedy = "if that job no longer responds, replace it by --take-over"
             raise OutputError(
-                f"--output {self._spec}: another job writes to this file. Wait until that job has ended, or {remedy}."
+                f"--output {self._spec}: Another job writes to this file. Wait until that job has ended, or {remedy}."
             ) from error
         except OSError as error:
             raise OutputError(
-                f"--output {self._spec}: the file cannot be locked ({error.strerror}). Name a file on another file "
-                "system."
+                f"--output {self._spec}: Cannot lock the file ({error.strerror}). Name a file on another file system."
             ) from error
         self._check_is_empty()
         return self._file.size() if self._mode in ("append", "resume") else 0
@@ -245,8 +242,8 @@ class FileWriter(TextWriter):
             found = self._file.size()
             if found < length:
                 raise StoreError(
-                    f"--output {self._spec} has {found} bytes, and {length} when its last checkpoint was taken: "
-                    "put back the file that this job wrote, or begin with another --state folder"
+                    f"--output {self._spec} has {found} bytes, but had {length} at the last checkpoint. Put back "
+                    "the file that this job wrote, or start over with a new --state folder."
                 )
             if self._copy is not None:
                 self._copy.take_place(self._file.number, length)
@@ -301,9 +298,11 @@ def check_is_no_input(file: int, read: Iterable[str | int], output: str) -> None
         with contextlib.suppress(FileNotFoundError):  # it has just been there
             if os.path.samestat(os.stat(other), os.fstat(file)):
                 name = "standard input" if other == STDIN else repr(other)
-                raise UsageError(f"--output {output}: the job would read it as its input ({name}); name another file")
+                raise UsageError(
+                    f"--output {output}: The job would read its own output as input ({name}). Name another file."
+                )
 
 
 def refusal(spec: str, why: str) -> UsageError:
     """Return the error for what --output says."""
-    return UsageError(f"--output {spec}: {why}")
+    return UsageError(f"--output {spec}: {why}.")

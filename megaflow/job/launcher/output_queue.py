@@ -176,7 +176,7 @@ class OutputQueue:
         while self._thread.is_alive():
             if before == self._slices:
                 if self.records:
-                    self._report(f"the output is not read: {quantity(self.records, 'record')} were not written")
+                    self._report(f"the output has no reader, so {quantity(self.records, 'record')} were not written")
                 return
             before = self._slices
             self._thread.join(STUCK_SECONDS)

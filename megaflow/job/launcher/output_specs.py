@@ -46,10 +46,12 @@ def parse_outputs(given: Iterable[str]) -> dict[str, str]:
         if not mark or ":" in name:
             name, spec = "", text
         elif not name.isidentifier():
-            raise UsageError(f"--output {text}: {name!r} is no name for an output, as in --output late=jsonl:PATH")
+            raise UsageError(
+                f"--output {text}: {name!r} cannot name an output. Use an identifier, as in --output late=jsonl:PATH."
+            )
         if name in found:
-            other, hint = f"{name}={found[name]}" if name else found[name], "NAME=SPEC is for one that has a name"
-            raise UsageError(f"--output {other} and --output {text}: give one of them; {hint}")
+            other, hint = f"{name}={found[name]}" if name else found[name], "NAME=SPEC is for a named output"
+            raise UsageError(f"--output {other} and --output {text}: Give only one of them; {hint}.")
         found[name] = spec
     return {"": "-", **found}
 
@@ -91,7 +93,7 @@ def open_writer(
     kind, _, path = output.partition(":")
     whole = f"{name}={output}" if name else output
     if kind in ("jsonl", "csv") and path.partition("?")[0] == "-":
-        raise UsageError(f"--output {whole}: standard output is {kind}:/dev/stdout, and a file of this name {kind}:./-")
+        raise UsageError(f"--output {whole}: Standard output is {kind}:/dev/stdout; a file named '-' is {kind}:./-.")
     if kind in ("jsonl", "csv") and path:
         writer = file_writer(kind, path, mode, name)
         try:
@@ -101,7 +103,7 @@ def open_writer(
             raise
         return writer
     if name and kind == "spark":
-        raise UsageError(f"--output {whole}: Spark reads the stream that the dataflow returns, and none by a name")
+        raise UsageError(f"--output {whole}: Spark reads only the stream that the dataflow returns, not named outputs.")
     if output not in ("-", "none"):
         hint = f"; did you mean {name and f'{name}='}jsonl:{output}?" if output.endswith((".jsonl", ".json")) else ""
         hint = f"; did you mean {name and f'{name}='}csv:{output}?" if output.endswith(".csv") else hint
@@ -109,11 +111,13 @@ def open_writer(
             hint = f"; did you mean {name and f'{name}='}{near[0]}:{path}?"
         raise UsageError(f"--output {whole}: must be {KINDS}{hint}")
     if mode in ("overwrite", "append"):
-        raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {output}")
+        raise UsageError(
+            f"--{mode} says what to do with an existing file: it goes with --output jsonl:PATH, not with {output}."
+        )
     if output == "none":
         return NothingWriter()
     if sys.stdout is None:
-        raise UsageError("--output -: standard output is closed; give --output jsonl:PATH or none, or leave it open")
+        raise UsageError("--output -: Standard output is closed. Give --output jsonl:PATH or none, or leave it open.")
     check_is_no_input(STDOUT, files_read(lines), whole)
     return TextWriter(own_stream(sys.stdout))
 
@@ -148,8 +152,8 @@ def check_apart(writers: Mapping[str, Writer], given: Mapping[str, str | Writer]
             place = (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
         said = f"--output {name}={given[name]}" if name else f"--output {given[name]}"
         if place is not None and place in seen:
-            hint = "; --output none drops the records of the stream that is returned" if place == STDOUT else ""
-            raise UsageError(f"{seen[place]} and {said}: both would be written to one place; name another{hint}")
+            hint = "; --output none drops the records of the returned stream" if place == STDOUT else ""
+            raise UsageError(f"{seen[place]} and {said}: Both would write to the same place. Name another{hint}.")
         seen[place] = said
 
 

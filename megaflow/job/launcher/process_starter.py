@@ -136,6 +136,6 @@ def check_crowd(option: str, count: int, spec: JobSpec) -> None:
     most = max(CROWD, CROWD_PER_CORE * cores)
     if count > most and not spec.oversubscribe:
         raise UsageError(
-            f"{option}: {count} are more than {most}, which this machine with its {cores} cores runs without being "
-            "asked; megaflow run --oversubscribe lifts that"
+            f"{option}: {count} is more than {most}, the most that this machine with {cores} cores runs by "
+            "default. To lift the limit, give megaflow run --oversubscribe."
         )

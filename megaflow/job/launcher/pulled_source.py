@@ -88,7 +88,7 @@ def packed(item: Any) -> bytes:
     try:
         return encode(item)
     except CannotTravel as error:
-        raise CannotTravel(f"an item of items= cannot be sent to a worker: {error}; it is {item!r:.200}") from None
+        raise CannotTravel(f"Cannot send an item of items= to a worker: {error}; it is {item!r:.200}") from None
 
 
 def without_end(line: Any) -> str:
@@ -98,7 +98,7 @@ def without_end(line: Any) -> str:
     'a'
     """
     if not isinstance(line, str):
-        raise UsageError(f"lines must be an iterable of str, but one is {line!r:.80} ({type(line).__name__})")
+        raise UsageError(f"lines must be an iterable of str, but it has {line!r:.80} ({type(line).__name__}).")
     return line.removesuffix("\n").removesuffix("\r")
 
 

@@ -54,7 +54,7 @@ def begin(
 ) -> JobHandle:  # fmt: skip
     """Start the job that `run` describes; `records` gets the stream that the dataflow returns, but for `output`."""
     if on is None and (conf or ship):
-        raise UsageError(f"{'conf' if conf else 'ship'} is about processes that Spark runs: give on='spark', too")
+        raise UsageError(f"{'conf' if conf else 'ship'} applies to processes that Spark runs: add on='spark'.")
     mode = mode_of(overwrite, append)
     places = {"": records if output is None else output, **(outputs or {})}
     with naming_arguments():
@@ -188,7 +188,7 @@ def inputs_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def mode_of(overwrite: bool, append: bool) -> Mode:
     """Return what becomes of files that are not empty. Raises UsageError if both are said."""
     if overwrite and append:
-        raise UsageError("overwrite and append: give one of them, or leave both out for a new file")
+        raise UsageError("Give only one of overwrite and append, or neither for a new file.")
     return "overwrite" if overwrite else "append" if append else "new"
 
 
@@ -202,11 +202,13 @@ def open_places(places: Mapping[str, str | list[Any] | Writer], read: Collection
     """Return what writes outputs by name, each to a list or to what a specification names. Raises UsageError."""
     for name, place in places.items():
         if not isinstance(place, str | list | Writer):
-            raise UsageError(f"outputs: {name!r} goes to a list, or to such as 'jsonl:PATH', not {place!r:.80}")
+            raise UsageError(
+                f"outputs: {name!r} must go to a list or to a specification such as 'jsonl:PATH', not {place!r:.80}."
+            )
         if isinstance(place, str) and place.startswith("spark:"):
-            raise UsageError(f"output {place:.80}: megaflow.spark.run gives a job's output to Spark")
+            raise UsageError(f"output {place:.80}: Use megaflow.spark.run to send a job's output to Spark.")
         if name and not name.isidentifier():
-            raise UsageError(f"outputs: {name!r:.80} must be a name, as in flow.output('late', stream)")
+            raise UsageError(f"outputs: {name!r:.80} must be a name, as in flow.output('late', stream).")
     writers = {name: ListWriter(place) if isinstance(place, list) else place for name, place in places.items()}
     return open_outputs(writers, read, mode)
 

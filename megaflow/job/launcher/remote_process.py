@@ -140,7 +140,7 @@ class RemoteProcess:
             if reason is None and time.monotonic() < deadline:
                 time.sleep(NOTICED_POLL_SECONDS)
                 continue
-            self.trouble = f"was lost: {reason or 'its agent was killed, and it with that'}{self.log}"
+            self.trouble = f"was lost: {reason or 'its agent was killed, and the process with it'}{self.log}"
         return self.trouble
 
     def poll(self) -> int | None:

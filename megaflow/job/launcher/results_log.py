@@ -156,8 +156,8 @@ class ResultsLog:
         self._is_found = False
         if not self.shown <= place <= self.rows:
             raise StoreDamaged(
-                f"the results have {self.rows} rows, and {place} when the last checkpoint was taken: restore the store "
-                "from one backup, with its folder spark"
+                f"The results have {self.rows} rows, but had {place} at the last checkpoint. Restore the store "
+                "and its folder spark from the same backup."
             )
         while self._packs and self._packs[-1].start >= place:
             pack = self._packs.pop()
@@ -181,8 +181,9 @@ class ResultsLog:
         if after is not None:
             if after < self.released:
                 raise CommandRefused(
-                    f"the results up to row {self.released} were read by a query before, and this one wants those from "
-                    f"row {after} on: each row is for one query, so go on with that one's checkpointLocation"
+                    f"A query has already read the results up to row {self.released}, and this query wants the "
+                    f"rows from {after} on. Each row goes to one query: resume with the first query's "
+                    "checkpointLocation."
                 )
             self._check_shown(after)
             self.released = after
@@ -197,21 +198,22 @@ class ResultsLog:
     def read(self, place: int) -> tuple[Pack, bytes]:
         """Return the pack that has the row at a place. Raises CommandRefused if it is not to be read; StoreDamaged."""
         if place < self.released and (not self._packs or place < self._packs[0].start):
-            raise CommandRefused(f"the results up to row {self.released} were read before, and are there no more")
+            raise CommandRefused(f"The results up to row {self.released} were already read and are deleted.")
         self._check_shown(place + 1)
         pack = self._packs[self._index(place)]
         data = self._folder.read(pack.file, pack.offset, pack.length)
         head = _CHECKED.pack(pack.start, pack.epoch, pack.rows, pack.length)
         crc = self._folder.read(pack.file, pack.offset - 4, 4)
         if len(data) != pack.length or zlib.crc32(data, zlib.crc32(head)).to_bytes(4, "little") != crc:
-            raise StoreDamaged(f"{pack.file} is not as it was written at byte {pack.offset}: restore it from a backup")
+            raise StoreDamaged(f"{pack.file} is damaged at byte {pack.offset}. Restore it from a backup.")
         return pack, data
 
     def _check_shown(self, place: int) -> None:
         if place > self.shown:
             raise CommandRefused(
-                f"Spark's checkpoint has read the results up to row {place}, and the job has {self.shown}: it is of "
-                "another store, or restored from another backup; give the query the checkpoint that goes with this one"
+                f"Spark's checkpoint has read the results up to row {place}, but the job has only {self.shown}. "
+                "It belongs to another store or another backup: give the query the checkpoint that belongs to "
+                "this store."
             )
 
     def _scan(self) -> None:

@@ -53,7 +53,7 @@ from megaflow.spark.query_spec import NOT_READ_AGAIN, RowFrames, SparkSpec
 
 MEGABYTE: Final = 1e6
 REHEARSAL: Final = tuple(BOOT.format("rehearsal") if "import" in word else word for word in COMMAND)
-OTHER_STORE: Final = "begin with another --state folder"
+OTHER_STORE: Final = "start over with a new --state folder"
 OTHER_LINES: Final = f"name them by --lines again, or {OTHER_STORE}"
 
 
@@ -73,13 +73,13 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
     """Open the store of a job. Raises UsageError for a source that cannot be read again, StoreError."""
     if job_input.pushed:
         raise UsageError(
-            "--state: standard input and iterables cannot be read again after a crash; write the lines to a file and "
-            "name that by --lines"
+            "--state: Standard input and iterables cannot be read again after a crash. Write the lines to a file "
+            "and name that file by --lines."
         )
     if isinstance(job_input.spark, SparkSpec) and job_input.spark.format in NOT_READ_AGAIN:
         raise UsageError(
-            f"--state: what {job_input.spark} gives cannot be read again after a crash; have it written to files or to "
-            "Kafka, and read these"
+            f"--state: The lines of {job_input.spark} cannot be read again after a crash. Write them to files or "
+            "to Kafka, and read these."
         )
     if isinstance(job_input.spark, RowFrames):
         check_kept_rows(job_input.spark)
@@ -99,16 +99,16 @@ def check_kept_rows(given: RowFrames) -> None:
     """Raise UsageError for rows that a store cannot keep."""
     if len(given.frames) > 1:
         raise UsageError(
-            f"--state keeps one input of rows, and there are {len(given.frames)}, {names_text(given.names)}: join or "
-            "union them in Spark, or leave --state out"
+            f"--state keeps one input of rows, but there are {len(given.frames)}: {names_text(given.names)}. "
+            "Join or union them in Spark, or leave --state out."
         )
     [(name, frame)] = given.frames.items()
     if isinstance(frame, SparkSpec) and frame.format in NOT_READ_AGAIN:
-        raise UsageError(f"--state: what {frame} gives cannot be read again after a crash; have it written to files")
+        raise UsageError(f"--state: The rows of {frame} cannot be read again after a crash. Write them to files first.")
     if not isinstance(frame, SparkSpec) and not frame.isStreaming:
         raise UsageError(
-            f"--state: the rows {name!r} are a batch DataFrame, which is read once; have it written to files, and read "
-            f"these by rows={{{name!r}: 'spark:parquet:FOLDER?trigger=availableNow'}}"
+            f"--state: The rows {name!r} are a batch DataFrame, which can be read only once. Write them to "
+            f"files, and read these: rows={{{name!r}: 'spark:parquet:FOLDER?trigger=availableNow'}}"
         )
 
 
@@ -116,15 +116,15 @@ def open_origin(folder: str, checkpoint: str, state: str) -> Origin | None:
     """Open what a new store is to begin with; None if `state` is not new. Raises UsageError or StoreError."""
     if os.path.realpath(folder) == os.path.realpath(state):
         raise UsageError(
-            f"--from-checkpoint and --state name the same folder, {state}: name a new one by --state for a job of its "
-            "own, or leave --from-checkpoint out to go on"
+            f"--from-checkpoint and --state name the same folder, {state}. To start a separate job, name a new "
+            "--state folder; to resume this job, leave --from-checkpoint out."
         )
     if os.path.isdir(state) and any(map(COMMIT_NAME.fullmatch, os.listdir(state))):
         return None
     try:
         return Origin(folder, checkpoint)
     except OSError as error:
-        raise StoreError(f"the store {folder} cannot be read: {error.strerror}") from error
+        raise StoreError(f"Cannot read the store {folder}: {error.strerror}.") from error
 
 
 def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -138,7 +138,7 @@ def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
     pairs = tuple((old, new) for old, _, new in (each.rpartition("=") for each in given))
     for each, (old, new) in zip(given, pairs, strict=True):
         if not old or not new or old == new:
-            raise UsageError(f"--rename-state {each}: must be OLD=NEW, two names of operators")
+            raise UsageError(f"--rename-state {each}: must be OLD=NEW, with two different names of operators.")
     return pairs
 
 
@@ -147,7 +147,7 @@ def check_given_names(spec: JobSpec) -> None:
     old, new = [old for old, _ in spec.renamed], [new for _, new in spec.renamed]
     for name in {*old, *new, *spec.dropped}:
         if old.count(name) + spec.dropped.count(name) > 1 or new.count(name) > 1 or (name in old and name in new):
-            raise UsageError(f"--rename-state and --drop-state name operator {name!r} twice; name it once")
+            raise UsageError(f"--rename-state and --drop-state name operator {name!r} twice. Name it once.")
 
 
 def app_name(spec: JobSpec) -> str:
@@ -167,7 +167,7 @@ def rehearse_in_a_process(task: Rehearsal) -> Collection[str]:
         REHEARSAL, input=pickle.dumps(task), stdout=subprocess.PIPE, process_group=0, pass_fds=files, check=False
     )
     if done.returncode or not done.stdout:
-        raise ClusterError(f"the process that builds the program has ended with code {done.returncode}, without a word")
+        raise ClusterError(f"The process that builds the program exited with code {done.returncode} without a message.")
     match json.loads(done.stdout):
         case {"refused": str(text)}:
             raise StoreError(text)
@@ -181,11 +181,11 @@ def rehearse_in_a_process(task: Rehearsal) -> Collection[str]:
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
     """Raise StoreError if a job reads another kind of input than the commit of the store `whose` says."""
     if job_input.spark is None and found.spark:
-        raise StoreError(f"{whose} goes with Spark's lines: {OTHER_LINES}")
+        raise StoreError(f"{whose} belongs to Spark's lines; {OTHER_LINES}.")
     if job_input.spark is not None and found.splits:
-        raise StoreError(f"{whose} goes with lines from files: {OTHER_LINES}")
+        raise StoreError(f"{whose} belongs to lines from files; {OTHER_LINES}.")
     if job_input.followed and found.splits:
-        raise StoreError(f"{whose} goes with files that are not followed: leave --follow out, or {OTHER_STORE}")
+        raise StoreError(f"{whose} belongs to files that are not followed; leave --follow out, or {OTHER_STORE}.")
 
 
 def has_nothing_left(found: Commit, job_input: JobInput) -> bool:
@@ -221,8 +221,8 @@ def resume(
     found = keeper.found
     if (spec.renamed or spec.dropped) and (found is None or found.checkpoint == 0):
         raise StoreError(
-            f"--rename-state and --drop-state: the store {keeper.path} has no states yet; name the folder that has "
-            "them, or leave these flags out"
+            f"--rename-state and --drop-state: The store {keeper.path} has no states yet. Name the folder that "
+            "has them, or leave these flags out."
         )
     keeper.check_outputs(writer.lengths(0))
     if found is not None:
@@ -250,8 +250,8 @@ def resume(
     fleeting = [each.name for each in writer.parts if not each.is_kept]
     for name in fleeting:
         report(
-            f"the output goes to {name}, which cannot be cut back: after a crash, records that came after the "
-            "last checkpoint come again"
+            f"the output goes to {name}, which cannot be truncated: after a crash, the records since the last "
+            "checkpoint are written again"
         )
     begun = keeper.begin(writer.lengths(length))
     if job_input.spark is not None:
@@ -264,7 +264,7 @@ def resume(
         report(f"begins with {keeper.origin.title}: {text}{gone_text(owners)}")
     elif found is not None:
         if spec.origin is not None:
-            report(f"{keeper.path} has a store, and the job goes on with that: --from-checkpoint counts for a new one")
+            report(f"{keeper.path} already has a store, so the job resumes from that and ignores --from-checkpoint")
         committed = writer.length_of(begun.outputs)
         writer.cut_back(committed)
         again = max(0, length - committed) if not fleeting else 0
@@ -272,7 +272,7 @@ def resume(
         text += skipped_text(keeper.input.to_read) + gone_text(owners)
         report(f"{text}; with other code: {other}" if other else text)
     if keeper.taken_from is not None:
-        tail = f"; until then it may write to {' and '.join(fleeting)}, too" if fleeting else ""
+        tail = f"; until then it may also write to {' and '.join(fleeting)}" if fleeting else ""
         report(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}")
     return Resumption(job_input, part, is_over, code=code, kept=first_owners(owners, count, may_be_new=True))
 
@@ -300,7 +300,7 @@ def go_on(
         keeper.input = resumed_input(latest.splits, found)
         code, table = latest.code, latest.table
     if code is not None and (other := difference(code_now(code, spec), code)):
-        raise ClusterError(f"it does not go on by itself, as the program has changed since it began: {other}")
+        raise ClusterError(f"the job does not restart by itself, as the program has changed since it started: {other}")
     number = latest.number if latest.checkpoint else None
     is_changed = part.is_changed and latest.checkpoint == since  # what a later one has is the program's own
     job_input = replace(before.job_input, splits=keeper.input.to_read)
@@ -322,11 +322,11 @@ def skipped_text(splits: Iterable[Split]) -> str:
     """Say how much of compressed files is decompressed again.
 
     >>> skipped_text([Split(0, "a.gz", 0, 100_000, skip=2_000_000), Split(1, "b", 5, 10)])
-    '; 2.0 MB of text in 1 compressed file were read, and are decompressed again only to get past them'
+    '; 2.0 MB of text in 1 compressed file were already read and are decompressed again to skip them'
     """
     skips = [split.skip for split in splits if split.skip]
-    tail = f"; {sum(skips) / MEGABYTE:.1f} MB of text in {quantity(len(skips), 'compressed file')} were read, and are "
-    return f"{tail}decompressed again only to get past them" if skips else ""
+    tail = f"; {sum(skips) / MEGABYTE:.1f} MB of text in {quantity(len(skips), 'compressed file')}"
+    return f"{tail} were already read and are decompressed again to skip them" if skips else ""
 
 
 def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float, unit: str = "byte") -> str:

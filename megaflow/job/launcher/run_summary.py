@@ -76,9 +76,9 @@ def unfinished_texts(summary: RunSummary, is_kept: bool, stopped: bool) -> list[
     if (early := unfinished_text(summary.early)) and (is_kept or stopped):
         texts.append(f"{'the stop' if stopped else '--close-windows'} closed early: {early}")
     if (left := unfinished_text(summary.open)) and is_kept:
-        texts.append(f"still open: {left}; the next run goes on with them, or closes them with --close-windows")
+        texts.append(f"still open: {left}; the next run continues them, or closes them with --close-windows")
     elif left:
-        texts.append(f"left out by the stop: {left}")
+        texts.append(f"discarded by the stop: {left}")
     return texts
 
 

@@ -136,8 +136,8 @@ def compare_outputs(path: str, said: Sequence[OutputLength], given: Sequence[Out
         goes = " and ".join(f"--output {name}" for name in missing or before)
         instead = f", not {' and '.join(others)}" if others else ""
         raise StoreError(
-            f"the store {path} goes with {goes}{instead}: what one has is not in another one; name it again, or begin "
-            "with another --state folder"
+            f"The store {path} belongs to {goes}{instead}. Outputs cannot be swapped: name the same ones again, "
+            "or start over with a new --state folder."
         )
 
 
@@ -150,7 +150,8 @@ def compare_lengths(said: Sequence[OutputLength], given: Sequence[OutputLength])
     for name, length in ((each.output, each.length) for each in said):
         if now[name] < length:
             raise StoreError(
-                f"--output {name} {f'has {now[name]} bytes' if now[name] else 'is gone or empty'}, and had {length} "
-                "bytes at the last checkpoint: put back what this job wrote, or begin with another --state folder"
+                f"--output {name} {f'has {now[name]} bytes' if now[name] else 'is gone or empty'}, but had "
+                f"{length} bytes at the last checkpoint. Put back the file that this job wrote, or start over "
+                "with a new --state folder."
             )
 

@@ -121,7 +121,7 @@ class SparkResults(Writer):
                     sync_path(path)
             self._open()
         except OSError as error:
-            raise StoreError(f"{self.folder} cannot be written to: {error.strerror}") from error
+            raise StoreError(f"Cannot write to {self.folder}: {error.strerror}.") from error
         return self._log.rows
 
     def write(self, epoch: int, records: list[Any]) -> None:
@@ -262,7 +262,7 @@ class SparkResults(Writer):
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a reader, or have it wait. Raises ProtocolError."""
         if type(value) not in (Latest, Take) or not conforms(value, type(value)):
-            raise ProtocolError(f"a reader of results sent {value!r:.100}, which is no such message")
+            raise ProtocolError(f"A reader of results sent an unknown message: {value!r:.100}")
         self.questions += 1
         if isinstance(value, Latest):
             self._waiting[connection] = value
@@ -312,7 +312,7 @@ class SparkResults(Writer):
             with self._changed:
                 yield self
         except OSError as error:
-            raise OutputError(f"the results cannot be written to {self.folder}: {error.strerror}") from error
+            raise OutputError(f"Cannot write the results to {self.folder}: {error.strerror}.") from error
 
     def _tell(self) -> None:
         if self._door is not None:
@@ -328,7 +328,9 @@ def open_results(output: str, state: str | None, mode: Mode = "new") -> SparkRes
     """
     spec = parse_results_spec(output)
     if mode in ("overwrite", "append"):
-        raise UsageError(f"--{mode} says what becomes of a file: it goes with --output jsonl:PATH, not with {spec}")
+        raise UsageError(
+            f"--{mode} says what to do with an existing file: it goes with --output jsonl:PATH, not with {spec}."
+        )
     check_results(spec)
     if mode == "new":
         spec.check_new()

@@ -57,10 +57,10 @@ class Run:
         was started without `schema` or has ended, and its failure if it has failed.
         """
         if self._output is None:
-            raise UsageError("results: say by schema= which columns they have, as in schema='word STRING, n LONG'")
+            raise UsageError("results: Name their columns by schema=, as in schema='word STRING, n LONG'.")
         if not self.job.is_running:
             self.job.wait()
-            raise UsageError("results: the job has ended, and nobody had asked for them")
+            raise UsageError("results: The job ended before any query asked for them.")
         return frame_of(self._session, self._output)
 
     def start_query(self, begin: Callable[[], Any]) -> Any:
@@ -71,7 +71,7 @@ class Run:
         raises; the query itself raises its other failures.
         """
         if self._output is None:
-            raise UsageError("start_query: the job has no results: say by schema= which columns they have")
+            raise UsageError("start_query: The job has no results. Name their columns by schema=.")
         return start_reading(begin, self._output)
 
     def __enter__(self) -> Self:
@@ -154,7 +154,7 @@ def run(
         if schema is None:
             return Run(JobHandle(spec, NothingWriter, rows=given), session, None)
         if not isinstance(schema, str):
-            raise UsageError(f"schema must name columns in SQL, as in 'word STRING, n LONG', not {schema!r:.80}")
+            raise UsageError(f"schema must name columns in SQL, as in 'word STRING, n LONG', not {schema!r:.80}.")
         check_arrow("schema")
         check_python("schema", session.sparkContext.pythonExec)
         columns, opened = schema_json(parse_ddl(schema)), list[SparkResults]()

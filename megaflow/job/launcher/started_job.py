@@ -160,7 +160,9 @@ class JobHandle:
         lost.
         """
         if self._output is None:
-            raise UsageError("the outputs of this job do not come here: they go where output= says, or to run.results")
+            raise UsageError(
+                "This job's outputs are not returned here: read them where output= sends them, or from run.results."
+            )
         return Outputs(self._output, self)
 
     def stop(self, drain: bool = True) -> None:
@@ -206,7 +208,7 @@ class JobHandle:
         with self._awaiting():
             is_over = self._ended.wait(timeout)
         if not is_over:
-            raise TimeoutError(f"the job {self.name!r} has not ended within {timeout:g} s")
+            raise TimeoutError(f"The job {self.name!r} has not ended within {timeout:g} s.")
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -242,9 +244,9 @@ class JobHandle:
 
     def _conversation(self) -> contextlib.AbstractContextManager[Any]:
         if self._job is None or not self.is_running:
-            raise JobNotFound(f"the job {self.name!r} has ended")
+            raise JobNotFound(f"The job {self.name!r} has ended.")
         if self._signals.is_through:
-            raise JobNotFound(f"the job {self.name!r} has worked off all, and ends when its output is read")
+            raise JobNotFound(f"The job {self.name!r} has finished its work and ends when its output is read.")
         return conversation(self._job.name, None, TIMEOUT_SECONDS)
 
     def _pause(self, seconds: float) -> None:
@@ -254,7 +256,9 @@ class JobHandle:
     def _end_with_program(self) -> None:
         while not self._ended.wait(LOOK_SECONDS):
             if not threading.main_thread().is_alive():
-                log.warning("the program ends before its job %r, which is ended: call wait() or stop()", self.name)
+                log.warning(
+                    "the program exits before its job %r, so the job is ended: call wait() or stop() first", self.name
+                )
                 self.end()
 
 

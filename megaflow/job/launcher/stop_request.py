@@ -46,7 +46,7 @@ class Stop:
             ) as talk:
                 talk.ask(StopJob())
         except JobNotFound as error:
-            self._say(f"the job is ending already: {error}")
+            self._say(f"the job is already ending: {error}")
         except (PeerLost, Stopped):
             pass  # the connection ends with the job
         except MegaflowError as error:

@@ -107,12 +107,12 @@ class StoreKeeper:
             self.opened = (self.origin or self._folder).opened  # files of that which another job may remove
             if self.found is not None and self.found.app != app:
                 raise StoreError(
-                    f"the store {self.origin.path if self.origin else path} is of {self.found.app!r}, not of {app!r}: "
-                    "run that program, or name another --state folder"
+                    f"The store {self.origin.path if self.origin else path} belongs to {self.found.app!r}, not "
+                    f"to {app!r}. Run that program, or name another --state folder."
                 )
         except OSError as error:
             self._folder.close_folder()
-            raise StoreError(f"the store {path} cannot be read: {error.strerror}") from error
+            raise StoreError(f"Cannot read the store {path}: {error.strerror}.") from error
         except BaseException:
             self._folder.close_folder()
             raise
@@ -147,7 +147,7 @@ class StoreKeeper:
             if self.found is not None and self.origin is None:
                 check_whole(self._store, self.found)
         except OSError as error:
-            raise StoreError(f"the store {self.path} cannot be read: {error.strerror}") from error
+            raise StoreError(f"Cannot read the store {self.path}: {error.strerror}.") from error
 
     def begin(self, outputs: tuple[OutputLength, ...]) -> Commit:
         """Take the store over, for a job with these outputs, which have these lengths if the store is new.
@@ -162,7 +162,7 @@ class StoreKeeper:
             self._folder.take_lock_over()
             restore_record(self._store, self.path, self._incarnation.latest)
         except OSError as error:
-            raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
+            raise StoreError(f"Cannot write to the store {self.path}: {error.strerror}.") from error
         self._lengths = {self.latest.checkpoint: sum(each.length for each in self.latest.outputs)}
         return self.latest
 
@@ -192,7 +192,7 @@ class StoreKeeper:
         except StoreError as error:
             return NameDropped(str(error))
         except TimeoutError:
-            return NameDropped(f"the store {self.path} is not written to now, so it is open what becomes of the name")
+            return NameDropped(f"the store {self.path} did not write in time, so the name may or may not be removed")
         return NameDropped()
 
     def begin_anew(self) -> None:
@@ -290,7 +290,7 @@ class StoreKeeper:
                 commit = replace(commit, splits=self.input.remainders(task.left))
                 commit = keep_record(self._store, self.path, commit) if free else commit
             except OSError as error:
-                return self._fail(commit, f"{error.filename!r} cannot be read: {error.strerror}")
+                return self._fail(commit, f"cannot read {error.filename!r}: {error.strerror}")
             except StoreError as error:
                 return self._fail(commit, str(error))
         commit, self._doubtful = self._doubtful or commit, None
@@ -299,7 +299,7 @@ class StoreKeeper:
             if not self._write(commit, lambda incarnation: incarnation.commit(commit, free)):
                 return None
         except OSError as error:
-            return self._fail(commit, f"the store {self.path} cannot be written to: {error.strerror}")
+            return self._fail(commit, f"cannot write to the store {self.path}: {error.strerror}")
         self._lengths = {commit.checkpoint: length}
         return Committed(commit.checkpoint, refused)
 
@@ -315,7 +315,7 @@ class StoreKeeper:
             if self._write(self.latest, lambda incarnation: incarnation.drop_name(task.name)):
                 task.done.set_result(None)
         except OSError as error:
-            task.done.set_exception(StoreError(f"the store {self.path} cannot be written to: {error.strerror}"))
+            task.done.set_exception(StoreError(f"Cannot write to the store {self.path}: {error.strerror}."))
 
     def _write(self, commit: Commit, write: Callable[[Incarnation], object]) -> bool:
         """Write a commit; in doubt set `_doubtful` and return False. Raises OSError."""
@@ -325,7 +325,7 @@ class StoreKeeper:
             write(incarnation)
         except CommitInDoubt as error:
             if time.monotonic() - self._doubtful_since > DOUBT_SECONDS_MAX:
-                raise StoreError(f"the store {self.path} cannot be written to: {error}") from error
+                raise StoreError(f"Cannot write to the store {self.path}: {error}") from error
             self._doubtful = commit
             return False
         with self._wanted:
@@ -339,7 +339,7 @@ class StoreKeeper:
         try:
             self._incarnation = self._incarnation.begin_anew()
         except OSError as error:
-            raise StoreError(f"the store {self.path} cannot be written to: {error.strerror}") from error
+            raise StoreError(f"Cannot write to the store {self.path}: {error.strerror}.") from error
         self._begun = begun = self._incarnation.latest
         self._lengths = {begun.checkpoint: self._lengths[begun.checkpoint]}
 
@@ -347,4 +347,4 @@ class StoreKeeper:
         """Give a checkpoint up, and with it the segments that were written for it."""
         assert self._incarnation is not None, "it has not begun"
         self._incarnation.give_up(commit.own_files)
-        return CommitFailed(commit.checkpoint, reason)
+        return CommitFailed(commit.checkpoint, reason.rstrip("."))

@@ -242,7 +242,7 @@ class Supervision:
             self._lost_at.popleft()
         if (often := len(self._lost_at)) > OFTEN * self.spec.restarts:
             within = f"{often} times within {OFTEN_SECONDS / 60:g} minutes"
-            raise ClusterError(f"{loss}; processes were lost {within}: it does not go on by itself")
+            raise ClusterError(f"{loss}; processes were lost {within}, so the job does not restart by itself")
         self._losses += 1
 
     def _published(self, job: Job) -> Job:
@@ -251,5 +251,5 @@ class Supervision:
             with self.signals.held():
                 (self.machine.publish or republish)(job)
         except OSError as error:
-            self.report(f"the job's file was not updated: {error}")
+            self.report(f"the job's file could not be updated: {error}")
         return job

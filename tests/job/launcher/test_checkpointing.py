@@ -112,7 +112,7 @@ def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while
     fail(2)
     assert bench.told == [CommitFailed(1, "the disk is full"), CommitFailed(2, "the disk is full")]
     assert bench.reports == [
-        "checkpoint 1 failed: the disk is full; the job goes on, and the next one is tried"
+        "checkpoint 1 failed: the disk is full; the job continues and will try the next one"
     ]
     bench.begin(3)
     bench.ready(3)
@@ -122,15 +122,15 @@ def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while
     fail(4)
     assert len(bench.reports) == 2
     now[0] += 601
-    with pytest.raises(StoreError, match=r"no checkpoint could be taken for 10 minutes: the disk is full"):
+    with pytest.raises(StoreError, match=r"All checkpoints of the last 10 minutes failed: the disk is full"):
         fail(5)
 
 
 def test_what_a_stop_brings_is_said(bench: Bench) -> None:
-    assert bench.checkpoints.stopping == "a last checkpoint is taken; a second signal ends the job without it"
+    assert bench.checkpoints.stopping == "taking a last checkpoint; a second signal ends the job without it"
     bench.begin(1)
     bench.checkpoints.take(CheckpointAbandoned(1, "worker 0: No space left on device"))
-    assert "for 10 minutes, though they fail (worker 0: No space left on device)" in bench.checkpoints.stopping
+    assert "checkpoints fail (worker 0: No space left on device); retrying" in bench.checkpoints.stopping
 
 
 def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:

@@ -68,7 +68,7 @@ def test_a_killed_member_is_blamed_with_the_bins_that_another_says_it_had(childr
     assert blame(children, "PeerFailed: whatever") == (
         f"worker 1 (127.0.0.1:2102, pid {killed.process.pid}) was killed by SIGKILL, and with it the state of "
         "65 of 256 bins of 'f' (0-63,128); all other workers have been stopped; "
-        "nobody else has that state: run the job again from its first line"
+        "no other worker has that state: run the job again from its first line"
     )
 
 
@@ -92,7 +92,7 @@ def test_a_lost_process_that_was_started_by_hand_is_named_with_its_bins(children
     assert blame(children) == (
         "workers 7 to 8 (10.0.0.7:4711) closed its connection without giving a reason, and with it the state of "
         "1 of 8 bins of 'f' (5); all other workers have been stopped; "
-        "nobody else has that state: run the job again from its first line"
+        "no other worker has that state: run the job again from its first line"
     )
 
 

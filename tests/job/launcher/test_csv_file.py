@@ -67,11 +67,11 @@ def test_what_is_appended_to_keeps_its_columns(tmp_path: Path) -> None:
     path.write_text("a,b\r\n0,0\r\n")
     writer = opened(path, "append")
     writer.write(1, [AB, "1,2\n"])
-    with pytest.raises(ProgramError, match=r"records with the columns b, a, and a, b are the file's"):
+    with pytest.raises(ProgramError, match=r"record has the columns b, a, but the file has a, b"):
         writer.write(2, [("b", "a"), "1,2\n"])
     writer.close()
     assert path.read_bytes() == b"a,b\r\n0,0\r\n1,2\n"
-    with pytest.raises(UsageError, match="the file has the columns a, b: name these, or another file"):
+    with pytest.raises(UsageError, match="the file has the columns a, b; name these columns or another file"):
         opened(path, "append", "b,a")
     with pytest.raises(UsageError, match=f"--output csv:{path}: the file is not empty; --overwrite"):
         opened(path)

@@ -39,7 +39,7 @@ def test_lines_and_timers_are_told_by_worker_and_who_holds_them() -> None:
     held = [HeldBy("tick", f"app.py:{line}", "output 0", line, 0, 1, "capability") for line in (3, 3, 4, 5, 6, 7)]
     told = what_is_left(status(worker(0, 10, 7, 1), worker(1, 5, 5), worker(2, 1, 0)), explanation(*held), ["more"])
     assert told == (
-        "not worked off: worker 0: 3 of the 10 lines that it has read and 1 timer, worker 2: 1 of the 1 line that it "
+        "unfinished: worker 0: 3 of the 10 lines it has read and 1 timer, worker 2: 1 of the 1 line it "
         "has read, more; held back by 'tick' (app.py:3) on worker 3, 'tick' (app.py:4) on worker 4, 'tick' (app.py:5) "
         "on worker 5 and 2 more"
     )
@@ -47,7 +47,7 @@ def test_lines_and_timers_are_told_by_worker_and_who_holds_them() -> None:
 
 def test_it_is_said_that_nothing_was_left_and_that_nothing_is_known() -> None:
     assert what_is_left(status(worker(0, 10, 10, None)), None, []) == "no line, timer or record was left"
-    assert what_is_left(None, None, []) == "what the workers still have is not known: nobody answered"
+    assert what_is_left(None, None, []) == "the workers did not answer, so what they still have is unknown"
 
 
 class FakeQuestion:
@@ -85,7 +85,7 @@ def test_a_drain_ends_when_its_time_is_over_and_the_answer_is_in(questions: list
     end.turn(15.1, COORDINATOR, (0, 0))
     question.status, question.is_over = status(worker(0, 2, 1)), True
     said = (
-        r"told to stop and has not .* within 5 s \(--drain-timeout 5\), .*: worker 0: 1 of the 2 lines that it has read"
+        r"did not finish .* within 5 s .* \(--drain-timeout 5\), .*: worker 0: 1 of the 2 lines it has read"
     )
     with pytest.raises(ClusterError, match=said):
         end.turn(15.2, COORDINATOR, (0, 0))
@@ -95,14 +95,14 @@ def test_an_answer_that_does_not_come_is_not_waited_for(questions: list[FakeQues
     end = EarlyEnd(b"secret", Children())
     end.drain(0.0, 1.0)
     end.turn(1.0, COORDINATOR, (0, 0))
-    with pytest.raises(ClusterError, match=r"not worked off: 2 records not written yet; what the workers .* nobody"):
+    with pytest.raises(ClusterError, match=r"unfinished: 2 records not written yet; the workers did not answer"):
         end.turn(1.0 + QUESTION_SECONDS, COORDINATOR, (0, 2))
 
 
 def test_who_has_ended_is_not_asked(questions: list[FakeQuestion]) -> None:
     end = EarlyEnd(b"secret", Children())
     end.drain(0.0, 1.0)
-    with pytest.raises(ClusterError, match=r"; not worked off: 2 records not written yet$"):
+    with pytest.raises(ClusterError, match=r"; unfinished: 2 records not written yet$"):
         end.turn(1.0, None, (0, 2))
     assert questions == []
 
@@ -137,9 +137,9 @@ def test_the_question_does_not_wait_for_a_worker_that_is_busy(monkeypatch: pytes
     assert over.wait(30) and question.status == known
     assert [each.body for each in asked] == [StatusQuery(loads=True, partial=True)]
     told = what_is_left(known, None, [])
-    assert told.startswith("not worked off: worker 0: 1 of the 2 lines that it has read and 3 timers; what worker 1 ")
+    assert told.startswith("unfinished: worker 0: 1 of the 2 lines it has read and 3 timers; worker 1 did not answer")
     nothing = what_is_left(replace(status(worker(0, 1, 1)), silent=(1, 2)), None, [])
-    assert nothing == "what workers 1, 2 still have is not known: no answer"
+    assert nothing == "workers 1, 2 did not answer, so what they still have is unknown"
 
 
 def test_force_asks_for_the_status_alone_and_not_for_long(questions: list[FakeQuestion]) -> None:
@@ -152,7 +152,7 @@ def test_force_asks_for_the_status_alone_and_not_for_long(questions: list[FakeQu
     [question] = questions
     assert not question.with_holders and end.wait_seconds(0.0) == FORCE_SECONDS
     question.status, question.is_over = status(worker(0, 2, 1)), True
-    with pytest.raises(ClusterError, match=r"ended by force, .*; not worked off: worker 0: 1 of the 2 lines"):
+    with pytest.raises(ClusterError, match=r"ended by force, .*; unfinished: worker 0: 1 of the 2 lines"):
         end.turn(0.1, COORDINATOR, (0, 0))
 
 
@@ -162,7 +162,7 @@ def test_force_asks_no_coordinator_that_is_busy(questions: list[FakeQuestion], m
     end = EarlyEnd(b"secret", Children())
     end.is_served = True
     end.end_now(EndNow())
-    said = r"; not worked off: 3 lines sent.*; worker 0 has been in 'fold' \(app.py:3\) for 12.0 s$"
+    said = r"; unfinished: 3 lines sent.*; worker 0 has been in 'fold' \(app.py:3\) for 12.0 s$"
     with pytest.raises(ClusterError, match=said):
         end.turn(0.0, COORDINATOR, (3, 0))
     assert questions == []

@@ -89,7 +89,7 @@ def test_output_for_a_closed_epoch_or_from_a_stranger_is_a_broken_protocol() -> 
     merge = EpochMerge([0])
     merge.close(OutputClosed(0, 5))
     for batch in (OutputBatch(0, 4, ["a"]), OutputBatch(1, 9, ["a"])):
-        with pytest.raises(ProtocolError, match=f"worker {batch.worker}"):
+        with pytest.raises(ProtocolError, match=f"Worker {batch.worker} "):
             merge.add(batch)
 
 
@@ -132,7 +132,7 @@ def test_a_mark_before_what_has_left_is_refused() -> None:
     merge = EpochMerge([0])
     merge.close(OutputClosed(0, 7))
     assert merge.mark(Mark(1, 7)) == [Mark(1, 7)]
-    with pytest.raises(ProtocolError, match="checkpoint 2 comes at epoch 6, which is closed already"):
+    with pytest.raises(ProtocolError, match="Checkpoint 2 belongs to epoch 6, which is already closed"):
         merge.mark(Mark(2, 6))
 
 

@@ -96,7 +96,7 @@ def test_a_last_line_that_was_read_must_not_grow(tmp_path: Path) -> None:
     said = KeptInput(plan_splits([path])).remainders(())
     with open(path, "a") as file:
         file.write("ine\n")
-    with pytest.raises(StoreError, match="has grown within its last line, which was read as it was, up to byte 118"):
+    with pytest.raises(StoreError, match="to its end at byte 118, and its last line has grown"):
         resumed_input(said, plan_splits([path]))
 
 
@@ -106,13 +106,13 @@ def test_files_that_are_not_what_was_read_are_refused(tmp_path: Path) -> None:
     half = Split(0, path, 5500, split.end)
     said = KeptInput([split]).remainders([half])
     written(tmp_path / "a", 999)
-    with pytest.raises(StoreError, match="has become shorter, from at least 11000 bytes to 10989: put back"):
+    with pytest.raises(StoreError, match="has shrunk from at least 11000 bytes to 10989; put back"):
         resumed_input(said, plan_splits([path]))
     Path(path).write_text("x" + LINE * 1000)
-    with pytest.raises(StoreError, match="has changed in its first 5500 bytes, which were read: put back"):
+    with pytest.raises(StoreError, match="has changed in its first 5500 bytes, which were already read; put back"):
         resumed_input(said, plan_splits([path]))
     other = written(tmp_path / "b", 1)
-    with pytest.raises(StoreError, match="is not to be read any more, or empty, and 5500 of its bytes were not read"):
+    with pytest.raises(StoreError, match="is not an input now, or is empty, but 5500 of its bytes were unread"):
         resumed_input(said, plan_splits([other]))
     Path(path).write_text(LINE * 500 + "y" * 5500)
     assert resumed_input(said, plan_splits([path])).to_read == (half,), "what is not read yet may change"
@@ -140,7 +140,7 @@ def test_a_compressed_file_goes_on_within_its_text(tmp_path: Path) -> None:
     path.write_bytes(data + gzip.compress(b"more\n"))
     grown = resumed_input(said, plan_splits([str(path)])).to_read
     assert read_all(grown)[-1] == "more" and len(read_all(grown)) == 30_001 - len(before) + 3
-    with pytest.raises(StoreError, match=r"a\.gz' has grown since .*, up to byte .* of its own"):
+    with pytest.raises(StoreError, match=r"a\.gz' was read to its end at byte .* a separate file"):
         resumed_input(kept.remainders([]), plan_splits([str(path)]))
     path.write_bytes(data[:99] + b"?" + data[100:])
     with pytest.raises(StoreError, match="has changed in its first"):
@@ -182,7 +182,7 @@ def test_a_file_that_has_become_another_input_is_refused_though_it_is_read(
     (split,) = (replace(split, input=then) for split in plan_splits([path]))
     said = KeptInput([split]).remainders(())
     texts = [f"the lines '{name}'" if name else "lines without a name" for name in (then, now)]
-    with pytest.raises(StoreError, match=f"was read as {texts[0]}, and is now {texts[1]}: name it as before"):
+    with pytest.raises(StoreError, match=f"was read as {texts[0]} before, and now as {texts[1]}. Name it as before"):
         resumed_input(said, [replace(split, input=now)])
     assert resumed_input(said, ()).to_read == (), "it is read"
 
@@ -202,10 +202,10 @@ def test_lines_of_followed_files_that_are_gone_are_refused_or_allowed(name: str,
     commit, followed, told = Commit(1, 1, 1, 1, portions=portions), [(name, str(log), "")], list[str]()
     check_followed(commit, followed, False, told.append)
     log.unlink()
-    with pytest.raises(StoreError, match=rf"are gone: 4 of '{log}'\..*--allow-loss"):
+    with pytest.raises(StoreError, match=rf"not read: 4 of '{log}'\..*--allow-loss"):
         check_followed(commit, followed, False, told.append)
     check_followed(commit, followed, True, told.append)
-    assert told == [f"bytes of files that are followed are gone, and were not read: 4 of '{log}'"]
+    assert told == [f"followed files lost bytes that the job had not read: 4 of '{log}'"]
     (tmp_path / "app.log.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     check_followed(commit, followed, False, told.append)
 
@@ -243,11 +243,11 @@ def test_a_log_compressed_before_it_was_seen_is_refused(name: str, tmp_path: Pat
     compress(tmp_path / "app.log.6.gz", b"", 11.0)
     check_compressed(commit, followed, False, told.append)
     compress(tmp_path / "app.log.1.gz", b"four\n", 11.0)
-    with pytest.raises(StoreError, match=rf"saw them: '{log}\.1\.gz'\. Decompress them .*--allow-loss"):
+    with pytest.raises(StoreError, match=rf"read them: '{log}\.1\.gz'\. Decompress them .*--allow-loss"):
         check_compressed(commit, followed, False, told.append)
     assert told == []
     check_compressed(commit, followed, True, told.append)
-    assert told == [f"files that were compressed before the job saw them are not read: '{log}.1.gz'"]
+    assert told == [f"skipping files that were compressed before the job read them: '{log}.1.gz'"]
     check_compressed(replace(commit, checkpoint=0), followed, False, told.append)
 
 

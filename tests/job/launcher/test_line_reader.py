@@ -174,7 +174,7 @@ def test_a_pipe_is_read_to_its_end_and_a_file_that_cannot_be_read_is_named() -> 
     with (
         open(os.devnull, "wb") as null,
         closing(Bench(FileLines(null.fileno(), "it", "replace"))) as bench,
-        pytest.raises(SourceError, match="cannot read it: Bad file descriptor"),
+        pytest.raises(SourceError, match="Cannot read it: Bad file descriptor"),
     ):
         bench.take()
 

@@ -202,5 +202,5 @@ def test_an_end_between_items_that_were_taken_together_leaves_none_behind() -> N
 
 def test_a_queue_whose_loop_nobody_knows_is_refused() -> None:
     assert running_loop() is None
-    with pytest.raises(UsageError, match=r"call megaflow\.start in a coroutine of that loop"):
+    with pytest.raises(UsageError, match=r"Call megaflow\.start in a coroutine of that loop"):
         pullable({"clicks": asyncio.Queue()}, None)

@@ -61,7 +61,7 @@ def test_a_file_named_as_standard_output_is_is_refused_and_both_are_named(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     kind = spec.partition(":")[0]
-    with pytest.raises(UsageError, match=rf"standard output is {kind}:/dev/stdout, and a file of this name {kind}:./-"):
+    with pytest.raises(UsageError, match=rf"Standard output is {kind}:/dev/stdout; a file named '-' is {kind}:./-"):
         open_writer(spec)
     assert not [*tmp_path.iterdir()]
     with pytest.raises(UsageError, match=r"--append .* goes with --output jsonl:PATH"):
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_empty_is_refused_unless_told_what_becomes_of_it(tmp_
     path.touch()
     open_writer(f"jsonl:{path}").close()
     path.write_text("old")
-    with pytest.raises(UsageError, match="not empty; --overwrite replaces what it has, --append writes behind it"):
+    with pytest.raises(UsageError, match="not empty; --overwrite replaces its content, --append adds to it"):
         open_writer(f"jsonl:{path}")
     assert path.read_text() == "old"
     wanted: dict[Mode, str] = {"append": "old\nnew\n", "overwrite": "new\n"}
@@ -114,7 +114,7 @@ def test_a_file_that_a_store_names_is_cut_back_and_written_on(tmp_path: Path, mo
         assert path.read_text() == text
     resumed = open_writer(f"jsonl:{path}", mode="resume")
     size = path.stat().st_size
-    with pytest.raises(StoreError, match=rf"out.jsonl has {size} bytes, and 1000 when its last checkpoint was taken"):
+    with pytest.raises(StoreError, match=rf"out.jsonl has {size} bytes, but had 1000 at the last checkpoint"):
         resumed.cut_back(1000)
     resumed.close()
     assert path.stat().st_size == size
@@ -133,7 +133,7 @@ def test_two_jobs_do_not_write_to_one_file(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     writer, other = (open_writer(f"jsonl:{path}") for _ in range(2))
     writer.hold()
-    with pytest.raises(OutputError, match=r"out.jsonl: another job writes to this file\. Wait until"):
+    with pytest.raises(OutputError, match=r"out.jsonl: Another job writes to this file\. Wait until"):
         other.hold()
     writer.close()
     other.close()
@@ -156,7 +156,7 @@ def test_a_file_removed_between_check_and_lock_is_refused(tmp_path: Path) -> Non
     first, second = (open_writer(f"jsonl:{path}") for _ in range(2))
     first.hold()
     first.close()  # it wrote nothing, so it removes the file that it made
-    with pytest.raises(OutputError, match="another job writes to this file"):
+    with pytest.raises(OutputError, match="Another job writes to this file"):
         second.hold()
     second.close()
 
@@ -184,7 +184,7 @@ def test_a_file_system_without_locks_is_written_to(
 
     monkeypatch.setattr("fcntl.flock", fail)
     writer = open_writer(f"jsonl:{tmp_path / 'out.jsonl'}")
-    with contextlib.nullcontext() if goes_on else pytest.raises(OutputError, match="the file cannot be locked"):
+    with contextlib.nullcontext() if goes_on else pytest.raises(OutputError, match="Cannot lock the file"):
         writer.hold()
     writer.close()
 
@@ -211,7 +211,7 @@ def test_what_a_launcher_writes_whose_place_is_taken_goes_nowhere(tmp_path: Path
         newer.flush()
         assert path.read_text() == "first\nagain\nmore\n", number
         third = open_writer(f"jsonl:{path}", mode="resume")
-        with pytest.raises(OutputError, match="another job writes"):
+        with pytest.raises(OutputError, match="Another job writes"):
             third.hold()
         third.close()
         older.close()
@@ -229,7 +229,7 @@ def test_a_launcher_that_slept_while_it_took_a_file_over_leaves_it_to_the_next_o
     newer.cut_back(6)
     newer.write(2, ["second"])
     newer.flush()
-    with pytest.raises(MegaflowError, match="cannot write the job's output"):
+    with pytest.raises(MegaflowError, match="Cannot write the job's output"):
         slept.cut_back(6)
     slept.close()
     newer.close()
@@ -310,13 +310,13 @@ def test_what_the_job_reads_is_never_its_output(tmp_path: Path) -> None:
     for path in (text, tmp_path / "hard.txt", tmp_path / "soft.txt"):
         for lines in everywhere:
             for mode in ("new", "overwrite", "append"):
-                with pytest.raises(UsageError, match="the job would read it as its input"):
+                with pytest.raises(UsageError, match="The job would read its own output as input"):
                     open_writer(f"jsonl:{path}", lines, mode)  # type: ignore[arg-type]
     for path, lines in (
         (folder / "new.txt", str(folder)), (folder / "new.txt", f"{folder}/*"), (folder / "new.txt", spark),
         (folder / "sub" / "new.txt", spark), (folder / "new.txt", late),
     ):  # fmt: skip
-        with pytest.raises(UsageError, match="would read it"):
+        with pytest.raises(UsageError, match="would read its own output"):
             open_writer(f"jsonl:{path}", lines)
         assert not path.exists()
     assert text.read_text() == "precious"
@@ -333,7 +333,7 @@ def test_standard_input_is_an_input_too(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_text("precious")
     with path.open() as file:
         monkeypatch.setattr("megaflow.job.launcher.launcher_input.STDIN", file.fileno())
-        with pytest.raises(UsageError, match="would read it"):
+        with pytest.raises(UsageError, match="would read its own output"):
             open_writer(f"jsonl:{path}", "-", "overwrite")
 
 
@@ -341,6 +341,6 @@ def test_a_file_that_the_shell_appends_output_to_is_no_input(tmp_path: Path, mon
     path = tmp_path / "text"
     with path.open("a") as file:
         monkeypatch.setattr("megaflow.job.launcher.output_specs.STDOUT", file.fileno())
-        with pytest.raises(UsageError, match=r"--output -: the job would read it as its input \('.*/text'\)"):
+        with pytest.raises(UsageError, match=r"--output -: The job would read its own output as input \('.*/text'\)"):
             open_writer("-", str(tmp_path))
         open_writer("-", "spark:rate:")

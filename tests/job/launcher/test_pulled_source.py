@@ -61,7 +61,7 @@ def test_items_are_what_they_were_when_they_were_given() -> None:
 def test_what_cannot_travel_is_refused_with_the_item() -> None:
     with closing(Pulling([1, lambda: 2])) as pulling:
         assert pulling.take() == [1]
-        with pytest.raises(CannotTravel, match=r"^an item of items= cannot be sent to a worker: .*function.*<lambda>"):
+        with pytest.raises(CannotTravel, match=r"^Cannot send an item of items= to a worker: .*function.*<lambda>"):
             pulling.take()
     assert decode(packed(("a", None))) == ("a", None)
 
@@ -151,13 +151,13 @@ def test_inputs_of_items_have_names_beside_those_of_lines(tmp_path: Any) -> None
     ("given", "why"),
     [
         ({"items": {}}, "items is an empty dict"),
-        ({"items": "abc"}, r"items must be an iterable, an async iterable or a queue, .* not 'abc' \(str\)"),
+        ({"items": "abc"}, r"items must be an iterable, an async iterable, a queue, .* not 'abc' \(str\)"),
         ({"items": 5}, r"not 5 \(int\)"),
         ({"items": {"a-b": [1]}}, r"items: 'a-b' must be a name, as in flow.items\('clicks'\)"),
         ({"items": {"a": {"b": 1}}}, r"not \{'b': 1\} \(dict\)"),
         ({"items": {"a": [1]}, "lines": {"a": ["x"]}}, "lines and items both have the name 'a'"),
-        ({"items": [1], "lines": ["x"]}, "lines and items go together if the lines have names"),
-        ({"items": [1], "rows": {"a": 1}}, "rows and items do not go together"),
+        ({"items": [1], "lines": ["x"]}, "To combine lines with items, give the lines names"),
+        ({"items": [1], "rows": {"a": 1}}, "rows and items cannot be combined"),
     ],
 )
 def test_items_that_cannot_be_read_are_refused(given: dict[str, Any], why: str) -> None:

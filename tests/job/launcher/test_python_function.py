@@ -62,9 +62,9 @@ def test_what_is_no_function_is_refused() -> None:
 
 
 def test_what_is_refused_names_the_arguments_of_the_call(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^state: standard input and iterables .* name that by lines$"):
+    with pytest.raises(UsageError, match=r"^state: Standard input and iterables .* name that file by lines\.$"):
         run(print, lines=["a"], state=tmp_path / "store")
-    with pytest.raises(UsageError, match=r"^checkpoint_every must be a number of seconds above 0, not 0$"):
+    with pytest.raises(UsageError, match=r"^checkpoint_every must be a number of seconds above 0, not 0\.$"):
         run(print, lines=["a"], state=tmp_path / "store", checkpoint_every=0)
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "mine").write_text("mine")
@@ -89,9 +89,9 @@ def test_where_processes_are_to_run_is_refused_before_anything_starts() -> None:
         run(print, lines=["a"], on="yarn")
     with pytest.raises(UsageError, match=r"^on must be 'spark', 'spark:MASTER' or a SparkSession, not 7 \(int\)"):
         run(print, lines=["a"], on=7)
-    with pytest.raises(UsageError, match=r"^conf spark.x: there is|^conf is about processes that Spark runs: give on="):
+    with pytest.raises(UsageError, match=r"^conf spark.x: there is|^conf applies to processes that Spark runs"):
         run(print, lines=["a"], conf={"spark.x": "1"})
     with pytest.raises(UsageError, match=r"^on= spark:local\[1\]: 2 worker processes need 2 slots, and Spark has 1:"):
         run(print, lines=["a"], on="spark:local[1]", processes=2)
-    with pytest.raises(UsageError, match=r"^the rows 'orders' must be a DataFrame, not 'orders.csv' \(str\)"):
+    with pytest.raises(UsageError, match=r"^[Tt]he rows 'orders' must be a DataFrame, not 'orders.csv' \(str\)"):
         spark.run({"orders": "orders.csv"}, print)

@@ -84,7 +84,7 @@ def test_with_a_store_only_what_is_committed_may_be_read() -> None:
     assert log.latest(0) == 0
     log.show(length)
     assert log.latest(0) == 2
-    with pytest.raises(CommandRefused, match="Spark's checkpoint has read the results up to row 3, and the job has 2"):
+    with pytest.raises(CommandRefused, match="checkpoint has read the results up to row 3, but the job has only 2"):
         log.read(2)
 
 
@@ -97,7 +97,7 @@ def test_to_ask_what_comes_after_a_place_releases_what_is_before_it() -> None:
     assert (log.released, log.waiting_since, log.is_read) == (1, 5, False)
     assert log.latest(2) == 2
     assert log.is_read and log.waiting_since is None
-    with pytest.raises(CommandRefused, match="were read before"):
+    with pytest.raises(CommandRefused, match="were already read"):
         log.read(0)
 
 
@@ -105,12 +105,12 @@ def test_another_query_is_refused_once_rows_are_released() -> None:
     log = ResultsLog(Disk(), False)
     put(log, "a")
     log.latest(1)
-    with pytest.raises(CommandRefused, match=r"up to row 1 were read by a query before, .* from row 0 on: each"):
+    with pytest.raises(CommandRefused, match=r"already read the results up to row 1, .* from 0 on\. Each"):
         log.latest(0)
 
 
 def test_a_checkpoint_of_spark_that_has_read_more_than_there_is_is_refused() -> None:
-    with pytest.raises(CommandRefused, match="up to row 5, and the job has 0: it is of another store"):
+    with pytest.raises(CommandRefused, match=r"up to row 5, but the job has only 0\. It belongs to another store"):
         ResultsLog(Disk(), True).latest(5)
 
 
@@ -169,7 +169,7 @@ def ResultsLogAt(disk: Disk, place: int) -> ResultsLog:
 def test_a_log_that_has_less_than_its_commit_says_is_damaged() -> None:
     disk = Disk()
     put(ResultsLog(disk, True), "a")
-    with pytest.raises(StoreDamaged, match="the results have 1 rows, and 2 when the last checkpoint was taken"):
+    with pytest.raises(StoreDamaged, match="The results have 1 rows, but had 2 at the last checkpoint"):
         ResultsLogAt(disk, 2)
 
 
@@ -179,7 +179,7 @@ def test_a_flipped_bit_is_noticed() -> None:
     put(log, "abc")
     name, data = disk.files.popitem()
     disk.files[name] = data[:-1] + b"x"
-    with pytest.raises(StoreDamaged, match="not as it was written at byte"):
+    with pytest.raises(StoreDamaged, match="is damaged at byte"):
         log.read(0)
 
 

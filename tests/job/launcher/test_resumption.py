@@ -92,7 +92,7 @@ def test_what_was_read_is_not_followed_from_its_beginning(tmp_path: Path) -> Non
     with ExitStack() as stack:
         bench = Bench(tmp_path, stack)
         bench.leave(3, read=110, written=20)
-        with pytest.raises(StoreError, match=r"goes with files that are not followed: leave --follow out, or begin"):
+        with pytest.raises(StoreError, match=r"belongs to files that are not followed; leave --follow out, or start"):
             bench.run(follow=True)
         assert len(bench.out.read_text()) == 100 * len(LINE), "nothing has changed"
 
@@ -158,11 +158,11 @@ def refuse(task: Rehearsal) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("why", "more"),
     [
-        ("is of 'app.py:dataflow', not of 'other.py:dataflow'", {"app": "other.py"}),
-        ("goes with --output jsonl:", {"output": "none"}),
-        ("goes with files that are not followed", {"follow": True}),
+        ("belongs to 'app.py:dataflow', not to 'other.py:dataflow'", {"app": "other.py"}),
+        ("belongs to --output jsonl:", {"output": "none"}),
+        ("belongs to files that are not followed", {"follow": True}),
         ("has changed in its first 44 bytes", {"text": "x" + LINE * 10}),
-        ("is gone or empty, and had 220 bytes", {"out": ""}),
+        ("is gone or empty, but had 220 bytes", {"out": ""}),
         ("the program is refused", {"rehearse": refuse}),
         ("is damaged", {"segment": b"other bytes"}),
     ],
@@ -190,7 +190,7 @@ def test_a_take_over_that_was_killed_on_its_way_in_names_the_remedy(bench: Bench
     bench.leave(3, read=44, written=220)
     output = open_writer(f"jsonl:{bench.out}", mode="resume")
     output.hold()
-    with pytest.raises(OutputError, match=r"another job writes to this file\. .* go on in its place by --take-over"):
+    with pytest.raises(OutputError, match=r"Another job writes to this file\. .* replace it by --take-over"):
         bench.run()
     assert bench.run(take_over=True).part is not None
     output.close()
@@ -232,7 +232,7 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     again = bench.run(own, store="new", origin=origin)
     assert (again.part.incarnation, again.job_input) == (forked.part.incarnation + 1, forked.job_input)
     assert (bench.folder / "own.jsonl").read_text() == ""
-    assert "has a store, and the job goes on with that: --from-checkpoint counts for a new one" in bench.reports[-2]
+    assert "already has a store, so the job resumes from that and ignores --from-checkpoint" in bench.reports[-2]
     assert {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()} == kept
 
 
@@ -252,7 +252,7 @@ def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench)
         kept = said if batch else keep_record(FolderStore(folder), str(store), said)
         incarnation.commit(kept, [] if batch else ["nightly"])
     folder.close_folder()
-    with pytest.raises(StoreError, match=r"checkpoint nightly of .*/store goes with Spark's lines: name them by"):
+    with pytest.raises(StoreError, match=r"checkpoint nightly of .*/store belongs to Spark's lines; name them by"):
         bench.run("none", store="new", origin=(str(store), "nightly"))
     with pytest.raises(StoreError, match=r"checkpoint 4 of .*/store has read lines from Spark: only a check"):
         bench.run("none", store="new", origin=(str(store), "4"), lines=lines)
@@ -289,7 +289,7 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
     bench.run()
     bench.leave(3, read=44, written=220)
     store = str(bench.folder / "store")
-    with pytest.raises(UsageError, match=r"--from-checkpoint and --state name the same folder, .*/store: name a new"):
+    with pytest.raises(UsageError, match=r"--from-checkpoint and --state name the same folder, .*/store\. To start"):
         bench.run("none", origin=(store, "3"))
     bench.out.write_text("")
     with pytest.raises(StoreError, match=r"out\.jsonl is already the output of checkpoint 3 of"):
@@ -297,7 +297,7 @@ def test_a_job_of_its_own_is_refused_the_store_and_the_output_of_the_other(bench
     with pytest.raises(StoreError, match="has no checkpoint 9; it has 0, 3"):
         bench.run("none", store="new2", origin=(store, "9"))
     assert not (bench.folder / "new2").exists()
-    with pytest.raises(StoreError, match=r"/store is of 'app\.py:dataflow', not of 'other\.py:dataflow'"):
+    with pytest.raises(StoreError, match=r"/store belongs to 'app\.py:dataflow', not to 'other\.py:dataflow'"):
         bench.run("none", app="other.py", store="new", origin=(store, "3"))
     bench.lines.write_text("x" + LINE * 10)
     with pytest.raises(StoreError, match="has changed in its first 44 bytes"):
@@ -360,12 +360,12 @@ def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=44, written=220)
     kept = sorted(os.listdir(bench.folder / "store"))
-    with pytest.raises(StoreError, match=r"is of 'app.py:dataflow', not of 'other.py:dataflow'"):
+    with pytest.raises(StoreError, match=r"belongs to 'app.py:dataflow', not to 'other.py:dataflow'"):
         bench.run(app="other.py")
-    with pytest.raises(StoreError, match="goes with --output jsonl:"):
+    with pytest.raises(StoreError, match="belongs to --output jsonl:"):
         bench.run(output="none")
     bench.lines.write_text(LINE * 9)
-    with pytest.raises(StoreError, match="has become shorter"):
+    with pytest.raises(StoreError, match="has shrunk"):
         bench.run()
     bench.lines.write_text("x" + LINE * 10)
     with pytest.raises(StoreError, match="has changed in its first 44 bytes"):
@@ -373,7 +373,7 @@ def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
     bench.lines.write_text(LINE * 10)
     assert bench.out.read_text() == LINE * 100
     bench.out.write_text("")
-    with pytest.raises(StoreError, match=r"out.jsonl is gone or empty, and had 220 bytes"):
+    with pytest.raises(StoreError, match=r"out.jsonl is gone or empty, but had 220 bytes"):
         bench.run()
     assert sorted(os.listdir(bench.folder / "store")) == kept
 
@@ -381,11 +381,11 @@ def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
 def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(tmp_path: Path) -> None:
     spec = JobSpec(PickledFunction(b"", (), "count"), state=str(tmp_path / "store"))
     for job_input, why in (
-        (find_input(["a line"], 1, "replace"), "standard input and iterables cannot be read again"),
-        (find_input("spark:socket:?host=h&port=1", 1, "replace"), "what spark:socket: gives cannot be read again"),
-        (find_rows({"a": "spark:socket:?host=h&port=1"}), "what spark:socket: gives cannot be read again"),
-        (find_rows({"a": "spark:rate:", "b": "spark:rate:"}), "keeps one input of rows, and there are 2, 'a' and 'b'"),
-        (JobInput(spark=RowFrames({"a": Namespace(isStreaming=False)}), rows=("a",)), "the rows 'a' are a batch Data"),
+        (find_input(["a line"], 1, "replace"), "Standard input and iterables cannot be read again"),
+        (find_input("spark:socket:?host=h&port=1", 1, "replace"), "of spark:socket: cannot be read again"),
+        (find_rows({"a": "spark:socket:?host=h&port=1"}), "of spark:socket: cannot be read again"),
+        (find_rows({"a": "spark:rate:", "b": "spark:rate:"}), "keeps one input of rows, but there are 2: 'a' and 'b'"),
+        (JobInput(spark=RowFrames({"a": Namespace(isStreaming=False)}), rows=("a",)), "The rows 'a' are a batch Data"),
     ):
         with pytest.raises(UsageError, match=why):
             open_store(spec, job_input)
@@ -405,7 +405,7 @@ def test_records_in_memory_are_those_of_this_run(tmp_path: Path) -> None:
 
 def test_what_is_said_of_operators_goes_to_the_workers_and_is_refused_where_it_can_be_of_none(bench: Bench) -> None:
     more = {"renamed": (("count", "words"),), "dropped": ("lines",)}
-    with pytest.raises(StoreError, match=r"--rename-state and --drop-state: the store .* has no states yet"):
+    with pytest.raises(StoreError, match=r"--rename-state and --drop-state: The store .* has no states yet"):
         bench.run(**more)
     assert not list(bench.folder.glob("store/*.commit"))
     with pytest.raises(UsageError, match="--rename-state and --drop-state name operator 'words' twice"):

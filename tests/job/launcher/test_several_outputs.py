@@ -58,19 +58,19 @@ def test_a_store_knows_each_by_its_name_and_what_it_is_written_to(tmp_path: Path
 
 def test_other_outputs_than_a_store_names_are_refused() -> None:
     late, bad, main = (OutputLength(name, 5) for name in ("late=jsonl:/l", "bad=jsonl:/b", "-"))
-    with pytest.raises(StoreError, match=r"store kept goes with --output late=jsonl:/l, not bad=jsonl:/b: what one"):
+    with pytest.raises(StoreError, match=r"store kept belongs to --output late=jsonl:/l, not bad=jsonl:/b\. Outputs"):
         compare_outputs("kept", [main, late], [main, bad])
-    with pytest.raises(StoreError, match=r"store kept goes with --output late=jsonl:/l: what one"):
+    with pytest.raises(StoreError, match=r"store kept belongs to --output late=jsonl:/l\. Outputs"):
         compare_outputs("kept", [main, late], [main])
-    with pytest.raises(StoreError, match=r"store kept goes with --output -, not late=jsonl:/l: what one"):
+    with pytest.raises(StoreError, match=r"store kept belongs to --output -, not late=jsonl:/l\. Outputs"):
         compare_outputs("kept", [main], [main, late])
-    with pytest.raises(StoreError, match=r"--output late=jsonl:/l is gone or empty, and had 5 bytes"):
+    with pytest.raises(StoreError, match=r"--output late=jsonl:/l is gone or empty, but had 5 bytes"):
         compare_lengths([main, late], [OutputLength(late.output, 0), main])
 
 
 def test_an_output_that_is_shorter_than_the_store_says_is_refused() -> None:
     said = OutputLength("jsonl:/x", 100)
-    with pytest.raises(StoreError, match=r"--output jsonl:/x has 99 bytes, and had 100 bytes at"):
+    with pytest.raises(StoreError, match=r"--output jsonl:/x has 99 bytes, but had 100 bytes at"):
         compare_lengths([said], [OutputLength("jsonl:/x", 99)])
 
 
@@ -91,9 +91,9 @@ def test_a_lone_output_is_its_writer() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (["9=-"], "'9' is no name for an output, as in --output late=jsonl:PATH"),
-        (["late=-", "late=none"], "--output late=- and --output late=none: give one of them"),
-        (["-", "none"], "--output - and --output none: give one of them; NAME=SPEC is for one that has a name"),
+        (["9=-"], "'9' cannot name an output. Use an identifier, as in --output late=jsonl:PATH"),
+        (["late=-", "late=none"], "--output late=- and --output late=none: Give only one of them"),
+        (["-", "none"], "--output - and --output none: Give only one of them; NAME=SPEC is for a named output"),
     ],
 )
 def test_an_output_has_one_place_and_a_name_that_a_program_can_say(given: list[str], why: str) -> None:
@@ -105,9 +105,9 @@ def test_an_output_has_one_place_and_a_name_that_a_program_can_say(given: list[s
 @pytest.mark.parametrize(
     ("late", "why"),
     [
-        ("jsonl:{}/all", "both would be written to one place; name another"),
-        ("csv:{}/link", "both would be written to one place; name another"),
-        ("spark:parquet:{}/x", "Spark reads the stream that the dataflow returns, and none by a name"),
+        ("jsonl:{}/all", "Both would write to the same place. Name another"),
+        ("csv:{}/link", "Both would write to the same place. Name another"),
+        ("spark:parquet:{}/x", "Spark reads only the stream that the dataflow returns, not named outputs"),
         ("{}/x.csv", "did you mean late=csv:{}/x.csv?"),
         ("lines", "must be - (standard output), jsonl:PATH, csv:PATH"),
     ],
@@ -121,7 +121,7 @@ def test_outputs_go_apart_and_a_refusal_leaves_no_file(tmp_path: Path, late: str
 
 
 def test_two_are_not_both_standard_output_and_what_becomes_of_files_is_about_files(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--output - and --output late=-: both .*--output none drops"):
+    with pytest.raises(UsageError, match=r"--output - and --output late=-: Both .*--output none drops"):
         open_outputs({"": "-", "late": "-"})
     (tmp_path / "late").write_text("before\n")
     open_outputs({"": "none", "late": f"jsonl:{tmp_path}/late"}, mode="append").close()

@@ -191,7 +191,7 @@ def test_a_job_that_has_failed_tells_why_to_a_reader_that_comes_too_late() -> No
 
 
 def test_only_readers_are_let_in() -> None:
-    with serving() as results, pytest.raises(ConfigMismatch, match="port is for 'results'; it does not serve the role"):
+    with serving() as results, pytest.raises(ConfigMismatch, match="port serves 'results', not the role"):
         Reader(results, "agent")
 
 

@@ -341,11 +341,11 @@ def test_a_run_that_is_interrupted_has_what_came_until_then() -> None:
 
 
 def test_what_is_wrong_with_inputs_is_said_where_the_job_is_started() -> None:
-    with megaflow.start(clicks_of, items=[], output="none") as job, pytest.raises(UsageError, match="output= says"):
+    with megaflow.start(clicks_of, items=[], output="none") as job, pytest.raises(UsageError, match="output= sends"):
         job.outputs()
     with pytest.raises(PeerFailed, match="the dataflow reads lines, and the job was given none"):
         megaflow.run(lambda flow: flow.lines())
     with pytest.raises(PeerFailed, match=r"the items 'clicks', and the job was given the items 'items': give them"):
         megaflow.run(lambda flow: flow.items("clicks"), items=[1])
-    with pytest.raises(UsageError, match=r"an asyncio\.Queue is fed by an event loop"):
+    with pytest.raises(UsageError, match=r"An asyncio\.Queue needs a running event loop"):
         megaflow.run(clicks_of, items=asyncio.Queue())

@@ -59,7 +59,7 @@ def test_the_end_of_the_job_is_no_news_once_it_was_asked_and_else_it_is_told(ben
             bench.ask(office)
         assert office.asked == [StopJob()] and bench.said == []
     bench.ask(office)
-    assert len(bench.said) == 1 and bench.said[0].startswith("the job is ending already: ")
+    assert len(bench.said) == 1 and bench.said[0].startswith("the job is already ending: ")
 
 
 def test_what_the_coordinator_does_not_answer_ends_with_the_launcher(bench: Bench) -> None:

@@ -128,7 +128,7 @@ def test_a_disk_that_fails_fails_a_checkpoint_and_the_next_may_succeed(
 
     monkeypatch.setattr(LocalFolder, "sync", full)
     failed = bench.commit(1)
-    assert isinstance(failed, CommitFailed) and failed.reason.endswith("cannot be written to: No space left on device")
+    assert isinstance(failed, CommitFailed) and failed.reason.endswith("store: No space left on device")
     monkeypatch.setattr(LocalFolder, "sync", sync)
     assert bench.commit(2) == Committed(2)
 
@@ -217,7 +217,7 @@ def test_with_a_name_spark_s_record_is_kept_as_of_the_batch(bench: Bench) -> Non
     answered = bench.commit(3, "nightly", spark=spark)
     assert isinstance(answered, Committed) and answered.refused and bench.keeper.latest.record is None
     failed = bench.commit(4, "weekly", spark=(("query", 3),))
-    assert isinstance(failed, CommitFailed) and "spark/query/offsets/3' cannot be read: No such file" in failed.reason
+    assert isinstance(failed, CommitFailed) and "spark/query/offsets/3': No such file" in failed.reason
     assert begin_anew(bench).checkpoint == 3
     assert bench.commit(5, "weekly", spark=spark) == Committed(5) and bench.keeper.latest.record is not None
 
@@ -305,10 +305,10 @@ def test_what_is_not_this_jobs_is_refused_and_nothing_changes(bench: Bench) -> N
     bench.begin(length=100)
     bench.keeper.close()
     before = {path.name: path.read_bytes() for path in bench.folder.iterdir()}
-    with pytest.raises(StoreError, match=r"is of 'app.py:dataflow', not of 'other.py:dataflow': run that program"):
+    with pytest.raises(StoreError, match=r"belongs to 'app.py:dataflow', not to 'other.py:dataflow'\. Run that"):
         StoreKeeper(str(bench.folder), "other.py:dataflow", 2)
     again = StoreKeeper(str(bench.folder), "app.py:dataflow", 2)
-    with pytest.raises(StoreError, match=r"goes with --output jsonl:/x/out.jsonl, not -: .* name it again"):
+    with pytest.raises(StoreError, match=r"belongs to --output jsonl:/x/out.jsonl, not -\. Outputs"):
         again.check_outputs([OutputLength("-", 0)])
     again.check_outputs([OutputLength(OUT, 100)])
     again.close()

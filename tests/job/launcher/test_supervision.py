@@ -255,7 +255,7 @@ def test_losses_that_come_often_end_the_job_though_there_are_checkpoints_between
     with pytest.raises(ClusterError) as raised:
         bench.run()
     assert str(raised.value) == (
-        "worker 1 was killed; processes were lost 11 times within 10 minutes: it does not go on by itself"
+        "worker 1 was killed; processes were lost 11 times within 10 minutes, so the job does not restart by itself"
     )
     assert is_loss(raised.value) and len(bench.reports) == 12, "once a minute it goes on"
 
@@ -323,7 +323,8 @@ def test_a_program_that_has_changed_meanwhile_is_not_begun_by_itself(job: Callab
     with pytest.raises(ClusterError) as raised:
         bench.run()
     assert str(raised.value) == (
-        "worker 1 was killed; it does not go on by itself, as the program has changed since it began: app.py differs"
+        "worker 1 was killed; the job does not restart by itself, as the program has changed since it started: "
+        "app.py differs"
     )
     assert is_loss(raised.value) and len(bench.founded) == 2
 

@@ -135,7 +135,7 @@ def test_a_process_answers_or_its_end_is_told(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(StoreError, match="did you mean 'cuont'"):
         resumption.rehearse_in_a_process(task(tmp_path / "0", flow_of(name="cuont")))
     monkeypatch.setattr(resumption, "REHEARSAL", ("false",))
-    with pytest.raises(ClusterError, match="has ended with code 1, without a word"):
+    with pytest.raises(ClusterError, match="exited with code 1 without a message"):
         resumption.rehearse_in_a_process(task(tmp_path / "1", flow_of()))
 
 
