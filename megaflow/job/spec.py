@@ -15,6 +15,7 @@ from megaflow.control.messages import Split
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT, DurablePart
 from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.communication.codec.encode import Registration
 from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
 
 BACKLOG = 128
@@ -80,10 +81,11 @@ class PickledFunction:
 
 @dataclass(frozen=True, slots=True)
 class WithTypes:
-    """What is in a pickled function that has classes with it, of items which it does not refer to."""
+    """A pickled function together with classes that it does not refer to."""
 
     function: Callable[..., Any]
-    types: Mapping[str, type]  # by their names in the function's module
+    types: Mapping[str, type]  # those of items, by their names in the function's module
+    registered: Mapping[type, Registration]  # those that the main module has registered
 
 
 @dataclass(frozen=True, slots=True)

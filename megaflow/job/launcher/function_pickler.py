@@ -26,6 +26,7 @@ import cloudpickle
 from megaflow.errors import UsageError
 from megaflow.job.spec import PickledFunction, WithTypes
 from megaflow.spark.shipping import INSTALLED
+from megaflow.timely.communication.codec.encode import Registration, of_main
 
 
 def pickle_by_value(value: Any) -> bytes:
@@ -73,19 +74,22 @@ def pickle_app(function: Callable[..., Any], with_types: bool = False) -> Pickle
     file = "" if module is None else source_of(module)
     types = own_types(module) if with_types and module is not None else {}
     if module is None or module.__name__ == "__main__" or can_import(module):  # cloudpickle sees to __main__
-        return PickledFunction(pickled(function, types), tuple(sys.path), name, file)
+        return PickledFunction(pickled(function, types, of_main), tuple(sys.path), name, file)
     cloudpickle.register_pickle_by_value(module)
     try:
-        return PickledFunction(pickled(function, types), tuple(sys.path), name, file)
+        return PickledFunction(pickled(function, types, of_main), tuple(sys.path), name, file)
     finally:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-def pickled(function: Callable[..., Any], types: Mapping[str, type]) -> bytes:
-    """Return a function with classes, or alone if these cannot be pickled."""
-    if types:
-        with contextlib.suppress(Exception):  # whatever their authors have them raise
-            return pickle_by_value(WithTypes(function, types))
+def pickled(
+    function: Callable[..., Any], types: Mapping[str, type], registered: Mapping[type, Registration]
+) -> bytes:
+    """Return a function with classes; without `types`, or alone, if they cannot be pickled."""
+    for known in (types, {}):
+        if known or registered:
+            with contextlib.suppress(Exception):  # whatever their authors have them raise
+                return pickle_by_value(WithTypes(function, known, registered))
     return pickle_by_value(function)
 
 

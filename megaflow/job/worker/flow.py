@@ -4,7 +4,7 @@ import importlib.util
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -28,6 +28,7 @@ from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream, WindowedStream
 from megaflow.timely.communication.codec import user_types
+from megaflow.timely.communication.codec.encode import register
 
 T = TypeVar("T")
 
@@ -284,8 +285,12 @@ def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> 
     if isinstance(app, PickledFunction):
         sys.path[:] = [*app.path, *(sys.path if app.elsewhere else ())]
         made: Callable[[Any], Any] | WithTypes = pickle.loads(app.data)  # which names cloudpickle where it needs it
-        types = made.types if isinstance(made, WithTypes) else {}
-        made = made.function if isinstance(made, WithTypes) else made
+        types: Mapping[str, type] = {}
+        if isinstance(made, WithTypes):
+            for cls, (encode, decode) in made.registered.items():
+                register(cls) if encode is None or decode is None else register(cls, encode, decode)
+            types = made.types
+            made = made.function
         user_types.add_names(made, types)
         return made
     path = Path(app.path)

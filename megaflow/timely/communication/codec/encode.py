@@ -1,7 +1,8 @@
 """Values to bytes: the tree that a value is lowered to, packed in one call; and classes that the program registers."""
 
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 import msgpack
 
@@ -11,6 +12,11 @@ from megaflow.timely.communication.codec.lowering import BUILT_IN, lower, lower_
 from megaflow.timely.communication.codec.tags import Node
 
 T = TypeVar("T")
+
+Registration: TypeAlias = tuple[Callable[[Any], object] | None, Callable[[Any], Any] | None]  # encode, decode
+
+of_main: Final[dict[type, Registration]] = {}
+"""Classes that a script or notebook has registered as `__main__`, which other processes do not run."""
 
 
 def encode(value: object, *, shared: bool = False) -> bytes:
@@ -47,17 +53,21 @@ def register(
     travels as its fields, or as the result of its `__getstate__` if it has one. It is made again without `__init__`, by
     its `__setstate__` if it has one. So a program can let a class of a library travel. The contents of its objects must
     be able to travel as well. Each process must register the class, under the same name, before the first value is
-    sent: call this at the top level of the program. Raises UsageError for a class that needs the two functions.
+    sent: call this at the top level of the program. The workers of `megaflow.run` also register what the script or
+    notebook that calls it has registered. Raises UsageError for a class that needs the two functions.
     """
     if not isinstance(cls, type):
         raise UsageError(f"register({cls!r:.200}): give a class")
     if cls in BUILT_IN:
         raise UsageError(f"register({cls.__name__}): values of {user_types.describe(cls)} travel already")
+    given: Registration = (encode, decode)
     if encode is None or decode is None:
         why = "one function is given" if encode or decode else user_types.why_not_by_state(cls)
         if why is not None:
             raise UsageError(f"register({cls.__name__}): {why}; give both, register({cls.__name__}, encode, decode)")
         encode, decode = user_types.by_state(cls)
+    if sys._getframe(1).f_globals.get("__name__") == "__main__":
+        of_main[cls] = given
     name = f"{cls.__module__}.{cls.__qualname__}"
     user_types.decoders[name] = decode
     lower_as(cls, name, encode)

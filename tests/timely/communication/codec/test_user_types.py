@@ -20,11 +20,12 @@ import pytest
 
 import megaflow
 from megaflow.errors import CannotTravel, ProtocolError, UsageError
+from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.spec import AppFile, PickledFunction
 from megaflow.job.worker.flow import load
 from megaflow.timely.communication.codec import lowering, tags, user_types
 from megaflow.timely.communication.codec.decode import decode
-from megaflow.timely.communication.codec.encode import encode
+from megaflow.timely.communication.codec.encode import encode, of_main
 
 T = TypeVar("T")
 ran: list[str] = []
@@ -131,8 +132,10 @@ class Error(Exception):
 @pytest.fixture
 def registered() -> Any:
     """What is registered meanwhile is forgotten afterwards."""
-    before, known = dict(lowering._LOWER), dict(user_types.decoders)
+    before, known, main = dict(lowering._LOWER), dict(user_types.decoders), dict(of_main)
     yield
+    of_main.clear()
+    of_main.update(main)
     lowering._LOWER.clear()
     lowering._LOWER.update(before)
     user_types.decoders.clear()
@@ -319,6 +322,34 @@ def test_the_classes_of_a_pickled_function_are_the_programs_own(given: Callable[
 
 
 # Registered
+
+
+SCRIPT = """
+import fractions, logging, megaflow
+megaflow.register(fractions.Fraction, lambda value: [value.numerator, value.denominator],
+                  lambda pair: fractions.Fraction(*pair))
+megaflow.register(logging.Filter)
+def dataflow(flow):
+    return flow
+"""
+
+
+def test_what_a_script_registers_reaches_its_workers(registered: Any) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(SCRIPT, names)
+    app = pickle_app(names["dataflow"])
+    code = """
+import pickle, sys
+from megaflow.job.worker.flow import load
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
+load(pickle.loads(bytes.fromhex(sys.stdin.read())))
+import fractions, logging
+print(decode(encode(fractions.Fraction(1, 3))), decode(encode(logging.Filter("a"))).name)
+"""
+    run = [sys.executable, "-c", code]
+    shown = subprocess.run(run, input=pickle.dumps(app).hex(), stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert shown == "1/3 a\n"
 
 
 def test_a_registered_class_travels_by_its_own_state_or_by_its_fields(registered: Any) -> None:
