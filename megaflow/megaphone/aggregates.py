@@ -195,8 +195,7 @@ class Folds:
             complain_about(batch, self._name, error)
             if raised_by_loop(error):
                 raise ProgramError(
-                    f"{self._name}: add is called as add(accumulated, value) and must return what is accumulated then; "
-                    f"here: {error}"
+                    f"{self._name}: add(accumulated, value) must return the new accumulated value; instead: {error}"
                 ) from error
             raise
 
@@ -207,8 +206,8 @@ class Folds:
 
 def _is_none(name: str, call: str, key: Any) -> str:
     return (
-        f"{name}: {call} returned None for key {key!r:.200}; it must return what is accumulated, and None would say "
-        "that the key has nothing"
+        f"{name}: {call} returned None for key {key!r:.200}; it must return the accumulated value, because None "
+        "means that the key has none"
     )
 
 
@@ -229,7 +228,10 @@ def fold_by_key(init: Any, add: Callable[[Any, Any], Any], merge: Callable[[Any,
 def begins_with(verb: str, init: Any) -> Callable[[], Any]:
     """Return what gives the first accumulation of a key: a copy of `init`. Raises BuildError if it cannot be copied."""
     if callable(init):
-        raise BuildError(f"{verb}: init is what each key begins with a copy of, not a function: pass 0, [] or {{}}")
+        raise BuildError(
+            f"{verb}: init must be a value, not a function, because each key starts with a copy of it: pass 0, [] or "
+            "{}"
+        )
     try:
         is_shared = deepcopy(init) is init
     except Exception as error:
@@ -283,8 +285,7 @@ class Aggregates(TimedFolds):
             if merge is plus:
                 raise ProgramError(_unlike(self._core.name, key, before, value)) from error
             raise ProgramError(
-                f"{self._core.name}: merge is called as merge(accumulated, accumulated) and must return what both are "
-                f"together; here: {error}"
+                f"{self._core.name}: merge(accumulated, accumulated) must return both values combined; instead: {error}"
             ) from error
         self._timers.pop(time)  # another kind of operator may have left some under this name
         if batches and batches[0].sender != batches[-1].sender:
@@ -325,7 +326,7 @@ def place_of(verb: str, placing: Any, form: Form = ANY_FORM) -> Placed:
     """Return where and what an operator is to be. Raises TypeError for an argument that there is not, BuildError."""
     if unknown := sorted(placing.keys() - Placing.__annotations__):
         known = ", ".join(("hash", "control", *Kept.__annotations__) + ("key", "value") * (verb != COUNT_BY_VALUE.verb))
-        raise TypeError(f"{verb}() got an unexpected keyword argument {unknown[0]!r}; there are {known}")
+        raise TypeError(f"{verb}() got an unexpected keyword argument {unknown[0]!r}; it takes {known}")
     name = str(placing.get("name") or verb)
     terms = terms_of(name, placing.get("version", 1), placing.get("upgrade"), placing.get("rehash", False), form=form)
     hash = function(name, placing.get("hash", stable_hash), "hash")

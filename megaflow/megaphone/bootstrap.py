@@ -77,7 +77,7 @@ class RoutingBacklog:
             elif names(command, self._worker):
                 raise ProtocolError(
                     f"control: command {numbered.number} at time {outermost(time)}, {command!s:.80}, names worker "
-                    f"{self._worker}, which has joined and is not bootstrapped yet; it should have been refused"
+                    f"{self._worker}, which has joined but is not bootstrapped yet; it should have been refused"
                 )
             return False
         self.later.append((time, numbered))

@@ -151,7 +151,8 @@ class ControlInput:
         if self._next_number is not None and number != self._next_number:
             raise ProtocolError(
                 f"control of {self._name}: command {number} came at time {outermost(time)}, but {self._next_number} "
-                "was due; commands must be injected on one worker, and not be broadcast(): the operator does that"
+                "was due; inject commands on one worker only, and without broadcast(), because the operator "
+                "broadcasts them itself"
             )
         self._next_number = number + 1
 

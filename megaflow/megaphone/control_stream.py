@@ -116,8 +116,8 @@ def control_for(scope: ScopeRef, control: Port[Any] | None, bins: int, name: str
     known = controls.bins.setdefault(numbered, bins)
     if known != bins:
         raise BuildError(
-            f"bins={bins}, but another stateful operator on the same control stream has bins={known}; "
-            "operators that share a control stream move together and need the same number"
+            f"bins={bins}, but another stateful operator on the same control stream has bins={known}; operators that "
+            "share a control stream move together, so they need the same number"
         )
     if (numbered.scope.graph, numbered.scope.depth) == (scope.graph, scope.depth):
         return Port(scope, numbered.node, numbered.output)  # commands need not enter a region
@@ -129,8 +129,9 @@ def _check_injected(control: Port[Any], name: str) -> None:
     node = graph.nodes[control.node]
     if any(edge.target in node.targets and edge.pact == Broadcast.name for edge in graph.edges):
         raise BuildError(
-            f"control of {name!r} is a broadcast stream ({node.where}): each worker would read each command from every "
-            "worker; inject commands on one worker and give the stream as it is: the operator broadcasts them itself"
+            f"control of {name!r} is a broadcast stream ({node.where}): each worker would receive each command from "
+            "every worker; inject commands on one worker and pass the stream without broadcast(), because the "
+            "operator broadcasts them itself"
         )
 
 
@@ -140,8 +141,8 @@ def _check_outside(control: Port[Any], scope: ScopeRef) -> None:
         check_same(control.scope, scope, "control")
     if control.scope.rounds:
         raise BuildError(
-            f"control: commands have int times, which also move state in loops, but those of {describe(control.scope)} "
-            f"are like {control.scope.least!r}; give the stream as it is outside, without enter()"
+            "control: commands have int times, also those that move state in loops, but times of "
+            f"{describe(control.scope)} are like {control.scope.least!r}; pass the outer stream, without enter()"
         )
 
 

@@ -65,7 +65,8 @@ class StreamUnit:
             which = ", ".join(f"{each.title} in {each._word}" for each in alike)
             several = " and ".join(words)
             raise BuildError(
-                f"concat ({user_line()}): these streams have timestamps in {several}: {which}; give them one unit"
+                f"concat ({user_line()}): the timestamps of these streams have different units, {several}: {which}; "
+                "give them one unit"
             )
         for each in alike:
             each._alike = alike
@@ -93,8 +94,8 @@ class StreamUnit:
         """Know it, from a timestamp or from another worker. Raises ProgramError if it is known to be another."""
         if self.known not in (None, unit):
             raise ProgramError(
-                f"{self.titles}: timestamps are {unit.plural} on one worker, and {self._word} on another; all of a "
-                'stream must be of one kind: say which by unit="datetime" or unit="s"'
+                f"{self.titles}: timestamps are {unit.plural} on one worker, but {self._word} on another; a stream "
+                'needs one kind of timestamps: choose it with unit="datetime" or unit="s"'
             )
         for each in self._alike:
             each.known = unit
@@ -223,7 +224,7 @@ class EventClock(Generic[T]):
             return self._unit.micros(given)
         except ValueError as error:
             shared = self._unit.titles
-            others = "" if shared == self._title else f" (the streams of {shared} were put together)"
+            others = "" if shared == self._title else f" (the streams of {shared} were combined)"
             raise ProgramError(f"{self._title}: no timestamp for the record {record!r:.200}: {error}{others}") from None
 
 
@@ -280,11 +281,11 @@ def event_time(
     late = _micros_late(f"{given.name(name, 'an event_time')} ({where})", out_of_order)
     if unit is not None and unit not in UNITS:
         words = ", ".join(map(repr, UNITS))
-        raise BuildError(f"{name} ({where}): unit is one of {words}, and not {given.shown(unit)}")
+        raise BuildError(f"{name} ({where}): unit must be one of {words}, not {given.shown(unit)}")
     times = port.scope.graph.extension(EventTimes)
     if name in times.operators:
         if name != NAME:
-            raise BuildError(f"{name} ({where}): another event_time has this name; give each its own")
+            raise BuildError(f"{name} ({where}): another event_time already has this name; give each its own")
         name = next(each for n in range(2, len(times.operators) + 3) if (each := f"{NAME}_{n}") not in times.operators)
     title = f"{name} ({where})"
     counted = StreamUnit(None if unit is None else UNITS[unit], title)
@@ -300,9 +301,14 @@ def _micros_late(title: str, seconds: float | timedelta) -> int:
     elif type(seconds) in (int, float) and isfinite(seconds) and abs(seconds) <= GREATEST:
         micros = round(seconds * 1_000_000)
     else:
-        raise BuildError(f"{title}: out_of_order is seconds or a timedelta, and not {given.shown(seconds)}")
+        raise BuildError(
+            f"{title}: out_of_order must be a number of seconds or a timedelta, not {given.shown(seconds)}"
+        )
     if micros < 0:
-        raise BuildError(f"{title}: out_of_order is how much later a record may come, so not {seconds!r}; 0 for none")
+        raise BuildError(
+            f"{title}: out_of_order, by how much a record may be late, cannot be {seconds!r}; use 0 for in-order "
+            "records"
+        )
     return micros
 
 

@@ -65,7 +65,7 @@ class EventUnit:
             micros = value * scale
         elif scale and kind is not bool and isinstance(value, (int, float)):
             if not isfinite(value):
-                raise ValueError(f"{value!r} is no time: it must be finite")
+                raise ValueError(f"{value!r} is not a time: it must be finite")
             within = min(max(value, LEAST), GREATEST + 1.0)
             micros = round(within * scale)
             if not -_PRODUCTS_MAX < micros < _PRODUCTS_MAX:
@@ -73,12 +73,12 @@ class EventUnit:
                 micros = whole * scale + round((within - whole) * scale)
         elif not scale and isinstance(value, datetime):
             if value.tzinfo is None or value.utcoffset() is None:
-                raise ValueError(f"{value!r} has no time zone; give it one, say .replace(tzinfo=UTC)")
+                raise ValueError(f"{value!r} has no time zone; give it one, as in .replace(tzinfo=UTC)")
             micros = (value - _EPOCH) // _MICROSECOND
         else:
             raise ValueError(self._reason(value))
         if not LEAST <= micros <= GREATEST:
-            raise ValueError(f"{value!r} {self.plural} is outside of the years 1 to 9999; is the unit another one?")
+            raise ValueError(f"{value!r} {self.plural} is not in the years 1 to 9999; check the unit")
         return micros
 
     def value(self, micros: int) -> Any:

@@ -127,7 +127,7 @@ class Introduction:
             return None
         given, others = self._states[True], self._states[False]
         if not given and not others:
-            raise ProtocolError("routing: this worker has joined, but no other one has told it which worker owns what")
+            raise ProtocolError("routing: this worker has joined, but no other worker has sent it the routing table")
         return max(given, key=_next) if given else min(others, key=_next)
 
     def _owe(self, newcomer: WorkerId, number: int, given: bool) -> None:

@@ -97,13 +97,13 @@ class Durability:
         name = heir.name
         if name in self.heirs:
             raise BuildError(
-                f"{name}: another stateful operator has this name, by which a durable job finds their states again; "
-                "give each a name= of its own"
+                f"{name}: another stateful operator has this name, and a durable job finds states by name; give each "
+                "operator its own name="
             )
         if not hears_commands:
             raise BuildError(
-                f"{name}: it has a control= of its own, on which no checkpoint comes, so its state would not "
-                "be durable; leave control= out"
+                f"{name}: it has its own control=, which carries no checkpoints, so its state would not be durable; "
+                "remove control="
             )
         self.heirs[name] = heir
 
@@ -157,8 +157,8 @@ class Journal(Moments):
         """Note that F has read the command. Raises ProtocolError if it follows what is not known any more."""
         if checkpoint.since is not None and checkpoint.since < self._committed:
             raise ProtocolError(
-                f"control of {self._operator}: {checkpoint} at time {time} follows checkpoint {checkpoint.since}, but "
-                f"{self._committed} has been committed since"
+                f"control of {self._operator}: {checkpoint} at time {time} follows checkpoint {checkpoint.since}, "
+                f"but {self._committed} is the newest committed one"
             )
         if checkpoint.at_end:
             self._at_end, store = (time, checkpoint), self._store

@@ -85,7 +85,7 @@ class Moments:
         return self._store.states.get(key)
 
     def _cut(self, time: FlatTime, checkpoint: Checkpoint) -> None:
-        raise AssertionError(f"{self._operator} keeps nothing, and {checkpoint} was registered")
+        raise AssertionError(f"{self._operator} is not durable, but {checkpoint} was registered")
 
     def _answer(self, lookup: Lookup) -> None:
         for place, (key, bin) in enumerate(lookup.places):

@@ -78,7 +78,7 @@ def route(
     scope = ports[0].scope
     builder = NodeBuilder(scope, f"{name}.route", f"{store.count} bins")
     if type(outer := builder.graph.builder.least(0)) is not int:
-        raise BuildError(f"{name}: stateful operators need a dataflow of int times; here they are like {outer!r}")
+        raise BuildError(f"{name}: stateful operators need a dataflow with int times; here times are like {outer!r}")
     here, inside = identity(scope.depth), Summary((0,), (0,) * scope.rounds)
     inputs = [builder.new_input(port, Pipeline(), {number: here}) for number, port in enumerate(ports)]
     data_outputs = [builder.new_output() for _ in ports]
@@ -202,8 +202,8 @@ class Router:
             self._waiting_since = self._now()
         if self.control.forgotten:
             raise ProgramError(
-                f"{self._name}: worker {self._worker} has joined and has records, but control ended without telling it "
-                f"which worker owns which bin; inject Bootstrap(server, {self._worker}) once it has joined"
+                f"{self._name}: worker {self._worker} has joined and has records, but control ended before it "
+                f"received the routing table; inject Bootstrap(server, {self._worker}) after a worker joins"
             )
 
     def _install(self) -> None:

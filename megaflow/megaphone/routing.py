@@ -162,17 +162,19 @@ def validate(
             if not isinstance(workers, tuple):
                 raise CommandRefused(f"Map({workers!r:.80}): name the worker of each bin in a tuple")
             if len(workers) != bins:
-                raise CommandRefused(f"Map of {len(workers)} workers: there are {bins} bins, name one worker for each")
+                raise CommandRefused(f"Map of {len(workers)} workers: there are {bins} bins; name one worker for each")
             for worker in workers:
                 _check_member("Map", worker, members, passing)
         case Bootstrap(server, worker):
             if server == worker:
-                raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another one as the server")
+                raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another worker as the server")
             _check_member(command, server, members, passing)
             _check_member(command, worker, members, passing)
         case Checkpoint(number, since, _):
             if type(number) is not int or number < 1:
-                raise CommandRefused(f"{command}: the number of a checkpoint is an int from 1 on, not {number!r}")
+                raise CommandRefused(
+                    f"{command}: the number of a checkpoint must be an int of at least 1, not {number!r}"
+                )
             if since is not None and (type(since) is not int or not 1 <= since < number):
                 raise CommandRefused(f"{command}: since={since!r} must be the number of an earlier checkpoint, or None")
         case Lookup():
@@ -192,8 +194,8 @@ def _check_member(
     known = ", ".join(map(str, sorted(members)))
     reason = f"there is no worker {worker!r} that may own bins; the workers are {known}"
     if passing is not None and type(worker) is int:
-        now = f"; worker {worker} is on its way in or out" if worker in passing else ""
-        reason += f"{now}; one that joins may own bins once worker.peer_ids names it: wait for that, then move bins"
+        now = f"; worker {worker} is joining or leaving" if worker in passing else ""
+        reason += f"{now}; a joining worker may own bins once worker.peer_ids names it: wait for that, then move bins"
     raise CommandRefused(f"{command}: {reason}")
 
 

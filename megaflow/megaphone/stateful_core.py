@@ -101,7 +101,7 @@ class Core:
     def objection(self) -> str | None:
         """Why the worker may not leave: bins would be lost with it; None if it owns none."""
         owned = len(self.store.bins)
-        return f"owns {owned} bins of {self.name!r}; move them away first" if owned else None
+        return f"owns {owned} bins of {self.name!r}: move them away first" if owned else None
 
     def follow(self) -> None:
         """Tell workers that have joined, if that is for F."""
@@ -205,9 +205,8 @@ class Core:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             complain_about(batch, self.name, error)
             raise ProgramError(
-                f"{self.name}: the fold is called as {call} and must return (new state, outputs), outputs being a list "
-                "or another iterable; return (state, []) for no output, (None, []) to forget the key's state; "
-                f"here: {error}"
+                f"{self.name}: {call} must return (new state, outputs), with outputs a list or another iterable; "
+                f"return (state, []) for no output, (None, []) to forget the key's state; instead: {error}"
             ) from error
 
 
@@ -341,7 +340,7 @@ def terms_of(
 ) -> Terms:
     """Return on what terms an operator of a kind takes over the states that an earlier run has kept."""
     if type(version) is not int or version < 1:
-        raise BuildError(f"{title} ({user_line()}): version must be an int from 1 on, not {shown(version)}")
+        raise BuildError(f"{title} ({user_line()}): version must be an int of at least 1, not {shown(version)}")
     if upgrade is not None:
         function(title, upgrade, "upgrade")
     if isinstance(rehash, bool):

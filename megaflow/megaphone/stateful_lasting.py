@@ -112,8 +112,8 @@ class LastingMachine(StateMachine):
         super().__init__(core, fold)
         if core.nested:
             raise BuildError(
-                f"{core.name}: ttl= in a nested scope, where there is no watermark and no clock; keep such states in "
-                "an operator outside of the loop"
+                f"{core.name}: ttl= needs a watermark or a clock, and a nested scope has neither; keep such states "
+                "in an operator outside the loop"
             )
         self._ttl = ttl
         self._by_events = kind == BY_EVENTS

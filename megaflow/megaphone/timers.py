@@ -156,8 +156,8 @@ class Timers:
             self._complain_of_end(time)
         if type(time) is not int or time <= present:
             raise ProgramError(
-                f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present}: a timer's time must be "
-                f"an int later than the present one; use timers.at({present + 1}, …) or later, and do now "
+                f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present}: a timer's time must "
+                f"be an int greater than the present time; use timers.at({present + 1}, …) or later, and do at once "
                 "what is due now"
             )
         self._alarm.set_timer(time, self.key, payload)
@@ -198,7 +198,7 @@ class Timers:
         if type(length) not in (int, float) or not isfinite(length) or not 0 <= length <= GREATEST // 1_000_000:
             raise ProgramError(
                 f"{self._name}: timers.after({seconds!r:.200}, …) for key {self.key!r:.200}: give a number of "
-                "seconds or a timedelta, 0 or more"
+                "seconds or a timedelta of at least 0"
             )
         self._alarm.set_after(round(length * 1_000_000), self.key, payload)
 
@@ -208,8 +208,8 @@ class Timers:
 
     def _complain_of_end(self, given: object, verb: str = "at") -> NoReturn:
         raise ProgramError(
-            f"{self._name}: timers.{verb}({given!r:.200}, …) was called after the fold had returned; "
-            "set timers within the call, or in the generator of outputs that it returns"
+            f"{self._name}: timers.{verb}({given!r:.200}, …) was called after the fold returned; set timers during "
+            "the call, or in the generator of outputs that it returns"
         )
 
 
@@ -225,8 +225,8 @@ class NestedTimers(Timers):
             self._complain_of_end(time)
         if not alike(time, present) or not less_than(present, time):
             raise ProgramError(
-                f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present!r}: a timer's time must "
-                "be like the present one, in no coordinate less and in one greater; use, say, "
+                f"{self._name}: timers.at({time!r}, …) for key {self.key!r}, at time {present!r}: a timer's time "
+                "must have the form of the present time, no coordinate less and one greater; use, for example, "
                 f"timers.at({Product(present.outer, present.inner + 1)!r}, …)"
             )
         self._alarm.set_timer(coordinates(time), self.key, payload)
@@ -234,6 +234,6 @@ class NestedTimers(Timers):
     def _check_called(self, verb: str, given: object) -> None:
         super()._check_called(verb, given)
         raise ProgramError(
-            f"{self._name}: timers.{verb}({given!r:.200}, …) for key {self.key!r:.200}: in a nested scope there is no "
-            "watermark and no clock; use timers.at, or set the timer in an operator outside of the loop"
+            f"{self._name}: timers.{verb}({given!r:.200}, …) for key {self.key!r:.200}: a nested scope has no "
+            "watermark and no clock; use timers.at, or set the timer in an operator outside the loop"
         )

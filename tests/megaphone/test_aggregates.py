@@ -233,7 +233,7 @@ ERRORS: list[tuple[Build, Any, type[MegaflowError], str]] = [
     (lambda records: records.aggregate_by_key(0, lambda total, value: None, adds), ("a", 1), ProgramError,
      "aggregate_by_key: add(accumulated, 1) returned None for key 'a'"),
     (lambda records: records.aggregate_by_key(0, lambda value: value, adds), ("a", 1), ProgramError,
-     "add is called as add(accumulated, value)"),
+     "add(accumulated, value) must return"),
     (lambda records: records.aggregate_by_key(0, adds, adds), ({}, 1), ProgramError, "the key {} is a dict"),
     (lambda records: records.aggregate_by_key(0, lambda total, value: adds, adds), ("a", 1), CannotTravel, "key"),
 ]  # fmt: skip
@@ -251,7 +251,7 @@ def test_a_record_that_cannot_be_counted_stops_the_job_by_an_error_that_shows_it
 
 @pytest.mark.parametrize(
     "merge, words",
-    [(lambda a, b: None, "merge(1, 2) returned None for key 'a'"), (lambda a: a, "merge is called as merge(")],
+    [(lambda a, b: None, "merge(1, 2) returned None for key 'a'"), (lambda a: a, "merge(")],
 )
 def test_a_merge_that_is_wrong_is_told(merge: Any, words: str) -> None:
     with pytest.raises(ProgramError, match="aggregate_by_key: ") as caught:
@@ -283,14 +283,14 @@ def test_numbers_that_cannot_be_added_are_told_with_their_key(times: tuple[int, 
 @pytest.mark.parametrize(
     "build, words",
     [
-        (lambda records: records.aggregate_by_key(list, adds, adds), "init is what each key begins with a copy of"),
+        (lambda records: records.aggregate_by_key(list, adds, adds), "init must be a value, not a function"),
         (lambda records: records.aggregate_by_key(0, 1, adds), "add must be a function, not 1"),
         (lambda records: records.aggregate_by_key(0, adds, None), "merge must be a function, not None"),
         (lambda records: records.aggregate_by_key((x for x in ""), adds, adds), "cannot be copied for each key"),
         (lambda records: records.count_by_value(bins=3), "bins=3: the number of bins must be a power of two"),
         (lambda records: records.count_by_value(hash=3), "hash must be a function, not 3"),
         (lambda records: records.count_by_key(control=3), "control= of count_by_key"),
-        (lambda records: records.count_by_key(version=0), "version must be an int from 1 on"),
+        (lambda records: records.count_by_key(version=0), "version must be an int of at least 1"),
     ],
 )
 def test_a_wrong_argument_is_refused_while_the_dataflow_is_built(build: Build, words: str) -> None:

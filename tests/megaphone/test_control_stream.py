@@ -194,7 +194,7 @@ def test_one_that_was_changed_after_it_was_broadcast_is_an_error_with_the_first_
 
     hands = ByHand(build, 2)
     hands.command(3, 1)
-    with pytest.raises(ProtocolError, match=r"of histories: command 0 came .* not be broadcast\(\): the operator"):
+    with pytest.raises(ProtocolError, match=r"of histories: command 0 came .* without broadcast\(\)"):
         hands.settle()
 
 

@@ -138,7 +138,7 @@ def test_how_late_a_record_may_be_and_the_inputs_are_known_by_the_name_of_the_op
             "event_time_2": (0, ("clicks",)),
         }
         assert followed(both.port, graph.extension(EventTimes).inputs, "") == ("clicks", "orders")
-        with pytest.raises(BuildError, match=r"both \(.*\): another event_time has this name"):
+        with pytest.raises(BuildError, match=r"both \(.*\): another event_time already has this name"):
             orders.event_time(lambda x: x, name="both")
 
     example(build)

@@ -205,12 +205,12 @@ def test_what_is_no_length_of_time_is_refused_with_operator_key_and_value(second
 def test_a_handle_that_was_kept_sets_nothing_and_one_in_a_loop_neither(verb: str) -> None:
     timers, alarms = handle()
     timers.time = None
-    with pytest.raises(ProgramError, match=rf"mine: timers.{verb}\(9, …\) was called after the fold had returned"):
+    with pytest.raises(ProgramError, match=rf"mine: timers.{verb}\(9, …\) was called after the fold returned"):
         getattr(timers, verb)(9, "late")
     nested = NestedTimers("mine", alarms)
     nested.key, nested.time = "a", Product(3, 1)
     with pytest.raises(
-        ProgramError, match=rf"timers.{verb}\(9, …\) for key 'a': in a nested scope there is no watermark"
+        ProgramError, match=rf"timers.{verb}\(9, …\) for key 'a': a nested scope has no watermark"
     ):
         getattr(nested, verb)(9, "payload")
     assert nested.watermark is None and not alarms.set

@@ -210,7 +210,7 @@ def test_a_newcomer_that_nobody_can_tell_says_so() -> None:
     office.everybody = (8,)
     office.members = founding([8])
     office.follow()
-    with pytest.raises(ProtocolError, match="no other one has told it which worker owns what"):
+    with pytest.raises(ProtocolError, match="no other worker has sent it the routing table"):
         office.parts[8].answer()
 
 

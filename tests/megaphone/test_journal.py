@@ -81,7 +81,7 @@ class Operator:
 @pytest.mark.parametrize(
     "command, reason",
     [
-        (Checkpoint(0), "an int from 1 on, not 0"),
+        (Checkpoint(0), "an int of at least 1, not 0"),
         (Checkpoint("a"), "not 'a'"),  # type: ignore[arg-type]
         (Checkpoint(3, 3), "since=3 must be the number of an earlier checkpoint"),
         (Checkpoint(3, True), "since=True must be"),
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_follows_what_is_not_known_any_more_is_no_protocol() -
     operator = Operator()
     operator.checkpoint(1, 5, None)
     operator.checkpoint(2, 6, 1)
-    with pytest.raises(ProtocolError, match="follows checkpoint 0, but 1 has been committed since"):
+    with pytest.raises(ProtocolError, match="follows checkpoint 0, but 1 is the newest committed one"):
         operator.journal.register(7, Checkpoint(3, 0))
 
 

@@ -440,7 +440,7 @@ def test_a_command_that_cannot_be_obeyed_and_was_not_refused_stops_the_job(comma
 def test_a_newcomer_that_is_named_before_its_bootstrap_stops_the_job() -> None:
     _, hands = raw(lambda worker, numbered: True)
     hands.command(5, Numbered(0, Move(0, NEW)))
-    with pytest.raises(ProtocolError, match="names worker 2, which has joined and is not bootstrapped yet"):
+    with pytest.raises(ProtocolError, match="names worker 2, which has joined but is not bootstrapped yet"):
         hands.settle()
 
 

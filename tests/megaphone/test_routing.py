@@ -167,14 +167,14 @@ def test_only_members_may_be_named_and_who_is_on_its_way_is_told_what_to_wait_fo
         (Map((2, 2, 2, None)), "no worker None"),  # type: ignore[arg-type]
         (Bootstrap(2, 7), "no worker 7"),
         (Bootstrap(7, 2), "no worker 7"),
-        (Bootstrap(2, 2), "cannot bootstrap itself; name another one as the server"),
+        (Bootstrap(2, 2), "cannot bootstrap itself; name another worker as the server"),
         (Bootstrap(2, True), "no worker True"),
         (Bootstrap([], 2), r"no worker \[\]"),  # type: ignore[arg-type]
         (Bootstrap(2, []), r"no worker \[\]"),  # type: ignore[arg-type]
-        (Move(0, 1), "no worker 1 .*; worker 1 is on its way in or out; one that joins may own bins once"),
-        (Map((2, 2, 2, 7)), "no worker 7 .*; the workers are 2, 5, 11; one that joins may own bins once worker.peer"),
+        (Move(0, 1), "no worker 1 .*; worker 1 is joining or leaving; a joining worker may own bins once"),
+        (Map((2, 2, 2, 7)), "no worker 7 .*; the workers are 2, 5, 11; a joining worker may own bins once worker.peer"),
         (Move(0, True), "no worker True"),
-        (Bootstrap(1, 2), "worker 1 is on its way in or out"),
+        (Bootstrap(1, 2), "worker 1 is joining or leaving"),
         (Watermark(1.5), r"Watermark\(micros=1.5, .*\): give it an int of microseconds, not 1.5"),  # type: ignore[arg-type]
         (Clock(True), "not True"),
         ("move", "'move' is not a command"),

@@ -36,7 +36,7 @@ def test_two_stateful_operators_of_one_name_cannot_be_durable() -> None:
         words = make_durable(flow.lines()).map(lambda word: (word, 1))
         return words.stateful_state_machine(count, name="count").stateful_state_machine(count, name="count")
 
-    with pytest.raises(BuildError, match=r"count: another stateful operator has this name, .* name= of its own"):
+    with pytest.raises(BuildError, match=r"count: another stateful operator has this name, .* its own name="):
         run(dataflow, ["a"])
 
 
@@ -46,7 +46,7 @@ def test_an_operator_with_commands_of_its_own_cannot_be_durable() -> None:
         commands = flow.scope.to_stream([])
         return words.stateful_state_machine(count, control=commands, name="count")
 
-    with pytest.raises(BuildError, match=r"count: it has a control= of its own, .* leave control= out"):
+    with pytest.raises(BuildError, match=r"count: it has its own control=, .* remove control="):
         run(dataflow, ["a"])
 
 

@@ -255,7 +255,7 @@ def test_timers_that_are_kept_cannot_be_set_when_the_fold_has_returned() -> None
 
         return records.stateful_unary(fold, name="mine").inspect(lambda key: kept[0].at(9, "late"))
 
-    with pytest.raises(ProgramError, match=r"mine: timers.at\(9, …\) was called after the fold had returned"):
+    with pytest.raises(ProgramError, match=r"mine: timers.at\(9, …\) was called after the fold returned"):
         EngineCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
 
 

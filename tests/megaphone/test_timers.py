@@ -142,6 +142,6 @@ def test_a_timer_that_is_not_later_than_now_is_refused_with_key_time_and_what_to
 
 def test_a_timer_cannot_be_set_when_the_fold_has_returned() -> None:
     timers, was_set = handle(time=None)
-    with pytest.raises(ProgramError, match=r"mine: timers.at\(8, …\) was called after the fold had returned"):
+    with pytest.raises(ProgramError, match=r"mine: timers.at\(8, …\) was called after the fold returned"):
         timers.at(8, "payload")
     assert not was_set

@@ -126,7 +126,7 @@ def test_a_worker_whose_bins_cannot_move_away_stays_and_nothing_is_lost() -> Non
     cluster.at(record=10, do=Leave(1))
     outputs = cluster.run(build, {0: [(time, f"word{time % 7}") for time in range(40)]})
     [refusal] = cluster.refusals
-    assert "worker 1 owns 8 bins of 'count'; move them away first" in refusal
+    assert "worker 1 owns 8 bins of 'count': move them away first" in refusal
     assert len(outputs) == 40 and {worker for _, (worker, _, _) in outputs} == {0, 1}
 
 

@@ -299,7 +299,7 @@ def test_state_that_moves_needs_int_times() -> None:
         pairs = scope.to_stream([("a", 1)])
         return pairs.stateful_state_machine(lambda key, value, state: (value, []), name="latest").capture()
 
-    with pytest.raises(BuildError, match="latest: stateful operators need a dataflow of int times; here they"):
+    with pytest.raises(BuildError, match="latest: stateful operators need a dataflow with int times; here"):
         example(build, (0, 0))
 
 
