@@ -147,7 +147,7 @@ def test_only_members_may_be_named_and_who_is_on_its_way_is_told_what_to_wait_fo
     if valid:
         validate(command, BINS, members, passing)
     else:
-        with pytest.raises(CommandRefused, match=r"on its way in or out; .* worker.peer_ids|cannot bootstrap itself"):
+        with pytest.raises(CommandRefused, match=r"is joining or leaving; .* worker.peer_ids|cannot bootstrap itself"):
             validate(command, BINS, members, passing)
 
 

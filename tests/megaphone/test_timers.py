@@ -134,7 +134,7 @@ def test_a_timer_that_is_not_later_than_now_is_refused_with_key_time_and_what_to
     timers, was_set = handle()
     with pytest.raises(
         ProgramError,
-        match=r"mine: timers.at\(.*\) for key 'a', at time 7: .* int later .* timers.at\(8, …\) or later",
+        match=r"mine: timers.at\(.*\) for key 'a', at time 7: .* int greater .* timers.at\(8, …\) or later",
     ):
         timers.at(time, "payload")
     assert not was_set
