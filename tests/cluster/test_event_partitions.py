@@ -285,7 +285,7 @@ def test_windows_close_before_files_begin_that_go_on_from_others(tmp_path: Path)
         wait_until(closes, STATUS_SECONDS)
         held = job.status().watermark.held_by
         assert held.bound in [(100 * file - BEHIND) * SECOND for file in range(FILES)]
-        assert "by the order of names has nothing before" in told(job)
+        assert "by the order of names none before" in told(job)
         job.control.add_workers(1)
         wait_until(lambda: job.status().workers[-1].lines > 0, STATUS_SECONDS)
         job.control.remove_workers(0)

@@ -218,7 +218,7 @@ def test_a_job_that_is_told_to_stop_does_not_wait_for_a_joiner_that_is_not_ready
         wait_until(count.app.with_name("asleep").exists)
         assert count.run.control("stop").returncode == 0
         _, errors = adding.communicate(timeout=60)
-        assert adding.returncode == 1 and "was told to stop" in errors
+        assert adding.returncode == 1 and "is stopping" in errors
     code, _, said = count.run.end()
     assert code == 0
     check_numbered(count.out, count.text, said)
@@ -516,8 +516,8 @@ def test_a_process_started_by_hand_that_builds_something_else_is_sent_away(
     [
         (["--join", "nobody"], 1, "there is no job named 'nobody'"),
         (["--join", "127.0.0.1:x"], 2, "must be HOST:PORT"),
-        (["--join", "nobody", "--lines", "-"], 2, "--lines does not go with --join nobody: the running job has it"),
-        (["--join", "nobody", "--rate", "5"], 2, "--rate does not go with --join nobody: the running job has it"),
+        (["--join", "nobody", "--lines", "-"], 2, "--lines does not go with --join nobody: the running job sets it"),
+        (["--join", "nobody", "--rate", "5"], 2, "--rate does not go with --join nobody: the running job sets it"),
         (["--server", "1", "--lines", "-"], 2, "--server 1 is only for a process that joins"),
         (["--no-bootstrap", "--lines", "-"], 2, "--no-bootstrap is only for a process that joins"),
         (["--allow-other-code", "--lines", "-"], 2, "--allow-other-code is only for a process that joins"),
