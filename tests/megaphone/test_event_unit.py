@@ -59,8 +59,8 @@ def test_a_time_is_rounded_to_the_nearest_microsecond(unit: EventUnit, value: An
     ("unit", "value", "words"),
     [
         (SECONDS, None, "None is a NoneType, not an int or float of seconds"),
-        (SECONDS, nan, "nan is no time: it must be finite"),
-        (MILLISECONDS, -inf, "-inf is no time"),
+        (SECONDS, nan, "nan is not a time: it must be finite"),
+        (MILLISECONDS, -inf, "-inf is not a time"),
         (SECONDS, True, "True is a bool, not an int or float of seconds"),
         (SECONDS, "2024-01-01", "'2024-01-01' is a str"),
         (SECONDS, Decimal(1), "is a Decimal"),
