@@ -1,4 +1,4 @@
-"""All workers do round after round; none begins one before every other has ended the one before.
+"""A barrier: all workers do round after round, and none begins a round before all have ended the one before.
 
 python apps/barrier.py [ROUNDS] [-w WORKERS] [-n PROCESSES -p PROCESS]
 """
@@ -11,7 +11,8 @@ Logic = Callable[[Input[int], Output[int]], None]
 
 
 def rounds_of(rounds: int, begin: Callable[[int], object]) -> Callable[[Capability, OperatorInfo], Logic]:
-    """The operator: its capability is in the round that comes next, its frontier at the one that all may begin."""
+    """Build the operator. Its capability is at the round that comes next, its frontier at the round that all may begin.
+    """
 
     def build(capability: Capability, info: OperatorInfo) -> Logic:
         def logic(input: Input[int], output: Output[int]) -> None:

@@ -1,4 +1,4 @@
-"""How far each node of a graph is from node 0: a loop in a scope of its own, a level each time around.
+"""Distance of each node of a graph from node 0, by a loop in a nested scope, one level per round.
 
 python apps/bfs.py [NODES [EDGES]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 """
@@ -24,7 +24,7 @@ Reached = tuple[int, int, list[int]]  # node, level, where its edges lead
 
 
 def reach(capability: Capability, info: OperatorInfo) -> Callable[[Input[Edge], Input[int], Output[Reached]], None]:
-    """Keep the edges of this worker's nodes; let each node through once, at its first level."""
+    """Keep the edges of this worker's nodes; pass each node on once, at its first level."""
     capability.release()
     edges: defaultdict[int, list[int]] = defaultdict(list)
     seen: set[int] = set()
@@ -52,7 +52,7 @@ def reach(capability: Capability, info: OperatorInfo) -> Callable[[Input[Edge], 
 
 
 def main(worker: Worker) -> tuple[dict[int, int], int]:
-    """Return the levels of this worker's nodes, and how often an edge or the root led to one."""
+    """Return the levels of this worker's nodes, and how often an edge or the root led to a node."""
     nodes = int(worker.args[0]) if worker.args else 1000
     edges = int(worker.args[1]) if len(worker.args) > 1 else 4000
     levels: dict[int, int] = {}

@@ -1,10 +1,11 @@
-"""What was known of each hour on each day: times are pairs of the day of a report and the hour that it is of.
+"""Reports on hours, corrected day by day: times are pairs of the day of a report and the hour that it describes.
 
 python apps/bitemporal.py [DAYS] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
-Each day brings reports of all hours, the first ones first; those of a later day correct the days before. A time is
-`Product(day, hour)`, and (1, 5) and (2, 3) are in no order: a question at (1, 5) adds up what days 0 and 1 reported of
-the hours up to 5. It is answered while day 1 goes on with hour 6 and day 2 may begin, for neither can change it.
+Each day brings reports on all hours, the first hours first. Reports of a later day correct those of earlier days. A
+time is `Product(day, hour)`, and (1, 5) and (2, 3) are incomparable. A question at (1, 5) adds up the reports of days 0
+and 1 on the hours up to 5. It is answered while day 1 continues with hour 6 and day 2 may begin, because neither can
+change the answer.
 """
 
 from collections import Counter
@@ -39,7 +40,7 @@ def reports(days: int) -> list[tuple[int, int, Report]]:
 
 
 def stock(capability: Capability, info: OperatorInfo) -> Any:
-    """Keep what each time brought; answer a question when nothing at its time or before it can come any more."""
+    """Keep the reports of each time; answer a question when no report at its time or before it can come."""
     capability.release()
     known: dict[Any, Counter[int]] = {}  # time -> article -> sum
     waiting: dict[Capability, None] = {}
@@ -63,7 +64,7 @@ def stock(capability: Capability, info: OperatorInfo) -> Any:
 
 
 def main(worker: Worker) -> tuple[dict[tuple[int, int, int], int], int]:
-    """Return (day, hour, article) -> stock for this worker's articles, and how many times the frontier had at most."""
+    """Return (day, hour, article) -> stock for this worker's articles, and the frontier's greatest number of times."""
     days = int(worker.args[0]) if worker.args else 3
     answers: dict[tuple[int, int, int], int] = {}
 

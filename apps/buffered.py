@@ -1,9 +1,9 @@
-"""Readings come faster than they are used. What waits between is in a buffer, whose policy you choose.
+"""Readings that come faster than they are used, with a buffer between, whose policy you choose.
 
 python apps/buffered.py [POLICY [READINGS]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
 POLICY is wait (the source waits, nothing is lost), grow, drop_newest, drop_oldest, fail (the program ends with an
-error), or merge: what waits becomes one reading, the highest.
+error), or merge (the waiting readings become one, the highest).
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _ROOM = 1000
 
 
 def sending(readings: list[int]) -> Callable[[Capability, OperatorInfo], Callable[[Output[int]], None]]:
-    """A source that sends what there is room for, and keeps the rest."""
+    """Return a source that sends as many records as there is room for, and keeps the rest."""
 
     def build(capability: Capability, info: OperatorInfo) -> Callable[[Output[int]], None]:
         left = readings
@@ -42,7 +42,7 @@ def sending(readings: list[int]) -> Callable[[Capability, OperatorInfo], Callabl
 
 
 def slow(capability: Capability, info: OperatorInfo) -> Callable[[Input[int], Output[int]], None]:
-    """Use one batch of readings whenever it is this operator's turn."""
+    """Use one batch of readings in each run of this operator."""
     capability.release()
 
     def logic(input: Input[int], output: Output[int]) -> None:
@@ -54,7 +54,8 @@ def slow(capability: Capability, info: OperatorInfo) -> Callable[[Input[int], Ou
 
 
 def main(worker: Worker) -> dict[str, int]:
-    """Return how many readings were used, dropped, merged, and waited at most, here, and the highest that was used."""
+    """Return how many readings were used, dropped, merged, and waited at most on this worker, and the highest one used.
+    """
     policy: Any = worker.args[0] if worker.args else "wait"
     count = int(worker.args[1]) if len(worker.args) > 1 else 100_000
     mine = list(range(worker.index, count, worker.peers))

@@ -1,4 +1,4 @@
-"""Any number of workers replay what the workers of capture_send.py captured, and count the records of each time.
+"""Replay of the streams that capture_send.py captured, by any number of workers, which count the records of each time.
 
 python apps/capture_recv.py SENDERS [PORT...] [-w WORKERS] [-n PROCESSES -p PROCESS]     a port for each sender, or any
 """
@@ -21,7 +21,7 @@ from megaflow.timely import (
 
 
 def main(worker: Worker) -> None:
-    """Take the connections of this worker's senders, replay them, and let worker 0 count."""
+    """Accept the connections of this worker's senders, replay them, and let worker 0 count."""
     senders, *ports = [int(word) for word in worker.args] or [1]
     if ports and len(ports) != senders:
         raise UsageError(f"{len(ports)} ports for {senders} senders; give one for each, or none at all")
@@ -42,7 +42,7 @@ def main(worker: Worker) -> None:
 
 
 def count(capability: Capability, info: OperatorInfo) -> Callable[[Input[int], Output[int]], None]:
-    """How many records each time has, once no more of it can come."""
+    """Count the records of each time; send the count once the time is complete."""
     capability.release()
     counts: Counter[Capability] = Counter()
 
@@ -57,7 +57,7 @@ def count(capability: Capability, info: OperatorInfo) -> Callable[[Input[int], O
 
 
 def say(text: str) -> None:
-    """Print a line in one piece, whatever other threads print."""
+    """Print a line in one piece, while other threads print as well."""
     print(f"{text}\n", end="", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Each worker sends what its part of a stream carries over a TCP connection of its own; capture_recv.py replays it.
+"""Capture of a stream: each worker sends its part over its own TCP connection, and capture_recv.py replays it.
 
 python apps/capture_send.py PORT... [-w WORKERS] [-n PROCESSES -p PROCESS]        a port of this machine for each worker
 """
@@ -23,7 +23,7 @@ def main(worker: Worker) -> None:
 
 
 def connect(port: int) -> socket.socket:
-    """Connect to a port of this machine, for which nobody may listen yet."""
+    """Connect to a port of this machine, and retry while no process listens there."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Fraud rules per card over payments in CSV: several features of a card's past, whose payments must come in order.
+"""Fraud rules per card over payments in CSV, by several features of a card's past. Payments must come in order.
 
     megaflow run apps/card_fraud.py --lines payments.csv --processes 2
 
@@ -6,9 +6,9 @@ The first line names the columns, `id,card,seconds,cents,country`; the payments 
 An output is `(id, card, rule)`, one for each rule that a payment breaks:
 
     burst      the fifth payment within BURST_SECONDS, or a later one
-    large      more than LARGE times the mean of those before it, of which there are at least three
-    abroad     from another country than the one before, less than TRAVEL_SECONDS ago
-    tested     TESTED times as much as the one before, which was of less than a dollar: somebody tried the card
+    large      more than LARGE times the mean of the previous payments, if there are at least three
+    abroad     from another country than the previous one, less than TRAVEL_SECONDS ago
+    tested     TESTED times as much as the previous one, which was of less than a dollar: a test of the card
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ Card = tuple[int, int, tuple[int, ...], Payment | None]  # payments, their cents
 
 
 def judge(card: str, payment: Payment, state: Card | None) -> tuple[Card, list[tuple[str, str, str]]]:
-    """Return what is known of a card behind a payment, and which rules that one breaks."""
+    """Return the card's features after a payment, and the rules that the payment breaks."""
     count, total, times, last = state or (0, 0, (), None)
     name, seconds, cents, country = payment
     times = (*(each for each in times if seconds - each < BURST_SECONDS), seconds)[-BURST:]

@@ -2,12 +2,12 @@
 
     megaflow run apps/card_fraud_timed.py --lines 'payments/*.jsonl'
 
-Payments are JSON lines, `{"id": 7, "card": "c1", "seconds": 1700000000, "country": "CH"}`, those of one card at
-different seconds; in each file one may come OUT_OF_ORDER seconds behind later ones. Each waits for the moment when
-none before it can come any more, as the payload of a timer. An output is `(id, card, rule)`, for each rule it breaks:
+Payments are JSON lines, `{"id": 7, "card": "c1", "seconds": 1700000000, "country": "CH"}`. Those of one card have
+different seconds. In each file, a payment may come OUT_OF_ORDER seconds behind later ones. Each payment waits, as the
+payload of a timer, until no earlier one can come. An output is `(id, card, rule)`, for each rule that it breaks:
 
     burst      it is the third within BURST_SECONDS, or a later one
-    abroad     it is from another country than the one before, less than TRAVEL_SECONDS ago
+    abroad     it is from another country than the previous one, less than TRAVEL_SECONDS ago
     late       it came too late to be judged, and does not count for others
 """
 
@@ -36,7 +36,7 @@ Recent = list[Payment]  # of one card, by time: those less than TRAVEL_SECONDS b
 def judge(
     card: str, time: int, events: Iterable[tuple[str, Payment]], recent: Recent | None, timers: Timers
 ) -> tuple[Recent | None, list[tuple[int, str, str]]]:
-    """Have payments wait for their time, and judge those whose time has come."""
+    """Let payments wait for their time, and judge those whose time has come."""
     alerts = []
     for what, payment in events:
         if what == CAME and timers.watermark is not None and payment.seconds < timers.watermark:
@@ -57,7 +57,7 @@ def judge(
 
 
 def of_card(line: dict[str, Any]) -> tuple[str, tuple[str, Payment]]:
-    """Return the card of a payment, and that it came."""
+    """Return the card of a payment, and a note that it has come."""
     return line["card"], (CAME, Payment(line["id"], line["seconds"], line["country"]))
 
 

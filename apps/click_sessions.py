@@ -1,11 +1,11 @@
-"""Sessions of users by event time, of clicks that come out of order: clicks less than GAP_SECONDS apart are together.
+"""Sessions of users by event time: clicks less than GAP_SECONDS apart belong together, though they come out of order.
 
     megaflow run apps/click_sessions.py --lines 'clicks/*.jsonl' --output jsonl:sessions.jsonl \
         --output late=jsonl:late.jsonl
 
-Clicks are JSON lines, `{"id": 7, "ms": 1700000000250, "user": "ann", "category": "tea", "page": "/assam"}`, which tell
-when it was, in milliseconds since 1970. In each file a click may come OUT_OF_ORDER seconds behind later ones; one that
-comes when its session is told already is among the late ones, as it stands. An output is
+Clicks are JSON lines, `{"id": 7, "ms": 1700000000250, "user": "ann", "category": "tea", "page": "/assam"}`, with the
+time in milliseconds since 1970. In each file, a click may come OUT_OF_ORDER seconds behind later ones. A click that
+comes after its session was sent goes to the late ones, unchanged. An output is
 
     (user, first click, last click, clicks)         times in milliseconds, once for each session, when it is over
 """
@@ -23,7 +23,7 @@ Click = dict[str, Any]
 
 
 def told(result: tuple[str, Any, int]) -> tuple[str, int, int, int]:
-    """Return a session as it is put out. Its window ends when its user could not have clicked again in it."""
+    """Return the output of a session. Its window ends when its user could not have clicked again in it."""
     user, window, clicks = result
     return user, window.start, window.end - 1000 * GAP_SECONDS, clicks
 

@@ -1,4 +1,4 @@
-"""How many steps a number takes to 1, halved when even, else tripled and one more. The time is the step.
+"""Number of Collatz steps from each number to 1: halve it when even, else triple it and add one. The time is the step.
 
 python apps/collatz.py [LARGEST [MOST_STEPS]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 """
@@ -7,12 +7,12 @@ from megaflow.timely import ProbeHandle, Time, Worker, execute_from_args
 
 
 def step(x: int) -> int:
-    """What comes after `x`."""
+    """Return the successor of `x`."""
     return x // 2 if x % 2 == 0 else 3 * x + 1
 
 
 def main(worker: Worker) -> dict[int, int]:
-    """Return the steps of the numbers that came to 1 on this worker."""
+    """Return the steps of the numbers that reached 1 on this worker."""
     largest = int(worker.args[0]) if worker.args else 9
     most_steps = int(worker.args[1]) if len(worker.args) > 1 else 1000
     steps: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Every worker greets every worker, over a channel of messages: the communication floor alone, without a dataflow.
+"""Every worker greets every worker, over a channel of messages: the communication layer alone, without a dataflow.
 
 python apps/comm_hello.py [-w WORKERS] [-n PROCESSES -p PROCESS]
 """
@@ -14,7 +14,7 @@ def main(allocator: ChannelAllocator) -> int:
         pusher.push(f"hello, {index}")
         pusher.done()
     received = 0
-    while received < allocator.peers:  # nobody tells when all has come: count
+    while received < allocator.peers:  # count the messages: no call reports that all have come
         message = puller.pull()
         if message is None:
             allocator.park()

@@ -1,9 +1,9 @@
-"""Which nodes hang together: a line "a b" is an edge, and each node is told the least name that it can reach.
+"""Connected components of a graph: a line "a b" is an edge, and each node finds the least name that it can reach.
 
 megaflow run apps/components.py --lines EDGES [--processes N]
 
-Labels go round in a loop until no node has a better one. The nodes' states move between workers while they do: at an
-epoch, after the last round of the one before it.
+Labels go round in a loop until no node has a better one. Meanwhile the nodes' states move between workers: at an epoch,
+after the last round of the one before it.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ Said = tuple[str, str, str]  # "tell", whom, label; or "is", node, label
 
 
 def spread(name: str, message: tuple[str, str], node: Node | None) -> tuple[Node, Iterable[Said]]:
-    """Tell a new neighbour the node's label, and all of them a better one."""
+    """Send the node's label to a new neighbor, and a better label to all neighbors."""
     kind, other = message
     label, neighbours = node or (name, [])
     said = [("is", name, label)] if node is None else []
@@ -33,12 +33,12 @@ def spread(name: str, message: tuple[str, str], node: Node | None) -> tuple[Node
 
 
 def settled(name: str, epoch: int, labels: list[str], state: None, timers: Timers) -> tuple[None, list[Edge]]:
-    """Of an epoch's labels of a node, all better than those before, the best one."""
+    """Return the best of a node's labels of an epoch. All of them are better than the earlier labels."""
     return None, [(name, min(labels))]
 
 
 def connect(scope: Scope, edges: Stream[Edge], **options: Any) -> Stream[Edge]:
-    """The stream of (node, the least node of its component), at each time for the nodes for which that is new."""
+    """Return the stream of (node, least node of its component), at each time for the nodes that have a new one."""
     both = edges.flat_map(lambda edge: [(edge[0], ("edge", edge[1])), (edge[1], ("edge", edge[0]))])
     with scope.iterative("rounds") as rounds:
         handle, told = rounds.loop_variable(1)

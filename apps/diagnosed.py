@@ -1,9 +1,9 @@
-"""A running count that answers questions; what is asked and not yet answered holds up no result.
+"""A running count that answers questions. Questions that wait for an answer hold up no result.
 
 python apps/diagnosed.py [NUMBERS] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
-The operator has a data input and a diagnostic input, and an output for each. It says that a question cannot lead to a
-count: so the counts of a time are complete although questions of that time may still come, and wait.
+The operator has a data input and a diagnostic input, and an output for each. It declares that no question leads to a
+count. So the counts of a time are complete although questions of that time may still come, and wait.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ def count(
 
 
 def main(worker: Worker) -> tuple[Time, Time, list[tuple[str, int, int]]]:
-    """Return to which time the numbers were counted while questions stayed at which time, and the answers."""
+    """Return the time up to which numbers were counted, the time of the questions meanwhile, and the answers."""
     size = int(worker.args[0]) if worker.args else 1000
     numbers: InputHandle[int] = InputHandle()
     questions: InputHandle[str] = InputHandle()

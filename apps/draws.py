@@ -1,4 +1,4 @@
-"""What the example programs draw at random: the same numbers on every machine and every worker."""
+"""Random draws of the example programs: the same numbers on every machine and every worker."""
 
 from collections.abc import Iterator
 from itertools import islice

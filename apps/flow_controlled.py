@@ -1,9 +1,9 @@
-"""Each number n becomes 0, 1, … n-1, but only when all work of earlier times is done: a loop tells.
+"""A loop as flow control: each number n becomes 0, 1, … n-1, but only when all work of earlier times is done.
 
 python apps/flow_controlled.py [NUMBERS [ungated]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
-Nothing goes around the loop. Its frontier does: it says which times are still being worked on. Ungated, the queues'
-bounds alone keep what waits small, by records, not by times.
+No record goes around the loop, but its frontier does: it shows which times are still being worked on. Ungated, only the
+queues' bounds keep the number of waiting records small, by records and not by times.
 """
 
 from collections.abc import Callable

@@ -9,7 +9,7 @@ from megaflow.timely import InputHandle, ProbeHandle, Worker, execute_from_args
 
 
 def main(worker: Worker) -> None:
-    """Worker 0 sends a number each round; each worker prints those that come to it."""
+    """Send a number each round from worker 0; print the numbers that come to this worker."""
     rounds = int(worker.args[0]) if worker.args else 10
     pause_ms = int(worker.args[1]) if len(worker.args) > 1 else 0
     numbers: InputHandle[int] = InputHandle()

@@ -2,8 +2,8 @@
 
     megaflow run apps/orders_to_table.py --lines orders.csv --output none --state kept -- sqlite:shop.db
 
-The first line names the columns `number,customer,cents`. What follows `--` is a place of `DatabaseSink`: a file of
-SQLite, a server of PostgreSQL whose password is elsewhere, or `env:SHOP` with a place that may have it.
+The first line names the columns `number,customer,cents`. The argument after `--` is a place of `DatabaseSink`: a file
+of SQLite, a server of PostgreSQL whose password is elsewhere, or `env:SHOP` with a place that may contain it.
 """
 
 from typing import Any
@@ -19,12 +19,12 @@ Total = tuple[str, int, int]  # customer, orders, cents
 
 
 def order_of(row: dict[str, str]) -> dict[str, Any]:
-    """Return an order as its table has it."""
+    """Return an order as a row of its table."""
     return {"number": int(row["number"]), "customer": row["customer"], "cents": int(row["cents"])}
 
 
 def add(customer: str, cents: int, total: Total | None) -> tuple[Total, list[Total]]:
-    """Add an order to what its customer has ordered."""
+    """Add an order to its customer's total."""
     _, orders, before = total or (customer, 0, 0)
     total = customer, orders + 1, before + cents
     return total, [total]

@@ -1,9 +1,9 @@
-"""Ranks of the nodes of a changing graph, in whole numbers; what changes goes around a loop until little does.
+"""Ranks of the nodes of a changing graph, in whole numbers. Changes go around a loop until they are small.
 
 python apps/pagerank.py [NODES [EDGES [CHANGES]]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
-The edges come at time 0; then, time by time, the oldest one goes and a new one comes. The loop
-shares their axis: a change of rank at one time reaches the nodes that it leads to at the next.
+The edges come at time 0. After that, each time removes the oldest edge and adds a new one. The loop uses the same
+times: a change of rank at one time reaches the neighbors at the next.
 """
 
 from collections import Counter, defaultdict
@@ -32,7 +32,7 @@ _LEAST_CHANGE = 6  # what is less stays with the node
 
 
 class Ranks:
-    """The nodes of one worker: where their edges lead, their ranks, what is not passed on yet."""
+    """The nodes of one worker: their edges, their ranks, and the changes that are not passed on yet."""
 
     def __init__(self) -> None:
         self.edges: defaultdict[int, Counter[int]] = defaultdict(Counter)  # node -> target -> how many
@@ -40,19 +40,19 @@ class Ranks:
         self.kept: Counter[int] = Counter()  # node -> change below the least
 
     def gifts(self, node: int) -> Counter[int]:
-        """Five sixths of the rank, shared evenly by the targets; the first ones get what is left over."""
+        """Share five sixths of the rank evenly among the targets; the first ones get the remainder."""
         targets = [(target, edges) for target, edges in sorted(self.edges[node].items()) if edges]
         share, left_over = divmod(self.ranks[node] * 5 // 6, len(targets) or 1)
         return Counter({target: edges * (share + (i < left_over)) for i, (target, edges) in enumerate(targets)})
 
     def change_edges(self, node: int, changes: Counter[int]) -> Iterator[Change]:
-        """Add and remove edges; return what other nodes get from now on, more or less."""
+        """Add and remove edges; return the changes for other nodes."""
         before = self.gifts(node)
         self.edges[node].update(changes)
         return difference(before, self.gifts(node))
 
     def change_rank(self, node: int, change: int) -> Iterator[Change]:
-        """Add to a rank; return what other nodes get from now on, more or less."""
+        """Add to a rank; return the changes for other nodes."""
         self.kept[node] += change
         if abs(self.kept[node]) < _LEAST_CHANGE:
             return iter(())
@@ -62,7 +62,7 @@ class Ranks:
 
 
 def difference(before: Counter[int], after: Counter[int]) -> Iterator[Change]:
-    """Return by how much each is more after than before, where it is."""
+    """Return the change of each value from before to after, where there is one."""
     return ((node, after[node] - before[node]) for node in {**before, **after} if after[node] != before[node])
 
 
@@ -74,7 +74,7 @@ class Pending:
         self.ranks: Counter[int] = Counter()  # node -> how much more
 
     def apply(self, state: Ranks) -> Iterator[Change]:
-        """Change first edges, then ranks; yield what other nodes get, more or less."""
+        """Change first edges, then ranks; yield the changes for other nodes."""
         for node, targets in self.edges.items():
             yield from state.change_edges(node, targets)
         for node, change in self.ranks.items():

@@ -1,11 +1,11 @@
-"""Orders joined with their payments by number, in a stateful_binary: what is paid, and in the end what is not.
+"""Orders joined with their payments by number, in a stateful_binary: paid orders, and in the end unpaid ones.
 
     megaflow run apps/paid_orders.py --lines orders=orders.txt --lines payments='payments/*.txt'
 
 Orders are lines `NUMBER,CUSTOMER,CENTS`, one for each number. Payments are `NUMBER,CENTS`: an order may be paid in
-parts, and before it comes. Outputs follow from the lines alone, in whatever order those come:
+parts, and before it comes. Outputs depend only on the lines, in whatever order they come:
 
-    ("paid", number, customer, cents)              once it is, with all that was ordered
+    ("paid", number, customer, cents)              once it is fully paid
     ("left", number, customer, cents, paid)        when all lines are read; customer is None if no order has come
 """
 
@@ -23,7 +23,7 @@ Account = tuple[str | None, int, int]  # customer, cents ordered and paid
 def settle(
     number: str, time: int, orders: list[Any], payments: list[int], state: Account | None, timers: Any
 ) -> tuple[Account | None, list[tuple[Any, ...]]]:
-    """Note what has come of an order, and tell once it is paid; timers bring CLOSE among the orders."""
+    """Note the records of an order, and report it once it is paid. Timers bring CLOSE among the orders."""
     if state is None:
         timers.at(END, CLOSE)
     customer, ordered, paid = state or (None, 0, 0)
@@ -38,13 +38,13 @@ def settle(
 
 
 def order_of(line: str) -> tuple[str, tuple[str, int]]:
-    """Return the number of an order, and who has ordered for how many cents."""
+    """Return the number of an order, its customer and its cents."""
     number, customer, cents = line.split(",")
     return number, (customer, int(cents))
 
 
 def payment_of(line: str) -> tuple[str, int]:
-    """Return the number of the order that is paid, and how many cents of it."""
+    """Return the number of the paid order, and how many cents were paid."""
     number, cents = line.split(",")
     return number, int(cents)
 

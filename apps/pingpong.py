@@ -7,7 +7,7 @@ from megaflow.timely import ProbeHandle, Worker, execute_from_args
 
 
 def main(worker: Worker) -> tuple[int, list[int]]:
-    """Send 0, 1, … around so many times; return how many records came by here, and those that came last."""
+    """Send 0, 1, … around so many times; return how many records came by here, and the last ones."""
     rounds = int(worker.args[0]) if worker.args else 1000
     numbers = int(worker.args[1]) if len(worker.args) > 1 else 100
     passed = 0

@@ -1,11 +1,11 @@
-"""Running counts of words, by workers that grow in number while they count, and share the bins.
+"""Running counts of words, by workers whose number grows while they count, and which share the bins.
 
 python apps/rescaling_wordcount.py [ROUNDS [WORKERS]] [-w W] [-n PROCESSES -p PROCESS [-j 0 --nn ADDRESSES]]
 
 In the middle of the middle round worker 0 waits until there are WORKERS. The program is that of section 4.2 of
 Selvatici's report on rescaling timely dataflow: worker 0 sends a Bootstrap and moves bins from inside its wait loop,
-whatever holds the round open. Here the engine has told the newcomers the routing by then: the Bootstrap changes
-nothing and may be left out, and the bins may move as soon as `worker.peer_ids` names their new owners.
+which holds the round open. Here the engine has sent the routing to the newcomers by then. So the Bootstrap changes
+nothing and may be left out, and the bins may move as soon as `worker.peer_ids` lists their new owners.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ def main(worker: Worker) -> Counter[str]:
     known = set(worker.peer_ids)
 
     def wait(condition: Callable[[], bool]) -> None:
-        """Step while the condition holds; on worker 0, see to who has joined meanwhile."""
+        """Step while the condition holds; on worker 0, handle workers that join meanwhile."""
         while condition():
             worker.step_or_park(0.1)
             new = [peer for peer in worker.peer_ids if peer not in known]

@@ -1,11 +1,11 @@
 """Sessions of words: stretches of a document in which a word comes again within GAP lines, in a stateful_unary.
 
-Lines are `DOCUMENT NUMBER WORD WORD …`, numbered in the order of their document, each of which is one file. Outputs are
+Lines are `DOCUMENT NUMBER WORD WORD …`, numbered in the order of their document; each document is one file. Outputs are
 
     ("session", document, word, first line, last line, uses)     once it is over, by the word's next use or the end
     ("so far", document, word, before, uses)                     each use once, in stretches that a timer ends
 
-Sessions follow from the documents alone, but where a stretch ends depends on the epochs.
+Sessions depend only on the documents. Where a stretch ends depends on the epochs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,16 +16,16 @@ from megaflow.job.worker.flow import Flow
 from megaflow.stream import Stream
 
 GAP = 40  # lines
-PAUSE = 20  # epochs from a use to what is told of it
-END = 1 << 60  # an epoch that no job reaches: what is due then is due when all lines are read
-TELL, CLOSE = "tell", "close"  # what timers bring
+PAUSE = 20  # epochs from a use to its report
+END = 1 << 60  # an epoch that no job reaches: its timers are due when all lines are read
+TELL, CLOSE = "tell", "close"  # payloads of timers
 
 Key = tuple[str, str]  # document, word
 
 
 @dataclass
 class Uses:
-    """What is known of a word in a document; changed in place."""
+    """Uses of a word in a document; changed in place."""
 
     first: int  # line of the open session
     last: int
@@ -38,7 +38,7 @@ class Uses:
 def sessions(
     key: Key, time: Any, came: Iterable[int | str], state: Uses | None, timers: Any
 ) -> tuple[Uses | None, list[tuple[Any, ...]]]:
-    """Fold the uses of a word that came at one time, behind what timers bring."""
+    """Fold the uses of a word at one time, after the payloads of timers."""
     outputs: list[tuple[Any, ...]] = []
     for use in came:
         if isinstance(use, int):

@@ -4,8 +4,8 @@
     spark-submit --master spark://host:7077 apps/spark_orders.py …    # on a cluster
 
 ORDERS is a folder of Parquet (or, with `--format json`, JSON) files with the columns customer LONG, amount LONG and
-paid BOOLEAN; without it some are made. While they are folded every other bin moves to the next worker. With
-`--state DIR` what arrives later is folded, too, until `megaflow control stop`; the same command then goes on, as it
+paid BOOLEAN; by default the program makes some. During the fold every other bin moves to the next worker. With `--state
+DIR` the job also folds files that arrive later, until `megaflow control stop`. The same command then resumes, as it
 does after a crash.
 """
 
@@ -47,7 +47,7 @@ def fold(spark, orders, kind, out, processes, state, checkpoint):
         click.echo("they fold the orders: megaflow control status shows how")
         totals = run.results.join(customers, "customer").writeStream.option("checkpointLocation", checkpoint)
         query = run.start_query(lambda: totals.trigger(availableNow=True).start(out))  # it ends with the job
-        with contextlib.suppress(JobNotFound, CommandRefused):  # somebody has stopped it
+        with contextlib.suppress(JobNotFound, CommandRefused):  # the job was stopped
             await_orders(run.job, query, min(known, 1))
             move_half(run.job)
             if not state:
@@ -64,7 +64,7 @@ def await_orders(job, query, number):
 
 
 def move_half(job):
-    """Give every other bin to the next worker of those that own some, also if one is too busy to answer."""
+    """Give every other bin to the next worker that owns some, even if a worker is too busy to answer."""
     table = job.status().operators[0].table
     workers = sorted(set(table))
     after = dict(zip(workers, [*workers[1:], workers[0]]))

@@ -1,9 +1,9 @@
-"""The ten pages of each category that are clicked most, minute by minute of event time: a window behind a window.
+"""The ten most clicked pages of each category, minute by minute of event time: a window after a window.
 
     megaflow run apps/top_ten.py --lines 'clicks/*.jsonl' --output jsonl:top.jsonl --output late=jsonl:late.jsonl
 
-Clicks are those of `click_sessions.py`. The first window counts each page, spread over all workers; its counts belong
-to the minute that they are of, so the second one puts together those of a category. An output is
+Clicks are those of `click_sessions.py`. The first window counts each page, spread over all workers. Its counts have the
+timestamp of their minute, so the second window combines those of a category. An output is
 
     (category, minute, [(page, clicks), …])         most first, equal ones by name; once, when the minute is over
 """
@@ -23,7 +23,7 @@ NOTHING: list[Count] = []
 
 
 def more(top: list[Count], count: Count) -> list[Count]:
-    """Return the most clicked pages with one more of them."""
+    """Return the most clicked pages after adding one page."""
     return sorted([*top, count], key=lambda each: (-each[1], each[0]))[:TOP]
 
 

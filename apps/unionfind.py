@@ -28,7 +28,7 @@ class Forest:
         self._parents: dict[int, int] = {}  # node -> parent; a root is absent
 
     def root(self, node: int) -> int:
-        """Return the root of a node's tree; the way there is halved, so that the next call is quicker."""
+        """Return the root of a node's tree; halve the way there, so that the next call is quicker."""
         parents = self._parents
         while node in parents:
             parent = parents[node]
@@ -38,7 +38,7 @@ class Forest:
         return node
 
     def unite(self, edge: Edge) -> bool:
-        """Join two trees; False if it was one already."""
+        """Join two trees; return False if they were one already."""
         left, right = self.root(edge[0]), self.root(edge[1])
         if left == right:
             return False
