@@ -2,9 +2,9 @@
 
 python apps/nexmark QUERY [EVENTS [DELAY_US [STRATEGY]]] [-w WORKERS] [-n PROCESSES -p PROCESS]
 
-QUERY is Q1 to Q8. The defaults are 10,000 events, a second of event time apart, so that windows of
-minutes and hours come to pass; DELAY_US 100 is the benchmark's own rate of 10,000 a second. With a
-STRATEGY (fluid, all-at-once, optimized) half of each worker's bins move to the next worker meanwhile.
+QUERY is Q1 to Q8. The defaults are 10,000 events, a second of event time apart, so that the run includes windows of
+minutes and hours. DELAY_US 100 is the benchmark's own rate of 10,000 a second. With a STRATEGY (fluid, all-at-once,
+optimized) half of each worker's bins move to the next worker during the run.
 """
 
 from apps.nexmark.driver import main

@@ -1,8 +1,7 @@
-"""Runs one query on all workers: each makes its share of the events, in event time; bins move meanwhile if asked to.
+"""Run of one query on all workers: each makes its share of the events, in event time. Bins move meanwhile if requested.
 
-The control stream is the program's own and goes by event time as well: worker 0 issues the moves
-of a plan, the next step once the results have passed the last, and the last of them after the end
-of the events if need be.
+The program has its own control stream, which also follows event time. Worker 0 issues the moves of a plan, each step
+once the results have passed the previous one. The last steps follow the end of the events if necessary.
 """
 
 from collections import deque
@@ -41,7 +40,7 @@ _LAG_EVENTS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the command line asks for."""
+    """Arguments of the command line."""
 
     query: str
     events: int
@@ -103,7 +102,7 @@ def main(worker: Worker) -> list[tuple[Any, Any]]:
 
 
 class Mover:
-    """The control stream of worker 0: a plan that gives half of everybody's bins to the next worker."""
+    """The control stream of worker 0: a plan that gives half of each worker's bins to the next worker."""
 
     def __init__(self, worker: Worker, control: InputHandle[Move], probe: ProbeHandle, strategy: str) -> None:
         self.steps: deque[list[Move]] = deque()
@@ -120,7 +119,7 @@ class Mover:
             self.steps.extend(plan(table, tuple(target), strategy))
 
     def advance_to(self, time: int, may_move: bool) -> None:
-        """Bring the control stream to this time; issue the next step then, if the last is done and it may."""
+        """Bring the control stream to this time. Issue the next step then, if it may begin and the last is done."""
         if self._control.closed:
             return
         self._control.advance_to(time)

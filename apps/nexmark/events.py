@@ -1,4 +1,4 @@
-"""What happens in NEXMark's auction house: a person registers, an auction opens, a bid is made.
+"""Events of NEXMark's auction house: a person registers, an auction opens, a bid is made.
 
 Times are milliseconds since the first event. Money is whole cents.
 """
@@ -9,7 +9,7 @@ from megaflow.timely import Stream
 
 
 class Person(NamedTuple):
-    """Somebody registers, to sell or to bid."""
+    """A person registers, to sell or to bid."""
 
     id: int
     name: str
@@ -37,7 +37,7 @@ class Auction(NamedTuple):
 
 
 class Bid(NamedTuple):
-    """Somebody offers a price."""
+    """A person offers a price."""
 
     auction: int
     bidder: int
@@ -50,15 +50,15 @@ Event: TypeAlias = Person | Auction | Bid
 
 
 def people(events: Stream[Event]) -> Stream[Person]:
-    """Those who register."""
+    """Return the people who register."""
     return events.flat_map(lambda event: [event] if isinstance(event, Person) else [])
 
 
 def auctions(events: Stream[Event]) -> Stream[Auction]:
-    """The auctions that open."""
+    """Return the auctions that open."""
     return events.flat_map(lambda event: [event] if isinstance(event, Auction) else [])
 
 
 def bids(events: Stream[Event]) -> Stream[Bid]:
-    """The bids."""
+    """Return the bids."""
     return events.flat_map(lambda event: [event] if isinstance(event, Bid) else [])

@@ -1,9 +1,9 @@
-"""NEXMark's events, made up: event n depends on the seed and on n alone, so that any worker can make any part.
+"""Generator of NEXMark's events: event n depends only on the seed and on n, so that any worker can make any part.
 
-The rules are those of the generator in Apache Beam's suite, the code and the numbers drawn are
-ours. Of 50 events the first is a person, the next three are auctions, the others bids. Most
-auctions are a hot seller's; half of the bids go to a hot auction, most are a hot bidder's.
-Sellers and auctions may be named a little before they come, as if two arrivals were swapped.
+The rules are those of the generator in Apache Beam's suite; the code and the drawn numbers are ours. Of 50 events the
+first is a person, the next three are auctions, the others bids. Most auctions are a hot seller's; half of the bids go
+to a hot auction, most are a hot bidder's. Events may name sellers and auctions a little before these come, as if two
+arrivals were swapped.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +48,7 @@ def event(terms: Terms, number: int) -> Event:
 
 
 def last_person(number: int) -> int:
-    """How many people came before the last one, at the event with this number.
+    """Return how many people came before the last one, at the event with this number.
 
     >>> [last_person(number) for number in (0, 1, 49, 50)]
     [0, 0, 0, 1]
@@ -58,7 +58,7 @@ def last_person(number: int) -> int:
 
 
 def last_auction(number: int) -> int:
-    """How many auctions came before the last one, at the event with this number; -1 before the first.
+    """Return how many auctions came before the last one, at the event with this number; -1 before the first.
 
     >>> [last_auction(number) for number in (0, 1, 3, 49, 50, 51)]
     [-1, 0, 2, 2, 2, 3]
@@ -68,7 +68,7 @@ def last_auction(number: int) -> int:
 
 
 class _Dice:
-    """What is drawn for one event. Only `random()` is used: it alone is the same in every version of Python."""
+    """Random draws for one event. They use only `random()`, which alone is the same in every version of Python."""
 
     def __init__(self, terms: Terms, number: int) -> None:
         self.terms = terms
@@ -88,7 +88,7 @@ class _Dice:
         return "".join(self.one_of(ascii_lowercase) for _ in range(3 + self.below(longest - 2)))
 
     def filling(self, size: int, average: int) -> str:
-        """Draw what brings a record of this size to the average, more or less by a fifth: nothing reads it."""
+        """Draw the text that brings a record of this size to the average, plus or minus a fifth. No query reads it."""
         missing = average - size
         if missing <= 0:
             return ""
@@ -100,13 +100,13 @@ class _Dice:
         return round(10 ** (self._draw() * 6) * 100)
 
     def person(self) -> int:
-        """Draw one of the active people, or one who is yet to come."""
+        """Draw one of the people: an active one, or one that comes later."""
         people = last_person(self.number) + 1
         active = min(people, self.terms.active_people)
         return FIRST_ID + people - active + self.below(active + ID_LEAD)
 
     def auction(self) -> int:
-        """Draw one of the auctions that may still be open, or one that is yet to come."""
+        """Draw one of the auctions: one that may still be open, or one that comes later."""
         last = last_auction(self.number)
         first = max(last - self.terms.in_flight, 0)
         return FIRST_ID + first + self.below(last - first + 1 + ID_LEAD)

@@ -1,9 +1,8 @@
-"""What NEXMark's queries must give, worked out one after another from the whole list of events.
+"""Expected results of NEXMark's queries, computed from the whole list of events.
 
-Plain Python over lists, with no thought of speed and nothing of the dataflows: the tests hold
-those against this. Each oracle takes (time, event) in the order of time and returns (time,
-result); the order of results is of no meaning. The choices that the specification leaves are
-told in each query's own module.
+Plain Python over lists, without regard to speed and without any part of the dataflows: the tests compare the dataflows
+with it. Each oracle takes (time, event) in the order of time and returns (time, result); the order of results does not
+matter. Each query's module states its choices where the specification leaves some.
 """
 
 from collections import Counter, defaultdict
@@ -18,17 +17,17 @@ Results = list[tuple[int, Any]]
 
 
 def q1(history: History, terms: Terms) -> Results:
-    """Each bid with its price in another currency."""
+    """Return each bid with its price in another currency."""
     return [(time, (bid.auction, bid.bidder, bid.price * 89 // 100, bid.time)) for time, bid in _bids(history)]
 
 
 def q2(history: History, terms: Terms) -> Results:
-    """The bids on some auctions."""
+    """Return the bids on some auctions."""
     return [(time, (bid.auction, bid.price)) for time, bid in _bids(history) if bid.auction % terms.auction_skip == 0]
 
 
 def q3(history: History, terms: Terms) -> Results:
-    """Every pair of a person in three states and an auction of theirs in category 10, when the later one comes."""
+    """Return each pair of a person in three states and their auction in category 10, when the later one comes."""
     return [
         (max(person.time, auction.time), (person.name, person.city, person.state, auction.id))
         for person in _people(history)
@@ -38,7 +37,7 @@ def q3(history: History, terms: Terms) -> Results:
 
 
 def q4(history: History, terms: Terms) -> Results:
-    """When auctions close: the average price of all auctions of their category that have been sold by then."""
+    """Return, when auctions close, the average price of all auctions of their category sold by then."""
     sold = _sold(history)
     return [
         (now, (category, _average(price for auction, price in sold if _is(auction, category, now))))
@@ -51,7 +50,7 @@ def _is(auction: Auction, category: int, now: int) -> bool:
 
 
 def q5(history: History, terms: Terms) -> Results:
-    """At the end of each window: the auctions with the most bids in it, and how many these are."""
+    """Return, at the end of each window, the auctions with the most bids in it, and the number of these bids."""
     results: Results = []
     last = max((time for time, _ in _bids(history)), default=-1)
     for end in range(0, last + terms.hot_items_ms + 1, terms.hot_items_slide_ms):
@@ -62,7 +61,7 @@ def q5(history: History, terms: Terms) -> Results:
 
 
 def q6(history: History, terms: Terms) -> Results:
-    """When auctions close: the average price of the last ten that their seller has sold."""
+    """Return, when auctions close, the average price of the last ten that their seller has sold."""
     results: Results = []
     sold = sorted(_sold(history), key=lambda pair: (pair[0].expires, pair[0].id))
     for now, seller in {(auction.expires, auction.seller) for auction, _ in sold}:
@@ -72,7 +71,7 @@ def q6(history: History, terms: Terms) -> Results:
 
 
 def q7(history: History, terms: Terms) -> Results:
-    """At the end of each window: the bids with its highest price."""
+    """Return, at the end of each window, the bids with its highest price."""
     windows: defaultdict[int, list[Bid]] = defaultdict(list)
     for time, bid in _bids(history):
         windows[time // terms.highest_bid_ms].append(bid)
@@ -85,7 +84,7 @@ def q7(history: History, terms: Terms) -> Results:
 
 
 def q8(history: History, terms: Terms) -> Results:
-    """Every pair of a person and an auction of theirs less than twelve hours apart, when the later one comes."""
+    """Return each pair of a person and their auction less than twelve hours apart, when the later one comes."""
     return [
         (max(person.time, auction.time), (person.id, person.name, auction.reserve))
         for person in _people(history)
@@ -112,7 +111,7 @@ def _bids(history: History) -> list[tuple[int, Bid]]:
 
 
 def _sold(history: History) -> list[tuple[Auction, int]]:
-    """The auctions that somebody wins, and the prices: the highest bids before they expire that reach the reserve."""
+    """Return the sold auctions and their prices: the highest bids before they expire that reach the reserve."""
     sold = []
     for auction in _auctions(history):
         offers = [bid.price for time, bid in _bids(history) if bid.auction == auction.id and time < auction.expires]
@@ -122,6 +121,6 @@ def _sold(history: History) -> list[tuple[Auction, int]]:
 
 
 def _average(prices: Iterable[int]) -> int:
-    """The mean, to the nearest cent, half a cent upwards."""
+    """Return the mean, to the nearest cent, half a cent upwards."""
     all_prices = list(prices)
     return (2 * sum(all_prices) + len(all_prices)) // (2 * len(all_prices))

@@ -2,8 +2,8 @@
 
     SELECT Istream(auction, DOLTOEUR(price), bidder, datetime) FROM bid [ROWS UNBOUNDED]
 
-The rate is the 89 for 100 of Apache Beam's suite; what is left of a cent is dropped. The query
-needs no state; bids go to the owner of their auction's bin, so that moving bins moves work.
+The rate is the 89 for 100 of Apache Beam's suite; fractions of a cent are dropped. The query needs no state. Bids go to
+the owner of their auction's bin, so that moving bins moves work.
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
     SELECT Rstream(auction, price) FROM Bid [NOW] WHERE auction = 1007 OR auction = 1020 OR ...
 
-Which auctions is the text's choice of five ids; a generated stream has every 123rd instead, as
-in Apache Beam's suite. Bids go to the owner of their auction's bin first, as in Q1.
+The specification chooses five ids of auctions. A generated stream has every 123rd auction instead, as in Apache Beam's
+suite. Bids go to the owner of their auction's bin first, as in Q1.
 """
 
 from typing import Any

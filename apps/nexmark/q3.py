@@ -4,8 +4,8 @@
     FROM Auction A [ROWS UNBOUNDED], Person P [ROWS UNBOUNDED]
     WHERE A.seller = P.id AND (P.state = 'OR' OR P.state = 'ID' OR P.state = 'CA') AND A.category = 10
 
-Rows are unbounded, so state grows with the people. Auctions wait for their seller, who may come
-later, all of them; once the seller is known none is kept, wherever the seller lives.
+Rows are unbounded, so state grows with the people. All auctions wait for their seller, who may come later. Once the
+seller is known no auction is kept, wherever the seller lives.
 """
 
 from typing import Any

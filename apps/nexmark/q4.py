@@ -2,10 +2,9 @@
 
     SELECT Istream(AVG(Q.final)) FROM Category C, (winning bids) Q WHERE Q.category = C.id GROUP BY C.id
 
-The winning bids are those of `winning`. The category is given with its average; the table of
-categories adds nothing. There is one result for each category and time at which auctions of it
-are sold, all of that time counted. The average is over the whole past, as in the text; Apache
-Beam's suite takes a sliding window instead.
+The winning bids are those of `winning`. The category is given with its average; the table of categories adds nothing.
+There is one result for each category and time at which auctions of it are sold, and it includes all of that time. The
+average is over the whole past, as in the specification; Apache Beam's suite uses a sliding window instead.
 """
 
 from typing import Any

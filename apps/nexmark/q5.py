@@ -1,15 +1,15 @@
-"""Q5, hot items: which auctions have had the most bids in the last hour? Told every minute.
+"""Q5, hot items: which auctions have had the most bids in the last hour? There is a result every minute.
 
     SELECT Rstream(auction) FROM (SELECT B1.auction, count(*) AS num
                                   FROM Bid [RANGE 60 MINUTE SLIDE 1 MINUTE] B1 GROUP BY B1.auction)
     WHERE num >= ALL (SELECT count(*) FROM Bid [RANGE 60 MINUTE SLIDE 1 MINUTE] B2 GROUP BY B2.auction)
 
-Windows begin at multiples of the slide, end before their last millisecond is over (a bid at the
-end belongs to the next), and are told at their end, the first ones too, which begin before the
-stream does. All auctions with the most bids are told, with the number, as in Apache Beam's suite.
+Windows begin at multiples of the slide. They end before their last millisecond is over: a bid at the end belongs to the
+next window. Results come at the end of a window, also of the first windows, which begin before the stream does. A
+result has all auctions with the most bids, and the number of bids, as in Apache Beam's suite.
 
-Two operators: one counts each auction's bids by slides and adds them up when a window ends; the
-other takes the most of all auctions of a window, the key being the window itself.
+There are two operators. One counts each auction's bids by slides and adds them up when a window ends. The other takes
+the greatest count of all auctions of a window; its key is the window itself.
 """
 
 from typing import Any

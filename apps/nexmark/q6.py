@@ -2,9 +2,8 @@
 
     SELECT Istream(AVG(Q.final), Q.seller) FROM (winning bids) [PARTITION BY A.seller ROWS 10] Q GROUP BY Q.seller
 
-The winning bids are those of `winning`. The last ones are those that closed last; auctions that
-close at the same time count in the order of their ids, and together: one result for each seller
-and time.
+The winning bids are those of `winning`. The last auctions are those that closed last. Auctions that close at the same
+time count in the order of their ids, and together: one result for each seller and time.
 """
 
 from typing import Any

@@ -3,11 +3,11 @@
     SELECT Rstream(B.auction, B.price, B.bidder) FROM Bid [RANGE 1 MINUTE SLIDE 1 MINUTE] B
     WHERE B.price = (SELECT MAX(B1.price) FROM Bid [RANGE 1 MINUTE SLIDE 1 MINUTE] B1)
 
-A minute as in Apache Beam's suite (the first paper has ten). Windows do not overlap; a bid at the
-end of one belongs to the next; results come at the end. All bids with the highest price are told.
+Windows are a minute long, as in Apache Beam's suite (the first paper has ten minutes). They do not overlap, and a bid
+at the end of one belongs to the next. Results come at the end, with all bids of the highest price.
 
-Two operators: one keeps each auction's highest bids and gives them up when the window ends; the
-other takes the highest of all auctions of a window, the key being the window itself.
+There are two operators. One keeps each auction's highest bids and sends them when the window ends. The other takes the
+highest of all auctions of a window; its key is the window itself.
 """
 
 from typing import Any

@@ -1,12 +1,11 @@
-"""Q8, monitor new users: who has put something up for sale within twelve hours of registering?
+"""Q8, monitor new users: who has put an item up for sale within twelve hours of registering?
 
     SELECT Rstream(P.id, P.name, A.reserve) FROM Person [RANGE 12 HOUR] P, Auction [RANGE 12 HOUR] A
     WHERE P.id = A.seller
 
-The window slides, as in the text: a person and an auction meet if they are less than twelve hours
-apart, whichever came first, and are told once, when the later one comes. (Apache Beam's suite
-cuts time into windows instead, and misses those who register late in one.) Timers forget people
-after twelve hours, and auctions whose seller does not come.
+The window slides, as in the specification: a person and an auction match if they are less than twelve hours apart, in
+either order. The result comes once, with the later one. (Apache Beam's suite cuts time into windows instead, and misses
+people who register late in one.) Timers forget people after twelve hours, and auctions whose seller does not come.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""The numbers of NEXMark: how events are drawn, and how long the windows of the queries are.
+"""Parameters of NEXMark: how events are drawn, and how long the windows of the queries are.
 
-The defaults are the specification's: those of the generator as in Apache Beam's suite, those
-of the windows as in the queries' CQL text. Tests shorten windows and delays together.
+The defaults are the specification's: those of the generator as in Apache Beam's suite, those of the windows as in the
+queries' CQL text. Tests shorten windows and delays together.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _HOUR = 60 * _MINUTE
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a run of the benchmark may choose."""
+    """Parameters of one run of the benchmark."""
 
     seed: int = 0
     delay_us: int = 100  # event time between two events, microseconds: 10,000 events a second
@@ -46,10 +46,10 @@ class Terms:
             )
 
     def time_of(self, event: int) -> int:
-        """When an event happens, by its number."""
+        """Return the time of an event, by its number."""
         return event * self.delay_us // 1000
 
     @property
     def patience_ms(self) -> int:
-        """How long a bid may wait for its auction to open: longer than the lead of ids lasts."""
+        """Milliseconds that a bid may wait for its auction to open: longer than the lead of ids lasts."""
         return self.time_of((ID_LEAD // AUCTIONS + 2) * PERIOD) + 1

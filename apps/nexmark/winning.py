@@ -1,14 +1,14 @@
-"""Winning bids: which price an auction was sold for, when it closes. Q4 and Q6 go on from here.
+"""Winning bids: the price of each auction that is sold, when it closes. Q4 and Q6 build on it.
 
     SELECT Rstream(MAX(B.price), A.*) FROM Auction A [ROWS UNBOUNDED], Bid B [ROWS UNBOUNDED]
     WHERE A.id = B.auction AND B.datetime < A.expires AND A.expires < CURRENT_TIME GROUP BY A.id
 
-As in Apache Beam's suite the winner must reach the reserve, else the auction ends without a
-result. The result comes at `expires` itself; a bid at that very time is late.
+As in Apache Beam's suite the winner must reach the reserve, otherwise the auction ends without a result. The result
+comes at `expires` itself; a bid at that very time is late.
 
-A bid may come before its auction opens; it counts, so it must wait. A bid for an auction that has
-closed looks the same, the auction being forgotten. So a bid waits only as long as arrivals can be
-swapped (`Terms.patience_ms`), then it is forgotten as well: no state outlives its auction for long.
+A bid that comes before its auction opens counts, so it must wait. A bid for an auction that has closed looks the same,
+because the auction is forgotten. So a bid waits only as long as arrivals can be swapped (`Terms.patience_ms`). Then it
+is also forgotten: no state outlives its auction for long.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from megaflow.timely import Stream
 
 
 class Sale(NamedTuple):
-    """What is known of an auction that is open."""
+    """State of an open auction."""
 
     id: int
     reserve: int
@@ -38,7 +38,7 @@ _CLOSE, _FORGET = "close", "forget"  # timers
 
 
 def winning_bids(events: Stream[Event], control: Stream[Any], terms: Terms, bins: int) -> Stream[Sold]:
-    """The auctions that are sold, each at the time when it closes."""
+    """Return the auctions that are sold, each at the time when it closes."""
     patience = terms.patience_ms
 
     def fold(
@@ -66,5 +66,5 @@ def winning_bids(events: Stream[Event], control: Stream[Any], terms: Terms, bins
 
 
 def average(total: int, count: int) -> int:
-    """The mean of prices, to the nearest cent, half a cent upwards."""
+    """Return the mean of prices, to the nearest cent, half a cent upwards."""
     return (2 * total + count) // (2 * count)
