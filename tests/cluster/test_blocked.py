@@ -203,4 +203,4 @@ def test_what_force_cannot_end_it_says_how_to(start: Callable[..., Run]) -> None
     refused = run.control("stop", "--force")
     assert refused.returncode == 1 and f", kill -KILL {run.process.pid} ends the launcher " in refused.stderr
     afar = run.control("stop", "--force", "--connect", "127.0.0.1:1")
-    assert afar.returncode == 2 and "--force and --connect: name the job by --job" in afar.stderr
+    assert afar.returncode == 2 and "--force and --connect do not go together. Use --job" in afar.stderr
