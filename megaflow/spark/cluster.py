@@ -65,12 +65,14 @@ def worker_jobs(
     if SparkContext._active_spark_context is None:
         find_java()
     elif conf:
-        raise UsageError(f"--conf {next(iter(conf))}: there is a Spark session already; set it where that begins")
+        raise UsageError(
+            f"--conf {next(iter(conf))}: A Spark session already exists. Set this where the session is created."
+        )
     check_settings(conf)
     need = processes + feeds
     slots = slots_of(master)
     if slots is not None and slots < need:
-        raise UsageError(f"--on spark:{master}: {too_few(slots, processes, feeds)}")
+        raise UsageError(f"--on spark:{master}: {too_few(slots, processes, feeds)}.")
 
     from megaflow.spark.spark_session import spark_session
     from megaflow.spark.worker_jobs import WorkerJobs
@@ -97,7 +99,7 @@ def check_session(frames: Mapping[str, Any], on: Any = None) -> None:
         master_of(on)
     for name, frame in frames.items():
         if not hasattr(frame, "isStreaming"):
-            raise UsageError(f"the rows {name!r} must be a DataFrame, not {frame!r:.80} ({type(frame).__name__})")
+            raise UsageError(f"The rows {name!r} must be a DataFrame, not {frame!r:.80} ({type(frame).__name__}).")
         from megaflow.spark.spark_session import check_frame
 
         check_frame(frame, f"the rows {name!r}")
@@ -112,17 +114,17 @@ def master_of(on: Any) -> str:
     if isinstance(on, str):
         return parse_on(on)
     if not hasattr(on, "readStream"):
-        raise UsageError(f"on must be 'spark', 'spark:MASTER' or a SparkSession, not {on!r:.80} ({type(on).__name__})")
+        raise UsageError(f"on must be 'spark', 'spark:MASTER' or a SparkSession, not {on!r:.80} ({type(on).__name__}).")
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if not isinstance(on, SparkSession):
         raise UsageError(
-            f"on must be a classic Spark session, not {type(on).__module__}.{type(on).__qualname__}: through Spark "
-            "Connect no worker processes can be run on the executors"
+            f"on must be a classic Spark session, not {type(on).__module__}.{type(on).__qualname__}: Spark "
+            "Connect cannot run worker processes on the executors."
         )
     if on.sparkContext._jsc is None or SparkContext._active_spark_context is not on.sparkContext:
-        raise UsageError("the Spark session has been stopped: begin another one, and its frames")
+        raise UsageError("The Spark session has been stopped. Create a new one, and create its DataFrames again.")
     return ""
 
 
@@ -138,7 +140,7 @@ def check_master(master: str) -> None:
                 return
         except OSError as error:
             troubles.append(f"{place} ({error.strerror or error})")
-    raise ClusterError(f"--on spark:{master}: no master of Spark's answers at {', '.join(troubles)}")
+    raise ClusterError(f"--on spark:{master}: No Spark master answers at {', '.join(troubles)}.")
 
 
 def reachable_driver(master: str) -> dict[str, str]:
@@ -156,7 +158,7 @@ def reachable_driver(master: str) -> dict[str, str]:
             probe.connect(found[4])  # of a datagram socket: nothing is sent
             own = probe.getsockname()[0]
     except OSError as error:
-        raise UsageError(f"--on spark:{master}: {host} cannot be reached: {error.strerror or error}") from error
+        raise UsageError(f"--on spark:{master}: Cannot reach {host}: {error.strerror or error}.") from error
     return {"spark.driver.host": own, "spark.driver.bindAddress": own}
 
 

@@ -138,7 +138,7 @@ class FedQuery:
                 synced = None if self.kept is None else aside.submit(self.kept.sync)
                 ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
                 if not ports:
-                    raise SourceError("no worker has a port for Spark's lines")
+                    raise SourceError("No worker has a port for Spark's lines.")
                 job = StageJob(self.id, uuid.uuid4().hex, batch, ports, self.contact.secret)
                 winners = push_frame(frame, job, transfer, self.packing)
                 if synced is not None:
@@ -164,7 +164,7 @@ class FedQuery:
         except (Stopped, ClusterError, OSError) as error:
             if not self.contact.stopping.is_set():
                 raise
-            log.info("the coordinator was not told that the stopped source has ended: %r", error)
+            log.info("the coordinator could not be informed that the stopped source has ended: %r", error)
 
     def explain(self, error: Exception) -> Exception:
         """Return the error to report: ours as it is, Spark's as a SourceError with its root cause."""
@@ -176,12 +176,13 @@ class FedQuery:
             column = "value string" if self.input is None else "id LONG, name STRING"
             flag, name = ("--lines", "") if self.input is None else ("--rows", f"{self.input}=")
             columns = f"{name}{self.source}?schema={column}"
-            cause = f"{self.source.format!r} has no columns until they are named: {flag} {columns!r}"
+            cause = f"{self.source.format!r} has no columns until you name them: {flag} {columns!r}"
         worded = OTHER_PYTHON if self._python == sys.executable else (*OTHER_PYTHON, *LOST_PYTHON)
         if any(each in text for each in worded):
             cause = (
-                f"Spark's executors run {self._python}, another Python than this one, {sys.executable}, or one without "
-                f"megaflow: set PYSPARK_PYTHON={sys.executable} before the session starts, or install megaflow there"
+                f"Spark's executors run {self._python}, which is not this Python, {sys.executable}, or lacks "
+                f"megaflow. Set PYSPARK_PYTHON={sys.executable} before the session starts, or install megaflow "
+                "there."
             )
         explained = SourceError(f"{self.name}: {cause}")
         explained.__cause__ = error
@@ -194,7 +195,7 @@ def _ask(coordinator: Conversation, body: object, grace_seconds: float = 0.0) ->
         return coordinator.ask(body, grace_seconds=grace_seconds)
     except CommandRefused as error:
         what = type(body).__name__
-        raise CommandRefused(f"the coordinator at {coordinator.address} refused {what}: {error}") from error
+        raise CommandRefused(f"The coordinator at {coordinator.address} refused {what}: {error}") from error
 
 
 def root_cause(text: str) -> str:

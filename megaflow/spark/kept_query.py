@@ -69,7 +69,7 @@ class KeptQuery:
         try:
             self._sync(self.record, found)
         except OSError as error:
-            raise StoreError(f"{self.record} cannot be written to: {error.strerror}") from error
+            raise StoreError(f"Cannot write to {self.record}: {error.strerror}.") from error
         self._synced = found
 
     def _sync(self, folder: Path, found: set[tuple[str, int]]) -> bool:
@@ -118,13 +118,13 @@ def held_lock(
                 break
             except BlockingIOError:
                 if not attempt and not sum(end_holder(lock, place) for place in ending):
-                    report(f"waits, {LOCK_SECONDS:g} s at most, for Spark's Java process of an earlier run to end")
+                    report(f"waiting up to {LOCK_SECONDS:g} s for Spark's Java process of an earlier run to end")
                 if stopping(POLL_SECONDS):
-                    raise SourceError("the job was stopped before Spark had begun") from None
+                    raise SourceError("the job was stopped before Spark started") from None
         else:
             raise SourceError(
-                f"Spark's Java process of an earlier run still uses {folder} after {LOCK_SECONDS:g} s; end it, and run "
-                "the same command again"
+                f"Spark's Java process of an earlier run still uses {folder} after {LOCK_SECONDS:g} s. End that "
+                "process, and run the same command again."
             )
         yield lock
     finally:
@@ -162,17 +162,17 @@ def check_record(store: str, named: Iterable[tuple[str, int]], rows: Sequence[st
         if (before := query.rpartition("-")[0]) != "-".join(rows):
             kind = f"the rows {before!r}" if before else "Spark's lines"
             raise StoreError(
-                f"the store {store} goes with {kind}: name them again, or begin with another --state folder"
+                f"The store {store} belongs to {kind}. Name them again, or start over with a new --state folder."
             )
         folder = Path(store, SPARK, query)
-        remedy = "restore the store from one backup, with its folder spark, or begin with another --state folder"
+        remedy = "Restore the store and its folder spark from the same backup, or start over with a new --state folder."
         if not (folder / "offsets" / str(batch)).is_file():
-            raise StoreError(f"{folder} does not have batch {batch}, which the last checkpoint has: {remedy}")
+            raise StoreError(f"{folder} lacks batch {batch}, which the last checkpoint includes. {remedy}")
         done = folder / "commits"  # not there before a batch is done
         answered = [int(name) for name in os.listdir(done) if name.isdigit()] if done.is_dir() else []
         if max(answered, default=batch) > batch:
             raise StoreError(
-                f"{folder} says that batch {max(answered)} is done, and the last checkpoint has those up to {batch}: "
+                f"{folder} reports batch {max(answered)} as done, but the last checkpoint ends at batch {batch}. "
                 f"{remedy}"
             )
 
@@ -198,5 +198,5 @@ def keep_query(store: str, named: Iterable[tuple[str, int]], lines: Any, rows: S
         for synced in (folder, kept.store):
             sync_path(synced)
     except OSError as error:
-        raise StoreError(f"{folder} cannot be written to: {error.strerror}") from error
+        raise StoreError(f"Cannot write to {folder}: {error.strerror}.") from error
     return kept

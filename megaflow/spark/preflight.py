@@ -22,8 +22,8 @@ LOCKED_SECONDS = 60.0  # a folder is locked that is older
 JAVA_VERSION_MIN = 17
 HIDDEN = (".", "_")  # how the names of files and folders begin that Spark leaves out
 REMEDY = (
-    "install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) "
-    "or point JAVA_HOME to it, or read files without Spark: --lines 'FOLDER/*.txt'"
+    "Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) or point "
+    "JAVA_HOME to it. Without Spark, read files by --lines 'FOLDER/*.txt'."
 )
 
 
@@ -63,11 +63,11 @@ def check_spark(spec: SparkSpec) -> None:
         return
     if os.path.isfile(spec.path):
         raise SourceError(
-            f"{spec}: Spark's streams read folders, and {spec.path} is a file; name its folder, "
-            f"or read it without Spark: --lines {spec.path}"
+            f"{spec}: Spark's streams read folders, but {spec.path} is a file. Name its folder, or read it "
+            f"without Spark: --lines {spec.path}"
         )
     if not glob.has_magic(spec.path) and "{" not in spec.path and not os.path.isdir(spec.path):
-        raise SourceError(f"{spec}: there is no folder {os.path.abspath(spec.path)}")
+        raise SourceError(f"{spec}: There is no folder {os.path.abspath(spec.path)}.")
 
 
 def local_files(spec: SparkSpec) -> Iterator[str]:
@@ -96,15 +96,15 @@ def find_java(environ: Mapping[str, str] = os.environ) -> str:
         java, where = shutil.which("java", path=environ.get("PATH", "")) or "", "JAVA_HOME is not set"
     need = f"Spark needs Java {JAVA_VERSION_MIN} or newer"
     if not java or not os.access(java, os.X_OK):
-        raise SourceError(f"{need} and there is none ({where}): {REMEDY}")
+        raise SourceError(f"{need}, but there is none ({where}). {REMEDY}")
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SourceError(f"{need} and {java} fails ({error}): {REMEDY}") from error
+        raise SourceError(f"{need}, but {java} fails ({error}). {REMEDY}") from error
     version = java_version(told.stderr + told.stdout)
     if version < JAVA_VERSION_MIN:
-        found = f"is Java {version}" if version else "does not tell its version"
-        raise SourceError(f"{need} and {java} {found}: {REMEDY}")
+        found = f"is Java {version}" if version else "does not report its version"
+        raise SourceError(f"{need}, but {java} {found}. {REMEDY}")
     return java
 
 

@@ -110,7 +110,7 @@ def choose_transfer(environ: Mapping[str, str] = os.environ, what: str = "lines"
     """
     asked = environ.get(VARIABLE, "")
     if asked not in ("", "rows"):
-        raise UsageError(f"{VARIABLE}={asked}: it must be rows, or not set: Arrow is used where it is installed")
+        raise UsageError(f"{VARIABLE}={asked}: must be rows or unset. Without it, Arrow is used where it is installed.")
     singly = "as rows" if what == "lines" else "one by one"
     if asked:
         return "rows", f"{what} leave Spark {singly} ({VARIABLE}={asked})"
@@ -166,9 +166,11 @@ def _push(job: StageJob, partition: int, texts: Iterator[Parcel]) -> Iterator[Wi
         client.send(StageEnd(*name, lines))
         answer = client.receive(ANSWER_TIMEOUT_SECONDS)
     if isinstance(answer, Refused):
-        raise SourceError(f"worker {worker} at {host}:{port} refused the lines of a Spark task: {answer.reason}")
+        raise SourceError(f"Worker {worker} at {host}:{port} refused the lines of a Spark task: {answer.reason}")
     if answer != Staged(attempt, lines):
-        raise ProtocolError(f"worker {worker} at {host}:{port} was to acknowledge {lines} lines, not {answer!r:.200}")
+        raise ProtocolError(
+            f"Worker {worker} at {host}:{port} should acknowledge {lines} lines, but answered {answer!r:.200}."
+        )
     yield Winner(partition, worker, attempt, lines)
 
 
@@ -177,7 +179,7 @@ def _task() -> Any:
 
     context = TaskContext.get()
     if context is None:
-        raise SourceError("Spark's lines are pushed from inside a Spark task only")
+        raise SourceError("Spark's lines can be pushed only from inside a Spark task.")
     return context
 
 

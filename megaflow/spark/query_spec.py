@@ -61,9 +61,9 @@ def parse_row_specs(given: Iterable[str]) -> dict[str, SparkSpec]:
     for text in given:
         name, _, rest = text.partition("=")
         if not (name.isidentifier() and rest.startswith("spark:")):
-            raise UsageError(f"--rows {text}: must be NAME=spark:FORMAT:PATH, such as {ROWS_EXAMPLE}")
+            raise UsageError(f"--rows {text}: must be NAME=spark:FORMAT:PATH, such as {ROWS_EXAMPLE}.")
         if name in specs:
-            raise UsageError(f"--rows {text}: the rows {name!r} are given twice")
+            raise UsageError(f"--rows {text}: The rows {name!r} are given twice.")
         specs[name] = parse_spark_spec(rest, f"--rows {name}=")
     return specs
 
@@ -120,7 +120,7 @@ def spark_spec_of(path: str) -> str | None:
 def check_format(text: str, kind: str, path: str, others: tuple[str, ...] = OTHER_FORMATS) -> None:
     """Raise UsageError for a format that is neither of files nor of these `others`, or has no path, or one too many."""
     if kind in FILE_FORMATS and not path:
-        raise _wrong(text, f"format '{kind}' is of files and needs their folder: spark:{kind}:FOLDER")
+        raise _wrong(text, f"format '{kind}' reads files from a folder: spark:{kind}:FOLDER")
     if kind in others and path:
         raise _wrong(text, f"format '{kind}' has no path (found {path!r}), only options: spark:{kind}:?option=value")
     if kind not in FILE_FORMATS + others and "." not in kind:
@@ -143,7 +143,7 @@ def read_options(text: str, query: str) -> dict[str, str]:
         if name == UNORDERED:
             raise _wrong(text, f"option '{name}' takes no value")
         if name.lower() == "checkpointlocation":
-            raise _wrong(text, "the checkpoint belongs to the job and cannot be chosen; leave out 'checkpointLocation'")
+            raise _wrong(text, "the job chooses the checkpoint; leave out 'checkpointLocation'")
         options[name] = value
     return options
 

@@ -174,7 +174,7 @@ class Query:
             try:
                 if self._query.isActive:
                     continue
-                error = self._query.exception() or RuntimeError("the query was stopped by somebody else")
+                error = self._query.exception() or RuntimeError("the query was stopped from outside")
             except Exception as lost:  # of py4j, or pyspark's
                 error = lost
             try:
@@ -230,7 +230,7 @@ class OwnQueries:
             error = self._last.exception()
         except Exception:  # Java has gone, and the job's end comes from that
             return None
-        return "their query was stopped" if error is None else f"their query has failed: {root_cause(str(error))}"
+        return "their query was stopped" if error is None else f"their query failed: {root_cause(str(error))}"
 
 
 def watch(trouble: Callable[[], str | None], results: Served, is_running: Callable[[], bool]) -> None:
@@ -248,7 +248,7 @@ def watch(trouble: Callable[[], str | None], results: Served, is_running: Callab
         if time.monotonic() - since < ALONE_SECONDS:
             continue
         if rows := results.unread:
-            results.fail(OutputError(f"{quantity(rows, 'row')} of the results can be read by nobody: {reason}"))
+            results.fail(OutputError(f"{quantity(rows, 'row')} of the results have no reader: {reason}"))
         elif results.has_ended:
             results.forgo()
 

@@ -112,8 +112,9 @@ def source_class(named: str, place: ResultsPlace) -> Any:
         def _place(self, offset: dict[str, Any]) -> int:
             if offset["job"] != place.job:
                 raise ValueError(
-                    f"this checkpoint has read results of another job, {offset['job']}, and these are of {place.job}: "
-                    "give the query a checkpointLocation of its own, and the job a store if both are to go on"
+                    f"This checkpoint has read the results of another job, {offset['job']}, not those of "
+                    f"{place.job}. Give the query its own checkpointLocation; if both are to resume, also give "
+                    "the job a store."
                 )
             return int(offset["rows"])
 
@@ -193,7 +194,7 @@ def connect(place: ResultsPlace) -> Any:
         except OSError as error:
             troubles.append(f"{host}:{port} ({error.strerror or error})")
     places = ", ".join(troubles)
-    raise OSError(f"the job's launcher does not answer at {places}: it has ended, or cannot be reached from here")
+    raise OSError(f"The job's launcher does not answer at {places}: it has ended, or cannot be reached from here.")
 
 
 def checked(answer: Any) -> Any:

@@ -51,7 +51,10 @@ class ResultsSpec:
     def check_new(self) -> None:
         """Raise UsageError if the folder has something: Spark takes its first batches for done, if it was its own."""
         if self._is_local and os.path.exists(self.path) and (not os.path.isdir(self.path) or os.listdir(self.path)):
-            raise UsageError(f"{FLAG}{self}: the folder is not empty, and not of a store that goes on; name a new one")
+            raise UsageError(
+                f"{FLAG}{self}: The folder is not empty, and does not belong to the store of a resumed job. Name a "
+                "new folder."
+            )
 
 
 def is_results_spec(output: str) -> bool:
@@ -75,12 +78,12 @@ def parse_results_spec(output: str) -> ResultsSpec:
     kind, _, path = rest.partition(":")
     text = f"{FLAG}{output}"
     if not kind:
-        raise UsageError(f"{text}: must be spark:FORMAT:PATH?schema=COLUMNS, as in spark:parquet:OUT?schema={EXAMPLE}")
+        raise UsageError(f"{text}: must be spark:FORMAT:PATH?schema=COLUMNS, as in spark:parquet:OUT?schema={EXAMPLE}.")
     check_format(text, kind, path, SINKS)
     options = read_options(text, query)
     columns = options.pop("schema", None)
     if columns is None:
-        raise UsageError(f"{text}: the columns are missing: add {'&' if query else '?'}schema={EXAMPLE}")
+        raise UsageError(f"{text}: The columns are missing. Add {'&' if query else '?'}schema={EXAMPLE}")
     try:
         schema = schema_json(parse_ddl(columns))
     except UsageError as error:
@@ -109,8 +112,8 @@ def check_arrow(what: str) -> None:
     """Raise UsageError if there is no Arrow for these results."""
     if missing := missing_for_arrow():
         raise UsageError(
-            f"{what}: Spark reads results by Arrow, and {' and '.join(missing)} cannot be imported here: pip install "
-            "'megaflow[arrow]', also where Spark's executors are"
+            f"{what}: Spark reads results by Arrow, but {' and '.join(missing)} cannot be imported here. Install "
+            "it here and on Spark's executors: pip install 'megaflow[arrow]'"
         )
 
 
@@ -123,11 +126,11 @@ def check_python(what: str, python: str) -> None:
     path = shutil.which(python)
     if path is not None and os.path.abspath(path) == os.path.abspath(sys.executable):
         return
-    lack = "which is not there" if path is None else _what_lacks(path)
+    lack = "which does not exist" if path is None else _what_lacks(path)
     if lack:
         raise UsageError(
-            f"{what}: to read results Spark starts {path or python} on this machine, {lack}: set PYSPARK_PYTHON="
-            f"{sys.executable} before the session starts"
+            f"{what}: To read results, Spark starts {path or python} on this machine, {lack}. Set "
+            f"PYSPARK_PYTHON={sys.executable} before the session starts."
         )
 
 
@@ -145,7 +148,7 @@ def _what_lacks(path: str) -> str:
         return f"which does not run ({said[-1] if said else f'exit code {told.returncode}'})"
     own = "{}.{}".format(*sys.version_info)
     if version != own:
-        return f"which is Python {version}, and this is {own}"
+        return f"which is Python {version}, but this is {own}"
     return f"which has no {' and no '.join(missing)}" if missing else ""
 
 
@@ -155,5 +158,5 @@ def _trigger(text: str, trigger: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0.0 <= seconds <= TRIGGER_MAX:
-        raise UsageError(f"{text}: trigger must be a number of seconds up to {TRIGGER_MAX:g}, not {trigger!r}")
+        raise UsageError(f"{text}: trigger must be a number of seconds up to {TRIGGER_MAX:g}, not {trigger!r}.")
     return seconds

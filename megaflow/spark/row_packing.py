@@ -76,17 +76,16 @@ def check_columns(name: str, frame: Any) -> None:
     """Raise UsageError if a frame has no columns, two of one name, or one of a type that cannot travel."""
     fields = frame.schema.fields
     if not fields:
-        raise UsageError(f"the rows {name!r} have no columns")
+        raise UsageError(f"The rows {name!r} have no columns.")
     names = [field.name for field in fields]
     for field in fields:
         if names.count(field.name) > 1:
-            raise UsageError(
-                f"the rows {name!r} have two columns {field.name!r}: give one another name, by AS or alias"
-            )
+            raise UsageError(f"The rows {name!r} have two columns {field.name!r}. Rename one of them by AS or alias.")
         if stranger(field.dataType.jsonValue()) is not None:
             raise UsageError(
-                f"the rows {name!r} have the column {field.name!r} of type {field.dataType.simpleString()}, which "
-                f"cannot travel: leave it out, or cast it, as in ?select=CAST({field.name} AS STRING) AS {field.name}"
+                f"The rows {name!r} have the column {field.name!r} of type {field.dataType.simpleString()}, "
+                f"which cannot be sent to a worker. Leave it out, or cast it, as in ?select=CAST({field.name} AS "
+                f"STRING) AS {field.name}"
             )
 
 

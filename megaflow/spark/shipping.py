@@ -34,14 +34,14 @@ def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
     for given in more:
         path = Path(given)
         if not path.exists():
-            raise UsageError(f"--ship {given}: there is no such file or folder")
+            raise UsageError(f"--ship {given}: There is no such file or folder.")
         found = _files(f"app/{path.resolve().name}", path) if path.is_dir() else [(f"app/{path.name}", path)]
         neighbours.update(found)
     size = sum(path.stat().st_size for path in neighbours.values())
     if size > BYTES_MAX:
         raise UsageError(
-            f"the modules beside the app and what --ship names have {size >> 20} MiB, more than {BYTES_MAX >> 20}: put "
-            "the app into a folder of its own, and have data where executors can read it"
+            f"The modules beside the app and the files of --ship have {size >> 20} MiB, more than "
+            f"{BYTES_MAX >> 20}. Put the app into its own folder, and put data where executors can read it."
         )
     files.update(neighbours)
     digest = blake2b(digest_size=8)

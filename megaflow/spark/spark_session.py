@@ -58,7 +58,7 @@ def spark_session(
     """
     if (active := SparkContext._active_spark_context) is not None:
         if master and active.master != master:
-            raise UsageError(f"this process has a Spark session already, on {active.master}, not on {master}")
+            raise UsageError(f"This process already has a Spark session on {active.master}, not on {master}.")
         yield SparkSession.builder.getOrCreate()
         return
     conf = SparkConf().setMaster(master or MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
@@ -175,11 +175,12 @@ def check_frame(frame: object, what: str = "lines") -> DataFrame:
     if not isinstance(frame, ClassicDataFrame):
         kind = "a streaming DataFrame" if what == "lines" else "a DataFrame"
         raise UsageError(
-            f"{what} must be {kind} of a classic Spark session, not {type(frame).__module__}."
-            f"{type(frame).__qualname__} (through Spark Connect no code can be run on the executors)"
+            f"{what} must be {kind} of a classic Spark session, not "
+            f"{type(frame).__module__}.{type(frame).__qualname__}: Spark Connect cannot run code on the "
+            "executors."
         )
     if what == "lines" and not frame.isStreaming:
-        raise UsageError("lines must be a streaming DataFrame, from spark.readStream; this one is not streaming")
+        raise UsageError("lines must be a streaming DataFrame, from spark.readStream, but this one is not streaming.")
     return frame
 
 
@@ -213,7 +214,7 @@ def only_lines(frame: DataFrame) -> DataFrame:
         name = columns[0][0]
     else:
         found = ", ".join(f"{name} {kind}" for name, kind in columns)
-        raise SourceError(f"lines need a column 'value' or a single column of text; Spark's source has: {found}")
+        raise SourceError(f"lines need a column 'value' or a single column of text, but Spark's source has: {found}")
     return frame.select(frame[f"`{name}`"].cast("string").alias("value"))
 
 

@@ -49,7 +49,7 @@ def in_task(archive: str, python: str, payload: bytes, _rows: Any) -> Any:
 
     here = "{}.{}".format(*sys.version_info)
     if here != python:
-        yield f"executors run Python {here} and the launcher Python {python}"
+        yield f"executors run Python {here}, but the launcher runs Python {python}"
         return
     folder = os.path.join(SparkFiles.getRootDirectory(), archive)
     for name in [name for name in sys.modules if name.partition(".")[0] == "megaflow"]:

@@ -25,9 +25,11 @@ def parse_conf(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
     for each in given:
         name, sign, value = each.partition("=")
         if not sign or not name.startswith("spark."):
-            raise UsageError(f"--conf {each}: must be K=V, a setting of Spark, as in spark.executor.memory=2g")
+            raise UsageError(f"--conf {each}: must be K=V, a setting of Spark, as in spark.executor.memory=2g.")
         if name in RESERVED:
-            raise UsageError(f"--conf {each}: name the master by --on spark:MASTER; the driver runs here")
+            raise UsageError(
+                f"--conf {each}: Name the master by --on spark:MASTER. The driver always runs in this process."
+            )
         pairs.append((name, value))
     return tuple(pairs)
 
@@ -40,7 +42,9 @@ def parse_on(text: str) -> str:
     """
     kind, colon, master = text.partition(":")
     if kind != "spark" or (colon and not master):
-        raise UsageError(f"--on {text}: must be spark or spark:MASTER, as in spark:spark://host:7077 or spark:local[4]")
+        raise UsageError(
+            f"--on {text}: must be spark or spark:MASTER, as in spark:spark://host:7077 or spark:local[4]."
+        )
     return master
 
 
@@ -51,19 +55,21 @@ def check_settings(settings: Mapping[str, str]) -> None:
         return settings.get(name, "false").strip().lower() == "true"
 
     def refuse(name: str, why: str, remedy: str) -> UsageError:
-        return UsageError(f"{name}={settings[name]}: {why}; {remedy}")
+        return UsageError(f"{name}={settings[name]}: {why}; {remedy}.")
 
     if is_on(SPECULATION[0]) and SPECULATION[1] in settings:
-        why = "Spark would start a second copy of each worker process, and kill one of the two"
+        why = "Spark would start a second copy of each worker process and kill one of the two"
         raise refuse(SPECULATION[1], why, f"leave it out, or {SPECULATION[0]}")
     if is_on(IDLE[0]) and settings.get(IDLE[1], "0").strip() not in ("0", ""):
-        why = "Spark would kill worker processes that run longer than that, as it hears nothing of them"
+        why = "Spark would kill worker processes that run longer than this, because it sees no progress"
         raise refuse(IDLE[1], why, f"leave it out, or {IDLE[0]}")
     if RLIMIT in settings:
-        why = "it bounds the address space of worker processes, which they would die of"
-        raise refuse(RLIMIT, why, f"leave it out; worker processes take memory beside {MEMORY}")
+        why = "it limits the address space of worker processes, which would end them"
+        raise refuse(RLIMIT, why, f"leave it out; worker processes use memory outside {MEMORY}")
     if MEMORY in settings and 0 < mebibytes(settings[MEMORY]) < EXECUTOR_MIB_MIN:
-        why = f"Spark starts executors with at least {EXECUTOR_MIB_MIN} MiB, and lesser ones again and again"
+        why = (
+            f"Spark needs at least {EXECUTOR_MIB_MIN} MiB per executor, and would restart smaller ones again and again"
+        )
         raise refuse(MEMORY, why, "give more, as in 1g")
 
 
@@ -96,12 +102,12 @@ def too_few(slots: int, processes: int, feeds: bool) -> str:
     """Return the sentence that says so.
 
     >>> print(too_few(2, 2, True))
-    2 worker processes and Spark's own source need 3 slots, and Spark has 2: lower --processes, or give Spark more cores
+    2 worker processes and Spark's own source need 3 slots, but Spark has 2: lower --processes, or give Spark more cores
     """
     source = " and Spark's own source" if feeds else ""
     noun = f"worker process{'es' * (processes > 1)}{source} need{'s' * (processes == 1 and not feeds)}"
     need = processes + feeds
     return (
-        f"{processes} {noun} {need} slot{'s' * (need > 1)}, and Spark has {slots}: lower --processes, or give Spark "
-        "more cores"
+        f"{processes} {noun} {need} slot{'s' * (need > 1)}, but Spark has {slots}: lower --processes, or give "
+        "Spark more cores"
     )

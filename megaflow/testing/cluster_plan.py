@@ -74,7 +74,7 @@ class ClusterPlan:
 
     def says(self, what: str, seconds: float) -> None:
         """Note what has happened."""
-        self.said.append(f"{what}, {seconds:.3f} s after the beginning")
+        self.said.append(f"{what}, {seconds:.3f} s after the start")
 
     def end(self) -> None:
         """Note what was not done."""

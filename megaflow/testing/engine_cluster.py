@@ -68,9 +68,9 @@ class EngineCluster:
         per_process: int = 1,
     ) -> None:
         if workers < 1:
-            raise UsageError(f"a simulated cluster has at least 1 worker, not {workers!r}")
+            raise UsageError(f"A simulated cluster has at least 1 worker, not {workers!r}.")
         if per_process < 1 or workers % per_process:
-            raise UsageError(f"{workers} workers do not make processes of {per_process!r}")
+            raise UsageError(f"{workers} workers cannot be split into processes of {per_process!r}.")
         self.seed = seed
         self.issued: list[tuple[int, Command]] = []  # (time, command), in order: the script's and those of changes
         self.workers: list[EngineWorker[Scope]] = []  # all that ever were, but for those that died
@@ -123,7 +123,7 @@ class EngineCluster:
         for a function that is not a dataflow, and the exceptions of user code.
         """
         if self._members:
-            raise UsageError("a cluster makes one run: for the next make another, EngineCluster(seed)")
+            raise UsageError("A cluster makes one run. Make another EngineCluster(seed).")
         check_feeds(feeds, commands, self._ids)
         self._build: Build = build_of(build, args)
         self._rescaling.numbers = self._numbers = self._build is not build
@@ -299,4 +299,4 @@ def _check_change(do: Any) -> None:
     """Raise UsageError for what is no change."""
     if not isinstance(do, Change):
         changes = "Join(), Leave(worker), KillJoiner(), HandOver(), Move(bin, worker) or Map(workers)"
-        raise UsageError(f"what is done must be one of {changes}, not {do!r:.80}")
+        raise UsageError(f"A change must be one of {changes}, not {do!r:.80}.")

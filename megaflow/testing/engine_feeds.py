@@ -54,12 +54,12 @@ def _parsed(records: Stream[Any], inputs: NamedInputs) -> Stream[Any]:
 def check_feeds(feeds: Any, commands: Sequence[tuple[int, Any]], workers: Sequence[int]) -> None:
     """Raise UsageError for feeds or commands that would not go in as they stand."""
     if not isinstance(feeds, Mapping):
-        raise UsageError(f"feeds must be a dict, worker -> [(time, record), …], not {feeds!r:.80}")
+        raise UsageError(f"feeds must be a dict, worker -> [(time, record), …], not {feeds!r:.80}.")
     if strangers := set(feeds).difference(workers):
-        raise UsageError(f"there are feeds for workers {sorted(strangers)}; the workers are {list(workers)}")
+        raise UsageError(f"There are feeds for workers {sorted(strangers)}, but the workers are {list(workers)}.")
     for name, script in [*((f"feeds[{worker}]", feed) for worker, feed in feeds.items()), ("commands", commands)]:
         last = 0
         for time, _ in script:
             if not isinstance(time, int) or time < last:
-                raise UsageError(f"{name}: times must be ints in order, from 0 on; {time!r} comes after {last}")
+                raise UsageError(f"{name}: Times must be ints in order, from 0 on, but {time!r} comes after {last}.")
             last = time

@@ -178,7 +178,7 @@ class Rescaling:
     def _move(self, command: Command) -> None:
         try:
             if not self._table:
-                raise CommandRefused(f"{command}: the dataflow has no stateful operator, so there are no bins to move")
+                raise CommandRefused(f"{command}: The dataflow has no stateful operator, so there are no bins to move.")
             validate(command, len(self._table), self.owners)
         except CommandRefused as error:
             self.refusals.append(str(error))
@@ -255,7 +255,7 @@ class Rescaling:
         lead = self.lead.worker.index
         candidates = [ids for ids in processes if (lead not in ids if worker is None else worker in ids)]
         if not candidates or len(processes) == 1:
-            self.refusals.append(f"there is no worker {worker} that could leave")
+            self.refusals.append(f"There is no worker {worker} that could leave.")
             return
         self._leavers = [there[index] for index in max(candidates)]
         if self.lead in self._leavers:

@@ -76,8 +76,8 @@ class Monitor:
                 for time in truth.elements:
                     if not shown.less_equal(time):
                         raise Violation(
-                            f"seed {self.seed}: worker {index} shows the frontier {shown} at {name}, "
-                            f"but time {time!r} may still come there"
+                            f"seed {self.seed}: worker {index} shows the frontier {shown} at {name}, but time "
+                            f"{time!r} may still arrive there"
                         )
                 if at_rest and shown != truth:
                     raise Violation(
@@ -104,5 +104,6 @@ class Monitor:
                     other = owners.setdefault((position, bin), worker.index)
                     if other != worker.index:
                         raise Violation(
-                            f"seed {self.seed}: bin {bin} of {view.name!r} is owned by {other} and {worker.index}"
+                            f"seed {self.seed}: bin {bin} of {view.name!r} has two owners: workers {other} and "
+                            f"{worker.index}"
                         )

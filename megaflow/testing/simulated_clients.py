@@ -279,5 +279,5 @@ class SimulatedQuery:
             raise PeerLost(f"an executor: {error}") from error
         self._executor = None
         if answer != Staged(attempt, len(lines)):
-            raise ClusterError(f"worker {worker} was to acknowledge {len(lines)} lines, not {answer!r:.200}")
+            raise ClusterError(f"Worker {worker} should acknowledge {len(lines)} lines, but answered {answer!r:.200}.")
         return attempt

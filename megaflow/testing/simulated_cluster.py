@@ -231,7 +231,7 @@ class SimulatedCluster:
             if launch.outcome == "stopped" and told is None:  # all has come of files that grow
                 return
             processes = processes if told is None or told.processes is None else told.processes
-        raise Violation(f"seed {self.seed}: the job has not come to its end in {_LIVES_MAX} lives")
+        raise Violation(f"seed {self.seed}: the job did not end within {_LIVES_MAX} lives")
 
     def _error_of(self, job: ClusterJob) -> BaseException | None:
         """Return why a job has failed: what the program has raised, if it has."""

@@ -259,7 +259,7 @@ class SimulatedJob:
     def violation(self, what: str) -> Violation:
         """Return the error that says so, with what is left."""
         lives = [f"{process}: {sorted(process.lives)}" for process in self.processes if process.exit_code is None]
-        return Violation(f"seed {self.seed}: {what}; processes that run: {'; '.join(lives) or 'none'}")
+        return Violation(f"seed {self.seed}: {what}; running processes: {'; '.join(lives) or 'none'}")
 
     # What the parts of the job ask of their surroundings
 
@@ -320,7 +320,7 @@ class SimulatedJob:
         """Connect to a process. Raises OSError if none listens there, ConfigMismatch if it refuses."""
         process = self.process_at(address)
         if process is None:
-            raise ConnectionRefusedError(f"nobody listens at {address}")
+            raise ConnectionRefusedError(f"nothing listens at {address}")
         here, there = self.wires.connect("a client", f"{address[0]}:{address[1]}")
         client = SimulatedClient(here)
         try:

@@ -138,7 +138,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "spark:txt:x"], "did you mean 'text'"),
         (["run", "--profile", "APP", "--lines", "APP"], "is a file"),
         (["run", "APP", "--lines", "APP", "--profile", "APP/x"], "Not a directory"),
-        (["run", "APP", "--lines", "APP", "--profile-calls"], "it needs --profile"),
+        (["run", "APP", "--lines", "APP", "--profile-calls"], "add --profile"),
         (["control", "statu"], "Did you mean 'status'"),
         (["control", "move-bins"], "--bins, --balance, --drain, --map"),
         (["control", "move-bins", "--bins", "1"], "--bins and --to go together"),

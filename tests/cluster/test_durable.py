@@ -195,7 +195,7 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
             pids = found
         assert stayed, "a process that was not lost goes on, unless it was much too slow"
         left = other.end()
-        assert left.code == 75 and "this process ends: what it had goes to the others" in left.errors, left.errors
+        assert left.code == 75 and "this process ends, and the others take over its bins" in left.errors, left.errors
     finally:
         other.finish()
     counted.await_more()

@@ -184,7 +184,7 @@ def test_ctrl_c_at_a_process_that_joined_by_hand_lets_it_leave_and_twice_ends_it
         first.send_signal(signal.SIGINT)
         ended = first.end()
         assert ended.code == 0 and "Traceback" not in ended.errors, ended.errors
-        assert ended.errors.splitlines()[1].startswith("megaflow: worker 1 is to leave: its bins move away"), ended
+        assert ended.errors.splitlines()[1].startswith("megaflow: worker 1 is leaving: it finishes its work"), ended
     finally:
         first.finish()
     second = run.megaflow(*joining)

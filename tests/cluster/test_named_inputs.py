@@ -41,7 +41,7 @@ def test_from_python_each_is_what_lines_may_be_and_all_are_read(tmp_path: Path) 
     records = run(both, lines=lines, processes=2)
     wanted = {"a": ["1", "2"], "b": ["3", "4"], "c": [str(each) for each in range(5, 1000)]}
     assert {name: [line for other, line in records if other == name] for name in wanted} == wanted
-    with pytest.raises(PeerFailed, match="reads the lines 'c', and the job was given the lines 'a' and 'b'"):
+    with pytest.raises(PeerFailed, match="reads the lines 'c', but the job was given the lines 'a' and 'b'"):
         run(both, lines={"a": ["x"], "b": []})
 
 

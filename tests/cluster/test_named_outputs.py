@@ -83,9 +83,9 @@ def test_from_python_an_output_is_a_list_or_a_file_and_names_agree(tmp_path: Pat
         assert [*csv.reader(file)] == [["line", "text"], *([line, "a\nb"] for line in lines)]
     with pytest.raises(UsageError, match=r"rows.csv: the file is not empty; overwrite= ?replaces what it has"):
         run(split, lines=lines, outputs=outputs)
-    with pytest.raises(PeerFailed, match="writes the output 'rows', and the job was given the outputs 'odd'"):
+    with pytest.raises(PeerFailed, match="writes the output 'rows', but the job was given the outputs 'odd'"):
         run(split, lines=["1"], outputs={"odd": []})
-    with pytest.raises(PeerFailed, match=r"--output csv: the record '0' does not fit: its type, str, names no columns"):
+    with pytest.raises(PeerFailed, match=r"--output csv: The record '0' does not fit: its type, str, names no columns"):
         run(split, lines=["0"], outputs={"odd": [], "rows": "none"}, output=f"csv:{tmp_path}/new.csv")
     assert not (tmp_path / "new.csv").exists()
 

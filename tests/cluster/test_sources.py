@@ -175,8 +175,8 @@ def test_a_program_whose_sources_have_other_names_than_those_of_its_store(
     for names, reads in ((), "none"), (("bills",), "'bills'"), (("bills", "prices"), "'bills', 'prices'"):
         code, said = ended(*names)
         assert code == 1 and said == [
-            "megaflow: the store has positions in the source 'orders', and the program reads no source of this name "
-            f"(it reads {reads}): read it by flow.read(…, 'orders'), give --follow if these were files, or begin with "
+            "megaflow: The store has positions in the source 'orders', but the program reads no source of this name "
+            f"(it reads {reads}). Read it by flow.read(…, 'orders'), give --follow if these were files, or begin with "
             "a new --state folder"
         ]
         assert {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"} == before

@@ -375,7 +375,7 @@ def test_what_cannot_be_meant_is_refused_where_it_is_written() -> None:
         def build(scope: Any, first: Any = first, second: Any = second) -> None:
             flow = Flow(None, scope, None, [], scope.empty)  # type: ignore[arg-type]
             first(flow)
-            with pytest.raises(BuildError, match="read it once"):
+            with pytest.raises(BuildError, match="Read it once"):
                 second(flow)
 
         dataflow_example(build)
@@ -405,13 +405,13 @@ def test_skipped_rows_are_counted_and_the_first_is_reported(tmp_path: Path) -> N
     assert skipped.counts == {"": 3}
     assert told == [
         f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 fields, and there are 2 columns; the line is "
-        "'3'; it is skipped, as others are that cannot be parsed: control status counts them"
+        "'3'; it is skipped like all records that cannot be parsed; control status counts them"
     ]
 
 
 def test_a_cut_file_needs_rows_of_one_line() -> None:
     inputs = NamedInputs(unordered=[""])
-    with pytest.raises(BuildError, match=r"\?unordered cuts files .* multiline=False"):
+    with pytest.raises(BuildError, match=r"\?unordered splits files .* multiline=False"):
         inputs.parse("", Csv())
     inputs.parse("", Csv(multiline=False))
     inputs.parse("orders", Csv())

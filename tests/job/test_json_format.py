@@ -86,7 +86,7 @@ def test_faults_are_counted_once_though_workers_hand_over(tmp_path: Path) -> Non
 
 
 def test_a_faulty_line_of_the_launcher_is_named_by_its_number() -> None:
-    for from_the_first, what in ((True, "line 3 of what the launcher reads"), (False, "a line that came from no file")):
+    for from_the_first, what in ((True, "line 3 of the launcher's input"), (False, "a line that is from no file")):
         queue = queue_of(format=JsonLines())
         queue.expect_pushed(from_the_first)
         queue.push(["1", "2"])
@@ -126,7 +126,7 @@ def test_a_first_line_that_is_broken_waits_for_the_second() -> None:
         queue.push(rest)
         queue.end_pushed()
         assert read(queue) == [json.loads(line) for line in rest] and len(counted.texts) == found
-        assert "line 2 of what" in counted.texts[0]
+        assert "line 2 of the launcher's" in counted.texts[0]
 
 
 def test_a_value_over_many_lines_is_refused_at_any_position(tmp_path: Path) -> None:

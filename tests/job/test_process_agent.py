@@ -314,7 +314,7 @@ def test_those_that_join_are_seated_one_by_one_and_say_what_they_wait_for(bench:
 def test_too_few_slots_are_said_with_both_numbers(bench: Bench) -> None:
     bench.jobs.free = 1
     bench.place._spec = replace(DRAFT.job, start_timeout_seconds=0.01)
-    with pytest.raises(ClusterError, match=r"2 worker processes need 2 slots, and Spark has 1: .*--start-timeout"):
+    with pytest.raises(ClusterError, match=r"2 worker processes need 2 slots, but Spark has 1: .*--start-timeout"):
         bench.place.find(2, DRAFT, lambda: None)
 
 

@@ -66,7 +66,7 @@ def test_what_java_of_an_earlier_life_still_writes_is_not_in_the_record(tmp_path
 @pytest.mark.parametrize(
     ("planned", "answered", "newest", "why"),
     [
-        (3, 2, 4, "does not have batch 4, which the last checkpoint has"),
+        (3, 2, 4, "lacks batch 4, which the last checkpoint includes"),
         (5, 4, 3, "says that batch 4 is done"),
         (1, 1, 0, "says that batch 1 is done"),
     ],
@@ -124,9 +124,9 @@ def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) ->
     with kept.held(ends, reports.append) as lock:
         assert len(waited) == 3
         inherited = os.dup(lock)
-    assert reports == ["waits, 60 s at most, for Spark's Java process of an earlier run to end"]
+    assert reports == ["waiting up to 60 s for Spark's Java process of an earlier run to end"]
     with (
-        pytest.raises(SourceError, match="stopped before Spark had begun"),
+        pytest.raises(SourceError, match="stopped before Spark started"),
         kept.held(lambda seconds: True, reports.append),
     ):
         pass

@@ -51,19 +51,19 @@ def test_no_java_is_one_line_with_the_remedy(tmp_path: Path) -> None:
         with pytest.raises(SourceError) as error:
             find_java(environ)
         message = str(error.value)
-        assert message.startswith(f"Spark needs Java 17 or newer and there is none ({why}): install one")
+        assert message.startswith(f"Spark needs Java 17 or newer, but there is none ({why}). Install one")
         assert "\n" not in message
 
 
 def test_an_old_java_is_named_with_its_version(tmp_path: Path) -> None:
     java = fake_java(tmp_path / "bin", 'openjdk version "11.0.2" 2019-01-15')
-    with pytest.raises(SourceError, match=f"needs Java 17 or newer and {java} is Java 11: install one"):
+    with pytest.raises(SourceError, match=f"needs Java 17 or newer, but {java} is Java 11. Install one"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 
 def test_a_java_that_says_nothing_is_refused(tmp_path: Path) -> None:
     java = fake_java(tmp_path / "bin", "The operation could not be completed.")
-    with pytest.raises(SourceError, match=f"{java} does not tell its version"):
+    with pytest.raises(SourceError, match=f"{java} does not report its version"):
         find_java({"JAVA_HOME": str(tmp_path)})
 
 

@@ -67,7 +67,7 @@ def test_a_column_is_joined_within_the_limit_without_its_nulls(
     ],
 )
 def test_nothing_is_pushed_outside_a_task(push: Any) -> None:
-    with pytest.raises(SourceError, match="inside a Spark task only"):
+    with pytest.raises(SourceError, match="only from inside a Spark task"):
         list(push(JOB, []))
 
 
@@ -98,5 +98,5 @@ def test_without_arrow_lines_are_rows_and_what_to_install_is_said(
 
 
 def test_another_transfer_is_refused() -> None:
-    with pytest.raises(UsageError, match=f"{VARIABLE}=arow: it must be rows, or not set"):
+    with pytest.raises(UsageError, match=f"{VARIABLE}=arow: must be rows or unset"):
         choose_transfer({VARIABLE: "arow"})

@@ -49,7 +49,7 @@ def test_a_spec_without_a_trigger_asks_a_few_times_a_second() -> None:
         ("spark:txet:books/", "did you mean 'text'?"),
         ("spark:Kafka:?subscribe=x", "did you mean 'kafka'?"),
         ("spark:zzz:books/", "must be one of text, csv"),
-        ("spark:text:", "needs their folder: spark:text:FOLDER"),
+        ("spark:text:", "reads files from a folder: spark:text:FOLDER"),
         ("spark:rate:books/", "has no path"),
         ("spark:text:x?trigger", "must be option=value"),
         ("spark:text:x?a=1&a=2", "option 'a' is given twice"),
@@ -57,7 +57,7 @@ def test_a_spec_without_a_trigger_asks_a_few_times_a_second() -> None:
         ("spark:text:x?trigger=soon", "availableNow or a number of seconds"),
         ("spark:text:x?trigger=-1", "availableNow or a number of seconds"),
         ("spark:text:x?trigger=nan", "availableNow or a number of seconds"),
-        ("spark:text:x?checkpointLocation=/c", "the checkpoint belongs to the job"),
+        ("spark:text:x?checkpointLocation=/c", "the job chooses the checkpoint"),
     ],
 )
 def test_a_wrong_spec_is_refused_with_the_reason(text: str, why: str) -> None:
@@ -84,7 +84,7 @@ def test_what_is_selected_is_sql_and_a_plus_stays_one() -> None:
         (["orders"], "--rows orders: must be NAME=spark:FORMAT:PATH"),
         (["orders=in/"], "--rows orders=in/: must be NAME=spark:FORMAT:PATH"),
         (["1st=spark:rate:"], "must be NAME=spark:FORMAT:PATH"),
-        (["a=spark:rate:", "a=spark:rate:"], "the rows 'a' are given twice"),
+        (["a=spark:rate:", "a=spark:rate:"], "The rows 'a' are given twice"),
         (["a=spark:jsn:in/"], "--rows a=spark:jsn:in/: Spark has no format 'jsn'; did you mean 'json'?"),
     ],
 )

@@ -199,7 +199,7 @@ def test_a_job_that_waits_for_a_reader_in_vain_says_why_instead_of_waiting(
     if ends == "fails":
         query = run.start_query(results.start)
         wait_until(lambda: not query.isActive, WAIT_SECONDS)
-        why = "their query has failed: .*no room"
+        why = "their query failed: .*no room"
     elif ends == "is stopped":
         query = run.start_query(run.results.writeStream.format("noop").trigger(processingTime="1 day").start)
         assert seen.wait(WAIT_SECONDS)
@@ -209,7 +209,7 @@ def test_a_job_that_waits_for_a_reader_in_vain_says_why_instead_of_waiting(
     assert output is not None
     wait_until(lambda: output.unread > 0, WAIT_SECONDS)
     run.job.stop()
-    with pytest.raises(OutputError, match=f"^[1-9][0-9,]* rows of the results can be read by nobody: {why}"):
+    with pytest.raises(OutputError, match=f"^[1-9][0-9,]* rows of the results have no reader: {why}"):
         run.job.wait()
 
 

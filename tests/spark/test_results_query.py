@@ -176,7 +176,7 @@ def test_of_a_program_s_queries_that_one_counts_which_read_the_results_last() ->
     assert queries.trouble() is None and queries.have_begun
     active.remove(first)
     first.fail("[STREAM_FAILED] no room")
-    assert queries.trouble() == "their query has failed: no room"
+    assert queries.trouble() == "their query failed: no room"
     active.append(again := OfProgram(4, "megaflow_job_y"))
     assert queries.trouble() is None
     active.remove(again)
@@ -191,16 +191,16 @@ def test_nobody_fails_a_job_because_spark_does_not_say() -> None:
 
 def test_a_job_that_waits_in_vain_for_a_reader_fails_with_what_ended_that(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results_query, "ALONE_SECONDS", 0.0)
-    troubles = [None, None, "their query has failed: no room"]
+    troubles = [None, None, "their query failed: no room"]
     results = MagicMock(unread=7)
     watch(lambda: troubles.pop(0), results, lambda: bool(troubles))
     [told] = results.fail.call_args.args
-    assert str(told) == "7 rows of the results can be read by nobody: their query has failed: no room"
+    assert str(told) == "7 rows of the results have no reader: their query failed: no room"
 
 
 def test_a_query_that_is_started_again_in_time_is_no_reason_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results_query, "ALONE_SECONDS", 1e6)
-    troubles = ["their query has failed: no room", "their query has failed: no room", None]
+    troubles = ["their query failed: no room", "their query failed: no room", None]
     results = MagicMock()
     watch(lambda: troubles.pop(0), results, lambda: bool(troubles))
     results.fail.assert_not_called()

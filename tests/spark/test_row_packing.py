@@ -87,12 +87,12 @@ def frame(*fields: tuple[str, Any]) -> Any:
     [
         (
             [("id", LONG), ("wait", INTERVAL)],
-            "have the column 'wait' of type interval day to second, which cannot travel",
+            "have the column 'wait' of type interval day to second, which cannot be sent",
         ),
-        ([("x", struct(v=types.VariantType()))], "the column 'x' of type struct<v:variant>, which cannot travel"),
+        ([("x", struct(v=types.VariantType()))], "the column 'x' of type struct<v:variant>, which cannot be sent"),
         ([("m", types.MapType(MOMENTS, LONG))], "the column 'm' of type map<array<timestamp>,bigint>, which cannot"),
         ([("id", LONG), ("id", STRING)], "two columns 'id'"),
-        ([], "the rows 'orders' have no columns"),
+        ([], "The rows 'orders' have no columns"),
     ],
 )
 def test_a_column_that_cannot_travel_is_named_with_its_type_before_anything_starts(fields: Any, why: str) -> None:
@@ -115,7 +115,7 @@ def test_rows_are_given_by_name() -> None:
         (None, {}, "rows must be a dict such as"),
         (None, [1], "rows must be a dict such as"),
         (None, {"a b": "spark:rate:"}, "'a b' must be a name"),
-        (None, {"a": 5}, "the rows 'a' must be a DataFrame or 'spark:FORMAT:PATH', not 5"),
+        (None, {"a": 5}, "The rows 'a' must be a DataFrame or 'spark:FORMAT:PATH', not 5"),
         (None, {"a": "in/"}, "must be NAME=spark:FORMAT:PATH"),
         ("in.txt", {"a": "spark:rate:"}, "lines and rows cannot be combined"),
     ],

@@ -138,7 +138,7 @@ def test_files_are_read_as_rows_and_go_on_where_a_checkpoint_was(spark: Any, tmp
         frame.coalesce(1).write.mode("append").format(kind).save(str(folder))
         found = megaflow.run(dataflow, rows={"orders": spec}, state=state, args=["orders"])
         assert sorted(found) == [(k, 4.0 * run + v) for k in range(3) for v in (1.0, 2.0, 3.0, 4.0)]
-    with pytest.raises(StoreError, match="goes with the rows 'orders'"):
+    with pytest.raises(StoreError, match="belongs to the rows 'orders'"):
         megaflow.run(dataflow, rows={"sales": spec}, state=state, args=["sales"])
 
 
@@ -160,7 +160,7 @@ def test_groups_that_have_changed_come_with_each_batch(spark: Any, tmp_path: Pat
         ("spark:kafka:?kafka.bootstrap.servers=h:1&subscribe=t", "spark:kafka:: Failed to find data source: kafka"),
         (
             "spark:json:{}",
-            r"no columns until they are named: .*'orders=spark:json:\S+\?schema=id LONG, name STRING'",
+            r"no columns until you name them: .*'orders=spark:json:\S+\?schema=id LONG, name STRING'",
         ),
         ("spark:json:{}?schema=k INT&select=nope", "parameter with name `nope` cannot be resolved"),
         (
@@ -198,7 +198,7 @@ def test_executors_with_another_python_are_told_with_the_remedy() -> None:
     query = FedQuery(SparkSpec("json", "in/"), Contact(("h", 1), b""), "orders")
     for text in ("… ModuleNotFoundError: No module named 'megaflow'", "[PYTHON_VERSION_MISMATCH] Python in worker …"):
         error = query.explain(RuntimeError(text))
-        assert "another Python than this one" in str(error) and f"set PYSPARK_PYTHON={sys.executable} before" in str(
+        assert "which is not this Python" in str(error) and f"set PYSPARK_PYTHON={sys.executable} before" in str(
             error
         )
 
@@ -211,7 +211,7 @@ def test_a_session_whose_executors_have_no_megaflow_is_told_so(spark: Any, tmp_p
     context, before = spark.sparkContext, spark.sparkContext.pythonExec
     context.pythonExec = str(bare)
     try:
-        with pytest.raises(SourceError, match="another Python than this one"):
+        with pytest.raises(SourceError, match="which is not this Python"):
             megaflow.run(orders, rows={"orders": spark.range(3)})
     finally:
         context.pythonExec = before

@@ -406,7 +406,7 @@ def test_sources_that_give_no_lines_are_refused(spark: Any, job: Job, tmp_path: 
     (tmp_path / "in").mkdir()
     cases = [
         (f"spark:json:{tmp_path / 'in'}?schema=a string, b int", SourceError, "Spark's source has: a string, b int"),
-        (f"spark:json:{tmp_path / 'in'}", SourceError, "until they are named: --lines"),
+        (f"spark:json:{tmp_path / 'in'}", SourceError, "until you name them: --lines"),
         (f"spark:text:{tmp_path / 'in'}?schema=oops oops", SourceError, ""),
         ("spark:org.example.Missing:x", SourceError, "Failed to find the data source: org.example.Missing"),
     ]
@@ -442,7 +442,7 @@ def test_rows_of_a_rate_are_numbers_as_text(spark: Any, job: Job) -> None:
 
 def test_a_wrong_path_is_found_before_spark_starts(tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("a\n")
-    with pytest.raises(SourceError, match=f"there is no folder {tmp_path}/nowhere"):
+    with pytest.raises(SourceError, match=f"There is no folder {tmp_path}/nowhere"):
         check_spark(parse_spark_spec(f"spark:text:{tmp_path}/nowhere"))
     with pytest.raises(SourceError, match=f"read it without Spark: --lines {tmp_path}/file.txt"):
         check_spark(parse_spark_spec(f"spark:text:{tmp_path}/file.txt"))
@@ -530,5 +530,5 @@ def test_without_java_the_feed_says_so_and_imports_no_pyspark(job: Job, tmp_path
     (tmp_path / "in").mkdir()
     launcher = launch(job, tmp_path, f"spark:text:{tmp_path / 'in'}", PATH="", JAVA_HOME="")
     output, errors = launcher.communicate(timeout=WAIT_SECONDS)
-    assert output.startswith("False [] Spark needs Java 17 or newer and there is none (JAVA_HOME is not set): install")
+    assert output.startswith("False [] Spark needs Java 17 or newer, but there is none (JAVA_HOME is not set). Install")
     assert (output.count("\n"), errors) == (1, "")

@@ -60,7 +60,7 @@ def test_a_master_with_too_few_slots_is_refused_with_both_numbers_before_spark_s
 ) -> None:
     monkeypatch.setattr(cluster, "find_java", lambda: "java")
     with (
-        pytest.raises(UsageError, match=r"spark:local\[2\]: 2 .* Spark's own source need 3 slots, and Spark has 2: "),
+        pytest.raises(UsageError, match=r"spark:local\[2\]: 2 .* Spark's own source need 3 slots, but Spark has 2: "),
         worker_jobs("local[2]", {}, None, (), 2, True),
     ):
         pass
@@ -70,7 +70,7 @@ def test_a_master_that_does_not_answer_is_named_before_spark_starts() -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen
         place = f"127.0.0.1:{bound.getsockname()[1]}"
-        with pytest.raises(ClusterError, match=rf"no master of Spark's answers at {place} \(Connection refused\)"):
+        with pytest.raises(ClusterError, match=rf"No Spark master answers at {place} \(Connection refused\)"):
             check_master(f"spark://{place}")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         check_master(f"spark://{place},127.0.0.1:{listener.getsockname()[1]}")

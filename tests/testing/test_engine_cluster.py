@@ -37,10 +37,10 @@ def test_a_flow_may_be_fed_lines_at_times_of_a_tests_choice() -> None:
     ("feeds", "commands", "message"),
     [
         ([(0, "a")], [], "feeds must be a dict, worker -> [(time, record), …], not [(0, 'a')]"),
-        ({2: [(0, "a")]}, [], "there are feeds for workers [2]; the workers are [0, 1]"),
-        ({1: [(5, "a"), (2, "b")]}, [], "feeds[1]: times must be ints in order, from 0 on; 2 comes after 5"),
-        ({0: [(-1, "a")]}, [], "feeds[0]: times must be ints in order, from 0 on; -1 comes after 0"),
-        ({}, [(0.5, Move(3, 1))], "commands: times must be ints in order, from 0 on; 0.5 comes after 0"),
+        ({2: [(0, "a")]}, [], "There are feeds for workers [2], but the workers are [0, 1]"),
+        ({1: [(5, "a"), (2, "b")]}, [], "feeds[1]: Times must be ints in order, from 0 on, but 2 comes after 5"),
+        ({0: [(-1, "a")]}, [], "feeds[0]: Times must be ints in order, from 0 on, but -1 comes after 0"),
+        ({}, [(0.5, Move(3, 1))], "commands: Times must be ints in order, from 0 on, but 0.5 comes after 0"),
     ],
 )
 def test_what_would_not_go_in_as_it_stands_is_refused(feeds: Any, commands: Any, message: str) -> None:
@@ -57,7 +57,7 @@ def test_what_is_no_change_is_refused(wrong: Any) -> None:
 def test_a_cluster_makes_one_run_on_one_worker_or_more() -> None:
     cluster = EngineCluster(seed=1, workers=1)
     assert cluster.run(counts, {0: [(0, "a")]}) == [(0, ("a", 1))]
-    with pytest.raises(UsageError, match="a cluster makes one run"):
+    with pytest.raises(UsageError, match="A cluster makes one run"):
         cluster.run(counts, {0: [(0, "a")]})
     with pytest.raises(UsageError, match="at least 1 worker, not 0"):
         EngineCluster(seed=1, workers=0)

@@ -401,8 +401,8 @@ def test_what_user_code_raises_comes_out_with_seed_and_history() -> None:
     ("lines", "message"),
     [
         (3, r"not 3 \(int\)"),
-        (["a", 3], r"one is 3 \(int\)"),
-        ([["a"], [b"b"]], r"one is b'b' \(bytes\)"),
+        (["a", 3], r"it has 3 \(int\)"),
+        ([["a"], [b"b"]], r"it has b'b' \(bytes\)"),
         ([3, 4], r"A partition must be an iterable of str, not 3"),
         ({"left": b"abc"}, r"not b'abc' \(bytes\)"),
     ],
@@ -414,7 +414,7 @@ def test_what_are_no_lines_is_refused(lines: Any, message: str) -> None:
 
 def test_what_a_job_refuses_is_refused() -> None:
     for wrong, message in [
-        (lambda flow: None, "must return its output, a Stream; it returned None"),
+        (lambda flow: None, "must return its output, a Stream, but it returned None"),
         (lambda flow: flow.lines("orders"), "the lines 'orders'"),
         (lambda flow: (flow.output("odd", flow.lines()), flow.lines())[1], "the output 'odd'"),
     ]:

@@ -18,10 +18,10 @@ STEERING = "steering"
 PARKED = "parked"
 ENGINE = {  # row -> what it is, for people
     BUILDING: "loading the program and building its dataflow",
-    PROGRESS: "what the worker does between its operators, and the profile's own account of it",
-    TRANSPORT: "encoding, sending, receiving and decoding what goes between workers, for whichever operator",
+    PROGRESS: "what the worker does between its operators, including keeping this profile",
+    TRANSPORT: "encoding, sending, receiving and decoding data between workers, for all operators",
     STEERING: "commands, statistics, reports to the coordinator",
-    PARKED: "nothing to do; what ends the wait is taken in here, too",
+    PARKED: "waiting for work, and reading the event that ends the wait",
 }
 
 Call: TypeAlias = tuple[str, str, int, float, float]

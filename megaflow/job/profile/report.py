@@ -47,10 +47,10 @@ def profile_spec(folder: str | os.PathLike[str] | None, calls: bool = False) -> 
     """Return what --profile and --profile-calls say together. Raises UsageError for the second without the first."""
     if folder is None:
         if calls:
-            raise UsageError("--profile-calls extends a profile: it needs --profile")
+            raise UsageError("--profile-calls extends a profile: add --profile.")
         return None
     if not os.fspath(folder):
-        raise UsageError("--profile '': name a folder")
+        raise UsageError("--profile '': Name a folder.")
     return ProfileSpec(os.path.abspath(folder), calls)
 
 
@@ -59,15 +59,18 @@ def check_profile(spec: ProfileSpec | None, workers: int) -> None:
     if spec is None:
         return
     if spec.calls and workers > 1 and sys.version_info >= MONITORED:
-        raise UsageError("--profile-calls: this Python profiles one worker of a process only; use --processes")
+        raise UsageError(
+            "--profile-calls: This Python can profile only one worker per process. Use --processes instead of "
+            "--workers."
+        )
     folder = Path(spec.folder)
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise UsageError(f"--profile {spec.folder}: that is not a folder; name a new one, or put --profile last")
+        raise UsageError(f"--profile {spec.folder}: This is not a folder. Name a new one, or put --profile last.")
     other = next((path.name for path in sorted(folder.iterdir()) if not OURS.fullmatch(path.name)), None)
     if other is not None:
-        raise UsageError(f"--profile {spec.folder}: there are other files in it, such as {other!r}; name a new folder")
+        raise UsageError(f"--profile {spec.folder}: The folder has other files, such as {other!r}. Name a new folder.")
 
 
 @contextlib.contextmanager
@@ -93,8 +96,8 @@ def profile_folder(spec: ProfileSpec | None, report: Callable[[str], None]) -> I
             (folder / TABLE).write_text("The run has not ended yet.\n", encoding="utf-8")
         except BlockingIOError as error:
             raise UsageError(
-                f"--profile {spec.folder}: another run writes its profile there. Wait until it has ended, or name "
-                "another folder."
+                f"--profile {spec.folder}: Another run is writing its profile there. Wait until it has ended, or "
+                "name another folder."
             ) from error
         except OSError as error:
             raise UsageError(f"--profile {spec.folder}: {error.strerror or error}") from error
@@ -104,7 +107,7 @@ def profile_folder(spec: ProfileSpec | None, report: Callable[[str], None]) -> I
             try:
                 sum_up(folder, spec.calls, report)
             except (OSError, ValueError, TypeError, KeyError) as error:
-                report(f"the profile in {spec.folder} cannot be summarized: {error}")
+                report(f"cannot summarize the profile in {spec.folder}: {error}")
 
 
 def _lock(folder: int) -> None:
@@ -121,8 +124,8 @@ def sum_up(folder: Path, calls: bool, report: Callable[[str], None]) -> None:
     """Write what all workers come to, from their files, and say the most important."""
     records = read_records(folder)
     if not records:
-        (folder / TABLE).write_text("No worker lived long enough to write anything.\n", encoding="utf-8")
-        report(f"no profile in {folder}: no worker lived long enough to write anything")
+        (folder / TABLE).write_text("No worker ran long enough to write a profile.\n", encoding="utf-8")
+        report(f"no profile in {folder}: no worker ran long enough to write one")
         return
     (folder / TABLE).write_text(table_text(records, calls), encoding="utf-8")
     (folder / RECORDS).write_text(json.dumps(as_json(records), indent=1) + "\n", encoding="utf-8")
@@ -199,7 +202,7 @@ def table_text(records: Sequence[WorkerRecord], calls: bool) -> str:
         seconds = sum(record.seconds for record in records)
         parts.append(f"All {len(records)} workers: {seconds:.2f} s\n\n{_table(merge(records), seconds)}")
     for record in records:
-        end = "" if record.ended else "; it was killed, this is what it wrote last"
+        end = "" if record.ended else "; it was killed, so this is the last profile it wrote"
         busy = f"{record.processor_seconds:.2f} s of it on a processor"
         title = f"Worker {record.worker} (process {record.pid}): {record.seconds:.2f} s, {busy}{end}"
         parts.append(f"{title}\n\n{_table(merge([record]), record.seconds)}")

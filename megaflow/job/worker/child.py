@@ -71,7 +71,7 @@ FAREWELL_POLL_SECONDS = 0.02  # until it is checked again whether it has
 _log = logging.getLogger("megaflow.child")
 
 
-CANNOT = ExitReport("anew", "this process cannot go on in the job's next life; a new one can")
+CANNOT = ExitReport("anew", "this process cannot be reused after the restart; a new one is needed")
 
 
 class CannotStay(Exception):
@@ -190,7 +190,7 @@ class Process:
         except Exception as error:
             if self.shared.memory is None:
                 raise
-            _log.error("the program cannot be built in a process that has run it: %s", format_user_traceback(error))
+            _log.error("cannot rebuild the program in a process that has run it: %s", format_user_traceback(error))
             raise CannotStay from error
 
     @property
@@ -229,7 +229,7 @@ class Process:
                     raise CannotStay
                 memory.roll_back(store, commit, heirs)
         except (OSError, MegaflowError) as error:
-            _log.debug("nothing is remembered: %s", error)  # what is wrong with the store will be said where it is read
+            _log.debug("kept no state in memory: %s", error)  # reading the store will report what is wrong with it
 
     def _tell(self, worker: Worker, error: BaseException) -> None:
         """Send the failure to the launcher, and wait a moment until it has it: raising closes the connections."""

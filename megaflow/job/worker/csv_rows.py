@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from megaflow.errors import ProgramError
 from megaflow.job.worker.json_lines import ATOMS, is_utf8, plain, shown
 
-REMEDY = "map the records to dicts of these before you give them out, or use --output jsonl:PATH"
+REMEDY = "map the records to dicts of such values before you output them, or use --output jsonl:PATH"
 
 Row: TypeAlias = Sequence[Any]
 
@@ -68,9 +68,9 @@ class CsvRows:
         if names == columns or (names is None and not self._says and isinstance(record, tuple | list)):
             if len(row := values_of(record)) == len(columns):
                 return row
-            raise refusal(record, f"it has {len(row)} values, and there are {len(columns)} columns")
+            raise refusal(record, f"it has {len(row)} values for {len(columns)} columns")
         if names is None:
-            raise refusal(record, f"it is no row: its type, {type(record).__name__}, names no columns")
+            raise refusal(record, f"its type, {type(record).__name__}, is not a row and names no columns")
         if sorted(names) != sorted(columns):
             raise misfit(record, "fields", names, columns)
         return self._pick(dict(zip(names, values_of(record), strict=True)))  # type: ignore[no-any-return]
@@ -100,11 +100,11 @@ def columns_of(record: Any) -> tuple[str, ...]:
     if names is None:
         kind = type(record).__name__
         raise refusal(
-            record, f"its type, {kind}, names no columns: give dicts, NamedTuples or dataclasses, or say "
-            "--output csv:PATH?columns=NAME,…"
+            record, f"its type, {kind}, names no columns: return dicts, NamedTuples or dataclasses, or give --output "
+                "csv:PATH?columns=NAME,…"
         )  # fmt: skip
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise refusal(record, f"its keys, {', '.join(map(shown, names)) or 'none'}, are no names of columns; {REMEDY}")
+        raise refusal(record, f"its keys, {', '.join(map(shown, names)) or 'none'}, cannot name columns; {REMEDY}")
     return names
 
 
@@ -117,7 +117,7 @@ def cell(value: Any, record: Any) -> Any:
     except (ProgramError, RecursionError):
         made = [value]
     if isinstance(made, list | dict):
-        raise refusal(record, f"{shown(value)} of type {type(value).__name__} is not one value; {REMEDY}")
+        raise refusal(record, f"{shown(value)} of type {type(value).__name__} is not a single value; {REMEDY}")
     return made
 
 
@@ -131,9 +131,9 @@ def encodable(line: str) -> str:
 def misfit(record: Any, what: str, names: Sequence[Any], columns: Sequence[str]) -> ProgramError:
     """Return the error for a record with other columns."""
     had = ", ".join(map(str, names)) or "none"
-    return refusal(record, f"its {what} are {had}, and the columns {', '.join(columns)}; {REMEDY}")
+    return refusal(record, f"its {what} are {had}, but the columns are {', '.join(columns)}; {REMEDY}")
 
 
 def refusal(record: Any, why: str) -> ProgramError:
     """Return the error for a record."""
-    return ProgramError(f"--output csv: the record {shown(record)} does not fit: {why}")
+    return ProgramError(f"--output csv: The record {shown(record)} does not fit: {why}.")

@@ -93,7 +93,7 @@ class CutPacker:
         try:
             untaken = write_lines(cut, self._worker, self._store, lambda: next(self._names), self._segment_bytes)
         except OSError as error:
-            return CutFailed(cut.number, f"Spark's lines could not be written: {error.strerror or error}")
+            return CutFailed(cut.number, f"cannot write Spark's lines: {error.strerror or error}")
         finally:
             cut.copy.close()
         return PositionsAt(cut.number, cut.splits, untaken, cut.portions)
@@ -130,7 +130,7 @@ class CutPacker:
             self._store.put(ref.name, parts)
             self._segments.append(ref)
         except OSError as error:
-            self._failure = f"{ref.name} could not be written: {error.strerror or error}"
+            self._failure = f"cannot write {ref.name}: {error.strerror or error}"
 
 
 def _parted(blocks: Sequence[Block], size: int) -> list[list[Block]]:

@@ -24,7 +24,7 @@ from megaflow.job.spec import Address
 from megaflow.timely.communication.client import Client
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-AGAIN = "a second Ctrl-C ends it at once, and the job with it"
+AGAIN = "a second Ctrl-C ends it at once and fails the job"
 
 
 class Departure:
@@ -60,7 +60,7 @@ class Departure:
     def _ask(self) -> None:
         self._joined.wait()
         who = f"worker {self._worker}"
-        self._report(f"{who} is to leave: its bins move away, and it works off what it holds; {AGAIN}")
+        self._report(f"{who} is leaving: it finishes its work while its bins move away; {AGAIN}")
         try:
             with contextlib.closing(Conversation(self._connect(*self._address), None, self._connect)) as talk:
                 commands.check_removal(talk, self._worker)
@@ -70,7 +70,7 @@ class Departure:
         except PeerLost:
             pass  # it has left, or the job has ended
         except MegaflowError as error:
-            self._report(f"{who} stays: {error}; {AGAIN}")
+            self._report(f"{who} could not leave: {error}; {AGAIN}")
 
     def _connect(self, host: str, port: int) -> Client:
         try:

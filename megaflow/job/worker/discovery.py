@@ -148,8 +148,8 @@ class Discovery:
         try:
             encoded = known.get(partition)
         except TypeError:
-            wrong = "cannot be hashed: give a str, an int, or a tuple of such"
-            raise SourceError(f"the partition {partition!r:.100} {wrong}") from None
+            wrong = "cannot be hashed: give a str, an int, or a tuple of these"
+            raise SourceError(f"The partition {partition!r:.100} {wrong}.") from None
         if encoded is None:
             encoded = known[partition] = encode(partition)
         return encoded

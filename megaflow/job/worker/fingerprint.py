@@ -70,12 +70,11 @@ class CodeCheck:
                 self._judged = True
             case CodeJudged(reason) if self._worker.rescaling.joining:
                 raise JoinDenied(
-                    f"this process may not join: its code is not the job's: {reason}. Start it with the files and "
-                    "arguments that the job was started with, or, to upgrade the job process by process, with "
-                    "--allow-other-code"
+                    f"This process cannot join: its code differs from the job's: {reason}. Start it with the "
+                    "job's files and arguments, or add --allow-other-code to upgrade the job process by process."
                 )
             case CodeJudged(reason):
                 raise ConfigMismatch(
-                    f"worker {self._worker.index} has loaded other code than worker {source}: {reason}. A file was "
-                    "changed while the job started: start it again"
+                    f"Worker {self._worker.index} loaded other code than worker {source}: {reason}. A file "
+                    "changed while the job started: start the job again."
                 )

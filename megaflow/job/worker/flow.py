@@ -89,7 +89,10 @@ class Flow:
         """
         self._inputs.read_as_lines(name)
         if (key := name or "") in self._inputs.formats:
-            raise BuildError("the input is read as lines and parsed: read it once, and parse the lines by map, or not")
+            raise BuildError(
+                "The input is read twice, as lines and parsed. Read it once, as lines, and parse them by map where "
+                "needed."
+            )
         return self._stream(key)
 
     def json_lines(self, name: str | None = None, *, on_error: OnError = "raise") -> Stream[Any]:
@@ -139,14 +142,14 @@ class Flow:
     def _skip(self, name: str | None, on_error: OnError) -> Skip | None:
         """Return what counts faults; None: they are errors. Raises UsageError."""
         if on_error not in ON_ERROR:
-            raise UsageError(f"on_error must be 'raise' or 'skip', not {on_error!r:.80}")
+            raise UsageError(f"on_error must be 'raise' or 'skip', not {on_error!r:.80}.")
         return partial(self._inputs.skipped.note, name or "") if on_error == "skip" else None
 
     def _parsed(self, name: str | None, format: RecordFormat) -> Stream[Any]:
         self._inputs.read_as_lines(name)
         if (key := name or "") in self._streams:
             what = f"input {name!r}" if name else "input"
-            raise BuildError(f"the {what} is read twice, as lines or parsed: read it once, and use the stream twice")
+            raise BuildError(f"The {what} is read twice, as lines or parsed. Read it once and use the stream twice.")
         self._inputs.parse(key, format)
         return self._stream(key)
 
@@ -188,7 +191,7 @@ class Flow:
         """
         self._inputs.read_source(source, name)
         if self._read_source is None:
-            raise BuildError(f"flow.read(…, {name!r}): an EngineCluster is fed lines; use a SimulatedCluster.")
+            raise BuildError(f"flow.read(…, {name!r}): An EngineCluster feeds only lines. Use a SimulatedCluster.")
         stream = self._read_source(name, source)
         carries(stream.port, name)
         return stream
@@ -227,7 +230,7 @@ class Flow:
         BuildError for a name that the job was not given or that is used twice, and for a stream inside a loop or scope.
         """
         if not isinstance(stream, Stream):
-            raise BuildError(f"flow.output({name!r}, …) needs a Stream, not {stream!r:.80}")
+            raise BuildError(f"flow.output({name!r}, …) needs a Stream, not {stream!r:.80}.")
         self._outputs.write(name, stream.port)
 
     def check_all(self, has_lines: bool) -> None:
@@ -236,7 +239,7 @@ class Flow:
         self._outputs.check_written()
         self._inputs.check_read()
         if has_lines and self._source is None:
-            raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+            raise BuildError("The dataflow function never calls flow.lines(), so its lines would never be read.")
 
 
 def build_flow(function: Callable[[Any], Any], flow: Flow, has_lines: bool) -> Stream[Any]:
@@ -246,8 +249,12 @@ def build_flow(function: Callable[[Any], Any], flow: Flow, has_lines: bool) -> S
     """
     stream = function(flow)
     if not isinstance(stream, Stream):
-        hint = "; say what becomes of the windows: .count(), .collect() and others" * isinstance(stream, WindowedStream)
-        raise BuildError(f"the dataflow function must return its output, a Stream; it returned {stream!r:.80}{hint}")
+        hint = ". Aggregate the windows first, by .count(), .collect() or another method" * isinstance(
+            stream, WindowedStream
+        )
+        raise BuildError(
+            f"The dataflow function must return its output, a Stream, but it returned {stream!r:.80}{hint}."
+        )
     flow.check_all(has_lines)
     return stream
 
@@ -300,10 +307,12 @@ def load(app: AppFile | PickledFunction, record: SourceRecord | None = None) -> 
         record.install()
     module = importlib.import_module(app.module) if app.module else load_file(path, record)
     if app.module and not os.path.samefile(module.__file__ or "/", path):
-        raise UsageError(f"{app.module!r} is the name of another module, {module.__file__}: name the file, {path}")
+        raise UsageError(
+            f"{app.module!r} is already the name of another module, {module.__file__}. Name the file instead: {path}"
+        )
     function = getattr(module, app.function, None)
     if not callable(function):
-        raise UsageError(f"{app.path} has no function {app.function!r} that takes the flow")
+        raise UsageError(f"{app.path} has no function {app.function!r} that takes the flow.")
     found: Callable[[Any], Any] = function
     return found
 
@@ -313,7 +322,7 @@ def load_file(path: Path, record: SourceRecord | None) -> ModuleType:
     name = module_name(path.stem)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{str(path)!r} is not a Python file: its name must end in .py")
+        raise UsageError(f"{str(path)!r} is not a Python file. Its name must end in .py.")
     if record is not None:
         record.note_loads(spec)
     module = importlib.util.module_from_spec(spec)

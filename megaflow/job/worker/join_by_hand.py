@@ -39,14 +39,17 @@ def join_job(
     try:
         settings = ask_settings(part.contact, secret, spec.connect_timeout_seconds)
     except (OSError, PeerLost) as error:
-        raise JobNotFound(f"no job answers at {place}: {error}") from error
+        raise JobNotFound(f"No job answers at {place}: {error}") from error
     for _, form in settings.outputs:
         if form.partition(":")[0] not in FORMS:
-            raise ConfigMismatch(f"the job at {place} wants its output as {form!r}: is it of another version?")
+            raise ConfigMismatch(
+                f"The job at {place} wants its output in the unknown form {form!r}. Does it run another version of "
+                "megaflow?"
+            )
     if settings.durable is not None and not os.path.isdir(settings.durable.folder):
         raise ConfigMismatch(
-            f"the job at {place} keeps its state in {settings.durable.folder}, which is not a folder here: start "
-            "processes where all have it under this path"
+            f"The job at {place} keeps its state in {settings.durable.folder}, which is not a folder on this "
+            "machine. All machines must see it under this path."
         )
     check_profile(spec.profile, settings.workers)
     name = settings.job
@@ -82,8 +85,8 @@ def join_job(
         if settings.durable is None:
             raise
         raise StateKept(
-            f"{error}; this process ends: what it had goes to the others, if the job goes on from its last checkpoint; "
-            "the same command joins it again"
+            f"{error}; this process ends, and the others take over its bins if the job resumes from its last "
+            "checkpoint; to join again, run the same command"
         ) from error
     except (MegaflowError, KeyboardInterrupt):
         raise
@@ -100,4 +103,4 @@ def ask_settings(contact: Address, secret: bytes, timeout_seconds: float) -> Job
     match answer:
         case Done(_, JobSettings() as settings):
             return settings
-    raise ProtocolError(f"{client.address} was asked for the job's settings, and answered {answer!r:.100}")
+    raise ProtocolError(f"{client.address} answered the request for the job's settings with {answer!r:.100}.")

@@ -41,7 +41,7 @@ ATOMS = frozenset((str, int, float, bool, type(None)))
 STRINGS = frozenset((str,))
 LONGEST_SHOWN = 80  # characters of a value in a message
 UNITS_WITHOUT_SECONDS = frozenset(("Y", "M", "generic"))
-REMEDY = "map the records to values that JSON has before you return them, or use --output -"
+REMEDY = "convert the records to values that JSON has before you return them, or use --output -"
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
@@ -69,7 +69,7 @@ def to_json(record: Any) -> str:
                     return text
         return _encode(plain(record))
     except RecursionError:
-        raise ProgramError(f"--output jsonl: a record contains itself, or is nested too deeply; {REMEDY}") from None
+        raise ProgramError(f"--output jsonl: a record contains itself or is nested too deeply; {REMEDY}") from None
     except ValueError as error:  # an int of thousands of digits
         raise ProgramError(f"--output jsonl: {error}; {REMEDY}") from None
 
@@ -137,7 +137,7 @@ def plain(value: Any) -> Any:
         case UUID() | PurePath():
             return plain(str(value))
         case bytes() | bytearray() | memoryview():
-            raise refusal(value, "decode() makes a string of it, base64.b64encode(…).decode() of any bytes")
+            raise refusal(value, "decode() turns it into a string; base64.b64encode(…).decode() does so for any bytes")
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         case tuple() if hasattr(value, "_fields"):
@@ -159,8 +159,8 @@ def named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
         name = name_of(origin)
         if name in origins:
             raise ProgramError(
-                f"--output jsonl: the keys {shown(origins[name])} and {shown(origin)} of one dict would both be named "
-                f"{name!r}; {REMEDY}"
+                f"--output jsonl: the keys {shown(origins[name])} and {shown(origin)} of a dict would both "
+                f"become {name!r}; {REMEDY}"
             )
         origins[name] = origin
         found[name] = plain(value)
@@ -173,7 +173,7 @@ def name_of(origin: Any) -> str:
     if isinstance(name, str):
         return name
     if isinstance(name, list | dict) or (name is None and origin is not None):
-        raise refusal(origin, "as a key of a dict it has no name there; a list of pairs holds any keys")
+        raise refusal(origin, "it cannot be a key of a JSON object; a list of pairs can hold any keys")
     return _encode(name)
 
 
@@ -195,7 +195,7 @@ def of_numpy(value: Any) -> Any:
                 if numpy.isnat(value):
                     return None
                 if numpy.datetime_data(value.dtype)[0] in UNITS_WITHOUT_SECONDS:
-                    raise refusal(value, "its unit has no fixed number of seconds")
+                    raise refusal(value, "its unit is not a fixed number of seconds")
                 return float(value / numpy.timedelta64(1, "s"))
             case numpy.bool_() | numpy.integer() | numpy.floating():
                 return plain(float(value) if isinstance(value, numpy.longdouble) else value.item())

@@ -81,7 +81,7 @@ class KeptState:
         """Raise BuildError for an operator whose part in the outputs no checkpoint would have."""
         for node in graph.nodes:
             if (objection := objection_to(node)) is not None:
-                raise BuildError(f"{node.title}, {node.where}: {objection}, or leave --state out")
+                raise BuildError(f"{node.title}, {node.where}: {objection}, or leave --state out.")
         host = graph.extension(Writing).host
         self._sinks = () if host is None else host.names
 
@@ -90,9 +90,9 @@ class KeptState:
         number, tokens = self.tokens()
         for name in sorted({token.sink for token in tokens}.difference(self._sinks)):
             raise StoreError(
-                f"sink {name!r} has rows of checkpoint {number} to deliver, and the program writes to no sink of this "
-                f"name (it writes to {', '.join(map(repr, self._sinks)) or 'none'}): give it its name again, until "
-                f"another checkpoint is committed; or give up what is not delivered yet, by --drop-state {name}"
+                f"Rows of checkpoint {number} wait for the sink {name!r}, but the program writes to no sink of "
+                f"this name (it writes to {', '.join(map(repr, self._sinks)) or 'none'}). Keep the name until "
+                f"another checkpoint is committed, or discard these rows by --drop-state {name}."
             )
 
     def check_sources(self, names: Collection[str]) -> None:
@@ -101,9 +101,9 @@ class KeptState:
         known = () if commit is None else (*commit.portions, *commit.finished)
         for name in sorted({each.input for each in known}.difference(names)):
             raise StoreUnfit(
-                f"the store has positions in the source {name!r}, and the program reads no source of this name (it "
-                f"reads {', '.join(map(repr, sorted(names))) or 'none'}): read it by flow.read(…, {name!r}), give "
-                "--follow if these were files, or begin with a new --state folder"
+                f"The store has positions in the source {name!r}, but the program reads no source of this name "
+                f"(it reads {', '.join(map(repr, sorted(names))) or 'none'}). Read it by flow.read(…, {name!r}), "
+                "give --follow if it stood for followed files, or start over with a new --state folder."
             )
 
     def tokens(self) -> tuple[int, tuple[SinkToken, ...]]:
@@ -248,22 +248,22 @@ def objection_to(node: Node) -> str | None:
     states = "keep states and set timers in stateful_unary or stateful_state_machine"
     if node.carries is not None:
         return (
-            f"it carries {node.carries} from one time to a later one, and with --state no checkpoint has these, so "
-            f"they would be lost in a crash; {states}"
+            f"it carries {node.carries} from one time to a later one, which no checkpoint includes, so a crash "
+            f"would lose them; {states}"
         )
     if node.loses is not None:
         return (
-            f"it may drop or merge records ({node.loses}), and with --state what is read again after a crash would "
+            f"it may drop or merge records ({node.loses}), so records that are read again after a crash would "
             f"come out differently; {states}"
         )
     if not node.targets and node.by_hand is not False and node.where != ENGINE:
         return (
-            "it sends records that nobody can read again after a crash, which --state is for; let them come by "
-            "flow.lines(), say that none of them matters by scope.source(…, stateless=True)"
+            "it sends records that cannot be read again after a crash, as --state requires; read them by "
+            "flow.lines(), declare them dispensable by scope.source(…, stateless=True)"
         )
     if node.by_hand:
         return (
-            "it is written by hand, and with --state no checkpoint has what it keeps from one time to the next; "
-            f"{states}, say that it keeps nothing by stateless=True"
+            "it is written by hand, so no checkpoint includes what it keeps from one time to the next; "
+            f"{states}, declare that it keeps nothing by stateless=True"
         )
     return None

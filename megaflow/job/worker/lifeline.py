@@ -49,7 +49,7 @@ def _read_exactly(file: int, size: int) -> bytes:
     while len(data) < size:
         block = os.read(file, size - len(data))
         if not block:
-            raise ProtocolError("the launcher ended before it had said what to run")
+            raise ProtocolError("The launcher ended before it sent the program to run.")
         data += block
     return bytes(data)
 

@@ -63,6 +63,6 @@ def line_name(is_known: bool, line: int) -> str:
     """Return the name of a line for an error.
 
     >>> line_name(True, 2), line_name(False, 2)
-    ('line 3 of what the launcher reads', 'a line that came from no file')
+    ("line 3 of the launcher's input", 'a line that is from no file')
     """
-    return f"line {line + 1} of what the launcher reads" if is_known else "a line that came from no file"
+    return f"line {line + 1} of the launcher's input" if is_known else "a line that is from no file"

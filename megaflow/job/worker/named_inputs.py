@@ -22,7 +22,7 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.user_types import is_named_tuple
 
 TIMESTAMPS = ("micros", "datetime")
-BARE = "a path with = in its first part is written ./NAME=…"
+BARE = "if the first part of a path has a =, write ./NAME=…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,9 @@ class RowShape:
             return [*map(self.kind._make, rows)]  # type: ignore[attr-defined]
         if sorted(fields) != sorted(names):
             raise SourceError(
-                f"the rows {pack.input!r} have the columns {', '.join(names)}, and {self.kind.__qualname__} has the "
-                f"fields {', '.join(fields)}: give it those, or choose columns, as in ?select={','.join(fields)}"
+                f"The rows {pack.input!r} have the columns {', '.join(names)}, but {self.kind.__qualname__} has "
+                f"the fields {', '.join(fields)}. Make the fields match, or choose columns, as in "
+                f"?select={','.join(fields)}."
             )
         in_order = itemgetter(*map(names.index, fields))
         return [*map(self.kind._make, map(in_order, rows))]  # type: ignore[attr-defined]
@@ -64,11 +65,11 @@ def shape_of(name: str, kind: Any, timestamps: str) -> RowShape:
     kind = {"tuple": tuple, "dict": dict}.get(kind, kind) if isinstance(kind, str) else kind
     if kind is not tuple and kind is not dict and not (isinstance(kind, type) and is_named_tuple(kind)):
         raise UsageError(
-            f"flow.rows({name!r}): as_ must be tuple, dict or a NamedTuple of the program with a field for each "
-            f"column, not {kind!r:.80}"
+            f"flow.rows({name!r}): as_ must be tuple, dict or one of the program's NamedTuples with a field for "
+            f"each column, not {kind!r:.80}."
         )
     if timestamps not in TIMESTAMPS:
-        raise UsageError(f"flow.rows({name!r}): timestamps must be 'micros' or 'datetime', not {timestamps!r:.80}")
+        raise UsageError(f"flow.rows({name!r}): timestamps must be 'micros' or 'datetime', not {timestamps!r:.80}.")
     return RowShape(kind, timestamps)
 
 
@@ -82,7 +83,7 @@ class SkippedLines:
     def note(self, input: str, text: Callable[[], str]) -> None:
         """Count a line; `text` says what is wrong with it, and is asked for the first one of each input only."""
         if input not in self.counts:
-            left_out = "it is skipped, as others are that cannot be parsed: control status counts them"
+            left_out = "it is skipped like all records that cannot be parsed; control status counts them"
             self.tell(f"lines of {input!r}", f"{text()}; {left_out}")
         self.counts[input] = self.counts.get(input, 0) + 1
 
@@ -114,7 +115,10 @@ class NamedInputs:
         names = ("rows",) if self.rows is None else self.rows
         if len(names) != 1:
             given = f"rows {names_text(names)}" if names else "no rows"
-            raise BuildError(f"flow.rows() is for a job with one input, and this one was given {given}: say which")
+            raise BuildError(
+                f"flow.rows() without a name needs a job with one input, but this job was given {given}. Name one of "
+                "them."
+            )
         return names[0]
 
     def read(self, name: Any, shape: RowShape) -> None:
@@ -123,39 +127,39 @@ class NamedInputs:
             given = f"rows {names_text(self.rows)}" if self.rows else "no rows"
             given += f", but the lines {names_text(self.lines)}" if self.lines else ""
             raise BuildError(
-                f"the dataflow reads the rows {name!r}, and the job was given {given}: bind them by "
-                f"--rows {name}=spark:FORMAT:PATH, or rows={{{name!r}: frame}}"
+                f"The dataflow reads the rows {name!r}, but the job was given {given}. Bind them by --rows "
+                f"{name}=spark:FORMAT:PATH or rows={{{name!r}: frame}}."
             )
         if self.shapes.setdefault(name, shape) != shape:
-            raise UsageError(f"flow.rows({name!r}) is called twice, and wants other rows the second time")
+            raise UsageError(f"flow.rows({name!r}) is called twice with different arguments. Use the same ones.")
 
     def read_as_lines(self, name: Any) -> None:
         """Note that the program reads an input of lines, or with None the only one. Raises BuildError."""
         if not self.has_input:
             reads, hint = ("lines", "PATH") if name is None else (f"the lines {name!r}", f"{name}=PATH")
-            raise BuildError(f"the dataflow reads {reads}, and the job was given none: give --lines {hint}")
+            raise BuildError(f"The dataflow reads {reads}, but the job was given none. Give --lines {hint}.")
         if self.rows:
             reads = "lines" if name is None else f"the lines {name!r}"
             raise BuildError(
-                f"the dataflow reads {reads}, and the job was given the rows {names_text(self.rows)}: read them "
-                f"by flow.rows({self.rows[0]!r}), or give lines"
+                f"The dataflow reads {reads}, but the job was given the rows {names_text(self.rows)}. Read them "
+                f"by flow.rows({self.rows[0]!r}), or give lines."
             )
         if name is None and self.lines:
             raise BuildError(
-                f"the dataflow reads lines without a name, by flow.lines(), and the job was given the lines "
-                f"{names_text(self.lines)}: read them by flow.lines({self.lines[0]!r}), or give --lines PATH alone "
-                f"({BARE})"
+                "The dataflow reads lines without a name, by flow.lines(), but the job was given the lines "
+                f"{names_text(self.lines)}. Read them by flow.lines({self.lines[0]!r}), or give --lines PATH "
+                f"alone ({BARE})."
             )
         if name is not None and self.lines is not None and name not in self.lines:
-            given = f"the lines {names_text(self.lines)}" if self.lines else "no lines of a name"
+            given = f"the lines {names_text(self.lines)}" if self.lines else "no named lines"
             raise BuildError(
-                f"the dataflow reads the lines {name!r}, and the job was given {given}: bind them by "
-                f"--lines {name}=PATH, or lines={{{name!r}: …}}"
+                f"The dataflow reads the lines {name!r}, but the job was given {given}. Bind them by --lines "
+                f"{name}=PATH or lines={{{name!r}: …}}."
             )
         if (name or "") in (self.items or ()):
             raise BuildError(
-                f"the dataflow reads the lines {name!r}, and the job was given items by this name: read them by "
-                f"flow.items({name!r})"
+                f"The dataflow reads the lines {name!r}, but the job was given items of this name. Read them by "
+                f"flow.items({name!r})."
             )
         self.read_lines.append(name)
 
@@ -164,8 +168,8 @@ class NamedInputs:
         if format.spans_lines and name in self.unordered:
             call = f"flow.csv({name!r}, …)" if name else "flow.csv()"
             raise BuildError(
-                f"{call}: A row of CSV may span lines, and ?unordered cuts files between any two lines. Give flow.csv "
-                "multiline=False if each line of the files is a row by itself, or leave ?unordered out."
+                f"{call}: A row of CSV may span lines, but ?unordered splits files between any two lines. Give "
+                "flow.csv multiline=False if each line of the files is a row, or leave ?unordered out."
             )
         self.formats[name] = format
 
@@ -181,8 +185,8 @@ class NamedInputs:
             reads = "items without a name, by flow.items()" if name is None else f"the items {name!r}"
             given = f"the items {names_text(self.items)}" if self.items else "none"
             raise BuildError(
-                f"the dataflow reads {reads}, and the job was given {given}: give them by "
-                f"megaflow.start(dataflow, items={{{name or 'name'!r}: …}}), or megaflow.run"
+                f"The dataflow reads {reads}, but the job was given {given}. Give them by "
+                f"megaflow.start(dataflow, items={{{name or 'name'!r}: …}}) or megaflow.run."
             )
         self.read_lines.append(name)
         return name or "items"
@@ -190,39 +194,39 @@ class NamedInputs:
     def read_source(self, source: object, name: Any) -> None:
         """Note that the program reads a source by a name. Raises BuildError."""
         if not isinstance(name, str) or not name.isidentifier():
-            raise BuildError(f"flow.read(…, {name!r:.80}): the name must be an identifier, such as 'orders'")
+            raise BuildError(f"flow.read(…, {name!r:.80}): The name must be an identifier, such as 'orders'.")
         if isinstance(source, type) or not isinstance(source, Source):
             lacks = [method for method in ("discover", "open") if not callable(getattr(source, method, None))]
-            why = f"which has no {' and no '.join(lacks)}" if lacks else "a class; make an object of it"
-            raise BuildError(f"flow.read({source!r:.80}, {name!r}): give a megaflow.connect.Source, not this, {why}")
+            why = f"which has no {' and no '.join(lacks)}" if lacks else "which is a class; create an instance of it"
+            raise BuildError(
+                f"flow.read({source!r:.80}, {name!r}): Give a megaflow.connect.Source, not this object, {why}."
+            )
         if name in self.sources:
-            raise BuildError(f"flow.read(…, {name!r}) is called twice: read it once, and use the stream twice")
+            raise BuildError(f"flow.read(…, {name!r}) is called twice. Read the source once and use the stream twice.")
         if name in (*(self.rows or ()), *(self.lines or ())):
             what = "rows" if name in (self.rows or ()) else "items" if name in (self.items or ()) else "lines"
-            raise BuildError(
-                f"flow.read(…, {name!r}): the job was given the {what} {name!r}, too; give one of them another name"
-            )
+            raise BuildError(f"flow.read(…, {name!r}): The job was also given the {what} {name!r}. Rename one of them.")
         self.sources.add(name)
 
     def check_read(self) -> None:
         """Raise BuildError if the job was given an input that the program does not read."""
         if "" in self.followed and not self.read_lines:
-            raise BuildError("the dataflow function never called flow.lines(), so its lines would never be read")
+            raise BuildError("The dataflow function never calls flow.lines(), so its lines would never be read.")
         what = "lines" if self.lines else "rows"
         given, read = (self.lines, self.read_lines) if self.lines else (self.rows, list(self.shapes))
         if unread := [name for name in given or () if name not in read]:
             what = "items" if self.items and {*unread} <= {*self.items} else what
-            only = f"reads only {names_text(read)}" if read else f"calls flow.{what} for none"
+            only = f"reads only {names_text(read)}" if read else f"does not call flow.{what}"
             hint = f"; {BARE}" if what == "lines" else ""
             raise BuildError(
-                f"the job was given the {what} {names_text(unread)}, and the dataflow {only}: leave them out{hint}"
+                f"The job was given the {what} {names_text(unread)}, but the dataflow {only}. Leave them out{hint}."
             )
 
     def unpack(self, data: bytes) -> tuple[str, list[Any]]:
         """Return whose rows these are, and the rows as they are wanted. Raises ProtocolError or SourceError."""
         pack = unpack_rows(data)
         if pack.input not in self.shapes:
-            raise SourceError(f"rows {pack.input!r} have come, and the dataflow reads {names_text(list(self.shapes))}")
+            raise SourceError(f"Rows {pack.input!r} arrived, but the dataflow reads {names_text(list(self.shapes))}.")
         return pack.input, self.shapes[pack.input].records(pack)
 
 

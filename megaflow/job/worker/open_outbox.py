@@ -64,7 +64,7 @@ class OpenOutbox(OpenSink):
             self._writing = after
             self._keeper.keep(after)
         elif failure is not None:
-            self._keeper.failed(cut.number, f"the records of sink {self.name!r} could not be written: {failure}")
+            self._keeper.failed(cut.number, f"cannot write the records of sink {self.name!r}: {failure}")
         else:
             self._settle()
         self._activate()
@@ -80,8 +80,8 @@ class OpenOutbox(OpenSink):
                 self._blocks.append(pack(BlockKind.OUTBOX, self.name, None, part, [None] * len(part)))
             except CannotTravel as error:
                 raise CannotTravel(
-                    f"sink {self.name!r} keeps its records in the store until they are delivered, and one cannot be "
-                    f"kept: {error}"
+                    f"sink {self.name!r} keeps its records in the store until they are delivered, but one of "
+                    f"them cannot be stored: {error}"
                 ) from None
 
     def _prepare(self, epoch: int, number: int) -> None:
@@ -105,17 +105,18 @@ class OpenOutbox(OpenSink):
             folder = self._keeper.folder or "DIR"
             if not isinstance(error, RecordRefused):
                 error.add_note(
-                    f"If one of the records is refused, megaflow state outbox {shlex.quote(folder)} shows those that "
-                    "wait, and drops or rewrites one."
+                    f"If one of the records is refused, megaflow state outbox {shlex.quote(folder)} shows the "
+                    "waiting records, and can drop or rewrite one."
                 )
                 raise
             store = self._keeper.store
             assert store is not None, "it has the records"
             record = name_at(store, token, error.position)
             raise RecordRefused(
-                f"{str(error).rstrip('.')}. It is record {record} of sink {self.name!r} in the store {folder}, and "
-                "every run from there ends like this. Change the system so that it takes the record, or drop the "
-                f"record: megaflow state outbox {shlex.quote(folder)} --drop {record} (or --rewrite {record} JSON)",
+                f"{str(error).rstrip('.')}. It is record {record} of sink {self.name!r} in the store {folder}, "
+                "and every run from there fails on it. Change the system so that it accepts the record, or drop "
+                f"the record: megaflow state outbox {shlex.quote(folder)} --drop {record} (or --rewrite {record} "
+                "JSON)",
                 error.position,
             ) from error.__cause__
 
@@ -129,7 +130,7 @@ class OpenOutbox(OpenSink):
                     yield keys_of(block)
             except OSError as error:
                 raise StoreError(
-                    f"{each.name}, which has records for sink {self.name!r}, cannot be read: {error.strerror or error}"
+                    f"Cannot read {each.name}, which has records for sink {self.name!r}: {error.strerror or error}."
                 ) from error
 
     def _is_full(self) -> bool:

@@ -54,12 +54,12 @@ class PortionReader:
         if isinstance(answer, Idle | Exhausted):
             return answer
         if not (type(answer) is tuple and len(answer) == 2 and type(answer[0]) is list and answer[1] is not None):
-            wrong = "must return a list of records and the position behind them, Idle(…) or Exhausted()"
-            raise SourceError(f"{self.title}: read({limit}) {wrong}, and has returned {answer!r:.100}")
+            wrong = "must return a list of records and the position after them, Idle(…) or Exhausted()"
+            raise SourceError(f"{self.title}: read({limit}) {wrong}, but it returned {answer!r:.100}.")
         records: list[Any]
         records, position = answer
         if len(records) > limit:
-            raise SourceError(f"{self.title}: read({limit}) has returned {len(records)} records")
+            raise SourceError(f"{self.title}: read({limit}) returned {len(records)} records.")
         self._before, self._position = self._position, position
         return records
 

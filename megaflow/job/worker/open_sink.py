@@ -217,8 +217,8 @@ class OpenSink(Outlet):
         encoded = encode(token)
         if len(encoded) > TOKEN_BYTES_MAX:
             raise ProgramError(
-                f"its token has {len(encoded)} bytes, and {TOKEN_BYTES_MAX} are the most: keep the rows elsewhere, and "
-                "return where that is"
+                f"The sink's token has {len(encoded)} bytes, more than the limit of {TOKEN_BYTES_MAX}. Store the "
+                "rows elsewhere, and return their place as the token."
             )
         self.tokens.append(SinkToken(self.name, number, encoded, self._keeper.worker, segments))
 

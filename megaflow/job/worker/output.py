@@ -83,22 +83,26 @@ class NamedOutputs:
     def write(self, name: Any, port: Port[Any]) -> None:
         """Note that the program gives a stream out. Raises BuildError."""
         if not isinstance(name, str) or not name.isidentifier():
-            raise BuildError(f"flow.output({name!r:.80}, …): must be a name, as in flow.output('late', stream)")
-        if name in self.streams:
-            raise BuildError(f"flow.output({name!r}, …) is called twice: concat the streams, and give them out once")
-        if self.given is not None and name not in self.given:
-            given = f"the outputs {names_text([*self.given])}" if self.given else "no output of a name"
             raise BuildError(
-                f"the dataflow writes the output {name!r}, and the job was given {given}: say where it goes by "
-                f"--output {name}=jsonl:PATH, or outputs={{{name!r}: …}}; {name}=none drops it"
+                f"flow.output({name!r:.80}, …): The name must be an identifier, as in flow.output('late', stream)."
+            )
+        if name in self.streams:
+            raise BuildError(
+                f"flow.output({name!r}, …) is called twice. Concatenate the streams and output the result once."
+            )
+        if self.given is not None and name not in self.given:
+            given = f"the outputs {names_text([*self.given])}" if self.given else "no named output"
+            raise BuildError(
+                f"The dataflow writes the output {name!r}, but the job was given {given}. Say where it goes by "
+                f"--output {name}=jsonl:PATH or outputs={{{name!r}: …}}; {name}=none drops it."
             )
         self.streams[name] = port
 
     def check_written(self) -> None:
         """Raise BuildError if the job was given a place for an output that the program does not write."""
         if unwritten := [name for name in self.given or () if name not in self.streams]:
-            only = f"writes only {names_text([*self.streams])}" if self.streams else "calls flow.output for none"
-            raise BuildError(f"the job was given the outputs {names_text(unwritten)}, and the dataflow {only}")
+            only = f"writes only {names_text([*self.streams])}" if self.streams else "does not call flow.output"
+            raise BuildError(f"The job was given the outputs {names_text(unwritten)}, but the dataflow {only}.")
 
 
 class JobOutputs:
@@ -119,7 +123,7 @@ class JobOutputs:
         for name, port in ports.items():
             if port.scope.depth:
                 raise BuildError(
-                    "the output of a dataflow must have the times of its root scope: leave() the scope first"
+                    "The output of a dataflow must be in its root scope. Call leave() on the stream first."
                 )
             graph = port.scope.graph
             graph.where = f"the output of {graph.nodes[port.node].name!r}, {graph.nodes[port.node].where}"

@@ -68,6 +68,6 @@ def items_of(input: str, encoded: Sequence[bytes]) -> list[Any]:
         return [*map(decode, encoded)]
     except ProtocolError as error:
         raise SourceError(
-            f"an item of the input {input!r} cannot be read here: {error}; import its class where the dataflow "
-            "function is, or have that use it"
+            f"Cannot read an item of the input {input!r} here: {error}; import its class in the module of the "
+            "dataflow function, or use it in that function"
         ) from error

@@ -64,7 +64,7 @@ def rehearse(
     except StoreError as error:
         return error
     except Enough:
-        return PeerFailed("the dataflow function steps its worker: leave that to megaflow")
+        return PeerFailed("The dataflow function must not step its worker. Leave that to megaflow.")
     except BaseException as error:
         return PeerFailed(format_user_traceback(error, task.job.debug))
     return sources

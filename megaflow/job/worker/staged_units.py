@@ -29,13 +29,13 @@ def records_in(content: Content, mark: Mark) -> int:
 def mark_of(content: Content, separator: str, records: int) -> Mark:
     """Return the mark of a unit as a message has it. Raises ProtocolError for what is neither lines nor rows."""
     if type(records) is not int or records < 1:
-        raise ProtocolError(f"staged lines came as {records!r:.50}")
+        raise ProtocolError(f"Staged lines arrived as {records!r:.50}.")
     if type(content) is bytes and separator == "":
         return records
     if not (type(content) is type(separator) is str) or not separator or separator[0] in separator[1:]:
-        raise ProtocolError("staged lines came that are no text of separated lines")
+        raise ProtocolError("Staged lines arrived as text that is not split into lines.")
     if content.count(separator) + 1 != records:
-        raise ProtocolError(f"{content.count(separator) + 1} staged lines came as {records}")
+        raise ProtocolError(f"{content.count(separator) + 1} staged lines arrived as {records}.")
     return separator
 
 
@@ -95,7 +95,7 @@ class OpenRows:
         """Unpack them. Raises ProtocolError for other bytes, or another number of rows; what `unpack` does."""
         self.input, self._rows = unpack(data)
         if len(self._rows) != rows:
-            raise ProtocolError(f"{len(self._rows)} staged rows came as {rows}")
+            raise ProtocolError(f"{len(self._rows)} staged rows arrived as {rows}.")
         self._data = data
         self._taken = 0
 
@@ -134,4 +134,4 @@ def open_unit(content: Content, mark: Mark, unpack: Unpack) -> OpenLines | OpenR
 
 def no_rows(data: bytes) -> tuple[str, list[Any]]:
     """Unpack none: the program reads lines."""
-    raise ProtocolError(f"{len(data)} bytes of rows came to a program that reads lines")
+    raise ProtocolError(f"{len(data)} bytes of rows arrived at a program that reads lines.")

@@ -68,7 +68,7 @@ class Staging:
         try:
             mark = mark_of(content, message.separator, message.lines)
         except ProtocolError as error:
-            raise ProtocolError(f"worker {self.worker} was sent what no Spark task sends: {error}") from None
+            raise ProtocolError(f"Worker {self.worker} received a message that no Spark task sends: {error}") from None
         size = sys.getsizeof(content)
         with self._lock:
             attempt = self._attempt(key, sender)
@@ -92,8 +92,8 @@ class Staging:
                 self._discard(key)
                 return Refused(
                     message.attempt,
-                    f"task attempt {message.attempt} says it staged {message.lines} lines at worker {self.worker}, "
-                    f"where {attempt.lines} arrived",
+                    f"Task attempt {message.attempt} reports {message.lines} lines staged at worker "
+                    f"{self.worker}, but {attempt.lines} arrived.",
                 )
             if attempt.dropped:
                 self._discard(key)
@@ -211,9 +211,9 @@ class Staging:
             found = self._attempts.get(key)
             if found is None or not found.whole or found.lines != lines:
                 return (
-                    f"worker {self.worker} was to commit {lines} lines of attempt {key[4]} (query {command.query}, "
-                    f"batch {command.batch}, partition {key[3]}) and has "
-                    f"{'none' if found is None else f'{found.lines}, whole: {found.whole}'}"
+                    f"Worker {self.worker} had to commit {lines} lines of attempt {key[4]} (query "
+                    f"{command.query}, batch {command.batch}, partition {key[3]}), but it has "
+                    f"{'none' if found is None else f'{found.lines}, whole: {found.whole}'}."
                 )
         return None
 
@@ -221,9 +221,11 @@ class Staging:
         """Return the checked name of the attempt."""
         key = (message.query, message.run, message.batch, message.partition, message.attempt)
         if tuple(map(type, key)) != (str, str, int, int, int):
-            raise ProtocolError(f"worker {self.worker} was sent lines of a misnamed task attempt: {key!r:.200}")
+            raise ProtocolError(
+                f"Worker {self.worker} received lines of a task attempt with an invalid name: {key!r:.200}"
+            )
         if message.worker != self.worker:
-            raise ProtocolError(f"worker {self.worker} was sent lines for worker {message.worker!r:.50}")
+            raise ProtocolError(f"Worker {self.worker} received lines for worker {message.worker!r:.50}.")
         return key
 
     def _attempt(self, key: Key, sender: Hashable) -> StagedAttempt:
@@ -232,7 +234,7 @@ class Staging:
             dropped = self._closed or key[2] <= self._committed.get(key[0], -1)
             attempt = self._attempts[key] = StagedAttempt(sender, dropped, key[0])
         elif attempt.whole or attempt.sender != sender:
-            raise ProtocolError(f"worker {self.worker} was sent task attempt {key[4]} twice")
+            raise ProtocolError(f"Worker {self.worker} received task attempt {key[4]} twice.")
         return attempt
 
     def _discard(self, key: Key) -> None:

@@ -87,8 +87,8 @@ class WorkerSinks:
         """Return what a sink is on this worker. Raises BuildError if another has this name."""
         if name in self._sinks:
             raise BuildError(
-                f"write ({where}): another sink has the name {name!r}, by which its rows are found again after a "
-                "crash; give each a name of its own"
+                f"write ({where}): Another sink has the name {name!r}, by which its rows are found again after a "
+                "crash. Give each sink its own name."
             )
         kind = OpenOutbox if isinstance(sink, OutboxSink) else OpenSink
         self._sinks[name] = kind(sink, name, where, self)

@@ -113,7 +113,7 @@ def test_a_worker_stages_what_it_may_and_commits_what_it_has_confirmed(sent: lis
             if staging.missing(value) is None:
                 staging.commit(value)
             else:
-                with pytest.raises(ProtocolError, match="was to commit"):
+                with pytest.raises(ProtocolError, match="had to commit"):
                     staging.commit(value)
             continue
         try:

@@ -91,7 +91,7 @@ def test_where_processes_are_to_run_is_refused_before_anything_starts() -> None:
         run(print, lines=["a"], on=7)
     with pytest.raises(UsageError, match=r"^conf spark.x: there is|^conf applies to processes that Spark runs"):
         run(print, lines=["a"], conf={"spark.x": "1"})
-    with pytest.raises(UsageError, match=r"^on= spark:local\[1\]: 2 worker processes need 2 slots, and Spark has 1:"):
+    with pytest.raises(UsageError, match=r"^on= spark:local\[1\]: 2 worker processes need 2 slots, but Spark has 1:"):
         run(print, lines=["a"], on="spark:local[1]", processes=2)
-    with pytest.raises(UsageError, match=r"^[Tt]he rows 'orders' must be a DataFrame, not 'orders.csv' \(str\)"):
+    with pytest.raises(UsageError, match=r"^The rows 'orders' must be a DataFrame, not 'orders.csv' \(str\)"):
         spark.run({"orders": "orders.csv"}, print)

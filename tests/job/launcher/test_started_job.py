@@ -94,7 +94,7 @@ def test_what_has_made_the_job_fail_is_raised_rather_than_what_follows_from_it()
     with pytest.raises(PeerFailed, match="no_such_thing"), begin(faulty, iter(["a"])) as job:
         while job.is_running:
             threading.Event().wait(0.01)
-        raise ConnectionError("the job's launcher does not answer")
+        raise ConnectionError("The job's launcher does not answer")
 
 
 def test_a_job_that_cannot_start_says_so_where_it_was_asked_for() -> None:
@@ -343,9 +343,9 @@ def test_a_run_that_is_interrupted_has_what_came_until_then() -> None:
 def test_what_is_wrong_with_inputs_is_said_where_the_job_is_started() -> None:
     with megaflow.start(clicks_of, items=[], output="none") as job, pytest.raises(UsageError, match="output= sends"):
         job.outputs()
-    with pytest.raises(PeerFailed, match="the dataflow reads lines, and the job was given none"):
+    with pytest.raises(PeerFailed, match="The dataflow reads lines, but the job was given none"):
         megaflow.run(lambda flow: flow.lines())
-    with pytest.raises(PeerFailed, match=r"the items 'clicks', and the job was given the items 'items': give them"):
+    with pytest.raises(PeerFailed, match=r"the items 'clicks', but the job was given the items 'items'\. Give them"):
         megaflow.run(lambda flow: flow.items("clicks"), items=[1])
     with pytest.raises(UsageError, match=r"An asyncio\.Queue needs a running event loop"):
         megaflow.run(clicks_of, items=asyncio.Queue())

@@ -86,7 +86,7 @@ def test_a_failing_run_is_summed_up_and_keeps_its_error(tmp_path: Path) -> None:
     with pytest.raises(KeyError), profile_folder(ProfileSpec(str(tmp_path)), said.append):
         (tmp_path / "worker-0.json").write_text("cut sho")
         raise KeyError
-    assert "cannot be summarized" in said[-1]
+    assert "cannot summarize the profile" in said[-1]
 
 
 def test_an_older_profile_is_cleared_away(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(tmp_path: P
     write(tmp_path)
     (tmp_path / "worker-7.txt").write_text("precious")
     spec = ProfileSpec(str(tmp_path))
-    with pytest.raises(UsageError, match=r"other files in it, such as 'worker-7\.txt'"):
+    with pytest.raises(UsageError, match=r"has other files, such as 'worker-7\.txt'"):
         check_profile(spec, 1)
     with pytest.raises(UsageError, match="other files"), profile_folder(spec, lambda line: None):
         raise AssertionError("nothing may start")
@@ -124,7 +124,7 @@ def test_what_is_no_folder_and_cannot_become_one_is_refused(tmp_path: Path) -> N
 def test_two_runs_do_not_share_the_folder_of_a_profile(tmp_path: Path) -> None:
     spec = ProfileSpec(str(tmp_path))
     first, second = (profile_folder(spec, lambda line: None) for _ in range(2))
-    with first, pytest.raises(UsageError, match="another run writes"), second:
+    with first, pytest.raises(UsageError, match="Another run is writing"), second:
         pass
     with profile_folder(spec, lambda line: None):
         pass
@@ -135,9 +135,9 @@ def test_what_is_asked_for_is_checked(tmp_path: Path, monkeypatch: pytest.Monkey
     assert profile_spec(None) is None
     assert profile_spec("x", True) == ProfileSpec(os.path.join(tmp_path, "x"), True)
     assert profile_spec(Path("x")) == ProfileSpec(os.path.join(tmp_path, "x"))
-    with pytest.raises(UsageError, match="needs --profile"):
+    with pytest.raises(UsageError, match="add --profile"):
         profile_spec(None, True)
-    with pytest.raises(UsageError, match="name a folder"):
+    with pytest.raises(UsageError, match="Name a folder"):
         profile_spec("")
     monkeypatch.setattr("sys.version_info", (3, 12, 1))
     with pytest.raises(UsageError, match="--processes"):

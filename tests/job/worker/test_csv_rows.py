@@ -75,23 +75,23 @@ def test_a_value_is_what_json_lines_makes_of_it() -> None:
     [
         ((), ("a", 1), r"\('a', 1\) does not fit: its type, tuple, names no columns: .*csv:PATH\?columns"),
         ((), "word", "its type, str, names no columns"),
-        ((), {}, "its keys, none, are no names of columns"),
-        ((), {1: 2}, "its keys, 1, are no names of columns"),
-        (("a", "b"), {"a": 1}, "its keys are a, and the columns a, b; map the records"),
-        (("a", "b"), {"a": 1, "b": 2, "c": 3}, "its keys are a, b, c, and the columns a, b"),
-        (("a", "b"), (1, 2, 3), "it has 3 values, and there are 2 columns"),
-        (("a", "b"), Pair("x", 1), "its fields are word, count, and the columns a, b"),
-        (("a",), "word", "it is no row: its type, str, names no columns"),
-        (("a",), ([1],), r"\[1\] of type list is not one value"),
-        (("a",), (b"x",), "of type bytes is not one value"),
-        (("a",), (object,), "of type type is not one value"),
+        ((), {}, "its keys, none, cannot name columns"),
+        ((), {1: 2}, "its keys, 1, cannot name columns"),
+        (("a", "b"), {"a": 1}, "its keys are a, but the columns are a, b; map the records"),
+        (("a", "b"), {"a": 1, "b": 2, "c": 3}, "its keys are a, b, c, but the columns are a, b"),
+        (("a", "b"), (1, 2, 3), "it has 3 values for 2 columns"),
+        (("a", "b"), Pair("x", 1), "its fields are word, count, but the columns are a, b"),
+        (("a",), "word", "its type, str, is not a row"),
+        (("a",), ([1],), r"\[1\] of type list is not a single value"),
+        (("a",), (b"x",), "of type bytes is not a single value"),
+        (("a",), (object,), "of type type is not a single value"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_record(columns: tuple[str, ...], record: Any, why: str) -> None:
-    with pytest.raises(ProgramError, match=f"--output csv: the record .*{why}"):
+    with pytest.raises(ProgramError, match=f"--output csv: The record .*{why}"):
         CsvRows(columns).render(0, [record])
 
 
 def test_a_second_record_with_other_columns_than_the_first_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"the record \{'c': 2\} does not fit: its keys are c, and the columns a"):
+    with pytest.raises(ProgramError, match=r"record \{'c': 2\} does not fit: its keys are c, but the columns are a"):
         CsvRows().render(0, [{"a": 1}, {"c": 2}])

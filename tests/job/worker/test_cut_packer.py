@@ -109,7 +109,7 @@ def test_a_full_disk_fails_the_checkpoint_and_not_the_next() -> None:
     bench.disk.happenings[1] = "ENOSPC"
     bench.packer.take(piece(1, "a"), delta("a", "x"))
     failed = bench.packer.take(piece(1, "a"), None)
-    assert failed == CutFailed(1, "i3-w7-000001.seg could not be written: No space left on device")
+    assert failed == CutFailed(1, "cannot write i3-w7-000001.seg: No space left on device")
     bench.packer.take(piece(2, "a"), delta("a", "x"))
     assert bench.keys(bench.packer.take(piece(2, "a"), None)) == ["x"]
 

@@ -33,9 +33,9 @@ def test_who_is_let_in_asks_when_it_has_joined_and_says_why_it_stays() -> None:
         departure.joined(7)
         departure.joined(8)
         assert done.wait(60)
-    assert told[0].startswith("worker 7 is to leave: its bins move away")
-    assert told[1].startswith("worker 7 stays: 127.0.0.1:1 does not answer: ")
-    assert told[1].endswith("; a second Ctrl-C ends it at once, and the job with it")
+    assert told[0].startswith("worker 7 is leaving: it finishes its work")
+    assert told[1].startswith("worker 7 could not leave: 127.0.0.1:1 does not answer: ")
+    assert told[1].endswith("; a second Ctrl-C ends it at once and fails the job")
 
 
 def test_a_hang_up_that_was_ignored_stays_so() -> None:

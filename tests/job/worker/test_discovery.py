@@ -90,7 +90,7 @@ def test_a_source_that_takes_long_holds_nobody_up_and_wakes_the_worker() -> None
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        ([["a"]], SourceError, r"in source 's', in discover\(\): the partition \['a'\] cannot be hashed: give a str"),
+        ([["a"]], SourceError, r"in source 's', in discover\(\): The partition \['a'\] cannot be hashed: give a str"),
         ([print], CannotTravel, r"in source 's', in discover\(\): .*"),
         (None, TypeError, "not iterable"),
         (ValueError("no such page"), ValueError, "no such page"),

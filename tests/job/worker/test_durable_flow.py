@@ -68,13 +68,13 @@ def assembled(scope: Scope, words: Stream[Any], **more: Any) -> None:
 
 REFUSED = {
     "Mine, .*: it is written by hand": lambda scope, words: words.unary(Pipeline, "Mine", passing),
-    "Own, .* no checkpoint has what it": lambda scope, words: words.unary_frontier(Pipeline, "Own", passing),
+    "Own, .* no checkpoint includes what it": lambda scope, words: words.unary_frontier(Pipeline, "Own", passing),
     "Both, .*it keeps nothing by": lambda scope, words: words.binary(words, Pipeline, Pipeline, "Both", passing),
     "End, .*: it is written by hand": lambda scope, words: words.sink(Pipeline, "End", swallowing),
     "Mine, .*test_durable_flow.py:..: it is written by hand": assembled,
-    "Clock, .*: it sends records that nobody": lambda scope, words: scope.source("Clock", passing),
-    "ToStream, .*: it sends records that nobody": lambda scope, words: scope.to_stream([1]),
-    "Input, .* let them come by flow.lines": lambda scope, words: scope.new_input(),
+    "Clock, .*: it sends records that cannot be read again": lambda scope, words: scope.source("Clock", passing),
+    "ToStream, .*: it sends records that cannot be read again": lambda scope, words: scope.to_stream([1]),
+    "Input, .* read them by flow.lines": lambda scope, words: scope.new_input(),
     "Delay, .*: it carries records to": lambda scope, words: words.delay(lambda word, time: time + 1),
     "DelayBatch, .*: it carries records to": lambda scope, words: words.delay_batch(lambda time: time + 1),
     "Reclock, .*: it carries records that wait for a tick": lambda scope, words: words.reclock(words),

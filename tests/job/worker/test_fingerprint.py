@@ -61,7 +61,7 @@ def test_a_founder_that_has_loaded_other_code_ends_the_job() -> None:
     other.show()
     for worker in (second, third, first, third):
         settle(worker)
-    with pytest.raises(ConfigMismatch, match=r"worker 1 has loaded other code than worker 0: a\.py differs\. "):
+    with pytest.raises(ConfigMismatch, match=r"Worker 1 loaded other code than worker 0: a\.py differs\. "):
         settle(second)
 
 

@@ -123,7 +123,7 @@ def test_an_item_of_a_class_that_is_not_known_is_refused_with_its_input() -> Non
         del sys.modules[module.__name__]
     feed = LineQueue(Staging(0))
     feed.push([encoded], "clicks")
-    with pytest.raises(SourceError, match=r"an item of the input 'clicks' cannot be read here: .*gone_module\.Click"):
+    with pytest.raises(SourceError, match=r"Cannot read an item of the input 'clicks' here: .*gone_module\.Click"):
         feed.take(0.0)
 
 

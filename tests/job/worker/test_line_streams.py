@@ -126,7 +126,7 @@ def test_the_next_worker_knows_the_columns_and_the_lines_before() -> None:
     assert read(third) == []
     fourth = queue_of(Csv(), places_of(third), piped=False)
     fourth.push(["3,4", '"5'])
-    with pytest.raises(SourceError, match="line 4 of what the launcher reads is not a row of CSV"):
+    with pytest.raises(SourceError, match="line 4 of the launcher's input is not a row of CSV"):
         read(fourth)
 
 
@@ -135,5 +135,5 @@ def test_a_row_that_is_open_at_the_end_is_an_error() -> None:
     queue.push(["a,b", '1,"2'])
     assert read(queue) == []
     queue.end_pushed()
-    with pytest.raises(SourceError, match=r"line 2 of what the launcher reads .* a field in quotes does not end"):
+    with pytest.raises(SourceError, match=r"line 2 of the launcher's input .* does not end"):
         read(queue)

@@ -152,12 +152,12 @@ def test_what_opening_closing_and_waiting_raise_is_named_too() -> None:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (None, r"read\(2\) must return a list of records and the position behind them, .* and has returned None"),
-        (["a"], r"and has returned \['a'\]"),
-        ((["a"], None), r"and has returned \(\['a'\], None\)"),
-        ((("a",), 1), r"and has returned \(\('a',\), 1\)"),
-        ((["a", "b", "c"], 3), r"read\(2\) has returned 3 records"),
-        (Exhausted, "and has returned <class"),
+        (None, r"read\(2\) must return a list of records and the position after them, .* but it returned None"),
+        (["a"], r"but it returned \['a'\]"),
+        ((["a"], None), r"but it returned \(\['a'\], None\)"),
+        ((("a",), 1), r"but it returned \(\('a',\), 1\)"),
+        ((["a", "b", "c"], 3), r"read\(2\) returned 3 records"),
+        (Exhausted, "but it returned <class"),
     ],
 )
 def test_what_is_no_answer_is_said(answer: Any, said: str) -> None:

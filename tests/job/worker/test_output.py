@@ -170,22 +170,22 @@ def test_outputs_by_name_are_sent_each_as_it_is_wanted_and_an_epoch_is_closed_fo
 
 def test_what_is_given_out_and_what_the_job_was_given_places_for_have_the_same_names() -> None:
     port = cast(Port[Any], None)
-    with pytest.raises(BuildError, match=r"flow.output\('9', …\): must be a name, as in flow.output\('late', stream\)"):
+    with pytest.raises(BuildError, match=r"flow.output\('9', …\): The name must be an identifier"):
         NamedOutputs().write("9", port)
     outputs = NamedOutputs(["late", "bad"])
     with pytest.raises(
         BuildError,
-        match=r"writes the output 'lost', and the job was given the outputs 'late' and 'bad': .*--output lost=jsonl:",
+        match=r"writes the output 'lost', but the job was given the outputs 'late' and 'bad'\. .*--output lost=jsonl:",
     ):
         outputs.write("lost", port)
-    with pytest.raises(BuildError, match="writes the output 'lost', and the job was given no output of a name"):
+    with pytest.raises(BuildError, match="writes the output 'lost', but the job was given no named output"):
         NamedOutputs([]).write("lost", port)
-    with pytest.raises(BuildError, match=r"given the outputs 'late' and 'bad', and the dataflow calls flow\.output"):
+    with pytest.raises(BuildError, match=r"outputs 'late' and 'bad', but the dataflow does not call flow\.output"):
         outputs.check_written()
     outputs.write("late", port)
-    with pytest.raises(BuildError, match=r"flow.output\('late', …\) is called twice: concat the streams"):
+    with pytest.raises(BuildError, match=r"flow.output\('late', …\) is called twice\. Concatenate the streams"):
         outputs.write("late", port)
-    with pytest.raises(BuildError, match="given the outputs 'bad', and the dataflow writes only 'late'"):
+    with pytest.raises(BuildError, match="given the outputs 'bad', but the dataflow writes only 'late'"):
         outputs.check_written()
     outputs.write("bad", port)
     outputs.check_written()

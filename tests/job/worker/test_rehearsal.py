@@ -91,8 +91,8 @@ def test_a_program_that_does_not_read_a_source_of_the_store_is_refused_by_the_na
     for number, names in enumerate([["bills"], ["bills", "prices"], []]):
         found = rehearse(task(tmp_path / f"{number}", reading(*names), commit=has))
         assert isinstance(found, StoreError) and (
-            "the store has positions in the source 'orders', and the program reads no source of this name (it reads "
-            f"{', '.join(map(repr, names)) or 'none'}): read it by flow.read(…, 'orders'), give --follow if"
+            "The store has positions in the source 'orders', but the program reads no source of this name (it reads "
+            f"{', '.join(map(repr, names)) or 'none'}). Read it by flow.read(…, 'orders'), give --follow if"
         ) in str(found), found
     before = task(tmp_path / "new", reading("bills", "orders"), commit=has)
     assert rehearse(before) == {"bills", "orders"}, "one that is new is read from its beginning"
@@ -127,7 +127,7 @@ def test_a_program_that_cannot_be_built_is_refused_with_its_traceback(tmp_path: 
     found = rehearse(task(tmp_path / "0", wrong))
     assert isinstance(found, PeerFailed) and "no_such_method" in str(found) and "test_rehearsal.py" in str(found)
     found = rehearse(task(tmp_path / "1", lambda flow: flow.control.stateful_state_machine(keep, name="count", bins=4)))
-    assert "never called flow.lines()" in str(found)
+    assert "never calls flow.lines()" in str(found)
     assert "but the program has no such operator" in str(rehearse(task(tmp_path / "2", lambda flow: flow.lines())))
 
 

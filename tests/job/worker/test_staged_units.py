@@ -91,13 +91,13 @@ def test_what_is_not_taken_is_in_a_checkpoint_also_what_is_looked_up_ahead(limit
 
 def test_rows_in_another_number_than_announced_or_for_a_program_of_lines_are_a_protocol_error() -> None:
     for wrong in (StageLines(*NAME, 0, packed(rows(0, 2)), ""), StageLines(*NAME, 2, packed(rows(0, 2)), "\n")):
-        with pytest.raises(ProtocolError, match="worker 4 was sent what no Spark task sends"):
+        with pytest.raises(ProtocolError, match="Worker 4 received a message that no Spark task sends"):
             Staging(4).stage(wrong, "executor")
     made = staging((rows(0, 3), "orders"))
     made.unpack = lambda data: ("orders", rows(0, 2))
-    with pytest.raises(ProtocolError, match="2 staged rows came as 3"):
+    with pytest.raises(ProtocolError, match="2 staged rows arrived as 3"):
         made.take(100)
-    with pytest.raises(ProtocolError, match="bytes of rows came to a program that reads lines"):
+    with pytest.raises(ProtocolError, match="bytes of rows arrived at a program that reads lines"):
         lines = staging((rows(0, 3), "orders"))
         lines.unpack = Staging(4).unpack
         lines.take(100)

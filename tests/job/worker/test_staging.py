@@ -103,7 +103,7 @@ def test_a_wrong_count_is_refused_and_its_lines_discarded() -> None:
     staging = Staging(WORKER)
     staging.stage(StageLines("q", "r", 0, 0, 1, WORKER, 1, "a"), "c")
     answer = staging.end(StageEnd("q", "r", 0, 0, 1, WORKER, 2), "c")
-    assert answer == Refused(1, "task attempt 1 says it staged 2 lines at worker 4, where 1 arrived")
+    assert answer == Refused(1, "Task attempt 1 reports 2 lines staged at worker 4, but 1 arrived.")
     assert staging.held_bytes == 0
 
 
@@ -112,7 +112,7 @@ def test_a_commit_of_lines_that_are_not_there_changes_nothing() -> None:
     stage(staging, 1, ["a"])
     staging.stage(StageLines("q", "r", 0, 1, 2, WORKER, 1, "open"), "c")
     for winners in ({0: (WORKER, 1, 2)}, {0: (WORKER, 1, 1), 1: (WORKER, 2, 1)}, {0: (WORKER, 9, 1)}):
-        with pytest.raises(ProtocolError, match=r"worker 4 was to commit \d lines of attempt \d .*batch 0"):
+        with pytest.raises(ProtocolError, match=r"Worker 4 had to commit \d lines of attempt \d .*batch 0"):
             staging.commit(commit(winners))
         staging._check()
     staging.commit(commit({0: (WORKER, 1, 1)}))
@@ -136,7 +136,7 @@ def test_a_commit_of_lines_that_are_not_there_changes_nothing() -> None:
 )
 def test_a_message_that_no_executor_sends_is_a_protocol_error(message: StageLines) -> None:
     staging = Staging(WORKER)
-    with pytest.raises(ProtocolError, match="worker 4 was sent"):
+    with pytest.raises(ProtocolError, match="Worker 4 received"):
         staging.stage(message, "c")
     assert staging.held_bytes == 0
 
