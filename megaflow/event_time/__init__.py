@@ -1,10 +1,10 @@
 """Event time, above the operators with state: windows of streams whose records have timestamps.
 
-windows        which windows there are, and what bounds they have
-accumulators   what is made of the records of a window
+windows        the kinds of windows, and their bounds
+accumulators   accumulations of the records of a window
 windowed       the operator of a windowed stream
-aggregations   what such a stream can be aggregated to
+aggregations   the aggregates of such a stream
 panes          one key's windows of one size: its panes
 sessions       one key's sessions: its intervals
-kept_windows   whether windows can go on with those of a store
+kept_windows   whether a program can continue with the windows of a store
 """

@@ -1,11 +1,11 @@
-"""Accumulators: what is made of a window's records, in parts that are put together.
+"""Accumulators: how the records of a window are accumulated, in parts that are combined later.
 
-A window has one accumulation for each of what its stream is aggregated to. They are plain values, never None, that
-travel and are written with the key's state. An `Accumulator` says how one is made:
- 1. `add` takes the records of a pane or session that came at one epoch; what it was given it may change and return.
- 2. `together` makes one accumulation of several, in the order of their panes or sessions, and changes none of them: a
-    pane is part of several windows. What can change in the result is in none of the parts.
- 3. `result` gives what is sent. It is called once for an accumulation, after which the accumulation is forgotten.
+A window has one accumulation for each aggregate of its stream. Accumulations are plain values, never None, that travel
+and are written with the key's state. An `Accumulator` makes one kind of them:
+ 1. `add` takes the records of a pane or session that came at one epoch. It may change and return its argument.
+ 2. `together` combines several accumulations, in the order of their panes or sessions, and changes none of them: a pane
+    is part of several windows. The result shares no mutable object with the parts.
+ 3. `result` returns the value that is sent. It is called once for an accumulation, which is then forgotten.
 
 Sums are added one value at a time, so floats are rounded as in a plain loop.
 """
@@ -33,27 +33,27 @@ _TIMESTAMP: Final = itemgetter(0)
 
 
 class Accumulator(Protocol):
-    """How one kind of accumulation is made."""
+    """Protocol of one kind of accumulation."""
 
     verb: str  # the method of the stream
 
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
-        """Return what there is with these records, at least one; `accumulated` is None if there was nothing."""
+        """Return the accumulation with these records, at least one. `accumulated` is None for the first ones."""
 
     def together(self, parts: Sequence[Any]) -> Any:
-        """Return what several, at least one, are together."""
+        """Return the combination of several accumulations, at least one."""
 
     def result(self, accumulated: Any) -> Any:
         """Return the result of a window."""
 
 
 class Count:
-    """How many records there are."""
+    """Number of records."""
 
     verb = "count"
 
     def add(self, accumulated: int | None, records: list[Stamped]) -> int:
-        """Add how many there are. Cost: O(1)."""
+        """Add the number of the records. Cost: O(1)."""
         return len(records) if accumulated is None else accumulated + len(records)
 
     def together(self, parts: Sequence[int]) -> int:
@@ -66,7 +66,7 @@ class Count:
 
 
 class Sum:
-    """The sum of the values."""
+    """Sum of the values."""
 
     verb = "sum"
 
@@ -74,7 +74,7 @@ class Sum:
         self._name = name  # the operator's
 
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
-        """Add the values. Raises ProgramError for one that is no number."""
+        """Add the values. Raises ProgramError for a value that is not a number."""
         total = 0 if accumulated is None else accumulated
         kinds = _NUMBERS
         for _, value in records:
@@ -105,7 +105,7 @@ class Sum:
 
 
 class Mean:
-    """The mean of the values, from how many there are and their sum."""
+    """Mean of the values, kept as their number and sum."""
 
     verb = "mean"
 
@@ -114,12 +114,12 @@ class Mean:
         self._sum.verb = self.verb
 
     def add(self, accumulated: tuple[int, Any] | None, records: list[Stamped]) -> tuple[int, Any]:
-        """Add the values. Raises ProgramError for one that is no number."""
+        """Add the values. Raises ProgramError for a value that is not a number."""
         count, total = accumulated or (0, None)
         return count + len(records), self._sum.add(total, records)
 
     def together(self, parts: Sequence[tuple[int, Any]]) -> tuple[int, Any]:
-        """Return how many there are, and their sum."""
+        """Return the number of values, and their sum."""
         return sum(count for count, _ in parts), self._sum.together([total for _, total in parts])
 
     def result(self, accumulated: tuple[int, Any]) -> Any:
@@ -129,7 +129,7 @@ class Mean:
 
 
 class Extreme:
-    """The least or the greatest value; of equal ones the first."""
+    """The least or the greatest value, the first of equal ones."""
 
     def __init__(self, verb: str, choose: Callable[..., Any], name: str) -> None:
         """`choose`: `min` or `max`."""
@@ -138,7 +138,7 @@ class Extreme:
         self._name = name
 
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
-        """Choose among what there is. Raises ProgramError for values that cannot be compared, and for None."""
+        """Choose among the values so far. Raises ProgramError for None and for values that cannot be compared."""
         values = [value for _, value in records]
         chosen = self.together(values if accumulated is None else [accumulated, *values])
         if chosen is None:
@@ -166,7 +166,7 @@ class Extreme:
 
 
 class Collect:
-    """All values in the order of their timestamps; of equal timestamps in the order in which they came."""
+    """All values in the order of their timestamps; those of equal timestamps in order of arrival."""
 
     verb = "collect"
 
@@ -187,7 +187,7 @@ class Collect:
 
 
 class ByFunctions:
-    """What functions of the user's make of the values."""
+    """Accumulation by functions of the user."""
 
     def __init__(
         self,
@@ -197,8 +197,10 @@ class ByFunctions:
         add: Callable[[Any, Any], Any],
         merge: Callable[[Any, Any], Any] | None,
     ) -> None:
-        """`begin`: what makes the first accumulation; None: it is the first value. `merge` may be None for windows
-        of which nothing is put together."""
+        """`begin` makes the first accumulation; None: the first value is the accumulation.
+
+        `merge` may be None for windows that never combine accumulations.
+        """
         self.verb = verb
         self._name = name
         self._begin = begin
@@ -206,7 +208,7 @@ class ByFunctions:
         self._merge = merge
 
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
-        """Fold the values. Raises ProgramError if that gives None."""
+        """Fold the values. Raises ProgramError if that returns None."""
         values = [value for _, value in records]
         if accumulated is None and self._begin is None:
             [accumulated], values = copies_of(values[:1]), values[1:]  # the function may change it, and others have it
@@ -246,17 +248,17 @@ class ByFunctions:
 
 
 class Accumulators(list[Accumulator]):
-    """All that a windowed stream is aggregated to: it grows while the dataflow is built, and not afterwards.
+    """All aggregates of a windowed stream. The list grows while the dataflow is built, and not afterwards.
 
     A list of accumulations has one of each, in this order.
     """
 
     def begin(self, records: list[Stamped]) -> list[Any]:
-        """Return what there is of the first records."""
+        """Return the accumulations of the first records."""
         return [each.add(None, records) for each in self]
 
     def add_to(self, accumulated: list[Any], records: list[Stamped]) -> None:
-        """Add these records to what there is."""
+        """Add these records to the accumulations."""
         if len(accumulated) != len(self):
             raise ProgramError(
                 f"a window of an earlier run has {len(accumulated)} aggregations, but the program now has "
@@ -267,7 +269,7 @@ class Accumulators(list[Accumulator]):
             accumulated[number] = each.add(accumulated[number], records)
 
     def together(self, parts: Sequence[list[Any]]) -> list[Any]:
-        """Return what several lists are together."""
+        """Return the combination of several lists."""
         return [each.together(column) for each, column in zip(self, zip(*parts))]
 
     def results(self, accumulated: list[Any]) -> list[Any]:
@@ -276,7 +278,7 @@ class Accumulators(list[Accumulator]):
 
 
 def by_reduction(name: str, f: Callable[[Any, Any], Any]) -> ByFunctions:
-    """Return the accumulator of `reduce(f)`. Raises BuildError for what is no function."""
+    """Return the accumulator of `reduce(f)`. Raises BuildError unless `f` is a function."""
     function(name, f, "the function of reduce")
     return ByFunctions("reduce", name, None, f, f)
 
@@ -286,7 +288,7 @@ def by_fold(
 ) -> ByFunctions:
     """Return the accumulator of `fold(init, add, merge)`. Raises BuildError.
 
-    `is_merged`: whether the windows put accumulations together, so that it cannot be without `merge`.
+    `is_merged`: the windows combine accumulations, so `merge` is required.
     """
     function(name, add, "add")
     if merge is not None:

@@ -21,8 +21,11 @@ Records = TypeVar("Records")
 
 
 class Aggregations(Generic[V, Counts, Values, Means, Lists, Records]):
-    """The methods of a windowed stream of (key, V). Each gives a stream of (key, Window, result): of type `Counts` for
-    ints, `Values` for values of type V, `Means` for numbers, `Lists` for lists of V; `Records` are (key, V)."""
+    """Methods of a windowed stream of (key, V). Each returns a stream of (key, Window, result).
+
+    The streams have type `Counts` for ints, `Values` for values of type V, `Means` for numbers, `Lists` for lists of V;
+    `Records` are (key, V).
+    """
 
     def __init__(self, windowed: WindowedPort, stream: Callable[[Port[Any]], Any]) -> None:
         """`stream` makes a stream with timestamps of a port of pairs."""

@@ -1,13 +1,14 @@
-"""What open windows in a store are of, as text in a commit; and whether a program can go on with them.
+"""The kind of the open windows in a store, as text in a commit; and whether a program can continue with them.
 
-A state of one kind of windows read as one of another gives wrong results without an error: panes of another width hold
-other records, and accumulations of a sum and of a maximum are both numbers. So a commit says of which windows and
-aggregations the states of an operator are, and a program goes on with them only in these cases:
- 1. The windows and the aggregations, in their order, are the same. A lateness is no part of a state, so it may differ.
- 2. Sessions have a longer gap now. Each open session then lasts by the longer gap from its last record on, up to the
-    next session of its key: what the shorter gap has separated stays two, until a record joins them.
- 3. The operator has another version: then its `upgrade` makes of each state what it should be.
- 4. The store is of an earlier megaflow, whose commits do not say it: then nothing is compared.
+If a program read the state of one kind of windows as another kind, results would be wrong without an error: panes of
+another width hold other records, and accumulations of a sum and of a maximum are both numbers. So a commit names the
+windows and aggregations of an operator's states. A program continues with them only in these cases:
+ 1. The windows and the aggregations, in their order, are the same. The lateness is not part of a state, so it may
+    differ.
+ 2. Sessions now have a longer gap. Each open session then lasts by the longer gap from its last record on, up to the
+    next session of its key. Two sessions that the shorter gap has separated stay two, until a record joins them.
+ 3. The operator has another version. Its `upgrade` then converts each state.
+ 4. An earlier megaflow wrote the store, and its commits do not name windows. Then nothing is compared.
 """
 
 import re
@@ -23,20 +24,20 @@ _SESSIONS: Final = re.compile(r"session\((\d+)\.(\d{6})\)")
 
 
 class WindowsForm:
-    """Of what the states of a windowed stream are."""
+    """Form of the states of a windowed stream: its windows and aggregations."""
 
     def __init__(self, windows: Windows, accumulators: Accumulators) -> None:
-        """`accumulators` grow while the dataflow is built, and are asked afterwards."""
+        """`accumulators` grow while the dataflow is built, and are read afterwards."""
         self._windows = windows
         self._accumulators = accumulators
 
     def text(self) -> str:
-        """Return the windows and the aggregations as a commit has them; once the dataflow is built."""
+        """Return the windows and the aggregations as a commit names them. Call it once the dataflow is built."""
         verbs = ", ".join(each.verb for each in self._accumulators)
         return f"{WINDOWS}{described(self._windows)} with {verbs or 'no aggregation'}"
 
     def adapter(self, kept: str) -> Adapt | None:
-        """Return what makes a state of these windows of one of the windows in a store; None if nothing does.
+        """Return a function that turns a state of the windows in a store into one of these; None if there is none.
 
         While the dataflow is built the aggregations are not known yet, and not compared.
         """
@@ -72,7 +73,7 @@ def _seconds(micros: int) -> str:
 
 
 def lengthened(longer: int) -> Callable[[Any], Any]:
-    """Return what lengthens the sessions of a key by so many microseconds, up to the next one.
+    """Return a function that lengthens the sessions of a key by so many microseconds, up to the next one.
 
     >>> lengthened(20)([None, [[0, 15, [1]], [30, 45, [1]], [90, 105, [2]]]])
     [None, [[0, 30, [1]], [30, 65, [1]], [90, 125, [2]]]]

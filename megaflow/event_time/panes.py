@@ -1,19 +1,20 @@
-"""Panes: what one key has in windows of one size, from its first record until its last window is closed.
+"""Panes: the windows of one size of one key, from its first record until its last window is closed.
 
     state = [alarm, due, panes]       panes: start of a pane, or (start, end) -> accumulations
 
-`due` is the end of the first window that is not closed and has a record; `alarm` is kept here for who sets timers. So a
-key has an entry for each pane with records and nothing for its windows, which follow from the panes:
- 1. A record is late for a window iff its bound (`record_bounds`), or the watermark, has come to the window's end and
-    the allowed lateness; for all windows of its pane iff it is so for the last one. Then it goes nowhere.
- 2. Otherwise it counts in all windows of its pane from the first one on that it is not late for, also if windows before
-    that are still open. So of a pane in several windows the records are kept apart by the end of that one, if it is not
-    the first window of the pane: under (start, end). Windows read what counts in them when they close.
- 3. Windows close in the order of their ends. A pane goes with the last window that it is in. So no pane is left of
-    which all windows are closed, and a key without panes has no state.
- 4. Under an infinite watermark nothing is late by it: what comes is in all windows of its pane, which close at once.
-    They may be there a second time, then with what came since.
-What is decided about a record depends on its timestamp, its bound and the watermark alone, not on what came before it.
+`due` is the end of the first window that is not closed and has a record. `alarm` is kept here for the code that sets
+timers. A key has an entry for each pane with records, and none for its windows, which follow from the panes:
+ 1. A record is late for a window exactly if its bound (`record_bounds`), or the watermark, has reached the window's end
+    plus the allowed lateness. It is late for all windows of its pane if it is late for the last. Then it goes nowhere.
+ 2. Otherwise it counts in the first window of its pane that it is not late for, and in all later ones. It does so even
+    if windows before that are still open. If that first window is not the first of the pane, its records are kept
+    apart, under (start, end), where `end` is that of the window. When windows close, they read the records that count
+    in them.
+ 3. Windows close in the order of their ends. A pane goes with its last window. So no pane outlives its windows, and a
+    key without panes has no state.
+ 4. An infinite watermark makes no record late. Records that come then are in all windows of their pane, which close at
+    once. A window may then close a second time, with only the records since.
+Decisions about a record depend only on its timestamp, its bound and the watermark, not on earlier records.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NONE_LATE: Final[list[Stamped]] = []
 
 
 class Panes:
-    """The windows of one size of an operator; the state of a key is handed in."""
+    """The windows of one size of an operator. The caller passes the state of a key."""
 
     def __init__(self, windows: AlignedWindows, accumulators: Accumulators, lateness: int) -> None:
         """`lateness`: microseconds for which a window takes records after its end."""
@@ -45,7 +46,7 @@ class Panes:
         self._accumulators = accumulators
 
     def deadline(self, state: list[Any]) -> int:
-        """Return at which watermark the key's next window closes."""
+        """Return the watermark at which the key's next window closes."""
         return self._closes_at(state[1])
 
     def _closes_at(self, end: int) -> int:
@@ -57,9 +58,9 @@ class Panes:
     ) -> tuple[list[Any] | None, list[Stamped], int]:
         """Put stamped records of one key and epoch into their panes.
 
-        Return the state, which records are late for all their windows, and how many of these are so by the watermark
-        alone. Cost for each record of a single pane, as mostly: two comparisons and the addition; else a dict lookup
-        more.
+        Return the state, the records that are late for all their windows, and how many of these are late by the
+        watermark alone. Cost per record of a single pane, the usual case: two comparisons and the addition; otherwise
+        also a dict lookup.
         """
         offset, width, micros = self._windows.offset, self._width, records[0][0]
         start = micros - (micros - offset) % width
@@ -119,7 +120,7 @@ class Panes:
         return groups, late
 
     def _first_open(self, pane: Pane, limit: int) -> int | None:
-        """Return the end of the first window that takes what is in a pane, as event time is; None if none does."""
+        """Return the end of the first window that takes the records of a pane at this event time; None if none does."""
         first, last = self._first_of(pane), self._windows.last_end_of(_start_of(pane))
         while limit >= self._closes_at(first):
             first += self._windows.every
@@ -128,8 +129,11 @@ class Panes:
         return first
 
     def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
-        """Close what the watermark has come to, in the order of ends; return the state, None for none, and what is
-        closed. Cost for each window: linear in the key's panes, and what it takes to put its own together."""
+        """Close the windows that the watermark has reached, in the order of ends.
+
+        Return the state, None for none, and the closed windows. Cost per window: linear in the key's panes, plus the
+        combination of its own panes.
+        """
         windows, panes = self._windows, state[2]
         closed: list[Closed] = []
         while panes and self._closes_at(due := state[1]) <= watermark:
@@ -145,7 +149,7 @@ class Panes:
         return (state if panes else None), closed
 
     def count(self, state: list[Any]) -> int:
-        """Return how many windows are open that have records."""
+        """Return the number of open windows that have records."""
         windows = self._windows
         if windows.every == windows.size:
             return len(state[2])
@@ -156,7 +160,7 @@ class Panes:
         return len(ends)
 
     def _first_of(self, pane: Pane) -> int:
-        """Return the end of the first window that takes what is in a pane."""
+        """Return the end of the first window that takes the records of a pane."""
         return pane[1] if isinstance(pane, tuple) else self._windows.first_end_after(pane)
 
     def _together(self, panes: dict[Pane, list[Any]], start: int, end: int) -> list[Any]:
@@ -164,7 +168,7 @@ class Panes:
         return self._accumulators.together([panes[pane] for pane in sorted(within, key=_start_of)])
 
     def so_far(self, state: list[Any] | None, records: Iterable[Stamped], watermark: int) -> list[Closed]:
-        """Return what there is of the windows that have some of these records and are not closed, by their ends."""
+        """Return the accumulations of the open windows that have some of these records, by their ends."""
         if state is None:
             return []
         offset, windows = self._windows.offset, self._windows

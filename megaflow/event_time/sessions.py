@@ -1,17 +1,18 @@
-"""Sessions: what one key has in runs of records, each less than a gap after the one before, in any order of arrival.
+"""Sessions of one key: runs of records, each less than a gap after the one before, in any order of arrival.
 
     state = [alarm, intervals]       intervals: [start, end, accumulations], by time; no two have a time in common
 
-A record at t is the interval [t, t + gap). Intervals that have a time in common are one session; those that only touch
-are two, since at a watermark of the first one's end it is complete, and a record at that end may still come.
+A record at t is the interval [t, t + gap). Intervals that share a time are one session. Intervals that only touch are
+two: at a watermark of the first one's end it is complete, and a record at that end may still come.
 
-A record is late iff its timestamp and the allowed lateness are less than its bound (`record_bounds`), or less than the
-watermark. So which are late depends on each record alone, and which sessions there are on the set of the others:
- 1. No record that is taken meets a session that has closed. That closed as the watermark came to its end and the
-    lateness; the record's timestamp and the lateness are not less than the watermark, so it is not before that end.
- 2. A late record may lie within a session that is open. It is late all the same: with another speed the session might
-    have closed.
-Under an infinite watermark nothing is late by it.
+A record is late exactly if its timestamp plus the allowed lateness is less than its bound (`record_bounds`), or less
+than the watermark. So lateness depends on each record alone, and the sessions depend on the set of all other records:
+ 1. No accepted record overlaps a session that has closed. That session closed when the watermark reached its end plus
+    the lateness. The record's timestamp plus the lateness is not less than the watermark, so the record is not before
+    that end.
+ 2. A late record may lie within an open session. It is late nevertheless: at another speed the session might have
+    closed.
+An infinite watermark makes no record late.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _END = itemgetter(1)
 
 
 class Sessions:
-    """The sessions of an operator; the state of a key is handed in."""
+    """The sessions of an operator. The caller passes the state of a key."""
 
     def __init__(self, windows: SessionWindows, accumulators: Accumulators, lateness: int) -> None:
         """`lateness`: microseconds for which a session takes records after its end."""
@@ -41,7 +42,7 @@ class Sessions:
         self._accumulators = accumulators
 
     def deadline(self, state: list[Any]) -> int:
-        """Return at which watermark the key's next session closes, if it does not grow."""
+        """Return the watermark at which the key's next session closes, unless it grows."""
         return self._closes_at(state[1][0][1])
 
     def _closes_at(self, end: int) -> int:
@@ -53,8 +54,8 @@ class Sessions:
     ) -> tuple[list[Any] | None, list[Stamped], int]:
         """Put stamped records of one key and epoch into their sessions.
 
-        Return the state, which records are late, and how many of these are so by the watermark alone. Cost: sorting
-        them, then for each run of them a search in the key's sessions, and the additions.
+        Return the state, the late records, and how many of these are late by the watermark alone. Cost: sorting the
+        records, then for each run of them a search in the key's sessions, and the additions.
         """
         intervals: list[list[Any]] = [] if state is None else state[1]
         if len(records) > 1:
@@ -70,7 +71,8 @@ class Sessions:
         return state, late, overtaken
 
     def _judged(self, records: list[Stamped], limit: int) -> tuple[list[Stamped], list[Stamped], int]:
-        """Return which are taken, in the order of their timestamps, which are late, and how many by a limit alone."""
+        """Return the accepted records by timestamp, the late ones, and how many are late by a limit alone.
+        """
         taken: list[Stamped] = []
         late: list[Stamped] = []
         overtaken = 0
@@ -95,11 +97,11 @@ class Sessions:
         yield records[begin:]
 
     def _met(self, intervals: list[list[Any]], start: int, end: int) -> tuple[int, int]:
-        """Return the indices from and to which the intervals have a time in common with [start, end)."""
+        """Return the range of indices of the intervals that share a time with [start, end)."""
         return bisect_right(intervals, start, key=_END), bisect_left(intervals, end, key=_START)
 
     def _insert(self, intervals: list[list[Any]], run: list[Stamped]) -> None:
-        """Put in a run of records in the order of their times: a session of its own, or part of those it meets."""
+        """Insert a run of records in the order of their times: a new session, or part of those that it overlaps."""
         start, end = run[0][0], run[-1][0] + self._gap
         if intervals and start >= (youngest := intervals[-1])[0]:  # mostly
             if start < youngest[1]:
@@ -118,11 +120,12 @@ class Sessions:
         intervals[first:last] = [[min(start, met[0][0]), max(end, met[-1][1]), parts]]
 
     def count(self, state: list[Any]) -> int:
-        """Return how many sessions are open."""
+        """Return the number of open sessions."""
         return len(state[1])
 
     def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
-        """Close the sessions that the watermark has come to; return the state, None for none, and what is closed."""
+        """Close the sessions that the watermark has reached; return the state, None for none, and the closed sessions.
+        """
         intervals = state[1]
         count = bisect_right(intervals, watermark, key=lambda interval: self._closes_at(interval[1]))
         closed = [(start, end, accumulated) for start, end, accumulated in intervals[:count]]
@@ -130,7 +133,7 @@ class Sessions:
         return (state if intervals else None), closed
 
     def so_far(self, state: list[Any] | None, records: Iterable[Stamped], watermark: int) -> list[Closed]:
-        """Return what there is of the sessions that have some of these records, by their ends."""
+        """Return the accumulations of the sessions that have some of these records, by their ends."""
         intervals = [] if state is None else state[1]
         times = {timestamp_of(stamp) for stamp, _ in records}
         found = {self._met(intervals, micros, micros + 1) for micros in times}

@@ -1,31 +1,31 @@
-"""A windowed stream: one operator with state for all that its windows are aggregated to.
+"""A windowed stream: one operator with state for all aggregates of its windows.
 
     (time, (key, value)) ─▶ [by key] ─▶ [F] ─▶ [S: a timed fold] ─▶ (number, (time, result)) ─▶ [take 0], [take 1], …
 
-F and S are built with the window, before it is known what it will be aggregated to: each `aggregated` adds an
-accumulator to the list that the fold has, and a stateless operator that takes its results out of S's output. The list
-is whole when the dataflow is, for nothing is added to a dataflow that runs. So the records are routed once, and a key's
-state has each pane or session once, with all its accumulations.
+F and S are built with the window, before its aggregates are known. Each `aggregated` adds an accumulator to the fold's
+list, and a stateless operator that takes its results out of S's output. The list is complete when the dataflow is,
+because nothing is added to a running dataflow. So the records are routed once, and a key's state has each pane or
+session once, with all its accumulations.
 
 What the fold does
- 1. It is called with the records of a key and epoch, and with the watermark of all epochs before that: records that are
-    late, by their bounds or by the watermark (`record_bounds`), go nowhere, or to the stream of late ones; the others
-    are put into the key's panes or sessions.
+ 1. It receives the records of a key and epoch, and the watermark of all epochs before that. Records that are late, by
+    their bounds or by the watermark (`record_bounds`), are dropped or go to the stream of late records. All others are
+    put into the key's panes or sessions.
  2. Each key with state has an *alarm*: an event timer, not later than the watermark at which its next window closes. It
-    is set for that moment, or earlier, since a session may grow after it. There may be further timers, of windows that
-    another has come before: they find nothing to do.
- 3. When the watermark comes to the alarm the fold is called again: it closes what is due, all of it under an infinite
-    watermark, and sets the next alarm. That is later than the watermark, so one call is enough.
-State and timers are plain values, which move and are written as those of every operator are.
+    is set for that moment, or earlier, because a session may grow later. If an earlier window comes, the timer of the
+    later one remains and finds nothing to do.
+ 3. When the watermark reaches the alarm, the fold is called again. It closes all windows that are due (all windows
+    under an infinite watermark) and sets the next alarm. That is later than the watermark, so one call is enough.
+State and timers are plain values, which move and are written like those of every operator.
 
-A program need not say that its timestamps are datetimes: a worker knows it from the first one that it sees. It may own
-keys, and close their windows, before it sees any. So where nobody has said it records go as lists, not tuples, and the
-states that they come to end in a mark: either teaches the worker that has it. Tuples say that they are seconds. Who
-knows it to be otherwise ends the job: workers have read timestamps of both kinds.
+A program need not declare that its timestamps are datetimes: a worker learns it from the first timestamp that it sees.
+It may own keys, and close their windows, before it sees any. So if they are datetimes and the program has not declared
+that, records go as lists, not tuples, and their states end in a mark: either teaches the receiving worker. Tuples mean
+seconds. A worker that has seen datetimes then ends the job, because workers have read both kinds.
 
-Results have the end of their window, less a microsecond, as their timestamp. A window closes at the first watermark
-that has come to its end (and the lateness), so the watermark before it had not: for a next window the result is late
-only if its own windows allow less lateness, which is why `behind` travels with a stream of results.
+The timestamp of a result is the end of its window, less a microsecond. A window closes at the first watermark that has
+reached its end (plus the lateness), so the watermark before it had not. For a following window, the result is late only
+if that window allows less lateness. That is why `behind` travels with a stream of results.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ IN_DATETIMES: Final = True
 
 
 class KeyWindows(Protocol):
-    """What keeps the windows of a key: `Panes` or `Sessions`. A state is a list that begins with the alarm."""
+    """Protocol of the windows of a key: `Panes` or `Sessions`. A state is a list that begins with the alarm."""
 
     def deadline(self, state: list[Any]) -> int:
-        """Return at which watermark the next window closes, as far as can be said now."""
+        """Return the watermark at which the next window closes, as far as is known now."""
 
     def take(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> tuple[Any, list[Stamped], int]:
-        """Put in stamped records; return the state, which are late, and how many are so by the watermark alone."""
+        """Put in stamped records; return the state, the late records, and how many are late by the watermark alone."""
 
     def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
-        """Close what the watermark has come to; return the state, None for none, and what is closed."""
+        """Close the windows that the watermark has reached; return the state, None for none, and the closed windows."""
 
     def count(self, state: list[Any]) -> int:
-        """Return how many windows are open that have records."""
+        """Return the number of open windows that have records."""
 
     def so_far(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> list[Closed]:
-        """Return what there is of the open windows that have some of these records."""
+        """Return the accumulations of the open windows that have some of these records."""
 
 
 class WindowFold:
@@ -106,7 +106,7 @@ class WindowFold:
         return sum(map(self._windows.count, self._core.store.states.values()))
 
     def __call__(self, key: Any, time: Any, records: list[Any], state: Any, timers: Any) -> tuple[Any, list[Output]]:
-        """Put in the records of an epoch, or close what is due: then `records` are the times of alarms."""
+        """Put in the records of an epoch, or close the windows that are due: then `records` are the times of alarms."""
         watermark = self._core.store.events.watermark
         out: list[Output] = []
         if not self._is_said:
@@ -140,7 +140,7 @@ class WindowFold:
         return state, out
 
     def _learn(self, kinds: set[type], state: Any) -> None:
-        """Know the unit, by what records and a state are. Raises ProgramError if it is not one."""
+        """Learn the unit from the form of records and a state. Raises ProgramError if they disagree."""
         if list in kinds or (state is not None and state[-1] is IN_DATETIMES):
             self._unit.learn(EventUnit.DATETIME)
         if tuple in kinds:
@@ -159,7 +159,7 @@ class WindowFold:
 
 
 class WindowedPort:
-    """The output of S, and what takes from it."""
+    """The output of S, and the operators that take results from it."""
 
     def __init__(
         self,
@@ -171,9 +171,9 @@ class WindowedPort:
         emit: Emit | None,
         placing: Any,
     ) -> None:
-        """Build F and S for pairs of a timestamp and (key, value). `behind`: how far these may be behind the watermark.
+        """Build F and S for pairs of a timestamp and (key, value). Raises BuildError for invalid arguments.
 
-        Raises BuildError for what cannot be meant.
+        `behind`: how far the pairs may be behind the watermark.
         """
         place = place_of("window", placing)
         self.name = place.name
@@ -212,7 +212,8 @@ class WindowedPort:
         return self._taken(len(self._accumulators) - 1, accumulator.verb)
 
     def late(self) -> Port[Any]:
-        """Return a port of pairs of a timestamp and (key, value), those that were late for all their windows."""
+        """Return a port of pairs of a timestamp and (key, value), for the records that were late for all their windows.
+        """
         self._core.late_is_taken = True
         return self._taken(LATE, "late")
 
@@ -234,9 +235,10 @@ class WindowedPort:
 
 
 def by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:
-    """Return what puts a batch's timestamps beside its values, in lists if nobody has said that they are datetimes.
+    """Return a function that puts a batch's timestamps beside its values.
 
-    Raises ProgramError for a record that is no pair.
+    The function makes lists if they are datetimes and the program has not declared that. It raises ProgramError for a
+    record that is not a pair.
     """
     is_said = unit.known is not None
 

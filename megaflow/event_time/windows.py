@@ -53,7 +53,7 @@ class AlignedWindows:
 
     @property
     def pane(self) -> int:
-        """The length of a pane."""
+        """Length of a pane."""
         return gcd(self.size, self.every)
 
     def first_end_after(self, time: int) -> int:
@@ -66,7 +66,7 @@ class AlignedWindows:
         return time - (time - self.offset - self.size) % self.every + self.every
 
     def last_end_of(self, time: int) -> int:
-        """Return the end of the last window that a time is in.
+        """Return the end of the last window that contains a time.
 
         >>> windows = AlignedWindows(6, 4)
         >>> [windows.last_end_of(time) for time in (0, 3, 4, 5)]
@@ -77,9 +77,9 @@ class AlignedWindows:
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows:
-    """Sessions: runs of a key's records, each less than `gap` microseconds after the one before it.
+    """Sessions: runs of a key's records, each less than `gap` microseconds after the one before.
 
-    A session's bounds are the time of its first record and that of its last one plus the gap.
+    A session lasts from the time of its first record to that of its last one plus the gap.
     """
 
     gap: int
@@ -135,7 +135,7 @@ def session(gap: Length) -> SessionWindows:
 
 
 def length_of(verb: str, parameter: str, given: Any, is_length: bool = True) -> int:
-    """Return a length of time in microseconds. Raises BuildError; with `is_length` for what is not positive, too.
+    """Return a length of time in microseconds. Raises BuildError; with `is_length` also unless it is positive.
 
     >>> length_of("session", "gap", 0.25), length_of("tumbling", "offset", timedelta(minutes=-1), is_length=False)
     (250000, -60000000)
