@@ -60,7 +60,7 @@ PROCESSES = grouped(
     option("--workers", env="WORKERS", metavar="W", type=int, default=1, show_default=True,
            help="Run W workers in each process."),
     option("--oversubscribe", env="OVERSUBSCRIBE", is_flag=True,
-           help="Lift the limits of 16 processes, 16 workers each and 4 per core."),
+           help="Lift the limit on processes, and on workers in each (16, or 4 per core if more)."),
     option("--name", env="NAME", metavar="JOB", help="Name the job; by default after the program's file."),
     option("--listen", env="LISTEN", metavar="HOST[:PORT]", default="127.0.0.1", show_default=True,
            help="Listen on HOST: on free ports, or on PORT and the ports after it."),
