@@ -129,7 +129,7 @@ FROM_AGENT = (Unfit, Probed, Born, Printed, Signed, Over)
 def check_word(value: Any, kinds: tuple[type, ...]) -> Any:
     """Return a message that has come, if it is one of these. Raises ProtocolError."""
     if type(value) not in kinds or not conforms(value, type(value)):
-        raise ProtocolError(f"an agent or its launcher sent {value!r:.100}, which is no such message")
+        raise ProtocolError(f"An agent or its launcher sent an unknown message: {value!r:.100}")
     return value
 
 
@@ -140,4 +140,4 @@ def read_hello(record: dict[str, Any]) -> AgentHello:
         hello = AgentHello(**named)
         if conforms(hello, AgentHello):
             return hello
-    raise ProtocolError(f"the hello of an agent is of another shape: {list(record)}")
+    raise ProtocolError(f"An agent's hello has unknown fields: {list(record)}")

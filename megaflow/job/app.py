@@ -67,7 +67,7 @@ def find_module(name: str) -> Path:
         origin, below = found
         if rest and not below:
             hint = f"did you mean {whole}:{rest[1:]}?"
-            raise UsageError(f"{whole!r} is a module, and no package: {name!r} is not in it; {hint}")
+            raise UsageError(f"{whole!r} is a module, not a package, so {name!r} is not in it; {hint}")
         package, places = whole, below
     if origin is None or not origin.endswith(".py"):
         raise UsageError(f"the module {name!r} has no Python source")
@@ -103,8 +103,8 @@ def check_is_function(tree: ast.Module, name: str, function: str) -> None:
                 continue
         if is_value:
             raise UsageError(
-                f"{name}:{function} is no function, in line {node.lineno}; one that builds the dataflow is expected, "
-                "as in def dataflow(flow)"
+                f"{name}:{function} in line {node.lineno} is not a function. Name a function that builds the "
+                "dataflow, as in def dataflow(flow)."
             )
         return
 
@@ -120,8 +120,8 @@ def check_takes_flow(tree: ast.Module, name: str, function: str) -> None:
     names = " or ".join(f"{name}:{each.name}" for each in meant or fitting)
     hint = f"; did you mean {names}?" if names else f", and {name} defines none"
     raise UsageError(
-        f"{name}:{function} takes ({ast.unparse(chosen.args)}), not the flow alone; a function that builds the "
-        f"dataflow is expected, as in dataflow(flow){hint}"
+        f"{name}:{function} takes ({ast.unparse(chosen.args)}), not only the flow; name a function that builds "
+        f"the dataflow, as in dataflow(flow){hint}"
     )
 
 

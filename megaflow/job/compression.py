@@ -77,7 +77,7 @@ def _xz(path: str) -> Format:
     try:
         lzma: Any = importlib.import_module("lzma")
     except ImportError as error:
-        raise SourceError(f"cannot read {path!r}: this Python was built without lzma, which xz needs") from error
+        raise SourceError(f"Cannot read {path!r}: this Python was built without lzma, which xz needs.") from error
     return Format("xz", lzma.LZMADecompressor, lzma.LZMAError)
 
 
@@ -86,7 +86,7 @@ def _zstandard(path: str) -> Format:
         with suppress(ImportError):
             module: Any = importlib.import_module(name)
             return Format("Zstandard", module.ZstdDecompressor, module.ZstdError)
-    raise SourceError(f"cannot read {path!r}: Zstandard needs a library: pip install 'megaflow[zstd]'")
+    raise SourceError(f"Cannot read {path!r}: Zstandard needs a library. Install it: pip install 'megaflow[zstd]'")
 
 
 FORMATS: Final[dict[str, Callable[[str], Format]]] = {
@@ -163,17 +163,17 @@ class CompressedText:
     def _read(self) -> bytes:
         if self.bytes_read == self._size:
             raise SourceError(
-                f"{self._path!r} is cut off: it ends at byte {self._size}, and what {self._format.name} began there "
-                "does not; copy it again, and read it from its beginning"
+                f"{self._path!r} is incomplete: it ends at byte {self._size}, in the middle of its "
+                f"{self._format.name} data. Copy it again, and read it from its beginning."
             )
         try:
             data = os.pread(self._file, min(PIECE_BYTES, self._size - self.bytes_read), self.bytes_read)
         except OSError as error:
-            raise SourceError(f"cannot read {self._path!r}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {self._path!r}: {error.strerror}.") from error
         if not data:
             raise SourceError(
-                f"{self._path!r} became shorter while it was read: nothing at byte {self.bytes_read}, where "
-                f"{self._size - self.bytes_read} more were expected"
+                f"{self._path!r} shrank while it was read: it ends at byte {self.bytes_read}, but "
+                f"{self._size - self.bytes_read} more bytes were expected."
             )
         self.bytes_read += len(data)
         return data
@@ -181,5 +181,6 @@ class CompressedText:
     def _damaged(self, reason: str) -> SourceError:
         begins = max(0, self.bytes_read - PIECE_BYTES)
         return SourceError(
-            f"{self._path!r} is damaged in bytes {begins} to {self.bytes_read}, as {self._format.name}: {reason}"
+            f"{self._path!r} is damaged in bytes {begins} to {self.bytes_read} of its {self._format.name} data: "
+            f"{reason}"
         )

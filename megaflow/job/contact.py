@@ -39,7 +39,7 @@ def conversation(
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
     else:
         if job is not None:
-            raise UsageError("--job and --connect both name a job: give one of them")
+            raise UsageError("--job and --connect both name a job. Give only one of them.")
         host, port = parse_address(connect, "--connect")
         secret, name = needed_secret("--connect"), f"the job at {connect}"
 
@@ -57,7 +57,7 @@ def conversation(
                 if (left := left - patience) <= 0:
                     place = f"{name} does not answer at {host}:{port}"
                     why = why or silent(False)
-                    raise JobNotFound(f"{place} within {timeout:g} s, and was asked nothing: {why}") from error
+                    raise JobNotFound(f"{place} within {timeout:g} s, so the request was not sent: {why}") from error
                 why, patience = silent(False), QUIET_AGAIN_SECONDS
             except (OSError, PeerLost) as error:
                 raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
@@ -94,8 +94,8 @@ def telling_loss(job: Job | None) -> Iterator[None]:
         if job is None or not has_lost(job):
             raise
         raise JobRecovers(
-            f"job {job.name!r} has lost a process, and goes on from its last checkpoint: what was asked for may not be "
-            "done; look at its status, and ask again"
+            f"Job {job.name!r} lost a process and is resuming from its last checkpoint, so the request may not "
+            "have been carried out. Check its status, then try again."
         ) from error
 
 
@@ -105,8 +105,8 @@ def find_back(name: str | None, timeout_seconds: float) -> Job:
     while (found := find(name)).recovering:
         if time.monotonic() >= deadline:
             raise JobRecovers(
-                f"job {found.name!r} has lost a process, and recovers ({found.recovering}); it is not back within "
-                f"{timeout_seconds:g} s, and was asked nothing"
+                f"Job {found.name!r} lost a process and is recovering ({found.recovering}). It was not back "
+                f"within {timeout_seconds:g} s, so the request was not sent."
             )
         time.sleep(RECOVERY_POLL_SECONDS)
     return found
@@ -131,7 +131,7 @@ def has_lost(job: Job) -> bool:
 def checked_timeout(seconds: float) -> float:
     """Return what `--timeout` says. Raises UsageError if nobody can wait for that."""
     if not 0 < seconds <= TIMEOUT_SECONDS_MAX:
-        raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {seconds:g}")
+        raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {seconds:g}.")
     return seconds
 
 
@@ -150,7 +150,7 @@ def needed_secret(option: str) -> str:
     """Return the secret of the environment, which `option` needs. Raises UsageError if there is none."""
     secret = given_secret()
     if not secret:
-        raise UsageError(f"{option} needs the job's secret in MEGAFLOW_SECRET")
+        raise UsageError(f"{option} needs the job's secret in MEGAFLOW_SECRET.")
     return secret
 
 
@@ -162,5 +162,5 @@ def parse_address(text: str, option: str) -> Address:
     """
     host, _, port = text.rpartition(":")
     if not may_be_host(host) or not is_port(port) or int(port) == 0:
-        raise UsageError(f"{option} {text}: must be HOST:PORT, such as 127.0.0.1:2101")
+        raise UsageError(f"{option} {text}: must be HOST:PORT, such as 127.0.0.1:2101.")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -33,22 +33,28 @@ class Csv(RecordFormat):
         kind = self.kind
         is_named = isinstance(kind, type) and is_named_tuple(kind)
         if self.kind not in (dict, tuple) and not is_named:
-            raise UsageError(f"flow.csv(): as_ must be dict, tuple or a NamedTuple of the program, not {as_!r:.80}")
+            raise UsageError(
+                f"flow.csv(): as_ must be dict, tuple or one of the program's NamedTuples, not {as_!r:.80}."
+            )
         if isinstance(header, str) or not (isinstance(header, bool) or all(isinstance(each, str) for each in header)):
-            raise UsageError(f"flow.csv(): header must be True, False or the names of the columns, not {header!r:.80}")
+            raise UsageError(f"flow.csv(): header must be True, False or the names of the columns, not {header!r:.80}.")
         names = None if isinstance(header, bool) else tuple(header)
         if names is not None and (not names or len(set(names)) < len(names) or "" in names):
-            raise UsageError(f"flow.csv(): header must name each column once, and names {', '.join(map(repr, names))}")
+            raise UsageError(
+                f"flow.csv(): header must name each column once, but it names {', '.join(map(repr, names))}."
+            )
         if header is False and is_named:
             names = tuple(getattr(kind, "_fields", ()))
         if header is False and self.kind is dict:
-            raise UsageError("flow.csv(): without a header a row is a tuple: give as_=tuple, or header=[…] with names")
+            raise UsageError(
+                "flow.csv(): Without a header a row is a tuple. Give as_=tuple, or the names in header=[…]."
+            )
         if type(skip_lines) is not int or skip_lines < 0:
             raise UsageError(f"flow.csv(): skip_lines must be a number of lines, not {skip_lines!r:.80}.")
         if skip_header and names is None:
             raise UsageError(
-                "flow.csv(): skip_header=True replaces the first row by the names in header=[…]: give them, or leave "
-                "skip_header out."
+                "flow.csv(): skip_header=True replaces the first row by the names in header=[…]. Give these "
+                "names, or leave skip_header out."
             )
         if skip_repeated_header and not (header is True or skip_header):
             raise UsageError(
@@ -96,8 +102,8 @@ class Csv(RecordFormat):
         """Return what is known of lines whose beginning is not. Raises SourceError if that names the columns."""
         if self.rules.has_names or self.rules.skips_first:
             raise SourceError(
-                "flow.csv(): the line that names the columns was read by another worker, or by Spark: name them by "
-                "header=[…], or read Spark's CSV by --rows NAME=spark:csv:FOLDER"
+                "flow.csv(): The line that names the columns was read by another worker or by Spark. Name the "
+                "columns by header=[…], or read Spark's CSV by --rows NAME=spark:csv:FOLDER."
             )
         names = self.rules.names
         return Head(self._lines, names, None if names is None else len(names))
@@ -126,7 +132,7 @@ class RecordMaker:
                 continue
             if width is not None and len(row) != width:
                 start = max(ends[index - 1] if index else 0, faults[-1].end if faults else 0)
-                reason = f"it has {len(row)} fields, and there are {width} columns"
+                reason = f"it has {len(row)} fields for {width} columns"
                 faults.append(fault_of(len(records), FoundRow(row, start, ends[index], reason), lines()))
                 continue
             records.append(self._make(row))

@@ -110,8 +110,8 @@ def maker(names: tuple[str, ...] | None, kind: Any, where: str) -> Callable[[Any
         return make  # type: ignore[no-any-return]
     if sorted(fields) != sorted(names):
         raise SourceError(
-            f"flow.csv(): {where} has the columns {', '.join(names)}, and "
-            f"{kind.__qualname__} has the fields {', '.join(fields)}: give it those"
+            f"flow.csv(): {where} has the columns {', '.join(names)}, but {kind.__qualname__} has the fields "
+            f"{', '.join(fields)}. Make the fields match the columns."
         )
     places = [names.index(field) for field in fields]
     return lambda row: make([row[place] for place in places])

@@ -110,9 +110,9 @@ class RowParser:
                 if reason == OPEN:
                     if not is_end:
                         return
-                    reason = "a field in quotes does not end, or an escape character ends the file"
+                    reason = "a quoted field does not end, or the file ends with an escape character"
                 elif reason.startswith("field larger"):
-                    reason = f"a field has more than {FIELD_CHARACTERS} characters: does a quote not end?"
+                    reason = f"a field has more than {FIELD_CHARACTERS} characters: is a closing quote missing?"
                 yield FoundRow(None, feed.row, feed.taken, reason)
 
     def _has_comments(self, text: str) -> bool:
@@ -142,7 +142,7 @@ class RowParser:
             except csv.Error as error:
                 reason = str(error)
                 if reason == OPEN:
-                    reason = "a field in quotes does not end in its line, and here each line is a row by itself"
+                    reason = "a quoted field does not end in its line, but each line is a row here"
                 yield FoundRow(None, index, index + 1, reason)
 
 

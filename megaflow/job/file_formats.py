@@ -26,7 +26,7 @@ class BinaryFormat:
     is_text: bool = False  # in an encoding that has no mark
 
 
-UNPACK: Final = "Unpack it, and name the files that are in it."
+UNPACK: Final = "Unpack it, and name the files inside it."
 PIPE: Final = "Unpack it into a pipe: {command} {{path}} | megaflow run … --lines -"
 SPARK: Final = "Read it with Spark: --rows NAME=spark:{kind}:PATH, and flow.rows(NAME) in the program."
 CONVERT: Final = "Convert it to text first."
@@ -119,7 +119,7 @@ def binary_of(head: bytes) -> BinaryFormat | None:
         if mark.match(head):
             return EXCEL if found.name == "a ZIP archive" and WORKBOOK.search(head) else found
     if half := utf_16_half(head):
-        return BinaryFormat(UTF_16_TEXT, f"Name its encoding: ?encoding={half} behind the path.", True)
+        return BinaryFormat(UTF_16_TEXT, f"Name its encoding: add ?encoding={half} to the path.", True)
     return None
 
 

@@ -78,11 +78,11 @@ def inodes(pattern: str) -> dict[int, str]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {path!r}: {error.strerror}.") from error
         if devices.setdefault(status.st_ino, status.st_dev) != status.st_dev:
             raise SourceError(
-                f"{found[status.st_ino]!r} and {path!r} are on two file systems and have one inode number: follow them "
-                "as two inputs, each by a name"
+                f"{found[status.st_ino]!r} and {path!r} have the same inode number on two file systems. Follow "
+                "them as two named inputs."
             )
         found.setdefault(status.st_ino, path)
     return found

@@ -77,7 +77,7 @@ class FollowedFiles:
         return FollowedFile(self, partition, position)
 
     def _tell_of_loss(self, path: str, size: int) -> None:
-        self.tell(f"loss of {size} bytes of {path}", f"{size} bytes of {path!r} are gone, and were not read.")
+        self.tell(f"loss of {size} bytes of {path}", f"{size} bytes of {path!r} disappeared before they were read.")
 
     def name_of(self, inode: int) -> str | None:
         """Return the path of a file, as of FIND_SECONDS ago at most; None if the pattern has none."""
@@ -175,7 +175,7 @@ class FollowedFile:
         try:
             return os.pread(self._file, size, start)
         except OSError as error:
-            raise SourceError(f"cannot read {self.path!r}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {self.path!r}: {error.strerror}.") from error
 
     def lines_before(self, position: int) -> int:
         """Return how many lines it has before one that begins at `position`. Costs reading them."""
@@ -216,15 +216,15 @@ class FollowedFile:
         if compression := compression_of(head):
             self._source.tell(
                 f"compressed {self.path}",
-                f"{self.path!r} is compressed by {compression}, so it is not followed: name it without --follow.",
+                f"{self.path!r} is compressed by {compression}, so it cannot be followed. Name it without --follow.",
             )
             self._is_compressed = True
             return None
         check_is_text(head, repr(self.path), self.path, encoding)
         if not encoding and (marked := encoding_of(head)):
             raise SourceError(
-                f"Cannot follow {self.path!r}: it is in {marked.upper()}, whose lines are not cut at single bytes. "
-                "Have it written in UTF-8, or leave --follow out."
+                f"Cannot follow {self.path!r}: it is in {marked.upper()}, whose lines do not end at single "
+                "bytes. Write it in UTF-8, or leave --follow out."
             )
         return Text(repr(self.path), self._source.errors, encoding)
 
@@ -260,7 +260,7 @@ class FollowedFile:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+                raise SourceError(f"Cannot read {path!r}: {error.strerror}.") from error
             status = os.fstat(self._file)
             if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
                 self._moved, self._let_go_at = False, None
@@ -323,7 +323,7 @@ class FollowedFile:
         had, size = len(self._buffer), max(BLOCK_BYTES, 2 * len(self._buffer))
         if size > LINE_BYTES_MAX:
             most = f"{LINE_BYTES_MAX >> 20} MiB"
-            raise SourceError(f"{self.path!r} has a line of more than {most} at byte {self._offset}: is it text?")
+            raise SourceError(f"{self.path!r} has a line of more than {most} at byte {self._offset}. Is it text?")
         self._buffer = self.bytes_at(self._offset, size)
         if len(self._buffer) > had or status.st_nlink:
             self._let_go_at = None

@@ -83,7 +83,9 @@ def is_alive(job: Job) -> bool | None:
 def check_name(name: str) -> str:
     """Return a job's name if it is one. Raises UsageError otherwise."""
     if not NAME.fullmatch(name):
-        raise UsageError(f"--name {name}: must be 1 to 64 letters, digits, '.', '_' and '-', the first not '.' or '-'")
+        raise UsageError(
+            f"--name {name}: must be 1 to 64 letters, digits, '.', '_' and '-', and must not begin with '.' or '-'."
+        )
     return name
 
 
@@ -120,8 +122,8 @@ def _check_gone(path: Path, replaced: int | None) -> None:
         )
     if alive is None and os.path.lexists(path):
         raise CommandRefused(
-            f"{path} names a job in another container or of another version of megaflow, and whether that runs cannot "
-            "be seen from here: choose another --name, or remove the file if it does not"
+            f"{path} names a job in another container or of another version of megaflow, which may still be "
+            "running: choose another --name, or remove the file if the job is gone"
         )
 
 
@@ -209,7 +211,7 @@ def _content(path: Path) -> str:
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(f"{path} is no file")
+            raise OSError(f"{path} is not a file")
         content = file.read(FILE_BYTES_MAX + 1)
     if len(content) > FILE_BYTES_MAX:
         raise ValueError(f"{path} is longer than a job's file")
@@ -244,7 +246,7 @@ def find(name: str | None) -> Job:
     living = [job for job, alive in jobs if alive]
     names = ", ".join(job.name for job in living) or "none"
     if unseen := ", ".join(job.name for job, alive in jobs if not alive):
-        names += f"; in another container, or over: {unseen}"
+        names += f"; in another container, or ended: {unseen}"
     if name is not None:
         for job, _ in jobs:
             if job.name == name:
@@ -255,5 +257,5 @@ def find(name: str | None) -> Job:
     if living:
         return living[0]
     if unseen:
-        raise JobNotFound(f"no job is seen to run here, choose one with --job: {names}")
+        raise JobNotFound(f"no job is visible from here, choose one with --job: {names}")
     raise JobNotFound("no job is running; start one with: megaflow run FILE --lines …")

@@ -124,8 +124,8 @@ def block_of(lines: Sequence[str], data: bytes) -> RecordBlock:
 def one_value(name: str) -> SourceError:
     """Return the error for an input that is one JSON value."""
     return SourceError(
-        f"{name} is one JSON value, and not one to a line. Write its values as lines, say by "
-        "jq -c '.[]' FILE > FILE.jsonl, or read the file in the program by json.load."
+        f"{name} is one JSON value rather than one value per line. Write its values as lines, for example by jq "
+        "-c '.[]' FILE > FILE.jsonl, or read the file in the program by json.load."
     )
 
 

@@ -68,7 +68,7 @@ BOOT = (
 )
 NOT_INHERITED = ("SPARK_", "PYTHON_WORKER_", "_PYSPARK_", "PYTHONHASHSEED")
 DONE = "done"
-SHARED = "and the launcher has it: name a path under which all machines see the same files"
+SHARED = "but the launcher has it: name a path under which all machines see the same files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,9 @@ def missing(witnesses: Sequence[tuple[str, bytes | int]]) -> str | None:
         try:
             is_same = os.path.getsize(path) >= wanted if isinstance(wanted, int) else Path(path).read_bytes() == wanted
         except OSError as error:
-            return f"{path} cannot be read there ({error.strerror}), {SHARED}"
+            return f"{path} cannot be read on an executor ({error.strerror}), {SHARED}"
         if not is_same:
-            return f"{path} is another file there, {SHARED}"
+            return f"{path} is a different file on an executor, {SHARED}"
     return None
 
 

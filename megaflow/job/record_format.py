@@ -47,7 +47,7 @@ class Fault:
 
     def error(self, name: Name) -> SourceError:
         """Return the error of a job that does not skip faults."""
-        return SourceError(f"{self.text(name)}. on_error='skip' leaves out what cannot be parsed")
+        return SourceError(f"{self.text(name)}. on_error='skip' skips records that cannot be parsed.")
 
     def text(self, name: Name) -> str:
         """Return a sentence without its end."""

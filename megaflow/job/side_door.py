@@ -61,7 +61,7 @@ class Silence:
             return self.unasked
         more = len(self.busy) - NAMED_MAX
         named = [busy_text(each) for each in self.busy[:NAMED_MAX]] + ([f"and {more} more"] if more > 0 else [])
-        return "; ".join(named) or "its launcher knows of no worker in a long step"
+        return "; ".join(named) or "its launcher knows no worker that is in a long step"
 
 
 def open_door(job: Job) -> socket.socket:
@@ -96,7 +96,9 @@ def short_name(path: Path) -> Iterator[str]:
 def find_reason(job: Job | None, name: str, sent: bool) -> Silence:
     """Return what the launcher knows of who is busy; it blocks for LAUNCHER_SECONDS at most. None: no job file."""
     if job is None:
-        return Silence(name, sent, unasked="its launcher could not be asked: --connect tells only where a worker is")
+        return Silence(
+            name, sent, unasked="its launcher could not be asked, because --connect names only a worker's address"
+        )
     try:
         report = ask_launcher(job, WhoIsBusy(), BusyReport, LAUNCHER_SECONDS)
     except NoAnswer as error:
@@ -118,9 +120,9 @@ def ask_launcher(job: Job, request: object, answer: type[T], timeout_seconds: fl
             client.send(request)
             value = client.receive(timeout_seconds)
     except (OSError, ClusterError, UsageError) as error:
-        raise NoAnswer(f"the launcher of job {job.name!r} cannot be asked: {error}") from error
+        raise NoAnswer(f"the launcher of job {job.name!r} does not answer: {error}") from error
     if not conforms(value, answer):
-        raise NoAnswer(f"the launcher of job {job.name!r} is of another version of megaflow")
+        raise NoAnswer(f"the launcher of job {job.name!r} runs another version of megaflow")
     assert isinstance(value, answer)
     return value
 
@@ -131,12 +133,12 @@ def end_by_force(job: Job, timeout_seconds: float) -> None:
     Raises NoAnswer, with what else can be done, if its launcher does not answer or the job has not gone in that time.
     """
     deadline = time.monotonic() + timeout_seconds
-    remedy = f"on {os.uname().nodename}, kill -KILL {job.pid} ends the launcher and all processes that it has started"
+    remedy = f"on {os.uname().nodename}, kill -KILL {job.pid} ends the launcher and all processes it started"
     try:
         ask_launcher(job, EndNow(), EndsNow, timeout_seconds)
     except NoAnswer as error:
         raise NoAnswer(f"{error}; {remedy}") from error
     while any((other.pid, other.started, other.name) == (job.pid, job.started, job.name) for other, _ in present()):
         if time.monotonic() >= deadline:
-            raise NoAnswer(f"job {job.name!r} ends, but has not gone within {timeout_seconds:g} s; {remedy}")
+            raise NoAnswer(f"job {job.name!r} is ending, but did not end within {timeout_seconds:g} s; {remedy}")
         time.sleep(END_POLL_SECONDS)

@@ -203,7 +203,7 @@ def gc_threshold() -> int:
     """Return the allocations between two garbage collections of a worker. Raises UsageError for what is no number."""
     given = os.environ.get(GC_VARIABLE) or "1000000"
     if not (given.isascii() and given.isdigit() and len(given) < 10):
-        raise UsageError(f"{GC_VARIABLE}={given}: must be a number of allocations below 10^9, such as 1000000")
+        raise UsageError(f"{GC_VARIABLE}={given}: must be a number of allocations below 10^9, such as 1000000.")
     return int(given)
 
 
@@ -222,7 +222,10 @@ def listening(place: str, count: int, *, skipping: bool = False) -> Iterator[lis
             family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
             while len(listeners) < count:
                 if (port := next(ports, None)) is None:
-                    raise UsageError(f"--listen {place}: {count} processes need as many ports from there to 65535")
+                    raise UsageError(
+                        f"--listen {place}: {count} processes need that many ports from there on, but ports end at "
+                        "65535."
+                    )
                 where = place if port in (0, first) else f"{place}: port {port}"
                 try:
                     listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -249,7 +252,7 @@ def listen_place(text: str) -> tuple[str, int | None]:
         found = int(port) if is_port(port) else 0
     host = host.removeprefix("[").removesuffix("]")
     if not may_be_host(host) or found == 0:
-        raise UsageError(f"--listen {text}: must be HOST or HOST:PORT, such as 127.0.0.1:2101")
+        raise UsageError(f"--listen {text}: must be HOST or HOST:PORT, such as 127.0.0.1:2101.")
     return host, found
 
 

@@ -52,10 +52,10 @@ class SplitReader:
         try:
             self._file = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise SourceError(f"cannot read {split.path!r}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {split.path!r}: {error.strerror}.") from error
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
-                raise SourceError(f"cannot read {split.path!r}: not a regular file")
+                raise SourceError(f"Cannot read {split.path!r}: it is not a regular file.")
             self._begin()
             parser = self._format.open(self._text, self.beginning)
             assert parser is not None, "a file that does not grow has a beginning"
@@ -115,8 +115,8 @@ class SplitReader:
             size *= 2
             if size > LINE_BYTES_MAX:
                 raise SourceError(
-                    f"{self._text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB "
-                    f"at byte {self.position}: is it a text file?"
+                    f"{self._text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte "
+                    f"{self.position}. Is it a text file?"
                 )
         self.note(0)
         return []
@@ -204,11 +204,12 @@ class SplitReader:
         try:
             data = os.pread(self._file, size, self.position)
         except OSError as error:
-            raise SourceError(f"cannot read {self.split.path!r}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {self.split.path!r}: {error.strerror}.") from error
         if not data:
             path = self.split.path
             raise SourceError(
-                f"{path!r} became shorter while it was read: nothing at byte {self.position}, "
-                f"where {self.end - self.position} more were expected. If nobody has written to it, {no_size(path)}"
+                f"{path!r} shrank while it was read: it ends at byte {self.position}, but "
+                f"{self.end - self.position} more bytes were expected. If the file was not changed, "
+                f"{no_size(path)}"
             )
         return data

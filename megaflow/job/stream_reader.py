@@ -65,7 +65,7 @@ class StreamReader(SplitReader):
                 self._fault = error  # it has no line before that
                 break
             if not piece and left:
-                raise SourceError(f"{split.path!r} has {left} bytes of text less than were read of it before")
+                raise SourceError(f"{split.path!r} has {left} bytes of text less than were read of it before.")
             self._waiting += piece[left:]
             left -= min(left, len(piece))
             if not piece:
@@ -154,7 +154,7 @@ class StreamReader(SplitReader):
             return fault.explained(self.line_name(self.position, 0), self._encoding, self.split.path, self.split.input)
         if not self.position:
             return fault
-        return SourceError(f"{fault}. All lines before are read, {self.position} bytes of text")
+        return SourceError(f"{str(fault).rstrip('.')}. All lines before it were read: {self.position} bytes of text")
 
 
 def reader_of(
@@ -165,7 +165,7 @@ def reader_of(
     streamed = TextForm(split.encoding, split.compression).is_streamed
     if split.skip if not streamed else split.start and not split.skip and not split.compression:
         raise SourceError(
-            f"The first part of {split.path!r} was read in another encoding, which cannot go on here. Name that "
-            "encoding again, or begin with another --state folder."
+            f"The first part of {split.path!r} was read in another encoding, which cannot be changed in the "
+            "middle. Name that encoding again, or start over with a new --state folder."
         )
     return (StreamReader if streamed else SplitReader)(split, errors, block_bytes, format, replaced)

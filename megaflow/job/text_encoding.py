@@ -67,11 +67,13 @@ def parse_encoding(given: str) -> str:
         found = codecs.lookup(given)
     except (LookupError, ValueError):
         raise UsageError(
-            f"encoding={given}: Python knows no encoding of this name. Give one such as latin-1, cp1252 or utf-16."
+            f"encoding={given}: Python has no encoding of this name. Give one such as latin-1, cp1252 or utf-16."
         ) from None
     name = found.name.replace("_", "-")
     if not getattr(found, "_is_text_encoding", True) or name in ODD:
-        raise UsageError(f"encoding={given}: no file of lines is in this encoding. Give one such as latin-1 or utf-16.")
+        raise UsageError(
+            f"encoding={given}: Files of lines cannot be in this encoding. Give one such as latin-1 or utf-16."
+        )
     return UTF_8 if name == "utf-8-sig" else name
 
 
@@ -159,6 +161,6 @@ class ReplacedBytes:
         if input not in self.counts:
             self.tell(
                 f"text of {input!r}", f"{where} has bytes that are not text. U+FFFD is read in their place, here and "
-                "further on; control status and the job's end count them."
+                "later; control status and the end of the job count them."
             )  # fmt: skip
         self.counts[input] = self.counts.get(input, 0) + count

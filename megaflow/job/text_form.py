@@ -37,7 +37,7 @@ def form_of(path: str, encoding: str = "") -> TextForm:
         with open(path, "rb", buffering=0) as file:
             head = file.read(HEAD_BYTES)
     except OSError as error:
-        raise SourceError(f"cannot read {path!r}: {error.strerror}") from error
+        raise SourceError(f"Cannot read {path!r}: {error.strerror}.") from error
     if compression := compression_of(head):
         decompression_of(compression, path)
         return TextForm(encoding, compression)
@@ -68,11 +68,11 @@ class RawBytes:
         try:
             data = os.pread(self._file, min(PIECE_BYTES, self._size - self.bytes_read), self.bytes_read)
         except OSError as error:
-            raise SourceError(f"cannot read {self._path!r}: {error.strerror}") from error
+            raise SourceError(f"Cannot read {self._path!r}: {error.strerror}.") from error
         if not data and self.bytes_read < self._size:
             raise SourceError(
-                f"{self._path!r} became shorter while it was read: nothing at byte {self.bytes_read}, where "
-                f"{self._size - self.bytes_read} more were expected"
+                f"{self._path!r} shrank while it was read: it ends at byte {self.bytes_read}, but "
+                f"{self._size - self.bytes_read} more bytes were expected."
             )
         self.bytes_read += len(data)
         return data

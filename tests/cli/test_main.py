@@ -95,7 +95,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lins", "x"], "--lines"),
         (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'strict', 'replace'"),
         (["run", "APP:dataflov", "--lines", "APP"], "did you mean 'dataflow'"),
-        (["run", "APP:count", "--lines", "APP"], "app.py:count takes (word, n), not the flow alone"),
+        (["run", "APP:count", "--lines", "APP"], "app.py:count takes (word, n), not only the flow"),
         (["run", "APP:count", "--lines", "APP"], "app.py:dataflow?"),
         (["run", "nowhere.py", "--lines", "APP"], "no file 'nowhere.py'"),
         (["run", "APP", "--lines", "APP", "--processes", "0"], "--processes must be at least 1"),

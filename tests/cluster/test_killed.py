@@ -75,7 +75,7 @@ def test_a_command_in_another_container_takes_no_job_for_dead(start: Callable[..
         return subprocess.run(command, env=run.environment, capture_output=True, text=True, check=False)
 
     done = ask()
-    assert done.returncode == 1 and "in another container, or over: count" in done.stderr, done.stderr
+    assert done.returncode == 1 and "in another container, or ended: count" in done.stderr, done.stderr
     done = ask("--job", "count")
     assert done.returncode == 0 and len(run.files()) == 1, done.stderr
     run.process.send_signal(signal.SIGTERM)

@@ -75,7 +75,7 @@ def test_a_function_that_cannot_take_a_flow_is_refused_with_those_that_can(tmp_p
         assert find_app(f"{path}:{name}").function == name
     for name, shown in (("count", "word, n, total"), ("nothing", ""), ("named", r"\*, flow")):
         meant = rf"dataflow\(flow\); did you mean {path}:dataflow or {path}:other\?$"
-        with pytest.raises(UsageError, match=rf"app.py:{name} takes \({shown}\), not the flow alone; .*{meant}"):
+        with pytest.raises(UsageError, match=rf"app.py:{name} takes \({shown}\), not only the flow; .*{meant}"):
             find_app(f"{path}:{name}")
     path.write_text("def count(word, n, total): pass")
     with pytest.raises(UsageError, match=r"app\.py defines none"):
@@ -92,7 +92,7 @@ def test_a_function_that_cannot_take_a_flow_is_refused_with_those_that_can(tmp_p
 def test_what_is_plainly_no_function_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "app.py"
     path.write_text(text)
-    with pytest.raises(UsageError, match=rf"{path}:dataflow is no function, in line \d; .*as in def dataflow\(flow\)"):
+    with pytest.raises(UsageError, match=rf"{path}:dataflow in line \d is not a function\. .* def dataflow\(flow\)"):
         find_app(str(path))
 
 
@@ -154,7 +154,7 @@ def test_a_module_is_found_where_python_looks_and_an_installed_one_is_no_more_th
         ("pkg.deep.ap", r"there is no file 'pkg.deep.ap', and the package 'pkg.deep' has no module 'pkg.deep.ap'; "
                         r"did you mean 'pkg.deep.app'\?$"),
         ("pgk.deep.app:dataflow", r"where Python looks, has no module 'pgk'; did you mean 'pkg.deep.app'\?$"),
-        ("pkg.deep.app.dataflow", r"'pkg.deep.app' is a module, and no package: .*; did you mean pkg.deep.app:data"),
+        ("pkg.deep.app.dataflow", r"'pkg.deep.app' is a module, not a package, .*; did you mean pkg.deep.app:data"),
         ("pkg.deep.app:dataflw", r"^pkg.deep.app has no function 'dataflw'; did you mean 'dataflow'\?"),
         ("nowhere", "there is no file 'nowhere', and .* has no module 'nowhere'$"),
         ("pkg/deep/app:dataflow", r"there is no file 'pkg/deep/app'; did you mean 'pkg/deep/app.py'\?"),

@@ -74,7 +74,7 @@ def talk_to(told: list[Silence], connect: str | None = None) -> None:
 def test_a_coordinator_that_says_nothing_is_named_by_the_launcher(mute: Job) -> None:
     told: list[Silence] = []
     with DoorKeeper(mute, {WhoIsBusy: lambda request: BusyReport((BUSY,), (0, 1))}), pytest.raises(
-        JobNotFound, match=r"within 0.3 s, and was asked nothing: worker 0 has been in 'fold' \(app.py:12\) for 12.3 s"
+        JobNotFound, match=r"so the request was not sent: worker 0 has been in 'fold' \(app.py:12\) for 12.3 s"
     ):
         talk_to(told)
     assert told[0] == Silence("count", False, (BUSY,), (0, 1)) and told[0].is_busy
@@ -82,10 +82,10 @@ def test_a_coordinator_that_says_nothing_is_named_by_the_launcher(mute: Job) -> 
 
 def test_what_holds_the_coordinator_up_may_be_unknown(mute: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Silence] = []
-    with pytest.raises(JobNotFound, match="the launcher of job 'count' cannot be asked"):
+    with pytest.raises(JobNotFound, match="the launcher of job 'count' does not answer"):
         talk_to(told)
     monkeypatch.setenv("MEGAFLOW_SECRET", "s")
-    with pytest.raises(JobNotFound, match="--connect tells only where a worker is"):
+    with pytest.raises(JobNotFound, match="--connect names only a worker's address"):
         talk_to(told, f"127.0.0.1:{mute.port}")
     with DoorKeeper(mute, {WhoIsBusy: lambda request: BusyReport((BUSY,), (4,))}), pytest.raises(JobNotFound):
         talk_to(told)
@@ -94,4 +94,4 @@ def test_what_holds_the_coordinator_up_may_be_unknown(mute: Job, monkeypatch: py
 
 def test_a_sentence_names_only_some_of_many_that_are_busy() -> None:
     assert str(Silence("count", True, (BUSY,) * (NAMED_MAX + 2))).endswith("; and 2 more")
-    assert str(Silence("count", True)) == "its launcher knows of no worker in a long step"
+    assert str(Silence("count", True)) == "its launcher knows no worker that is in a long step"

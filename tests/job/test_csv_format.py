@@ -296,15 +296,15 @@ def test_each_file_names_its_own_columns_or_the_program_does(tmp_path: Path) -> 
     assert rows_of(tmp_path / "a.csv", **named) == [{"x": "k", "y": "n"}, {"x": "a", "y": "1"}]
     assert rows_of(tmp_path / "a.csv", skip_header=True, **named) == [{"x": "a", "y": "1"}]
     assert rows_of(tmp_path / "a.csv", header=False, as_=tuple) == [("k;n",), ("a;1",)]
-    with pytest.raises(SourceError, match=r"a\.csv' has the columns k, n, and Order has the fields amount, customer"):
+    with pytest.raises(SourceError, match=r"a\.csv' has the columns k, n, but Order has the fields amount, customer"):
         rows_of(tmp_path / "a.csv", as_=Order, delimiter=";")
 
 
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        ('b,"two', r"a field in quotes does not end, .*; the row takes 2 lines"),
-        ("b,2,3", r"it has 3 fields, and there are 2 columns"),
+        ('b,"two', r"a quoted field does not end, .*; the row takes 2 lines"),
+        ("b,2,3", r"it has 3 fields for 2 columns"),
         ('b,"2"x', r"',' expected after '\"'"),
     ],
 )
@@ -327,7 +327,7 @@ def test_a_quote_that_stays_open_swallows_a_million_characters(
     path.write_text('k,n\na,1\nb,"2\n' + "".join(f"{number:06},x\n" for number in range(200_000)))
     counted = Counted()
     rows = rows_of(path, as_=tuple, skip=counted)
-    assert len(counted.texts) == 1 and "does a quote not end?" in counted.texts[0] and "line 3 of" in counted.texts[0]
+    assert len(counted.texts) == 1 and "closing quote missing?" in counted.texts[0] and "line 3 of" in counted.texts[0]
     assert rows[0] == ("a", "1") and rows[-1] == ("199999", "x")
     lost = 200_000 + 1 - len(rows)
     assert abs(lost * 9 - csv_parser.FIELD_CHARACTERS) < 20
@@ -341,7 +341,7 @@ def test_a_header_may_span_lines_and_follow_blanks(tmp_path: Path) -> None:
     wanted = {"a\nb": "1", "c": "2", "c_2": "3", "column_4": "4"}
     assert rows_of(path, comment="#", skip_lines=1) == [wanted]
     path.write_text('a,"b')
-    with pytest.raises(SourceError, match=r"The first row of '.*a\.csv' does not name columns: a field in quotes"):
+    with pytest.raises(SourceError, match=r"The first row of '.*a\.csv' does not name columns: a quoted field"):
         rows_of(path)
     for empty in ("a,b", "a,b\n", "\n", "# x\n"):
         path.write_text(empty)
@@ -352,7 +352,7 @@ def test_lines_without_a_beginning_need_names() -> None:
     queue = queue_of(format=Csv())
     queue.expect_pushed()
     queue.push(["1,2"])
-    with pytest.raises(SourceError, match=r"was read by another worker, or by Spark: name them by header=\[…\]"):
+    with pytest.raises(SourceError, match=r"was read by another worker or by Spark\. Name the columns by header=\[…\]"):
         read(queue)
     queue = queue_of(format=Csv(header=["a", "b"]))
     queue.expect_pushed()
@@ -363,7 +363,7 @@ def test_lines_without_a_beginning_need_names() -> None:
 def test_what_cannot_be_meant_is_refused_where_it_is_written() -> None:
     for options, why in [
         ({"header": "a,b"}, "header must be True, False or the names"), ({"as_": list}, "as_ must be dict, tuple or"),
-        ({"header": False}, "without a header a row is a tuple"), ({"delimiter": ";;"}, "delimiter"),
+        ({"header": False}, "Without a header a row is a tuple"), ({"delimiter": ";;"}, "delimiter"),
         ({"header": ["a", "a"]}, "name each column once"), ({"skip_lines": -1}, "skip_lines must be"),
         ({"skip_header": True}, "skip_header=True replaces"), ({"comment": ""}, "comment must be"),
         ({"header": ["a"], "skip_repeated_header": True}, "needs a first row"), ({"escapechar": "xx"}, "escapechar"),
@@ -404,7 +404,7 @@ def test_skipped_rows_are_counted_and_the_first_is_reported(tmp_path: Path) -> N
     assert rows_of(path, as_=tuple, skip=partial(skipped.note, "")) == [("1", "2"), ("4", "5")]
     assert skipped.counts == {"": 3}
     assert told == [
-        f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 fields, and there are 2 columns; the line is "
+        f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 fields for 2 columns; the line is "
         "'3'; it is skipped like all records that cannot be parsed; control status counts them"
     ]
 

@@ -280,7 +280,7 @@ def test_a_compressed_file_is_passed_over_and_reported(tmp_path: Path) -> None:
     told: list[str] = []
     bench = Bench(tmp_path / "app.log*", tell=lambda about, text: told.append(text))
     assert bench.read() == ["b"] and bench.read() == []
-    assert len(told) == 1 and "app.log' is compressed by gzip, so it is not followed" in told[0]
+    assert len(told) == 1 and "app.log' is compressed by gzip, so it cannot be followed" in told[0]
 
 
 @pytest.mark.parametrize(
@@ -418,7 +418,7 @@ def test_what_a_truncated_file_had_is_reported_while_it_is_read(tmp_path: Path) 
     bench = Bench(tmp_path / "app.log", tell=lambda about, text: told.append(text))
     assert bench.read() == ["one"]
     (tmp_path / "app.log").write_text("")
-    assert bench.read() == [] and told == [f"2 bytes of '{tmp_path}/app.log' are gone, and were not read."]
+    assert bench.read() == [] and told == [f"2 bytes of '{tmp_path}/app.log' disappeared before they were read."]
 
 
 def test_positions_of_the_first_stores_are_read(tmp_path: Path) -> None:

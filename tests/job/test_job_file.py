@@ -135,7 +135,7 @@ def test_a_job_in_another_container_stays_and_is_found_by_its_name_only() -> Non
     path = publish(other)
     assert is_alive(other) is None and list(present()) == [(other, False)] and path.exists()
     assert find("a") == other
-    with pytest.raises(JobNotFound, match=r"no job is seen to run here.*--job: none; in another .* over: a"):
+    with pytest.raises(JobNotFound, match=r"no job is visible from here.*--job: none; in another .* ended: a"):
         find(None)
     with pytest.raises(CommandRefused, match=r"names a job in another container.*choose another --name, or remove"):
         publish(job("a"))

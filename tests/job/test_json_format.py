@@ -98,7 +98,7 @@ def test_a_faulty_line_of_the_launcher_is_named_by_its_number() -> None:
 @pytest.mark.parametrize("name", ["array.json", "array_lines.json", "pretty.json"])
 @pytest.mark.parametrize("skip", [None, Counted()])
 def test_a_file_that_is_one_json_value_is_refused(name: str, skip: Any) -> None:
-    with pytest.raises(SourceError, match=rf"{name}' is one JSON value, and not one to a line\. .*json\.load"):
+    with pytest.raises(SourceError, match=rf"{name}' is one JSON value rather than one value per line\. .*json\.load"):
         read(queue_of(*plan_splits([str(CASES / name)]), format=JsonLines(skip)))
 
 

@@ -366,7 +366,7 @@ def test_files_that_executors_do_not_see_are_refused_with_the_path(bench: Bench,
         try:
             return bool(search.found())
         except ClusterError as error:
-            assert f"{file} cannot be read there (No such file or directory)" in str(error)
+            assert f"{file} cannot be read on an executor (No such file or directory)" in str(error)
             return True
 
     wait_until(fails)
@@ -386,7 +386,7 @@ def test_a_folder_that_executors_are_to_write_to_must_be_theirs_too_and_what_was
     assert missing(bench.place._witnesses) is None
     [seen] = profile.iterdir()
     seen.unlink()
-    assert f"{seen} cannot be read there" in str(missing(bench.place._witnesses))
+    assert f"{seen} cannot be read on an executor" in str(missing(bench.place._witnesses))
 
 
 @pytest.mark.parametrize("reaches", [True, False])
@@ -436,7 +436,7 @@ def test_the_door_is_for_agents_that_know_the_secret_and_their_number(bench: Ben
     place = bench.place._launchers[0]
     for secret, role, hello, trouble in (
         (b"no", AGENT_ROLE, {}, "secrets differ"), (SECRET, "control", {}, "not the role"),
-        (SECRET, AGENT_ROLE, {"number": 0}, "of another shape"),
+        (SECRET, AGENT_ROLE, {"number": 0}, "unknown fields"),
     ):  # fmt: skip
         with pytest.raises(Exception, match=trouble):
             Client.connect(*place, secret, role, hello, WAIT_SECONDS)

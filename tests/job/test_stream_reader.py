@@ -90,7 +90,7 @@ def test_whole_lines_before_the_damage_are_read_and_then_it_is_an_error(tmp_path
     path.write_bytes(gzip.compress("\n".join(lines).encode())[:200_000])
     with contextlib.closing(reader_of(*plan_splits([str(path)]))) as reader:
         read: list[str] = []
-        with pytest.raises(SourceError, match=r"text.gz' is cut off: it ends at byte 200000.* before are read, (\d+)"):
+        with pytest.raises(SourceError, match=r"text.gz' is incomplete: it ends at byte 200000.* it were read: (\d+)"):
             while batch := reader.next_batch():
                 read += batch
         assert read == lines[: len(read)] and len(read) > 7_000 and reader.position == len(read) * 41

@@ -38,8 +38,8 @@ def test_what_is_not_known_is_part_of_the_path(spec: str) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ("encoding=latin-99", "Python knows no encoding of this name"),
-        ("encoding=", "Python knows no encoding"),
+        ("encoding=latin-99", "Python has no encoding of this name"),
+        ("encoding=", "Python has no encoding"),
         ("encoding=latin-1&encoding=utf-8", "give one order and one encoding"),
         ("unordered&ordered-by=name", "give one order and one encoding"),
     ],
