@@ -5,7 +5,7 @@ Fenced blocks of a page, in their order, in one empty folder that has a copy of 
 - `python` that begins with a comment such as `# shop.py` is a file. Other Python is executed, in one namespace a page.
 - `pycon` is a doctest in the same namespace.
 - `console` has commands after `$ `, typed into one shell a page. A command has to exit with 0, or to print what stands
-  below it. Durations, rates, sizes, ports and process numbers may differ; `...` stands for any text, alone in a
+  below it. Durations, rates, sizes, epochs, ports and process numbers may differ; `...` stands for any text, alone in a
   line for any lines.
 - `sh` is not run, as it needs another machine or an installation; its `megaflow` commands are parsed.
 - A comment `<!-- console` or `<!-- python`, which a reader does not see, is run like a block: it makes the input.
@@ -33,13 +33,13 @@ import pytest
 from megaflow.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
-PAGES = [*sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(
     r"^(?:```|<!-- )(?P<language>python|pycon|console|sh)\n(?P<text>.*?)^(?:```|-->)$", re.MULTILINE | re.DOTALL
 )
 FILE = re.compile(r"# ([\w./-]+\.\w+)\b")
-UNITS = "seconds?|s|ms|µs|B|kB|MB|GB|%"
-VARIES = re.compile(rf"127\.0\.0\.1:\d+|\bpid \d+|[\d.,]+(?= ?(?:{UNITS})(?!\w))|[\d.,]+(?=[\w ]*/s\b)")
+UNITS = "seconds?|s|ms|µs|B|kB|MB|GB|KiB|MiB|%"
+VARIES = re.compile(rf"127\.0\.0\.1:\d+|\b(?:pid|epoch) \d+|[\d.,]+(?= ?(?:{UNITS})(?!\w))|[\d.,]+(?=[\w ]*/s\b)")
 ANSWER_SECONDS = 120.0
 LINE_MAX = 120
 
