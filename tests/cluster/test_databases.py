@@ -17,7 +17,7 @@ from megaflow.cli.main import cli
 from tests.apps.ordered import ALL_ORDERS, ALL_TOTALS, Ordered
 from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, wait_until
 from tests.connect.postgres_server import PostgresServer, binaries
-from tests.test_readme import code_with
+from tests.test_programs_of_the_docs import code_with
 
 pytestmark = pytest.mark.cluster
 

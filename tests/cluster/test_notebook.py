@@ -8,7 +8,7 @@ import pytest
 
 from megaflow.errors import PeerFailed
 from tests.cluster.processes import ROOT
-from tests.test_readme import code_with
+from tests.test_programs_of_the_docs import code_with
 
 pytestmark = pytest.mark.cluster
 
@@ -144,7 +144,7 @@ def test_a_notebook_is_exact_through_moves_stops_interrupts_and_a_kill(processes
 
 def test_the_job_of_the_readme_gives_each_total_once() -> None:
     names = {"__name__": "__main__"}
-    exec(compile(code_with("def clicks():"), "README.md", "exec"), names)
+    exec(compile(code_with("def clicks():"), "docs", "exec"), names)
     records, rest = names["job"].wait().records, names["rest"]  # type: ignore[attr-defined]
     assert [*rest] == [("ada", total) for total in range(5001, records + 1)]
 

@@ -1,4 +1,4 @@
-"""Sources of a program's own on real processes: the one that the README shows, what wakes readers, what goes wrong."""
+"""Sources of a program's own on real processes: the one in docs/sources.md, what wakes readers, what goes wrong."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from megaflow.job.launcher.python_function import run
 from tests.cluster.processes import Run, wait_until
-from tests.test_readme import code_with
+from tests.test_programs_of_the_docs import code_with
 
 pytestmark = pytest.mark.cluster
 

@@ -21,7 +21,7 @@ from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
 from megaflow.timely import example
-from tests.test_readme import code_with
+from tests.test_programs_of_the_docs import code_with
 
 LINES = {"left": [f"l{number}" for number in range(12)], "right": [f"r{number}" for number in range(12)]}
 ALL = sorted(line for lines in LINES.values() for line in lines)
@@ -82,7 +82,7 @@ def of_readme(path: Path) -> Callable[[Any], Any]:
     code = code_with("class Folder(Sink)")
     assert len(code.splitlines()) < 40
     names: dict[str, Any] = {}
-    exec(compile(code, "README.md", "exec"), names)
+    exec(compile(code, "docs", "exec"), names)
 
     def dataflow(flow: Any) -> Any:
         flow.args = [str(path)]

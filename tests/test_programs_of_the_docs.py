@@ -1,4 +1,4 @@
-"""What the README shows is run as it stands there."""
+"""Programs of the documentation, run on simulated clusters: more inputs and workers than `test_docs` gives them."""
 
 import json
 import re
@@ -17,17 +17,8 @@ from megaflow.program import example
 from megaflow.testing import EngineCluster, SimulatedCluster
 
 ROOT = Path(__file__).parent.parent
-README, AGENTS, CHANGELOG, SCALE = (
-    (ROOT / f"{name}.md").read_text(encoding="utf-8") for name in ("README", "AGENTS", "CHANGELOG", "docs/scale")
-)
+SCALE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
 DOCS = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs").glob("*.md")))
-
-
-def test_the_files_that_it_names_are_there_and_its_lines_fit() -> None:
-    named = re.findall(r"`((?:apps|docs|tests|megaflow)/[\w/.]*)`", README + AGENTS)
-    assert not [name for name in named if not (ROOT / name).exists()]
-    lines = [line for page in (README, AGENTS, CHANGELOG) for line in page.splitlines()]
-    assert not [line for line in lines if len(line) > 120 and not line.startswith("|")]
 
 
 def test_the_experiments_that_the_page_on_scale_names_are_those_of_the_benchmarks() -> None:
@@ -36,18 +27,14 @@ def test_the_experiments_that_the_page_on_scale_names_are_those_of_the_benchmark
 
 
 def code_with(words: str) -> str:
-    """The one block of Python that has these words: of the pages in docs/, or else of the README."""
-    for text in (DOCS, README):
-        found = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if words in block]
-        if found:
-            [block] = found
-            return str(block)
-    raise AssertionError(f"no page has Python with {words!r}")
+    """The one block of Python in the pages of docs/ that has these words."""
+    [block] = [block for block in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL) if words in block]
+    return str(block)
 
 
 def test_a_dataflow_is_tested_on_a_simulated_cluster() -> None:
     names: dict[str, Any] = {}
-    exec(compile(code_with("SimulatedCluster"), "README.md", "exec"), names)
+    exec(compile(code_with("SimulatedCluster"), "docs", "exec"), names)
     made: list[SimulatedCluster] = []
     names["SimulatedCluster"] = lambda *args, **options: made.append(SimulatedCluster(*args, **options)) or made[-1]
     names["test_words_are_counted"]()
@@ -59,16 +46,16 @@ def test_a_dataflow_is_tested_on_a_simulated_cluster() -> None:
 def test_it_finds_what_is_wrong() -> None:
     wrong = code_with("SimulatedCluster").replace("return total, [(word, total)]", "return n, [(word, total)]")
     names: dict[str, Any] = {}
-    exec(compile(wrong, "README.md", "exec"), names)
+    exec(compile(wrong, "docs", "exec"), names)
     with pytest.raises(AssertionError) as raised:
         names["test_words_are_counted"]()
     assert any("MEGAFLOW_SEED=0" in note for note in raised.value.__notes__)
 
 
 def outputs(operator: str, words: str, name: str, feed: list[Any]) -> list[Any]:
-    """What a fold of the README gives; it is in the block with these words."""
+    """What a fold of the documentation gives; it is in the block with these words."""
     names: dict[str, Any] = {}
-    exec(compile(code_with(words), "README.md", "exec"), names)
+    exec(compile(code_with(words), "docs", "exec"), names)
     fold: Callable[..., Any] = names[name]
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
@@ -100,7 +87,7 @@ def test_totals_come_to_the_same_whatever_the_length_of_an_epoch(clicks_per_epoc
 
 def test_words_are_counted_and_the_longest_found() -> None:
     names: dict[str, Any] = {}
-    exec(compile(code_with("aggregate_by_key"), "README.md", "exec"), names)
+    exec(compile(code_with("aggregate_by_key"), "docs", "exec"), names)
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return names["dataflow"](SimpleNamespace(lines=lambda: records))
@@ -114,7 +101,7 @@ def test_words_are_counted_and_the_longest_found() -> None:
 
 def test_event_time_is_taken_from_where_it_stands() -> None:
     names: dict[str, Any] = {}
-    exec(compile(code_with("flow.json_lines().event_time("), "README.md", "exec"), names)
+    exec(compile(code_with("flow.json_lines().event_time("), "docs", "exec"), names)
     orders = [{"at": f"2026-03-01T10:00:0{n}Z", "total": n} for n in (2, 0, 1)]
 
     def build(scope: Any) -> Any:
@@ -126,7 +113,7 @@ def test_event_time_is_taken_from_where_it_stands() -> None:
 
 def test_sessions_close_when_the_watermark_is_past_them() -> None:
     names: dict[str, Any] = {}
-    exec(compile(code_with("sessions.collect()"), "README.md", "exec"), names)
+    exec(compile(code_with("sessions.collect()"), "docs", "exec"), names)
     clicks = [(0, 100, "a"), (0, 50, "b"), (2, 20, "late"), (2, 5_000, "c")]
     lines = [(time, json.dumps({"at": at, "user": "anna", "page": page})) for time, at, page in clicks]
     watermarks = [(1, Watermark(1_960_000_000)), (3, Watermark(9_000_000_000))]
