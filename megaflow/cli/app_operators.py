@@ -1,7 +1,7 @@
-"""What a program says of its stateful operators: in which bin a key is. It is built for that, and not run.
+"""The stateful operators of a program, which know the bin of each key. The program is built for that, but not run.
 
-That loads the program, and with it the classes of its states. Each operator asks for what it begins with: it begins
-with nothing, and is noted.
+Building loads the program and the classes of its states. Each operator asks for the states that it begins with: it
+gets none, and is noted.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,7 +20,7 @@ class AppOperators:
     """The stateful operators of a program."""
 
     def __init__(self, text: str, args: Sequence[str]) -> None:
-        """Load FILE[:FUNCTION] and build its dataflow. Raises UsageError, PeerFailed with the program's traceback."""
+        """Load FILE[:FUNCTION] and build its dataflow. Raises UsageError, or PeerFailed with its traceback."""
         self._text = text
         self._found: dict[str, Heir] = {}  # by name
         app = find_app(text)
@@ -45,7 +45,7 @@ class AppOperators:
         return Restored({}, {})
 
     def bin_of_key(self, operator: str, bins: int) -> Callable[[Any], int]:
-        """Return which of so many bins a key of an operator is in. Raises UsageError if the program has none such."""
+        """Return a function from a key of this operator to its bin. Raises UsageError if there is no such operator."""
         if operator not in self._found:
             there = ", ".join(sorted(self._found)) or "none"
             raise UsageError(f"The program {self._text!r} has no stateful operator {operator!r}. It has: {there}.")

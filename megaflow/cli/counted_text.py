@@ -11,7 +11,7 @@ NONE: Final[Mapping[str, int]] = {}
 
 
 def counted_texts(status: reports.JobStatus) -> list[str]:
-    """Return what a status says of lines that were skipped, bytes that were replaced, and records that were late."""
+    """Return the counts of skipped lines, replaced bytes and late records, for a status."""
     skipped: Counter[str] = Counter()
     replaced: Counter[str] = Counter()
     late: Counter[str] = Counter()
@@ -24,7 +24,7 @@ def counted_texts(status: reports.JobStatus) -> list[str]:
 
 
 def summed_texts(skipped: Mapping[str, int], replaced: Mapping[str, int], late: Mapping[str, int] = NONE) -> list[str]:
-    """Return a text for each of these that there are any of.
+    """Return a text for each of these counts that is not empty.
 
     >>> summed_texts({"orders": 1}, {})
     ['1 line skipped (orders 1)']
@@ -34,7 +34,7 @@ def summed_texts(skipped: Mapping[str, int], replaced: Mapping[str, int], late: 
 
 
 def skipped_text(skipped: Mapping[str, int]) -> str:
-    """Say how many lines were left out, of which inputs.
+    """Return how many lines of each input were skipped.
 
     >>> skipped_text({"": 1}), skipped_text({"orders": 2, "payments": 3})
     ('1 line skipped', '5 lines skipped (orders 2, payments 3)')
@@ -43,7 +43,7 @@ def skipped_text(skipped: Mapping[str, int]) -> str:
 
 
 def replaced_text(replaced: Mapping[str, int]) -> str:
-    """Say how often bytes that are not text were replaced, in which inputs.
+    """Return how often bytes that are not text were replaced, in each input.
 
     >>> replaced_text({"": 1}), replaced_text({"orders": 2, "payments": 3})
     ('1 sequence of bytes replaced by U+FFFD', '5 sequences of bytes replaced by U+FFFD (orders 2, payments 3)')
@@ -53,13 +53,13 @@ def replaced_text(replaced: Mapping[str, int]) -> str:
 
 
 def of_each(counts: Mapping[str, int]) -> str:
-    """Return what of a sum each input or operator has; nothing for the input without a name."""
+    """Return the share of each input or operator; the input without a name has no text."""
     text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if name)
     return text and f" ({text})"
 
 
 def late_text(late: Mapping[str, int]) -> str:
-    """Say how many records were too late for their windows, at which operators.
+    """Return how many records of each operator were too late for their windows.
 
     >>> late_text({"window": 1, "sessions": 3})
     '4 records too late for their windows (sessions 3, window 1)'
@@ -68,7 +68,7 @@ def late_text(late: Mapping[str, int]) -> str:
 
 
 def overtaken_text(count: int) -> str:
-    """Say how many of these were late by the watermark alone.
+    """Return how many of these were late by the watermark alone.
 
     >>> overtaken_text(2)
     '2 of them late only because their file or partition was idle, or is new'

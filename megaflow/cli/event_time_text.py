@@ -1,4 +1,4 @@
-"""What a status and `explain` say of event time: the watermark, what holds it back and why, and what is idle."""
+"""Texts about event time, for a status and `explain`: the watermark, the partition that holds it back, idle ones."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def watermark_text(status: WatermarkStatus) -> str:
-    """Return how far event time is, and by what it is held back.
+    """Return the watermark and the partition that holds it back.
 
     >>> held = HoldsBack("clicks", "", "b.json", None, 1)
     >>> print(watermark_text(WatermarkStatus(None, age_seconds=3.2, held_by=held)))
@@ -60,7 +60,7 @@ def held_text(held: HoldsBack) -> str:
 
 
 def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
-    """Return which partitions do not count, those first of which nothing was seen, then those furthest behind.
+    """Return the idle partitions: first those without a record, then those furthest behind.
 
     >>> print(*idle_texts([IdlePartition("", "a", 12.34, 40.0), IdlePartition("clicks", "b", 7.0)]), sep="\\n")
       idle for 7.0 s: b of 'clicks', which has no record yet
@@ -81,7 +81,7 @@ def _idle_text(idle: IdlePartition) -> str:
 
 
 def time_text(micros: int) -> str:
-    """Return a time of an event; one within a year of 1970 is rather what a program counts from elsewhere.
+    """Return a time of an event: as seconds if it is within a year of 1970, as such programs count from elsewhere.
 
     >>> time_text(2_500_000), time_text(1_700_000_000_250_000)
     ('2.5 s', '2023-11-14T22:13:20.250000Z')

@@ -83,7 +83,7 @@ def show_status(now: JobStatus, as_json: bool, watch: bool) -> None:
 
 
 class CoordinatorBusy(NoAnswer):
-    """Who coordinates the job is in a long step."""
+    """The coordinator of a job is in a long step."""
 
     def __init__(self, silence: Silence) -> None:
         super().__init__(str(silence))

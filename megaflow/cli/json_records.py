@@ -1,4 +1,4 @@
-"""What `--json` prints: records of plain values, whose keys and values are promised to scripts."""
+"""Records of plain values, as `--json` prints them. Their keys and values are a promise to scripts."""
 
 import json
 from dataclasses import fields, is_dataclass

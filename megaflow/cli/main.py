@@ -1,10 +1,9 @@
 """The command line's entry: `megaflow run`, `megaflow graph` and the groups `megaflow control` and `megaflow state`.
 
-1. Records go to standard output, everything else that `run` says to standard error; what `control` was asked for
-   goes to standard output.
+1. Records and the answers of `control` go to standard output. All other messages go to standard error.
 2. Exit codes: 0 done, 1 failed or refused, 2 wrong usage, 75 lost with its state kept, 130 interrupted.
-3. A command imports inside its function what only it needs, and the commands of `control` are imported when one is
-   asked for: `megaflow --help` loads neither the engine nor the launcher.
+3. A command imports its own needs inside its function, and the commands of a group are imported when one is used:
+   `megaflow --help` loads neither the engine nor the launcher.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ from megaflow.errors import MegaflowError, PeerFailed, StateKept, UsageError
 
 INTERRUPTED = 130
 STATE_KEPT = 75  # EX_TEMPFAIL of sysexits.h: the same command, run again, may succeed
-REPORT_SECONDS = 1.0  # for somebody to read what a job says while it runs: it has other things to do
+REPORT_SECONDS = 1.0  # a running job waits no longer for its terminal to take a report
 LANGUAGES = ("mermaid", "dot")  # of `megaflow.timely.dataflow.picture`
 
 
@@ -43,7 +42,7 @@ class Commands(click.Group):
         """Run the command; exit with 1 for a failure or refusal, 2 for wrong usage, 75 (state kept), 130 for Ctrl-C."""
         try:
             return self._invoke(ctx)
-        except KeyboardInterrupt:  # also while an error is told
+        except KeyboardInterrupt:  # also while an error is printed
             say("interrupted")
             ctx.exit(INTERRUPTED)
 
@@ -192,7 +191,7 @@ def run(
     if overwrite and append:
         raise UsageError("--overwrite and --append do not go together. Give one of them, or neither for a new file.")
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
-    more["shrink"] &= state is not None  # the environment may say so
+    more["shrink"] &= state is not None  # the environment may set it
     more["renamed"] = renamings(more["renamed"])
     more["on"], more["conf"] = None if on is None else parse_on(on), parse_conf(conf)
     given = parse_outputs(outputs)

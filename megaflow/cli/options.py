@@ -1,4 +1,4 @@
-"""What the commands of the command line share: their options, what they tell the user, and progress bars."""
+"""Things that all commands share: kinds of options, messages and progress bars."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ class SingleOption(GroupedOption):
     """An option that may come once; of two click would take the last without a word. A flag may come again."""
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Have the parser collect all values that are given."""
+        """Make the parser collect all given values."""
         self.multiple = not self.is_flag
         super().add_to_parser(parser, ctx)
         self.multiple = False
@@ -116,18 +116,18 @@ def steering(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def say(text: str, wait_seconds: float | None = None) -> None:
-    """Tell the user something that is no result; a job goes on though its terminal is closed.
+    """Print a message that is not a result. A job goes on if its terminal is closed.
 
-    Blocks while standard error is not read, or no longer than `wait_seconds`; then it is not said.
+    Blocks while standard error is full, but no longer than `wait_seconds`; after that it drops the message.
     """
     with contextlib.suppress(OSError):
         if wait_seconds is not None and not select.select([], [sys.stderr], [], wait_seconds)[1]:
             return
-        print(f"megaflow: {text}\n", end="", file=sys.stderr, flush=True)  # at once: threads say things, too
+        print(f"megaflow: {text}\n", end="", file=sys.stderr, flush=True)  # in one call: other threads also print
 
 
 def tell_silence(silence: Any) -> None:
-    """Tell the user why a command waits, if that is known: a `megaflow.job.side_door.Silence`."""
+    """Print why a command waits, if `silence`, a `megaflow.job.side_door.Silence`, has the reason."""
     waits = "The request has been sent and waits there." if silence.sent else "The request is sent when it answers."
     if silence.is_busy:
         remedy = "To end the job at once, run megaflow control stop --force."
@@ -137,7 +137,7 @@ def tell_silence(silence: Any) -> None:
 
 
 def answer(text: str) -> None:
-    """Print a result. Raises BrokenPipeError once nobody reads it, MegaflowError if it cannot be written."""
+    """Print a result. Raises BrokenPipeError if its reader has closed it, MegaflowError if it cannot be written."""
     if sys.stdout is None:
         raise MegaflowError("Cannot print the answer: standard output is closed.")
     try:
@@ -149,7 +149,7 @@ def answer(text: str) -> None:
 
 
 def give_up_output() -> None:
-    """Let what cannot be written go nowhere: the end of the process would try once more, and say that it failed."""
+    """Discard output that cannot be written. Otherwise the end of the process would try again and print an error."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -158,7 +158,7 @@ def give_up_output() -> None:
 
 
 def keep_standard_files() -> None:
-    """Put something in the place of those that are closed, so that no socket gets their numbers; it fails like them."""
+    """Replace closed standard files, so that no socket gets their numbers; the replacements fail like them."""
     for file, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDWR)):
         try:
             os.fstat(file)

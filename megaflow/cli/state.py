@@ -86,7 +86,7 @@ def remove_name(directory: str, name: str, as_json: bool) -> None:
     The checkpoint is then deleted in its turn, like one that never had a name. If a job is using DIR, run the command
     on the machine where the job was started.
     """
-    open_to_look(directory).close_folder()  # whoever opens it for a job makes it, if there is none
+    open_to_look(directory).close_folder()  # `open_for_a_job` would create a missing store
     try:
         folder = open_for_a_job(directory)
     except StoreError:
@@ -128,7 +128,7 @@ def looking_at(directory: str) -> Iterator[LocalFolder]:
     folder = open_to_look(directory)
     try:
         yield folder
-    except BrokenPipeError:  # of who reads what is shown
+    except BrokenPipeError:  # the reader of our output has closed it
         raise
     except OSError as error:
         path = os.path.join(directory, str(error.filename)) if error.filename else directory

@@ -75,7 +75,7 @@ def show(directory: str, as_json: bool) -> None:
 
 
 def changes_of(drop: tuple[str, ...], rewrite: tuple[str, str] | None) -> dict[str, Any]:
-    """Return what is to become of which record. Raises UsageError.
+    """Return the new value of each record that changes. Raises UsageError.
 
     >>> changes_of((), ("5f3a91c2:3", '["a", 1]'))
     {'5f3a91c2:3': ('a', 1)}

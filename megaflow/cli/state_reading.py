@@ -1,7 +1,7 @@
 """The commands of `megaflow state` that take something out of a store: a state, all states, a copy.
 
-No class is loaded for it, unless a program is named that has it: nothing that stands in a store is run. States of
-classes that are not known are shown by their types' names and their size.
+Nothing in a store is run, and no class is loaded unless --app names a program. States of unknown classes are shown by
+the names of their types and their size.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def get_state(
 
 
 def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> str:
-    """Say that there is no such key, and what there is. Cost: reads the operator's states."""
+    """Return an error that names the missing key and a similar one. Cost: reads the operator's states."""
     keys = [key for _, found in states.by_bin() for key in found]
     near = get_close_matches(key, [each for each in keys if isinstance(each, str)], n=1)
     hint = f". Did you mean {near[0]!r}?" if near else f", such as {keys[0]!r:.80}." if keys else "."
@@ -129,7 +129,7 @@ def export_states(
 
 @contextlib.contextmanager
 def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
-    """Give a function that writes a line. What is in a new file that could not be finished is removed.
+    """Give a function that writes a line. A new file that cannot be completed is removed.
 
     Raises UsageError if there is such a file, MegaflowError if it cannot be written, BrokenPipeError.
     """

@@ -83,7 +83,7 @@ def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words
 
 
 def ask_settled(talk: Conversation, loads: bool = False) -> JobStatus:
-    """Return the status to balance by; say who is left out."""
+    """Return the status to balance by; report the workers that are left out."""
     status = commands.ask_settled_status(talk, time.sleep, loads=loads)
     for way in move_request.without_table(status):
         say(way)
@@ -176,13 +176,13 @@ def remove_workers(where: Where, as_json: bool, worker: int) -> None:
 
 
 def remove(talk: Conversation, worker: int) -> RemovalReport:
-    """Have the process of a worker that owns no bins leave. Shows a bar on a terminal."""
+    """Remove the process of a worker that owns no bins. Shows a bar on a terminal."""
     with progress_bar("removing workers") as show:
         return commands.remove_worker(talk, worker, show)
 
 
 def show_moved(moved: MoveReport, removal: RemovalReport | None, as_json: bool) -> None:
-    """Answer what has moved, and who has left then, if anybody."""
+    """Print the bins that moved and the process that left, if one did."""
     if as_json:
         answer(to_json(moved if removal is None else {**plain(removal), "moved": moved}))
         return
