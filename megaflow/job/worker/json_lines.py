@@ -137,7 +137,7 @@ def plain(value: Any) -> Any:
         case UUID() | PurePath():
             return plain(str(value))
         case bytes() | bytearray() | memoryview():
-            raise refusal(value, "decode() turns it into a string, and base64.b64encode(…).decode() does so for any bytes")
+            raise refusal(value, "decode() turns it into a string, base64.b64encode(…).decode() does so for any bytes")
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
         case tuple() if hasattr(value, "_fields"):
