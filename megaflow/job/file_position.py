@@ -42,6 +42,16 @@ class FilePosition:
         return self.path, self.offset, self.tail, self.size, self.head
 
 
+def text_of(position: Position) -> str:
+    """Return how a position is shown.
+
+    >>> text_of(("/logs/a", 12, "c2fb4af6b2df2325"))
+    'byte 12 of /logs/a'
+    """
+    place = FilePosition.of(position)
+    return f"byte {place.offset} of {place.path}"
+
+
 def digest(data: bytes) -> str:
     """Return what tells some bytes from others."""
     return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -27,7 +27,7 @@ from typing import Any, Final
 from megaflow.connect.source_protocol import Found, Idle
 from megaflow.errors import SourceError
 from megaflow.job.file_formats import HEAD_BYTES, compression_of, encoding_of
-from megaflow.job.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes
+from megaflow.job.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes, text_of
 from megaflow.job.record_format import LINES, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.text_encoding import NotText, ReplacedBytes
@@ -45,6 +45,8 @@ ONLY_FOLLOWED: Final = "lines"
 class FollowedFiles:
     """The files that a pattern stands for, now and later: a `megaflow.connect.Source`."""
 
+    describe_position = staticmethod(text_of)  # for errors and `control status`
+
     def __init__(
         self, pattern: str, errors: str = "strict", format: RecordFormat = LINES, *, input: str = "",
         encoding: str = "", replaced: ReplacedBytes | None = None,
@@ -59,11 +61,9 @@ class FollowedFiles:
         self.pattern = pattern
         self.errors = errors
         self.format = format
-        self.input = input
-        self.encoding = encoding
+        self.input, self.encoding = input, encoding
         self.replaced = replaced
-        self.tell = tell
-        self.now = now
+        self.tell, self.now = tell, now
         self.lose = self._tell_of_loss if lose is None else lose
         self._names: dict[int, str] = {}  # inode -> path, for readers
         self._named_at = -FIND_SECONDS  # seconds of a clock

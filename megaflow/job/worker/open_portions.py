@@ -93,15 +93,19 @@ class PortionReader:
     @property
     def title(self) -> str:
         """What an error says of it."""
-        where = "its beginning" if self._position is None else f"position {shown(self._position)}"
+        where = "its beginning" if self._position is None else f"position {self._describe(self._position)}"
         return f"in source {self.portion.input!r}, partition {shown(self._partition)}, at {where}"
 
     def lag(self) -> PartitionLag:
         """Return what a status says of it."""
         ask = getattr(self._opened, "lag", None)
-        position = "" if self._position is None else shown(self._position)
+        position = "" if self._position is None else self._describe(self._position)
         lag = None if ask is None else ask()
         return PartitionLag(self.portion.input, shown(self._partition), position, None if lag is None else int(lag))
+
+    def _describe(self, position: Any) -> str:
+        text: str = getattr(self._source, "describe_position", shown)(position)
+        return text
 
     def close(self) -> None:
         """Have the source let go of it."""

@@ -133,6 +133,21 @@ def test_what_a_source_raises_is_named_with_its_place(answers: list[Any], said: 
     assert caught.value.__notes__ == [place] and caught.value.__cause__ is caught.value.__context__ is None
 
 
+def test_source_describes_its_positions() -> None:
+    class Pages(Scripted):
+        def describe_position(self, position: int) -> str:
+            return f"page {position}"
+
+    opened = OpenPortions()
+    opened.sources["numbers"] = Pages(a=[1, ValueError("no such page")])
+    opened.add(portions("a"))
+    opened.read(10, 0.0, lambda number: None)
+    assert opened.lags() == (PartitionLag("numbers", "'a'", "page 1", 0),)
+    with pytest.raises(ValueError, match="no such page") as caught:
+        opened.read(10, 0.0, lambda number: None)
+    assert caught.value.__notes__ == ["in source 'numbers', partition 'a', at position page 1"]
+
+
 def test_what_opening_closing_and_waiting_raise_is_named_too() -> None:
     def fail(*_: object) -> Any:
         raise KeyError("x")
