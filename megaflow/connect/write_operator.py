@@ -1,19 +1,20 @@
-"""The operator that hands a stream to a sink: what is written when, and where each checkpoint cuts.
+"""The operator that hands a stream to a sink: when it writes which records, and where each checkpoint cuts.
 
-A checkpoint at t has all records before t and none of t or later. The operator knows t by the command, and
- 1. writes a record at s only once control has passed s: no command for s or before is still to come, so no t at or
-    below s is unknown here. What comes earlier waits, under a capability.
- 2. From the command on it writes nothing of t or later, which waits under a capability, too, until it has cut: when
-    nothing before t is still to come or waits. That needs only records before t, which nobody holds back: no source,
-    bin or sink waits for what is at t or later to be written. So it ends.
- 3. On a worker that has joined it writes nothing until it has been told which checkpoint was under way then: it has
-    perhaps not heard that command, though records before its t may come here from workers that have.
- 4. A worker that leaves is sent no command any more, so what it writes is cut at once, again and again, until it is
-    gone. It is not gone while the operator holds a capability: one that it takes from the command that has its source
-    close, or from a record that it writes later, and keeps until its outlet has handed over everything.
- 5. If the sink wants epochs in order it writes one when it is over everywhere, by the frontier of its input; what waits
-    is sorted by time, and within one stays in the order in which it came.
-Behind it the stream `sent` is empty; its frontier passes a time once everything before that has been written.
+A checkpoint at t has all records before t and none of t or later. The operator learns t from the command.
+ 1. It writes a record at s only once control has passed s. Then no command for s or before can come, so the operator
+    knows every t at or below s. Records that come earlier wait, under a capability.
+ 2. From the command on it writes nothing of t or later until it has cut; those records also wait, under a capability.
+    It cuts when no record before t can come or waits. That needs only records before t, and nothing holds these back:
+    no source, bin or sink waits for a write at t or later. So the wait ends.
+ 3. On a worker that has joined, it writes nothing until it knows which checkpoint was under way then. It may have
+    missed that command, though records before its t may come here from workers that have received it.
+ 4. A worker that leaves receives no further commands. So what it writes is cut at once, again and again, until the
+    worker is gone. The worker stays while the operator holds a capability. The operator takes it from the command that
+    closes its source, or from a record that it writes later, and keeps it until its outlet has handed over everything.
+ 5. If the sink wants epochs in order, the operator writes an epoch when it is over everywhere, by the frontier of its
+    input. Waiting records are sorted by time, and keep their order within a time.
+Behind the operator, the stream `sent` is empty. Its frontier passes a time once everything before that has been
+written.
 """
 
 from collections import deque
@@ -62,7 +63,7 @@ class SinkHost(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the sinks are called, sorted."""
+        """Names of the sinks, sorted."""
 
     def place(self, sink: Sink[Any], name: str, where: str) -> Outlet:
         """Return what a sink is on this worker, declared at that line. Raises BuildError if another has this name."""
@@ -148,7 +149,7 @@ class WriteOperator:
         return self.run
 
     def activate(self) -> None:
-        """Have it run again; any thread."""
+        """Run the operator again. Any thread may call it."""
         self._info.activator.activate()
 
     def tell(self, epoch: int, checkpoint: Checkpoint | None) -> None:

@@ -1,8 +1,4 @@
-"""Who owns which bin at which time: routing tables, the commands that change them, and their history.
-
-A routing table is a tuple with one worker id per bin. A reconfiguration is all commands at one time; the last one on a
-bin wins. It is in force from exactly its time on: a record at s goes by the newest table whose time is at most s.
-"""
+"""Routing tables, which state the owner of each bin at each time; the commands that change them, and their history."""
 
 from bisect import bisect
 from collections import Counter, deque
@@ -49,10 +45,10 @@ class Bootstrap:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Keep, as checkpoint `number`, the effects of all records before the command's time; nothing moves.
+    """Command: keep the effects of all records before the command's time, as checkpoint `number`. No bin moves.
 
-    `since`: the number of the last one that is committed, which this one's deltas follow; None: all is written whole.
-    `at_end`: no command follows, and the effects of all records and timers are kept, whatever their time.
+    `since`: the number of the last committed checkpoint, which the deltas of this one follow; None: all is written
+    whole. `at_end`: no command follows, and the effects of all records and timers are kept, whatever their time.
     """
 
     number: int  # from 1 on
@@ -62,7 +58,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Show what an operator's state of some keys is after all records before the command's time; nothing moves."""
+    """Command: show an operator's state of some keys after all records before the command's time. No bin moves."""
 
     number: int
     operator: str
@@ -72,7 +68,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Fire event timers up to `micros` at the close of the command's time; nothing moves. It never falls."""
+    """Command: fire event timers up to `micros` at the close of the command's time. No bin moves. It never falls."""
 
     micros: int  # as in `event_unit`
     greatest: int = NEVER  # with the infinite one: the greatest timestamp that is known
@@ -80,7 +76,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What the job's own clock says, for timers that are set `after` a while; nothing moves. It never falls."""
+    """Command: the job's own clock, for timers that are set `after` a while. No bin moves. It never falls."""
 
     micros: int  # for which the job has run
 
@@ -99,10 +95,10 @@ class Numbered:
 def initial_table(
     bins: int, founders: Iterable[WorkerId], kept: Mapping[WorkerId, Iterable[int]] = MappingProxyType({})
 ) -> RoutingTable:
-    """Return the table before any command. Founding workers that have kept bins, worker -> bins, have these.
+    """Return the table before any command. Founding workers that have kept bins, worker -> bins, own these.
 
-    Each other bin goes to who has the fewest by then, the lowest id of these; so they are dealt round if none was kept.
-    What two have kept is the lowest one's. Cost: logarithmic in the workers, a bin.
+    If two have kept the same bin, the lowest id owns it. Each other bin goes to the worker with the fewest bins by
+    then, the lowest id of several; so bins are dealt round if none was kept. Cost: logarithmic in the workers, per bin.
 
     >>> initial_table(4, {7, 3}), initial_table(6, [0, 1], {0: [0, 3], 1: [1, 4]})
     ((3, 7, 3, 7), (0, 1, 0, 0, 1, 1))
@@ -121,7 +117,7 @@ def initial_table(
 
 
 def apply(table: RoutingTable, commands: Iterable[Command]) -> RoutingTable:
-    """Return the table after these commands, which must be valid; the last one on a bin wins.
+    """Return the table after these commands, which must be valid. The last command on a bin wins.
 
     >>> apply((0, 0, 0), [Map((1, 1, 1)), Move(2, 0)])
     (1, 1, 0)
@@ -150,8 +146,8 @@ def validate(
 ) -> None:
     """Raise CommandRefused with the reason unless every worker and bin that the command names may take part in it.
 
-    `bins` is the number of bins; `members` are the workers that may own bins. In an engine program, where whoever is a
-    member may, `passing` are those on their way in or out, who are none.
+    `bins` is the number of bins; `members` are the workers that may own bins. In an engine program all members may own
+    bins, and `passing` are the workers that join or leave, which are not members.
     """
     match command:
         case Move(bin, worker):
@@ -201,19 +197,19 @@ def _check_member(
 
 @dataclass(frozen=True, slots=True)
 class Reconfiguration:
-    """Commands and the time from which they are in force."""
+    """Commands, and the time from which they are in force."""
 
     time: Time
     commands: tuple[Command, ...]
 
 
 class RoutingHistory:
-    """The table in force and the reconfigurations to come, in time order.
+    """The table in force, and the pending reconfigurations in time order.
 
     `installed` is the time of the active table, None if it is the initial one.
 
-    A pending reconfiguration is kept as its commands, and a table is made of it when it is asked for: a thousand
-    moves that wait, each with a table of all bins, would fill the memory.
+    A pending reconfiguration is kept as its commands, and its table is made on request: a thousand waiting moves, each
+    with a table of all bins, would fill the memory.
 
     Invariant: each pending time is greater than the one before it, and than that of the active table.
     """
@@ -236,7 +232,7 @@ class RoutingHistory:
         return self._table(bisect(self.pending, False, key=lambda each: not less_equal(each.time, time)))
 
     def append(self, time: Time, commands: Iterable[Command]) -> None:
-        """Add a reconfiguration, later than all others; one that moves nothing is kept, too."""
+        """Add a reconfiguration, later than all others. One that moves nothing is also kept."""
         newest = self.pending[-1].time if self.pending else self.installed
         assert newest is None or less_than(newest, time), f"reconfiguration at {time} after the one at {newest}"
         self.pending.append(Reconfiguration(time, tuple(commands)))
@@ -253,7 +249,7 @@ class RoutingHistory:
         return first.time, [(bin, old[bin], new[bin]) for bin in named if old[bin] != new[bin]]
 
     def _table(self, count: int) -> RoutingTable:
-        """The table after the first `count` of those pending, made from the nearest one before it that there is."""
+        """Return the table after the first `count` pending reconfigurations, made from the nearest earlier table."""
         made, pending = self._made, self.pending
         start = count
         while start and pending[start - 1].time not in made:

@@ -1,18 +1,19 @@
-"""Outputs on their way to the program that has started the job, which reads them while that runs.
+"""Outputs on their way to the program that started the job and reads them while it runs.
 
-1. `write`, `cut_back` and `close` are called by the output queue's thread, `committed` by the launcher's, all else by
-   the program's threads. `_came` guards what has been written and is not for the program yet, and who waits.
-2. Nothing here blocks who writes. What the program has not read counts as what waits in the output queue does
-   (`unread_bytes`): from a limit on the workers hold their outputs, and so the job waits for a reader that is slow.
-   Their size is estimated, by one record of each epoch.
-3. Who waits for the job's end cannot read meanwhile, so that nobody waits for the other: all that comes is kept, unless
-   another thread, which lives, has read last.
-4. A durable job may lose processes, and then puts out again what came after its last checkpoint. The program is given
-   what a checkpoint has: so no record comes twice, and none is taken back. What has no checkpoint does not count as
-   unread, since the job must go on to take one.
-5. A record is taken from `ready` and given to the program without a moment between at which Python runs signal
-   handlers or other threads: it does so at calls, jumps back and the begin of a function. So whatever a Ctrl-C
-   interrupts, each record is given or still there.
+1. The output queue's thread calls `write`, `cut_back` and `close`, the launcher's thread `committed`; the program's
+   threads call all other methods. `_came` guards the waiting threads, and the records that are written but not yet
+   ready for the program.
+2. No call blocks the writer. Records that the program has not read count like those in the output queue
+   (`unread_bytes`). Above a limit the workers hold their outputs, so the job waits for a slow reader. Sizes are
+   estimated, from one record of each epoch.
+3. A thread that waits for the job's end cannot read meanwhile. To avoid a deadlock, all records are then kept, unless
+   another living thread was the last reader.
+4. A durable job that loses processes sends the records after its last checkpoint again. The program receives the
+   records of checkpoints only: so no record comes twice, and none is taken back. Records without a checkpoint do not
+   count as unread, because the job must continue to take one.
+5. Python runs signal handlers and other threads at calls, at jumps back and at the beginning of a function. Between
+   taking a record from `ready` and returning it to the program there is none of these. So whatever a Ctrl-C interrupts,
+   each record is returned or still there.
 """
 
 import asyncio
@@ -31,14 +32,14 @@ FREED_EACH: Final = 128  # records that are read until it is looked whether the 
 
 
 class ProgramWriter(Writer):
-    """Keeps the records until the program reads them."""
+    """Writer that keeps the records until the program reads them."""
 
     form: Form = "records"
     name = "records"
     is_in_memory = True
 
     def __init__(self, durable: bool) -> None:
-        """`durable`: records are for the program when a checkpoint has them."""
+        """`durable`: records become ready for the program when a checkpoint contains them."""
         self.ready: deque[Any] = deque()  # for the program
         self.is_over = False  # nothing more will be written
         self.reader: threading.Thread | None = None  # that has read last
@@ -51,20 +52,20 @@ class ProgramWriter(Writer):
 
     @property
     def unread_bytes(self) -> int:
-        """How much the program has not read that it might have; 0 if nobody is to wait until it has."""
+        """Bytes of the records that the program could have read, about; 0 if the job must not wait for a reader."""
         if self._waiting and (self.reader is None or self.reader in self._waiting or not self.reader.is_alive()):
             return 0
         return int(len(self.ready) * self._record_bytes)
 
     def bytes_of(self, records: list[Any]) -> int:
-        """Return about how large they are, as they would travel. Cost: encodes one of them."""
+        """Return about how many bytes the records have when they travel. Cost: encodes one of them."""
         with contextlib.suppress(CannotTravel):
             size = len(encode(records[0]))
             self._record_bytes = size if not self._record_bytes else (7 * self._record_bytes + size) / 8
         return int(len(records) * self._record_bytes)
 
     def write(self, epoch: int, records: list[Any]) -> None:
-        """Keep them."""
+        """Keep these records."""
         with self._came:
             if self._kept is not None:
                 self._kept.extend(records)
@@ -74,18 +75,18 @@ class ProgramWriter(Writer):
             self._tell()
 
     def sync(self) -> int:
-        """Return how many there are, those that were read included."""
+        """Return the number of records so far, including those that were read."""
         with self._came:
             return self._released + len(self._kept or ())
 
     def cut_back(self, length: int) -> None:
-        """Forget those that came later: the program has not seen them."""
+        """Forget the records after this length. The program has not seen them."""
         with self._came:
             while self._kept and self._released + len(self._kept) > length:
                 self._kept.pop()
 
     def committed(self, length: int) -> None:
-        """Give those to the program that a checkpoint has now."""
+        """Release to the program the records that a checkpoint contains now."""
         with self._came:
             while self._kept and self._released < length:
                 self.ready.append(self._kept.popleft())
@@ -93,19 +94,19 @@ class ProgramWriter(Writer):
             self._tell()
 
     def close(self) -> None:
-        """Note that there will be no more."""
+        """Note that no further records come."""
         with self._came:
             self.is_over = True
             self._tell()
 
     def await_more(self) -> None:
-        """Wait until there is something to read, or never will be."""
+        """Wait until there is a record to read, or none can come."""
         self.freed()
         with self._came:
             self._came.wait_for(lambda: self.ready or self.is_over)
 
     def call_with_more(self, waker: Callable[[], None]) -> None:
-        """Have this called, by any thread, when there is something to read or never will be; perhaps at once."""
+        """Call `waker` once there is a record to read or none can come, from any thread, perhaps at once."""
         self.freed()
         with self._came:
             self._wakers.append(waker)
@@ -114,7 +115,7 @@ class ProgramWriter(Writer):
 
     @contextlib.contextmanager
     def awaited(self) -> Iterator[None]:
-        """Keep all that comes while this thread waits in the block for the end of the job: see rule 3."""
+        """Keep all records that come while this thread waits in the block for the end of the job: see rule 3."""
         self._waiting.append(threading.current_thread())
         self.freed()
         try:
@@ -130,20 +131,20 @@ class ProgramWriter(Writer):
 
 
 class ReadJob(Protocol):
-    """The job whose outputs are read."""
+    """Protocol of the job whose outputs are read."""
 
     def stop_or_end(self) -> None:
-        """Have it work off what it has; blocks until it has. A Ctrl-C meanwhile ends it at once, and is raised."""
+        """Stop the job; block until it has processed its records. Ctrl-C meanwhile ends it at once, and is raised."""
 
     def wait(self) -> object:
-        """Wait for its end; raise what has made it fail."""
+        """Wait for the job's end; raise its error if it has failed."""
 
 
 class Outputs:
-    """The records of a job, as they come: for `for`, or in a coroutine for `async for`.
+    """Records of a job, as they come: iterate with `for`, or in a coroutine with `async for`.
 
-    Ctrl-C while `for` waits for the next record stops the job, as `job.stop()` does; the records that were on their way
-    are given still, and then KeyboardInterrupt is raised. A second one ends the job at once.
+    Ctrl-C while `for` waits for the next record stops the job, as `job.stop()` does. The records that were on their way
+    are still returned; then KeyboardInterrupt is raised. A second Ctrl-C ends the job at once.
     """
 
     def __init__(self, writer: ProgramWriter, job: ReadJob) -> None:
@@ -160,7 +161,8 @@ class Outputs:
         return self
 
     def __next__(self) -> Any:
-        """Return the next record; wait for it. Raises what has made the job fail, behind the records before that."""
+        """Return the next record; wait for it. Raises the error of a failed job after the records before the failure.
+        """
         self._note()
         while True:
             try:
@@ -184,7 +186,7 @@ class Outputs:
         raise StopIteration
 
     async def __anext__(self) -> Any:
-        """Do what `__next__` does, and let others run meanwhile; cancelled, it leaves the job alone."""
+        """Do what `__next__` does, and let other coroutines run meanwhile. A cancellation does not affect the job."""
         self._note()
         while True:
             try:
@@ -207,7 +209,7 @@ class Outputs:
         raise StopAsyncIteration
 
     def _note(self) -> None:
-        """Note who reads; have the workers go on if there is room."""
+        """Note the reading thread; let the workers continue if there is room."""
         if not self._given % FREED_EACH:
             self._writer.reader = threading.current_thread()
             self._writer.freed()

@@ -1,4 +1,4 @@
-"""EventLink: events in memory, and what else a stream can be captured into and replayed from."""
+"""EventLink: events in memory; and the protocols of captures and replays."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,23 +11,25 @@ from megaflow.timely.dataflow.record_copies import copies_of
 
 
 class EventPusher(Protocol):
-    """What a stream can be captured into."""
+    """Protocol of the destination of a capture."""
 
     def push(self, event: Event) -> None:
-        """Take the next event; must not block."""
+        """Take the next event. Must not block."""
 
 
 class EventSource(Protocol):
-    """What a stream can be replayed from. `str()` of it names it in messages."""
+    """Protocol of the source of a replay. Messages name it by its `str()`."""
 
     def attach(self, wake: Callable[[], None]) -> bool:
-        """Begin the replay, once; True if `wake` will be called after each new event, else `read` has to be tried."""
+        """Start the only replay. Return True if `wake` will be called after each new event; otherwise `read` is polled.
+        """
 
     def read(self) -> Event | None:
-        """Return the next event, None if it is not there yet; never block. Raises SourceError if it can never come."""
+        """Return the next event, None if it is not there yet. Must not block. Raises SourceError if it can never come.
+        """
 
     def close(self) -> None:
-        """Let go of the outside: the stream is complete."""
+        """Release all resources: the stream is complete."""
 
 
 class EventLink:
