@@ -1,20 +1,20 @@
-"""What `megaflow run` is: a launcher and its worker processes.
+"""The job that `megaflow run` starts: a launcher and its worker processes.
 
-spec                what the launcher tells a process; app: which function runs; splits: files cut into byte ranges
-split_reader        reads a split; followed_files: reads files that grow, for `--follow`
-file_position       how far such a file is read; rotated_copy: its rest, when it was compressed and removed
-record_format       how the bytes of a file become records, for both; text_lines: the lines in them
+spec                what the launcher sends to a process; app: the function to run; splits: files as byte ranges
+split_reader        reads a split; followed_files: reads growing files, for `--follow`
+file_position       the position in a growing file; rotated_copy: the rest of a file that was compressed and removed
+record_format       parses the bytes of a file into records; text_lines: the lines in them
 json_format         JSON lines
-csv_format          CSV; csv_head: the header of a file; csv_parser: the rows behind it
-text_encoding       how bytes become text; file_formats, text_form: what the first bytes of a file say of that
-compression         the text of compressed files; stream_reader: such a file, or one in UTF-16, as a split
-job_file, contact   how a running job is found; side_door: how its launcher is asked
-reachable           under which addresses others find this machine
-process_agent       beside a process that runs on Spark's executors; agent_messages: between it and the launcher
-exit_report, sign_of_life    why a worker process ends; whether it is well
-program_code        whether two processes run the same code, and whether its files are what was loaded
-kept_states         what a job has kept, for tests and notebooks
-launcher/           runs in the launcher
-worker/             runs in each worker process
-profile/            `--profile`: what a worker measures of itself, and the report of all
+csv_format          CSV; csv_head: the header of a file; csv_parser: the rows after it
+text_encoding       decodes bytes to text; file_formats, text_form: recognize formats by their first bytes
+compression         the text of compressed files; stream_reader: reads such a file, or one in UTF-16, as a split
+job_file, contact   find a running job; side_door: asks its launcher
+reachable           the addresses under which others reach this machine
+process_agent       runs beside a process on Spark's executors; agent_messages: its messages
+exit_report, sign_of_life    why a worker process ended; whether it is alive
+program_code        compares the code of two processes, and files with the code that was loaded
+kept_states         the states that a job has saved, for tests and notebooks
+launcher/           the launcher
+worker/             the worker processes
+profile/            `--profile`: the measurements of each worker, and the report
 """

@@ -22,7 +22,7 @@ from megaflow.quick_dataclass import dataclass
 SHOWN: Final = 80  # characters of a line in an error
 
 Beginning: TypeAlias = Callable[[int], tuple[bytes, bool]]
-"""Returns so many bytes from the beginning of a file, and whether the file has no more."""
+"""Returns the first bytes of a file, as many as asked for, and whether they are the whole file."""
 
 Name: TypeAlias = Callable[[int], str]
 """Returns the name of a block's line, counted from 0, for an error. May read the file up to there."""

@@ -25,8 +25,8 @@ INSTALLED = ("site-packages", "dist-packages")  # folders of libraries, in whate
 Address: TypeAlias = tuple[str, int]  # host and port
 
 Form: TypeAlias = str
-"""What a writer of outputs takes, one of FORMS: nothing, the records themselves, lines of text, or packed rows. Of rows
-`rows:SCHEMA`, with their schema as JSON; of CSV `csv:COLUMNS` as JSON, or `csv` if the records name them."""
+"""The form in which a writer takes outputs, one of FORMS: nothing, the records themselves, lines of text, packed rows.
+Rows are `rows:SCHEMA`, with the schema as JSON; CSV is `csv:COLUMNS` as JSON, or `csv` if the records name them."""
 FORMS = ("nothing", "records", "text", "jsonl", "csv", "rows")
 
 

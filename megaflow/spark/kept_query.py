@@ -45,7 +45,7 @@ JAVA: Final = 0  # a place in the file LOCK
 LAUNCHER: Final = 1
 _PID_BYTES: Final = 20
 NOT_SYNCED: Final = ("commits", "state")
-"""Which batches were answered, where a lost answer is given again; and what only a user's own query has."""
+"""Unsynced: the record of answered batches, as a lost answer is repeated; states, which only user queries have."""
 
 
 @dataclass(eq=False)

@@ -31,7 +31,7 @@ Build = Callable[[Worker, Stream[Any], Stream[Any]], Stream[Any]]
 """`build(worker, records, commands) -> outputs`, called on every worker."""
 
 _MONITORED_SHARE = 0.15
-"""How often all is checked, by a brute-force account: it costs more than the step that it watches."""
+"""Share of the steps after which everything is checked by brute force, as a check costs more than a step."""
 _FRUITLESS_ACTIONS_MAX = 5_000
 """A run that takes so many after the last record or command went in, or the last output came, is stuck in a loop.
 

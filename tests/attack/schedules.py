@@ -49,12 +49,12 @@ BUSY = (
     r"carr\w+ (out )?a? ?plan|is being carried out|bins have moved since|the plan moves no bin|another one was begun|"
     r"(is|are) leaving|there is no (such )?worker|in the only process|gives bins to worker|no routing table|"
     r"giving worker|receiving the routing table|know the routing table|could read the lines|read the launcher's lines|"
-    r"changes are already under way|(still )?owns|may own bins|is not complete|no job answers"
+    r"changes are already under way|(still )?owns|may own bins|is not complete|[Nn]o job answers"
 )
 # or because the job is at its end.
 OVER = (
     r"no job is running|there is no job named|has ended|job ended|a stop was requested|does not answer|is ending|"
-    r"is stopping|no job answers|the lines"
+    r"is stopping|[Nn]o job answers|the lines"
 )
 
 T = TypeVar("T")

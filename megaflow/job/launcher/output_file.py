@@ -1,23 +1,23 @@
-"""A file that `--output` names, as a writer; and which files it leaves alone.
+"""The writer of a file that `--output` names, and the checks that protect other files.
 
-1. A regular file that is not empty is refused unless the user has said what is to become of it: `--overwrite` or
-   `--append`. Devices and pipes are written to.
-2. A file that the job reads is refused whatever was said, under whatever name, and so is a new one that a directory,
-   a glob or a folder of Spark's would pick up.
-3. The file is opened before the job starts, so that it is known to be writable and stays the one that was checked; but
-   nothing in it changes before the first epoch is written, or the job has come to its end without any. A job that fails
-   before leaves a file as it was, and none where there was none.
-4. Standard output belongs to the shell: /dev/stdout goes on where that is, and empties nothing. But a job that reads
-   what the shell appends its output to (`>> FILE`) is refused: it might never end.
+1. A regular file that is not empty is refused unless the user gives `--overwrite` or `--append`. Devices and pipes are
+   written to.
+2. A file that the job reads is always refused, under any name. So is a new file that the job's directory, glob or Spark
+   folder would pick up as input.
+3. The file is opened before the job starts, so it is known to be writable and cannot be exchanged after the checks. Its
+   content changes only when the first epoch is written, or when the job ends without output. A job that fails
+   earlier leaves the file as it was, and creates none.
+4. Standard output belongs to the shell: /dev/stdout is written from its present position and never truncated. A job
+   that reads the file to which the shell appends its output (`>> FILE`) is refused: it might never end.
 5. A job locks each regular file before it starts. Otherwise two jobs would write over each other's records.
 
 With a store of durable state
- 6. A regular file is `name`d there by its absolute path, with the length that it has before
-    the job writes: what it had is replaced if that is 0, and stays if it is appended to.
- 7. A file that the store names already is opened to `resume`: whatever it has is neither refused nor replaced, but cut
-    back to the length that the store says, and written on from there. One that is shorter than that is another file.
- 8. Whatever else is written to (standard output, a pipe, a device) cannot be cut back: `is_kept` says so.
- 9. A job that takes the place of one that does not answer goes on in a copy of the file: see `output_copy`.
+ 6. The store records the absolute path of a regular file (`name`) and its length before the job writes. With length 0
+    the old content is replaced; with `--append` it stays.
+ 7. A file that the store already names is opened to `resume`. It is neither refused nor replaced, but truncated to the
+    recorded length and extended from there. A shorter file cannot be the same one, and is refused.
+ 8. Other outputs (standard output, a pipe, a device) cannot be truncated: `is_kept` is False.
+ 9. A job that takes over from one that does not answer continues in a copy of the file: see `output_copy`.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ STDOUT = 1
 STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 Mode: TypeAlias = Literal["new", "overwrite", "append", "resume"]
-"""What becomes of what a file has; with `new` it must have nothing, with `resume` a store says how much of it stays."""
+"""How existing content is treated. `new`: it must be empty. `resume`: the store says how many bytes to keep."""
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
 _APPEND = _CREATE | os.O_APPEND

@@ -56,7 +56,7 @@ NOTICED_POLL_SECONDS: Final = 0.1
 LINE_BYTES_MAX: Final = 16 * 1024  # of what is printed without an end of line, until it is shown
 KILLED: Final = -9
 SILENCE: Final = frozenset(map(os.strerror, (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)))
-"""What the kernel says of a connection to a machine that does not answer."""
+"""The kernel's errors for a connection to a machine that does not answer."""
 
 
 class RemoteProcess:

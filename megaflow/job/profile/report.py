@@ -32,14 +32,14 @@ MONITORED = (3, 12)  # from this Python on a process can have one cProfile at a 
 COUNTS = ("activations", "batches_in", "records_in", "batches_out", "records_out")
 
 HEAD = """\
-Each worker is, at any moment, in one operator or in one part of the engine: the rows sum to its wall time. That is
-time by the clock; in a process with several workers, or on a machine that is busy otherwise, some of it is spent
-waiting for a processor. Activations: how often it was run. Records out are counted for each place that they go to.
+At any moment a worker is in one operator or in one part of the engine, so the rows add up to its wall time. With
+several workers in a process, or on a busy machine, part of that time is spent waiting for a processor. Activations
+are the number of runs. A record that goes to several places counts once for each of them.
 """
 
 CALLS_TAKEN = """\
-cProfile was on (--profile-calls): it makes every call of a Python function slower, so operators that make many small
-calls look heavier than they are. For true proportions run with --profile alone.
+cProfile (--profile-calls) slows down every call of a Python function, so operators that make many small calls look
+heavier than they are. For true proportions, run with --profile alone.
 """
 
 

@@ -1,23 +1,23 @@
-"""Runs in each worker process: from lines to the fold to the launcher.
+"""A worker process: from the lines through the dataflow to the launcher.
 
-child               the process; join_by_hand: one that joins by `megaflow run --join`; departure: Ctrl-C there
-lifeline            its end, when the launcher ends; watchdog: which of its workers are busy
-memory              what it remembers of its states in the job's next life, if it stays when others are lost
+child               the process; join_by_hand: a process started by `megaflow run --join`; departure: its Ctrl-C
+lifeline            ends the process when the launcher ends; watchdog: detects busy workers
+memory              states kept in memory across a restart, when the process survives the loss of others
 worker_program      its dataflow, and the loop that steps it
-rehearsal           whether the program can go on with its states; dry_build: its dataflow, without running it
-flow                the user's function, and what it is given; source_record: which source it was loaded from
-fingerprint         whether all processes run the same code
+rehearsal           checks whether the program can resume with its states; dry_build: builds it without running it
+flow                the user's function and its argument; source_record: the source from which it was loaded
+fingerprint         checks that all processes run the same code
 source_operator, line_queue, staging    lines: stamped with epochs, queued, staged for Spark
-pushed_lines        what the launcher pushes; line_streams: the parsers of lines that have no file
-event_reports       how far event time is, by partition, and which partitions are idle
-exact_maxima        the greatest timestamps beside positions, as of the records before these
+pushed_lines        lines from the launcher; line_streams: parsers of lines that have no file
+event_reports       the progress of event time by partition, and idle partitions
+exact_maxima        the greatest timestamps up to each position
 reading_pace        how far a source may read ahead
-staged_attempt      what one attempt of a task has sent
-staged_units        what is staged: lines in a text, or packed rows; named_inputs: whose these are, and as what
-open_portions, file_watch    partitions of sources, and what wakes them; discovery: which there are
-untaken_lines       those of Spark's that a checkpoint finds there
-kept_state          durable state: what operators begin with, and where their cuts go
+staged_attempt      the lines that one attempt of a task has sent
+staged_units        staged lines as text, or packed rows; named_inputs: the inputs by name and type
+open_portions, file_watch    partitions of sources, and the events that wake them; discovery: finds partitions
+untaken_lines       Spark's lines that a checkpoint finds not yet processed
+kept_state          durable state: the states with which operators start, and their cuts
 cut_packer, cut_keeper    the blocks of cuts as segments; the thread that writes them
-worker_sinks        what the program writes to by itself; open_sink, open_outbox: one of them
+worker_sinks        the sinks to which the program writes; open_sink, open_outbox: a single sink
 output              output records on their way to the launcher; json_lines, csv_rows: as JSON, as CSV
 """
