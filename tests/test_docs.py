@@ -9,7 +9,7 @@ Fenced blocks of a page, in their order, in one empty folder that has a copy of 
   line for any lines.
 - `sh` is not run, as it needs another machine or an installation; its `megaflow` commands are parsed.
 - A comment `<!-- console` or `<!-- python`, which a reader does not see, is run like a block: it makes the input.
-- `<!-- test: spark -->` marks a page, with the names of pytest's marks.
+- `<!-- test: spark -->` marks a page that needs Spark. All pages but the README are slow tests.
 """
 
 import doctest
@@ -150,8 +150,8 @@ def parse(command: str) -> None:
 
 
 def marks(page: Path) -> list[Any]:
-    named = re.search(r"^<!-- test: ([\w ]+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return [pytest.mark.cluster, *(getattr(pytest.mark, name) for name in (named[1].split() if named else ()))]
+    found = [pytest.mark.cluster] if page.name == "README.md" else [pytest.mark.cluster, pytest.mark.slow]
+    return [*found, pytest.mark.spark] if "\n<!-- test: spark -->\n" in page.read_text(encoding="utf-8") else found
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name, marks=marks(page)) for page in PAGES])
