@@ -1,4 +1,4 @@
-"""Spark jobs one after another on a thread of their own, which are used as a StreamingQuery is."""
+"""Spark jobs, run in sequence on a thread, with the interface of a StreamingQuery."""
 
 import threading
 import uuid

@@ -1,4 +1,4 @@
-"""A Spark session whose executors run worker processes: checked, started, ended. Imports pyspark when it is used."""
+"""A Spark session whose executors run worker processes: checks it, starts it, ends it. Imports pyspark on first use."""
 
 import contextlib
 import os

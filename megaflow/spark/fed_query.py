@@ -1,6 +1,6 @@
-"""One query of a feed: its batches are staged and committed one after another. A batch DataFrame is one batch.
+"""A query of a feed: its batches are staged and committed one after another. A batch DataFrame is a single batch.
 
-Its conversation with the coordinator is its own, as that knows by the connection what is being staged.
+Each query has its own connection to the coordinator, which knows by the connection what is being staged.
 """
 
 import functools

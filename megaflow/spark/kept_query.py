@@ -1,21 +1,22 @@
-"""A query that goes on where it was: Spark's own record of what each batch holds, in the folder of the job's store.
+"""A query that resumes where it stopped: Spark's record of each batch's content, in the folder of the job's store.
 
-1. The record is STORE/spark/QUERY, and a commit names QUERY and the newest batch that is in. So neither is used without
-   the other; a record that no commit names is of a query of which no batch was ever answered, and is removed.
-2. What a batch holds is on the disk before the coordinator is asked to commit it, so before a commit of the store can
-   name it; it is written there while the lines are staged. Spark does not sync what it writes; without this the power
-   could go, the commit stay, and Spark put more into a batch of that number than what is in. A file that is synced is
-   not changed any more.
-3. What is found must fit: of the newest batch that is in Spark knows what it holds, and no later one was answered.
-   Else somebody has put back the one without the other, and lines would be lost.
-4. Java outlives a launcher that is killed, for a minute if the machine is busy. It inherits the lock on the file LOCK,
-   which goes with the last process that has it, so one query at a time writes the record. LOCK says which process that
-   is. Whoever finds it locked has the lock of the store, so nobody needs that Java any more: it is killed, if it has
-   LOCK open, and what that leaves is what any crash may leave. One that cannot be found is waited for. A launcher whose
-   store is taken over, so that it cannot commit any more, has the lock of its results open as well: it ends likewise.
-5. A Java that has not inherited LOCK (whose session was there before the job, or runs its processes, too) may live for
-   a moment beside the next one. It cannot write to the record: Spark is told of a link to that, made anew for each life
-   of a job, and the links of earlier ones are removed before it begins. By these nothing is found any more.
+1. The record is STORE/spark/QUERY, and a commit names QUERY and the newest committed batch. So neither is used without
+   the other. A record that no commit names belongs to a query of which no batch was ever answered; it is removed.
+2. The content of a batch is synced to disk before the coordinator is asked to commit it, while its lines are staged. So
+   a commit of the store only names batches that are on disk. Spark does not sync its files: without this rule, a power
+   failure could keep the commit but lose the record, and Spark would put more into a batch of the same number. A synced
+   file does not change again.
+3. Record and store must match: Spark knows the content of the newest committed batch, and answered no later one.
+   Otherwise only one of them was restored from a backup, and lines would be lost.
+4. Java outlives a killed launcher, by a minute if the machine is busy. It inherits the lock on the file LOCK, which is
+   released when the last process that holds it ends, so one query at a time writes the record. LOCK names that process.
+   A launcher that finds LOCK locked already holds the lock of the store, so the old Java has no purpose: it is killed
+   if it has LOCK open, and leaves what any crash may leave. If the process cannot be found, the launcher waits for its
+   end. A launcher whose store was taken over cannot commit. It also has the lock of its results open, and ends
+   likewise.
+5. A Java process that has not inherited LOCK (its session is older than the job, or also runs its processes) may live
+   for a moment beside the next one. It cannot write to the record: Spark only knows a link to the record. Each life of
+   a job makes a new link and first removes the earlier ones, which then lead nowhere.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""Before Spark starts: no Java, an old one, no such folder; which files of this machine it reads; where it writes."""
+"""Checks before Spark starts: Java, its version, folders. Also the local files that Spark reads, and where it writes.
+"""
 
 import contextlib
 import fcntl

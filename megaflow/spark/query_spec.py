@@ -1,4 +1,4 @@
-"""What `--lines spark:FORMAT:PATH?option=value&…` and `--rows NAME=spark:…` say, as values."""
+"""The meaning of `--lines spark:FORMAT:PATH?option=value&…` and `--rows NAME=spark:…`."""
 
 import difflib
 from collections.abc import Iterable, Mapping

@@ -1,14 +1,14 @@
-"""Results where there is no Arrow: each batch of them is written by a Spark job of its own, into a folder of its own.
+"""Results without Arrow: a Spark job writes each batch into a separate folder.
 
-A streaming query reads results by a data source in Python, which needs Arrow. This needs none; to `results_query` it is
-a query like that.
+A streaming query reads results by a data source in Python, which needs Arrow. This module needs none; `results_query`
+uses it like such a query.
 
-1. A batch is what is there when the one before is done. It goes to PATH/from_row=N, where N rows came before it: so
-   Spark reads PATH as a whole, with N as a column more.
-2. How many rows are done is noted beside the log, durably, and only then is the launcher told, which lets them go. So
-   after any crash the batch that was under way is found again. It begins at the same row, so it is written to the same
-   folder, over whatever is there; more may belong to it by now. No row is in two folders, and none is missing.
-3. Java inherits the lock of the log's folder, as with a query: so what is left of an earlier life does not write.
+1. A batch holds all results that are there when the previous batch is done. It goes to PATH/from_row=N, where N rows
+   came before it. So Spark reads PATH as a whole, with N as an additional column.
+2. The number of finished rows is recorded durably beside the log. Only then is the launcher informed, which deletes
+   them. So after any crash the unfinished batch is found again. It begins at the same row and is written to the same
+   folder, over the old content; it may have more rows by now. No row is in two folders, and none is missing.
+3. Java inherits the lock of the log's folder, as with a query, so the Java of an earlier life cannot write.
 """
 
 import contextlib

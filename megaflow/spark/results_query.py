@@ -1,15 +1,15 @@
-"""The query that `--output spark:…` stands for: it reads a job's results and writes them where that says.
+"""The query of `--output spark:…`: it reads a job's results and writes them to the given place.
 
-It runs in the session that feeds the job or holds its workers, or in one of its own, which the feed then uses, too. It
-begins before the job does. Its checkpoint is where the results are: in the job's store, or with the job.
+It runs in the session that feeds the job or holds its workers. Without one it starts a session, which the feed also
+uses. It begins before the job does. Its checkpoint is stored with the results: in the job's store, or with the job.
 
-Spark gives the Python process of a data source ten seconds to start, which on a busy machine can be too few, and no
-setting gives it more. A query that fails by this is started again, from its checkpoint, ATTEMPTS times at most.
+Spark gives the Python process of a data source ten seconds to start. No setting extends this, and it can be too little
+on a busy machine. A query that fails for this reason is restarted from its checkpoint, at most ATTEMPTS times.
 
-A program has queries of its own (`OwnQueries`), which it may start, end and start again as it likes: a job goes on
-without one. `start_reading` starts them, and sees to those ten seconds. But if the program waits for the end of a job
-that waits for its results to be read, and nobody reads them for a while, both would wait for ever: then the job fails
-with what has ended the query (`watch`).
+A program may start, end and restart queries of its own (`OwnQueries`) as it likes; the job runs without one.
+`start_reading` starts them, and handles those ten seconds. If the program waits for a job that waits for its results to
+be read, and no query reads them for a while, neither would ever end. In that case the job fails with the reason for
+which the query ended (`watch`).
 """
 
 import contextlib

@@ -1,12 +1,12 @@
-"""A job's results as a streaming DataFrame: a data source of Spark's in Python, which asks the launcher.
+"""A job's results as a streaming DataFrame: a Spark data source in Python, which asks the launcher.
 
-Its classes travel by value, as `worker_jobs.in_task` does: in Spark's processes they find megaflow as it was shipped,
-or where it is on this machine, before they use it. The secret is in the closure, so no plan shows it. What an offset
-means, and why each row is read once, is said in `megaflow.job.launcher.results_log`.
+Its classes travel by value, as `worker_jobs.in_task` does. In Spark's processes they first find megaflow, as shipped or
+as installed on this machine. The secret is in the closure, so no plan shows it. `megaflow.job.launcher.results_log`
+defines offsets, and explains why each row is read once.
 
-The reader that plans lives in one process of the driver as long as its query runs. It waits a moment for more before it
-says that there is none, since Spark asks again at once. With `availableNow` it waits until there is more, or the job
-has ended: that is what "now" has.
+The planning reader lives in a process of the driver as long as its query runs. Before it reports that there is no more,
+it waits a moment, since Spark asks again at once. With `availableNow` it waits until there is more or the job has
+ended: the job's end defines "now".
 """
 
 import os

@@ -1,4 +1,6 @@
-"""What `--output spark:FORMAT:PATH?schema=…&option=value` says, as values; what is known to fail before it begins."""
+"""The meaning of `--output spark:FORMAT:PATH?schema=…&option=value`, and failures that can be detected before it
+begins.
+"""
 
 import importlib.util
 import os

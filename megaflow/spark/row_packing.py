@@ -1,7 +1,7 @@
-"""How the rows of a frame become packs: what is to be known of its columns, in the driver; and by Spark's executors.
+"""Packs the rows of a frame: checks its columns in the driver, and encodes rows in Spark's executors.
 
-A pack is to have about as many bytes as was asked for: how many rows that are is told by the ones before, beginning
-with few, as a row may be large.
+A pack has about as many bytes as asked for. The number of rows follows from the packs before, beginning with few, since
+a row may be large.
 """
 
 import json

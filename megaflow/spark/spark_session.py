@@ -1,6 +1,6 @@
-"""A Spark session of our own: its Java process, started quietly and ended cleanly.
+"""A Spark session that megaflow starts: its Java process starts quietly and ends cleanly.
 
-The only module here that imports pyspark at once; import it where Spark is used.
+Only this module imports pyspark when it is imported. Import it where Spark is used.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
-"""Spark's side of worker processes on its executors: each is a job of one task, in a job group of its own.
+"""Worker processes on Spark's executors: each is a Spark job of one task, in its own job group.
 
-1. Not barrier mode: a barrier stage fails as a whole, is not tried again, and cannot grow.
-2. The task's function travels by value (`in_task`), as executors may have no megaflow: it finds what was shipped with
-   the job, puts that on the path, and only then unpickles what it is to do.
-3. A cancelled job returns at once, its slot takes some 4 s to be free, and nothing of the task runs any more.
-4. Who ends waits a moment for the jobs (`join`): Spark tells this process what became of a task, and logs that it
-   cannot if this has ended.
+1. Barrier mode is not used: a barrier stage fails as a whole, is not retried, and cannot grow.
+2. The task's function travels by value (`in_task`), as executors may have no megaflow. It finds the files shipped with
+   the job, adds them to the path, and only then unpickles its work.
+3. Cancelling a job returns at once. Its slot is free after about 4 s, and no part of the task runs on.
+4. Before it ends, a launcher waits a moment for the jobs (`join`): Spark reports the end of each task to this process,
+   and would log an error if it were gone.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""Spark's settings where its executors run worker processes: those that would kill them are refused by name."""
+"""Checks Spark's settings for sessions whose executors run worker processes. Settings that would kill them are refused.
+"""
 
 import re
 from collections.abc import Mapping, Sequence

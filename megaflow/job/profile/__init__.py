@@ -1,6 +1,6 @@
-"""`megaflow run --profile`: what a worker measures of itself, and the report of all.
+"""`megaflow run --profile`: measurements of each worker, and the report on all of them.
 
-worker_profile      measures one worker, in its process
+worker_profile      measures a worker, in its process
 ledger              the rows, and the clock that charges them
 report              reads and sums up the folder, in the launcher
 """

@@ -1,7 +1,7 @@
 """The rows of a profile, and the clock that charges them: operators, and parts of the engine.
 
-At each moment exactly one row is on the clock. A switch reads the clock once and charges what has passed to the row
-that was on it; so the rows sum to the worker's wall time, and nothing is counted twice.
+Exactly one row is on the clock at any moment. A switch reads the clock once and charges the time since the last switch
+to the row that was on it. So the rows add up to the worker's wall time, and no time is counted twice.
 """
 
 import contextlib

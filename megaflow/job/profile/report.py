@@ -1,10 +1,10 @@
-"""The folder of a profile: checked and cleared before a run, and read and summed up after it.
+"""The folder of a profile: checked and cleared before a run, read and summed up after it.
 
-Each worker writes its own file there (see `megaflow.job.profile.worker_profile`), also those that come later or leave
-early. When no process of the run lives any more they are read, whatever the end was: what is missing then is what
-killed ones had not written yet. A profile that cannot be written is told, and changes nothing about the run's own end.
+Each worker writes its own file there (see `megaflow.job.profile.worker_profile`), also workers that join later or leave
+early. The launcher reads the files when no process of the run is left, however the run ended. Killed workers may not
+have written their last measurements. An error in writing the profile is reported, and does not change the run's result.
 
-Nothing but a profile's own files is ever removed: a folder that holds anything else is refused.
+Only a profile's own files are ever removed: a folder with other files is refused.
 """
 
 import contextlib

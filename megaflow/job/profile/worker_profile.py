@@ -1,15 +1,14 @@
-"""What a worker measures of itself under `--profile`: where its time went, operator by operator.
+"""A worker's measurements under `--profile`: where its time went, by operator.
 
-1. The worker's log tells when an operator begins and stops, and each batch; an allocator around the worker's own tells
-   when the transport works: what an operator makes the transport do is the transport's. A run without `--profile` has
-   neither: it pays nothing. With it a run pays for each batch, never for a record.
-2. With `--profile-calls` each operator has a cProfile of its own, which is on while the operator runs, and so has
-   everything else: functions are known by the operator for which they ran, also those that several share. A switch
-   costs about a microsecond, once for each time that an operator runs. What cProfile itself costs, for each call of a
-   Python function, is what makes times doubtful here.
-3. The worker's file is written whole or not at all: once in a while, so that something is left of a worker that is
-   killed, and at the end, however that comes. A file that cannot be written costs the profile, not the job.
-4. All of it belongs to the worker's thread.
+1. The worker's log reports when an operator starts and stops, and each batch. A wrapper around the worker's allocator
+   reports when the transport works: time that an operator spends in the transport belongs to the transport. A run
+   without `--profile` has neither and pays nothing. With it, the cost is per batch, never per record.
+2. With `--profile-calls` each operator, and the engine, has its own cProfile, which is on while it runs. So functions
+   are listed under the operator for which they ran, also functions that several operators share. A switch costs about a
+   microsecond per run of an operator. The cost of cProfile itself, for each call of a Python function, distorts times.
+3. The worker's file is written as a whole or not at all: from time to time, so that a killed worker leaves one, and at
+   the end. A file that cannot be written costs the profile, not the job.
+4. All of this belongs to the worker's thread.
 """
 
 import contextlib
