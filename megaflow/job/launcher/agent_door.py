@@ -1,8 +1,8 @@
-"""Where those connect to the launcher that serve a job elsewhere: a port, and the thread that serves it. They are the
-agents of processes, and at another such port the readers of its results.
+"""A port of the launcher for connections from elsewhere, and the thread that serves it: agents of processes connect to
+one such port, readers of the job's results to another.
 
-The thread alone touches connections. What other threads want done with one they hand to it (`call`).
-Who connects must prove that it knows the job's secret, as at the port of a worker; then it is an agent or is refused.
+Only the thread touches connections; other threads give it work (`call`). A client must prove that it knows the job's
+secret, as at the port of a worker. Only then it is accepted.
 """
 
 import logging

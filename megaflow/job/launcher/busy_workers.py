@@ -1,7 +1,7 @@
-"""Which workers are busy or silent, as the launcher sees it by their processes' signs of life.
+"""Busy and silent workers, as the launcher sees them by their processes' signs of life.
 
 A process that has given no sign for SILENT_SECONDS is silent: it is suspended, in C code that holds the interpreter's
-lock, or starved. One that was started by hand gives no signs to the launcher.
+lock, or starved. A process that was started by hand gives no signs to the launcher.
 """
 
 import time

@@ -1,18 +1,19 @@
-"""The worker processes of a job as the launcher sees them: started, watched, ended, blamed.
+"""A job's worker processes as the launcher sees them: started, watched, ended, blamed.
 
-1. However the launcher dies, the children end with it (see `megaflow.job.worker.lifeline`): the pipe by which each got
-   its `ChildSpec` is closed, and the thread that starts them ends, only when they have. One that runs elsewhere ends
-   with its agent, and that with its connection (see `megaflow.job.process_agent`).
-2. A child leads a process group of its own: Ctrl-C at a terminal reaches only the launcher, which drains the job.
-3. What it prints goes to the launcher's standard error: standard output is for records.
-4. A dead child is noticed by the end of its connection, or of the pipe for its exit report, which the kernel closes
-   whatever the child died of.
-5. A child that is to join the running job becomes part of it when the coordinator says so; if it ends before, that
-   does not concern the job. A process that was started by hand is a child, too, once it has joined, but the launcher
-   cannot kill it or see it die.
-6. One that has ended is waited for and its files are closed at once. A member that ended well is forgotten; of those
-   that never joined the last ENDED_KEPT are kept, as the word that one has joined may come after its end.
-7. Where they run, and what is kept of there when they have ended, is their `ProcessPlace`.
+1. However the launcher dies, its children end with it (see `megaflow.job.worker.lifeline`). The pipe through which a
+   child got its `ChildSpec` closes with the launcher, and the thread that starts children ends only after they have. A
+   process elsewhere ends with its agent, which ends with its connection (see `megaflow.job.process_agent`).
+2. A child leads its own process group: Ctrl-C at a terminal reaches only the launcher, which drains the job.
+3. A child's prints go to the launcher's standard error: standard output is for records.
+4. The launcher notices a dead child by the end of its connection or of the pipe for its exit report. The kernel closes
+   these however the child died.
+5. A child that joins the running job becomes part of it when the coordinator announces it. If it ends before, the job
+   is not affected. A process that was started by hand also becomes a child when it has joined, but the launcher can
+   neither kill it nor see it die.
+6. The launcher waits for a child that has ended, and closes its files at once. It forgets members that ended well. Of
+   children that never joined it keeps the last ENDED_KEPT, as the news of a join may arrive after the end of the
+   process.
+7. Their `ProcessPlace` decides where they run, and what is kept there after they end.
 """
 
 import time

@@ -1,10 +1,10 @@
-"""`--output csv:PATH`: a file whose first line names the columns, of which each further one is a row.
+"""`--output csv:PATH`: a file whose first line names the columns; every other line is a row.
 
-1. The workers make the rows (see `megaflow.job.worker.csv_rows`). If the columns were not given, they say them before
-   the rows of a batch, as a tuple; the first that says some decides, and who says others ends the job.
-2. The first line is written before the first row, and only into a file that is empty: whether it is there is read from
-   the file, each time that writing begins. So a file that is cut back, to nothing or to some rows, goes on rightly.
-3. What a file that is appended to has as its first line are its columns, whatever wrote it.
+1. The workers make the rows (see `megaflow.job.worker.csv_rows`). If the user gave no columns, the workers name them as
+   a tuple before the rows of a batch. The first tuple decides; a worker that names other columns ends the job.
+2. The first line is written before the first row, and only into an empty file. Whether it is there is read from the
+   file each time that writing begins. So a file that was truncated, to nothing or to some rows, continues correctly.
+3. When rows are appended to a file, its first line names the columns, whatever program wrote it.
 """
 
 import csv

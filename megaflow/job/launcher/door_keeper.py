@@ -1,11 +1,11 @@
-"""Who answers at the launcher's side door (see `megaflow.job.side_door`), on a thread of its own.
+"""Answers at the launcher's side door (see `megaflow.job.side_door`), on a separate thread.
 
-So it answers whatever the launcher waits for: workers that do not answer, input, output, Spark. What it is told to do
-(`handlers`) is for any thread and takes a moment only.
+So it answers whatever the launcher waits for: workers that do not answer, input, output, Spark. Its `handlers` may run
+on any thread and return quickly.
 
-Nobody can keep it from others. A visitor asks one thing, in REQUEST_BYTES; who says nothing for SILENCE_SECONDS has to
-leave, and so has the one that has waited longest when more than VISITORS_MAX have come. An answer that the socket has
-no room for is not waited for.
+No visitor can block the others. A visitor makes one request, of at most REQUEST_BYTES. It is dismissed after
+SILENCE_SECONDS of silence. If there are more than VISITORS_MAX, the one that has waited longest is dismissed. An answer
+that does not fit into the socket's buffer is not waited for.
 """
 
 import contextlib

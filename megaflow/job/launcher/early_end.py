@@ -1,12 +1,12 @@
-"""The end of a job that has not worked off everything: its drain takes too long, or somebody wants it gone.
+"""The end of a job with unfinished work: its drain takes too long, or a user stops it by force.
 
-1. A drain begins when the launcher asks for it, or when the coordinator says that somebody has (`Draining`).
-2. Before the job is ended a thread asks the coordinator what is left, for so many seconds at most: it may be in a long
-   step of user code. By force, one that is known to be busy is not asked. What the launcher knows itself is said in any
-   case.
-3. A job that ends by itself meanwhile has ended.
-4. `end_now` is called by the thread of the side door: it only sets a flag that `turn` looks at. While the launcher is
-   not at its turns yet, as it waits for its processes, they are killed: then it waits no longer.
+1. A drain begins when the launcher asks for it, or when the coordinator reports that a user has (`Draining`).
+2. Before the job ends, a thread asks the coordinator what is left. It waits a limited time, as the coordinator may be
+   in a long step of user code. With force, a coordinator that is known to be busy is not asked. The report always
+   includes what the launcher knows itself.
+3. If the job ends by itself meanwhile, it has ended normally.
+4. The thread of the side door calls `end_now`, which sets a flag for `turn`. While the launcher still waits for its
+   processes to start, `turn` does not run: then `end_now` kills them, which ends the wait.
 """
 
 import contextlib

@@ -1,16 +1,16 @@
-"""Which bins each worker of a life begins with, so that drains and moves outlive a stop, a crash and a loss.
+"""The bins with which each worker of a life begins, so that drains and moves survive a stop, a crash and a loss.
 
 Decided by values alone. A *place* is the id of a worker in the life that begins: 0, 1, 2 and so on.
 
-1. After a loss each process, or the one that replaces it, has the places of its address (`Children.places`). When a new
-   launcher goes on from a checkpoint, the workers of that checkpoint have the places in the order of their ids.
-2. A worker keeps the bins that it owned in the checkpoint. A process that stays knows more: it says which bins it had
-   when the others were lost, whatever the checkpoint says.
-3. The bins of workers that have no place go to the workers with the fewest, but for those that own none: these were
-   drained, and stay so, unless nobody owns any.
-4. Workers that the checkpoint did not have take an equal share, from those that own the most. After a loss there are
-   none: a process that had joined and was given no bins begins with none.
-5. If it is not known who owned what, as in stores of earlier versions, bins are dealt round (`initial_table`).
+1. After a loss each process, or its replacement, has the places of its address (`Children.places`). When a new launcher
+   resumes from a checkpoint, the workers of that checkpoint have the places in the order of their ids.
+2. A worker keeps the bins that it owned in the checkpoint. A process that survives knows more: it reports the bins that
+   it had when the others were lost, which override the checkpoint.
+3. The bins of workers without a place go to the workers with the fewest bins. Workers without bins get none: they were
+   drained, and stay so, unless no worker owns any.
+4. Workers that are not in the checkpoint get an equal share, from the workers that own the most. After a loss there are
+   none: a process that had joined without getting bins begins without.
+5. If the owners are not known, as in stores of earlier versions, bins are dealt round (`initial_table`).
 """
 
 from collections import Counter

@@ -1,18 +1,17 @@
-"""What a store says of a job's input files: how much of each is read, and whether they are still what was read.
+"""A store's record of the input files: how far each was read, and whether it has changed since.
 
-1. A commit names each split of which something is left, and of each file that is not among them how far it is read.
-   What it says of a file up to a place is a fingerprint of samples, since the whole may be large: its changes are
-   noticed if they shift what follows, or touch a sample.
-2. A file that has changed before the place up to which it is read, or is shorter than it was, is refused: what is left
-   would not be what follows. What is not read yet may change, but not end earlier.
-3. Files that are new, and what others have grown by, are read, too. A file is still read in order: what it has grown by
-   belongs to its last split, or, if that is read, is one of its own. Its last line, once read, must not grow.
-4. A file that is read to its end may be gone.
-5. A file that is followed may have been rotated. What was seen of it and not read must stand somewhere, in the file or
-   in its compressed copy, unless the user allows the loss. Nor may a log have been written, rotated and compressed
-   since the last checkpoint, without the job having seen it.
-6. A file is known by its path and the input that it is of: it may be of two. One that has another input than it had is
-   refused, as it would be read again from its start.
+1. A commit names each unfinished split, and for every other file how far it was read. The part that was read is known
+   by a fingerprint of samples, since it may be large. A change is noticed if it shifts the rest or touches a sample.
+2. A file is refused if it has changed before the place up to which it was read, or if it has shrunk: its rest would no
+   longer continue what was read. The unread part may change, but must not become shorter.
+3. New files are read, and so is the growth of old ones. A file is still read in order: its growth belongs to its last
+   split, or becomes a new split if that one is finished. Its last line must not grow once it was read.
+4. A file that was read to its end may be removed.
+5. A followed file may have been rotated. Bytes that the job saw but did not read must still exist, in the file or in
+   its compressed copy, unless the user allows the loss. Likewise a log must not have been written, rotated and
+   compressed since the last checkpoint without the job having seen it.
+6. A file is identified by its path and its input, and may belong to two inputs. If its input has changed it is refused,
+   as it would be read again from its start.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The launcher: starts the worker processes of a job, stays with it, ends them.
 
-Children start first; what takes long (Spark, reading input) happens meanwhile. More may start while the job runs.
-However `launch` is left, no child survives it and the job's file is gone.
+Children start first; slow work (Spark, reading input) happens meanwhile. More may start while the job runs. However
+`launch` ends, no child survives it and the job's file is removed.
 """
 
 import contextlib

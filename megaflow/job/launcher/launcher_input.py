@@ -1,8 +1,7 @@
-"""Where a job's lines come from: files, which the workers read; lines that the launcher reads; a Spark query.
+"""The source of a job's lines: files, which the workers read; lines that the launcher reads; a Spark query.
 
-The launcher reads its standard input or an iterable (see `megaflow.job.launcher.line_reader`).
-
-A job has either lines without a name, or inputs of lines by name: what is said of one holds for each of several.
+The launcher reads standard input or an iterable (see `megaflow.job.launcher.line_reader`). A job has either lines
+without a name, or named inputs of lines, each of which follows the same rules.
 """
 
 import contextlib

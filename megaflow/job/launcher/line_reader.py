@@ -1,21 +1,20 @@
-"""The launcher's own lines, read by a thread: a source that blocks keeps nobody from what else there is to do.
+"""Reads the launcher's own lines on a thread, so that a blocking source does not delay the launcher's other work.
 
 1. Only this thread touches the source: it asks an iterable for its iterator, advances it, and reads standard input. It
    runs in a copy of the context (`contextvars`) of the thread that made the job.
-2. It is AHEAD_BYTES ahead at most, and of what the program gives `ahead` items; then it waits until some were taken. It
-   wakes the loop only if that waits for lines, with as few as there are: so lines of a slow source go at once, and
-   those of a fast one many at a time.
-3. The lines are a list to which the thread appends and from whose start the loop takes. `_put` and `_ended` are written
-   by the thread, `_taken` by the loop; `_is_awaited` is set by the loop before it looks for the end and for lines, in
-   this order, and read by the thread after it has appended some or ended, so one of the two sees what the other has
-   done.
-4. What the source raises ends it, and is raised by `take` when the lines before it are taken, with its traceback.
-5. `stop` ends the thread between two lines, or while it waits for standard input. It is a daemon: in an iterable that
-   blocks it stays behind, and nobody waits for it. `end` does so, too, but what has been read is taken still: items
-   that were being pulled are appended before the thread ends, however long they take to be encoded: `is_at_work` is
-   true from when one has come until it is appended.
-6. Items of any type are encoded as they are pulled (`PulledItems`): what the program does to an object later is not
-   seen. From here on they are bytes among lines.
+2. It reads at most AHEAD_BYTES ahead, and at most `ahead` items of the program. Then it waits until some were taken. It
+   wakes the loop only if the loop waits for lines, however few there are. So lines of a slow source go out at once, and
+   lines of a fast source many at a time.
+3. The thread appends to a list of lines, and the loop takes from its start. The thread writes `_put` and `_ended`, the
+   loop writes `_taken`. The loop sets `_is_awaited` before it looks for the end and then for lines. The thread reads it
+   after it has appended lines or ended. So one of the two always sees what the other has done.
+4. An error of the source ends it. `take` raises the error, with its traceback, after the lines before it were taken.
+5. `stop` ends the thread between two lines, or while it waits for standard input. The thread is a daemon: if an
+   iterable blocks, it is left behind. `end` also stops it, but lines that were read are still taken: items that were
+   being pulled are appended before the thread ends, however long their encoding takes. `is_at_work` is true from the
+   arrival of an item until it is appended.
+6. Items of any type are encoded as they are pulled (`PulledItems`), so later changes to an object have no effect. From
+   here on they are bytes among lines.
 """
 
 import contextlib

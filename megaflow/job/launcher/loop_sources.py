@@ -1,15 +1,15 @@
-"""What event loops feed a job: an asyncio.Queue of the program's loop, async iterables in a loop of their own.
+"""Sources fed by event loops: an asyncio.Queue of the program's loop, and async iterables in a loop of their own.
 
-The LineReader's thread pulls; `end` is called by another one.
+The LineReader's thread pulls; another thread calls `end`.
 
-1. An async iterable runs in an event loop of its own, on the thread that pulls, so that it goes on whatever the program
-   does: a notebook's loop is busy as long as a cell runs. `end` cancels what it awaits, and closes it.
-2. An `asyncio.Queue` belongs to the loop that feeds it, so it is asked there: that is the one which runs in the thread
-   that starts the job. When that loop is closed the queue has ended.
-3. An item of such a queue is either taken before `end`, and comes, or stays in the queue: `_take` looks for the end,
-   has the queue's `get` go on, and appends to `taken` what that gives, all under the lock under which `end` says that
-   it has come. So nothing is on its way when `end` returns, and nobody waits for the loop, which `job.stop()` blocks if
-   one of its coroutines calls it. What it still has to do with the question is to forget it.
+1. An async iterable runs in a separate event loop on the thread that pulls. So it continues whatever the program does:
+   a notebook's loop is busy as long as a cell runs. `end` cancels what it awaits, and closes it.
+2. An `asyncio.Queue` belongs to the loop that feeds it, so it is asked there: in the loop that runs in the thread that
+   starts the job. When that loop is closed, the queue has ended.
+3. An item of such a queue is either taken before `end`, or stays in the queue. `_take` looks for the end, lets the
+   queue's `get` continue, and appends its result to `taken`, all under the lock under which `end` records that it was
+   called. So no item is in transit when `end` returns, and `end` does not wait for the loop, which `job.stop()` blocks
+   if a coroutine of the loop calls it. All that remains for the loop is to drop the request.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the launcher's loop has of the machine that it runs on: a simulated job gives it another one."""
+"""The machine as the launcher's loop sees it. A simulated job replaces it."""
 
 import selectors
 import threading

@@ -1,13 +1,13 @@
-"""A copy of the output's file, which takes its name from a launcher that may wake up and write what it has queued.
+"""A copy of the output file that takes the file's name, because an old launcher may wake up and write its queue.
 
-1. It has what is committed, and is synced before it takes the name: what the older launcher writes from then on, or
-   cuts off, is in a file without a name. That launcher cannot commit any more when this happens; before that the file
-   stays, for what it commits is there.
-2. Whoever does this may fall asleep, too, and be followed by a third one: its copy must not take the name from what
-   that one writes. So a copy is made, empty, before the store is taken over; and who has taken the store over removes
-   all copies but its own before it makes use of that. An older launcher then finds no file to rename. (Removes it the
-   copy of a younger one, that one ends, and nothing has changed.)
-3. All that have had the name have the same in them, as far as it was committed.
+1. The copy has the committed part, and is synced before it takes the name. Whatever the old launcher writes or cuts off
+   from then on is in a file without a name. At that time it can no longer commit. Until then the file stays, since the
+   old launcher's commits refer to it.
+2. The new launcher may also fall asleep and be replaced by a third one. Its copy must not take the name from the third
+   launcher's file. So a launcher makes its copy, empty, before it takes over the store. A launcher that has taken over
+   the store first removes all copies but its own. An older launcher then finds no file to rename. (If it removes a
+   newer launcher's copy, that launcher stops and nothing else changes.)
+3. All files that have had the name have the same committed content.
 """
 
 import contextlib

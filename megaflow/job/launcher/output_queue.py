@@ -1,19 +1,22 @@
-"""Closed epochs on their way to the writer, which a thread calls: a reader that does not read keeps nobody waiting.
+"""Closed epochs on their way to the writer. A thread calls the writer, so a slow reader of the output delays nothing
+else.
 
-1. From `start` on only the thread calls the writer; it closes it, too. All else goes on while it hangs in a write.
-2. The loop puts epochs, asks for the end (`finish`) and closes; the thread takes epochs. `_lock` guards what both
-   change.
-3. From FULL_BYTES on the queue `is_full`, until half of that is left. The loop has the workers hold their outputs
-   meanwhile (`HoldOutput`): they keep them in the dataflow (see `megaflow.job.worker.output`). What is under way is
-   still taken: OUTPUT_BYTES_MAX more of each process at most. All other messages come as ever. What a writer has and
-   its reader has not taken counts, too. Records that are to stay in memory anyway, those of `megaflow.run`, do not.
-4. It flushes whenever it has written all, and after `finish` also if there was nothing to write.
-5. What the writer raises ends the thread, and is raised by `check` or `close`, once; so is what makes it `fail`.
-6. `close` waits for the thread as long as that makes progress: SLICE records within STUCK_SECONDS. A thread that makes
-   none is left behind; it is a daemon, and the writers use no stream that the interpreter flushes at its end.
-7. At a `Mark` it has all before it made durable, and tells how long the output is there (`synced`). `cut_back` takes
-   away what is not written yet, and then what is written beyond a length. What is put later comes behind that, and no
-   mark from before is told any more: a job that has lost processes goes on with the same queue.
+1. From `start` on only the thread calls the writer, and also closes it. Everything else continues while it hangs in a
+   write.
+2. The loop puts epochs, asks for the end (`finish`) and closes; the thread takes epochs. `_lock` guards the state that
+   both change.
+3. From FULL_BYTES on the queue `is_full`, until it has fallen to half of that. Meanwhile the loop has the workers hold
+   their outputs in the dataflow (`HoldOutput`, see `megaflow.job.worker.output`). Outputs that are already on their way
+   are accepted: at most OUTPUT_BYTES_MAX more per process. All other messages arrive as before. Bytes that the writer
+   has and its reader has not taken also count. Records that stay in memory anyway, those of `megaflow.run`, do not.
+4. The thread flushes whenever it has written everything, and after `finish` even if there was nothing to write.
+5. An error of the writer ends the thread. `check` or `close` raises it, once; the same holds for the argument of
+   `fail`.
+6. `close` waits for the thread as long as it makes progress: SLICE records within STUCK_SECONDS. A stuck thread is left
+   behind. It is a daemon, and the writers use no stream that the interpreter flushes at its end.
+7. At a `Mark` the thread makes everything before it durable, and reports the length of the output there (`synced`).
+   `cut_back` removes epochs that are not written yet, and then truncates the output to a length. Later epochs follow
+   that, and earlier marks are no longer reported: a job that has lost processes continues with the same queue.
 """
 
 import contextlib

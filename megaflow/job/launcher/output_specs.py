@@ -1,7 +1,7 @@
-"""What `--output` says: SPEC for the stream that the dataflow function returns, NAME=SPEC for one that it gives out.
+"""The meaning of `--output`: SPEC for the stream that the dataflow function returns, NAME=SPEC for a named output.
 
-SPEC is `-`, `none`, or begins with a word and a colon; so what precedes a first `=` is a name if it has no colon in it.
-The outputs of a job go apart: no two are written to one file, or to standard output.
+SPEC is `-`, `none`, or begins with a word and a colon. So the text before a first `=` is a name if it has no colon. No
+two outputs of a job may go to the same file or to standard output.
 """
 
 import contextlib

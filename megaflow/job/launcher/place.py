@@ -1,16 +1,15 @@
-"""Where the worker processes of a job run: a place finds seats for them, in each of which one is started.
+"""Where the worker processes of a job run: a place finds seats, and starts a process in each.
 
-A seat has the address at which its process will listen, so that those that start together can be told of each other.
-`Here` is the launcher's own machine, whose seats are had at once:
+A seat has the address at which its process will listen, so processes that start together can know each other's
+addresses. `Here` is the launcher's own machine, whose seats are available at once:
 
-1. A child inherits its listening socket, so its address is known before it runs and no port can be lost to others.
-2. If the job is durable the launcher keeps a duplicate of the listening socket of each process that it has started,
-   until that has left the job: so those that take its place listen at the same address, which nobody else can get. Who
-   connects meanwhile waits there, and is served by the new one; what is left of the old job's own connections ends in
-   the handshake.
-3. A child runs this very megaflow, and no module of the current directory, which may be anybody's: that is not in its
-   path (`-P`), and the folder of megaflow only while `megaflow` itself is imported.
-4. It gets its `ChildSpec` over a pipe, at first its standard input, which then stays open (see `children`).
+1. A child inherits its listening socket, so its address is known before it runs and no other process can take its port.
+2. For a durable job the launcher keeps a duplicate of the listening socket of each process it started, until the
+   process has left the job. So a replacement listens at the same address, which no other program can get. A connection
+   made meanwhile waits there, and the new process accepts it. Connections of the old job end in the handshake.
+3. A child runs this very megaflow, and imports no module of the current directory, whose files may come from anyone.
+   That directory is not in its path (`-P`), and megaflow's folder only while `megaflow` itself is imported.
+4. A child gets its `ChildSpec` over a pipe, at first its standard input, which then stays open (see `children`).
 """
 
 import contextlib

@@ -1,12 +1,13 @@
-"""What a program gives a job to pull from: an iterable, a queue, or what an event loop feeds.
+"""Sources of the program from which a job pulls: an iterable, a queue, or a source fed by an event loop.
 
-One thread pulls, the LineReader's; `end` is called by another one.
+The LineReader's thread pulls; another thread calls `end`.
 
-1. An iterable is asked for the next item and nothing else; one that blocks is left behind in its `next()`.
-2. A `queue.Queue` (or one like it, of `multiprocessing`) is asked with a timeout: an item that nobody waits for any
-   more stays in it. Its end is its `shutdown()`, of Python 3.13.
-3. What an event loop feeds is a LoopSource (see `megaflow.job.launcher.loop_sources`). Only a program has such, so
-   nothing here knows asyncio, which a launcher on the command line would take longer to load than most of megaflow.
+1. An iterable is only asked for its next item. If it blocks, it is left behind in its `next()`.
+2. A `queue.Queue` (or one like it, of `multiprocessing`) is asked with a timeout, so an item that arrives after the end
+   stays in it. Its `shutdown()`, of Python 3.13, ends it.
+3. A source fed by an event loop is a LoopSource (see `megaflow.job.launcher.loop_sources`). Only programs have such
+   sources. So this module does not import asyncio, which takes a launcher on the command line longer to load than most
+   of megaflow.
 """
 
 import queue
