@@ -99,4 +99,4 @@ def test_each_order_is_told_once_though_workers_and_launcher_are_killed(
         assert Counter(tuple(json.loads(line)["record"]) for line in lines) == shop.wanted
     other = ["--lines", f"orders={shop.inputs['payments']}", "--lines", f"payments={shop.inputs['orders']}"]
     code, _, said = start(APP, *other, *words[5:]).end()
-    assert code == 1 and "was read as the lines 'orders', and is now the lines 'payments'" in said[-1], said
+    assert code == 1 and "was read as the lines 'orders' before, and now as the lines 'payments'" in said[-1], said

@@ -81,7 +81,7 @@ def test_from_python_an_output_is_a_list_or_a_file_and_names_agree(tmp_path: Pat
     assert run(split, lines=lines, outputs=outputs, processes=2) == lines[::2] and odd == ["before", *lines[1::2]]
     with rows.open(newline="") as file:
         assert [*csv.reader(file)] == [["line", "text"], *([line, "a\nb"] for line in lines)]
-    with pytest.raises(UsageError, match=r"rows.csv: the file is not empty; overwrite= ?replaces what it has"):
+    with pytest.raises(UsageError, match=r"rows.csv: the file is not empty; overwrite= ?replaces its content"):
         run(split, lines=lines, outputs=outputs)
     with pytest.raises(PeerFailed, match="writes the output 'rows', but the job was given the outputs 'odd'"):
         run(split, lines=["1"], outputs={"odd": []})

@@ -176,8 +176,8 @@ def test_a_program_whose_sources_have_other_names_than_those_of_its_store(
         code, said = ended(*names)
         assert code == 1 and said == [
             "megaflow: The store has positions in the source 'orders', but the program reads no source of this name "
-            f"(it reads {reads}). Read it by flow.read(…, 'orders'), give --follow if these were files, or begin with "
-            "a new --state folder"
+            f"(it reads {reads}). Read it by flow.read(…, 'orders'), give --follow if it stood for "
+            "followed files, or start over with a new --state folder."
         ]
         assert {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"} == before
     code, said = ended("bills", "orders")

@@ -67,8 +67,8 @@ def test_what_java_of_an_earlier_life_still_writes_is_not_in_the_record(tmp_path
     ("planned", "answered", "newest", "why"),
     [
         (3, 2, 4, "lacks batch 4, which the last checkpoint includes"),
-        (5, 4, 3, "says that batch 4 is done"),
-        (1, 1, 0, "says that batch 1 is done"),
+        (5, 4, 3, "reports batch 4 as done"),
+        (1, 1, 0, "reports batch 1 as done"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused(

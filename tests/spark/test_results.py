@@ -169,7 +169,7 @@ def test_results_of_a_session_with_a_bare_python_are_refused_before_anything_sta
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(bare))
-    why = f"schema: .* {bare} on this machine, which has no pandas and no pyarrow: set PYSPARK_PYTHON={sys.executable} "
+    why = f"schema: .* {bare} on this machine, which has no pandas and no pyarrow. Set PYSPARK_PYTHON={sys.executable} "
     with pytest.raises(UsageError, match=why):
         megaflow.spark.run(spark.range(3), lambda flow: flow.rows(), "n LONG")
 

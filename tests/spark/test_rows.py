@@ -198,7 +198,7 @@ def test_executors_with_another_python_are_told_with_the_remedy() -> None:
     query = FedQuery(SparkSpec("json", "in/"), Contact(("h", 1), b""), "orders")
     for text in ("… ModuleNotFoundError: No module named 'megaflow'", "[PYTHON_VERSION_MISMATCH] Python in worker …"):
         error = query.explain(RuntimeError(text))
-        assert "which is not this Python" in str(error) and f"set PYSPARK_PYTHON={sys.executable} before" in str(
+        assert "which is not this Python" in str(error) and f"Set PYSPARK_PYTHON={sys.executable} before" in str(
             error
         )
 

@@ -66,7 +66,7 @@ def test_the_door_is_gone_with_the_job(runtime_folder: Path) -> None:
     with answering(job()):
         assert door_path(runtime_folder, "count").is_socket()
     assert list(runtime_folder.iterdir()) == []
-    with pytest.raises(NoAnswer, match="the launcher of job 'count' cannot be asked"):
+    with pytest.raises(NoAnswer, match="the launcher of job 'count' does not answer"):
         ask(job())
 
 
