@@ -44,7 +44,7 @@ class Interrupted(KeyboardInterrupt):
         self.records = records
 
     def __str__(self) -> str:
-        return f"interrupted; {len(self.records)} records until then are the `records` of this exception"
+        return f"interrupted; this exception has the {len(self.records)} records so far in `records`"
 
 
 class MegaflowError(Exception):

@@ -44,7 +44,9 @@ class OperatorBuilder:
         """Start an operator of `scope`, whose streams are its inputs. Raises BuildError if the scope's block has ended.
         """
         if not isinstance(scope, Scope):
-            raise BuildError(f"OperatorBuilder: a {type(scope).__name__} is no scope; give it that of a `with` block")
+            raise BuildError(
+                f"OperatorBuilder: a {type(scope).__name__} is not a scope; give it the scope of a `with` block"
+            )
         self._name = name
         self._scope = scope.ref
         self._builder = NodeBuilder(scope.ref, name)
@@ -63,8 +65,8 @@ class OperatorBuilder:
         self._check_open("new_input")
         if not isinstance(stream, Stream):
             raise BuildError(
-                f"new_input: {self._title()} is fed by a stream, not by a {type(stream).__name__}; "
-                "scope.to_stream(…) makes one of an iterable"
+                f"new_input: {self._title()} needs a stream, not a {type(stream).__name__}; scope.to_stream(…) makes "
+                "a stream from an iterable"
             )
         paths: dict[int, Summary] = {}
         made = self._builder.new_input(stream.port, pact, paths, notify)
@@ -107,9 +109,9 @@ class OperatorBuilder:
         """
         self._check_open("build")
         if not callable(build):
-            raise BuildError(f"build: {self._title()}: {build!r} is no function; give it build(capabilities, info)")
+            raise BuildError(f"build: {self._title()}: {build!r} is not a function; give it build(capabilities, info)")
         if not self._inputs and not self._outputs:
-            raise BuildError(f"{self._title()}: it has neither an input nor an output; add some before build")
+            raise BuildError(f"{self._title()}: it has neither an input nor an output; add one before build")
         self._built = True
         for output, advances in enumerate(self._advances):
             if advances is None:
@@ -123,15 +125,15 @@ class OperatorBuilder:
 
     def _check_open(self, verb: str) -> None:
         if self._built:
-            raise BuildError(f"{verb}: {self._title()} is built already; make another OperatorBuilder")
+            raise BuildError(f"{verb}: {self._title()} is already built; make another OperatorBuilder")
 
     def _number(self, made: Any) -> int:
         for number, each in enumerate(self._inputs):
             if each is made:
                 return number
         raise BuildError(
-            f"new_output: {self._title()} depends on {made!r}, which is none of its inputs; "
-            "depends_on takes what new_input of this builder has returned"
+            f"new_output: {self._title()} depends on {made!r}, which is not one of its inputs; depends_on takes "
+            "inputs that new_input of this builder returned"
         )
 
     def _checked(self, advance: Step) -> Summary:
@@ -139,5 +141,5 @@ class OperatorBuilder:
             return path_that_advances(self._scope, advance)
         except ValueError as error:
             raise BuildError(
-                f"new_output: {self._title()} advances time by {advance!r}; say by how much, {error}"
+                f"new_output: {self._title()} advances time by {advance!r}; an advance must be {error}"
             ) from None

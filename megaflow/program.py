@@ -91,7 +91,7 @@ def example(build: Callable[[Scope], Any], timestamp: Any = int) -> Any:
     """
 
     if not callable(build):
-        raise UsageError(f"example({build!r:.200}): give a function of a scope, as lambda scope: …")
+        raise UsageError(f"example({build!r:.200}): give a function of a scope, such as lambda scope: …")
 
     def main(worker: Worker) -> Any:
         with worker.dataflow("example", timestamp=timestamp) as scope:

@@ -195,7 +195,8 @@ class Folds:
             complain_about(batch, self._name, error)
             if raised_by_loop(error):
                 raise ProgramError(
-                    f"{self._name}: add(accumulated, value) must return the new accumulated value; instead: {error}"
+                    f"{self._name}: add is called as add(accumulated, value) and must return the new accumulated "
+                    f"value; instead: {error}"
                 ) from error
             raise
 
@@ -285,7 +286,8 @@ class Aggregates(TimedFolds):
             if merge is plus:
                 raise ProgramError(_unlike(self._core.name, key, before, value)) from error
             raise ProgramError(
-                f"{self._core.name}: merge(accumulated, accumulated) must return both values combined; instead: {error}"
+                f"{self._core.name}: merge is called as merge(accumulated, accumulated) and must return both values "
+                f"combined; instead: {error}"
             ) from error
         self._timers.pop(time)  # another kind of operator may have left some under this name
         if batches and batches[0].sender != batches[-1].sender:

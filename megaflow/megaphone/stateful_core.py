@@ -205,8 +205,9 @@ class Core:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             complain_about(batch, self.name, error)
             raise ProgramError(
-                f"{self.name}: {call} must return (new state, outputs), with outputs a list or another iterable; "
-                f"return (state, []) for no output, (None, []) to forget the key's state; instead: {error}"
+                f"{self.name}: the fold is called as {call} and must return (new state, outputs), with outputs a "
+                "list or another iterable; return (state, []) for no output, (None, []) to forget the key's state; "
+                f"instead: {error}"
             ) from error
 
 

@@ -48,11 +48,12 @@ def parse(argv: Sequence[str]) -> Arguments:
     """
     parser = _Parser(prog="program", add_help=False, allow_abbrev=False)
     parser.add_argument("-w", "--workers", type=int, default=1, metavar="W", help="workers in each process")
-    parser.add_argument("-n", "--processes", type=int, default=1, metavar="N", help="how many processes")
-    parser.add_argument("-p", "--process", type=int, default=0, metavar="P", help="which one this is, from 0")
+    parser.add_argument("-n", "--processes", type=int, default=1, metavar="N", help="number of processes")
+    parser.add_argument("-p", "--process", type=int, default=0, metavar="P", help="index of this process, from 0")
     parser.add_argument("-h", "--hostfile", metavar="FILE", help="host:port of each process, one a line")
-    parser.add_argument("-j", "--join", type=int, metavar="SERVER", help="join a running cluster, taught by SERVER")
-    parser.add_argument("--nn", type=int, metavar="N", help="addresses in all, those of processes that join included")
+    parser.add_argument("-j", "--join", type=int, metavar="SERVER", help="join a running cluster through worker SERVER")
+    parser.add_argument("--nn", type=int, metavar="N", help="number of addresses, including those of processes that "
+                                                            "join later")
     parser.add_argument("-r", "--report", action="store_true", help="report connections")
     parser.add_argument("--debug", action="store_true", help="keep the engine's frames in tracebacks")
     parser.add_argument("--connect-timeout", type=float, default=30.0, metavar="SECONDS")
@@ -83,34 +84,37 @@ def _check(options: Namespace) -> None:
     if options.processes < 1:
         raise UsageError(f"-n {options.processes}: there must be at least one process")
     if options.nn is not None and options.nn < options.processes:
-        raise UsageError(f"--nn {options.nn}: there are {options.processes} processes (-n) to begin with")
+        raise UsageError(
+            f"--nn {options.nn}: the cluster starts with {options.processes} processes (-n); give at least as many"
+        )
     if options.join is None:
         _check_process(options, "-n", options.processes)
     else:
         _check_join(options)
     if not 0 < options.connect_timeout <= _TIMEOUT_SECONDS_MAX:
         raise UsageError(
-            f"--connect-timeout {options.connect_timeout:g}: must be more than 0 seconds, "
-            f"and at most {_TIMEOUT_SECONDS_MAX}"
+            f"--connect-timeout {options.connect_timeout:g}: give more than 0 and at most {_TIMEOUT_SECONDS_MAX} "
+            "seconds"
         )
 
 
 def _check_process(options: Namespace, option: str, count: int) -> None:
     if not 0 <= options.process < count:
-        raise UsageError(f"-p {options.process}: with {option} {count} processes are 0 to {count - 1}")
+        raise UsageError(f"-p {options.process}: with {option} {count}, processes are numbered 0 to {count - 1}")
 
 
 def _check_join(options: Namespace) -> None:
     if options.join < 0:
-        raise UsageError(f"--join {options.join}: name a worker that runs; worker ids begin with 0")
+        raise UsageError(f"--join {options.join}: name a running worker; worker ids start at 0")
     if options.nn is None and options.process >= options.processes:
         raise UsageError(
-            f"-p {options.process}: with -n {options.processes} there are addresses for 0 to {options.processes - 1}; "
-            f"say --nn {options.process + 1}, the number of addresses with those of processes that join"
+            f"-p {options.process}: with -n {options.processes} there are addresses for 0 to "
+            f"{options.processes - 1}; give --nn {options.process + 1}, the number of addresses including those of "
+            "processes that join"
         )
     _check_process(options, "--nn", options.count)
     if options.processes == 1 and options.process == 0:
-        raise UsageError("-p 0: this process cannot ask itself to join; give it another address, as in -p 1 --nn 2")
+        raise UsageError("-p 0: this process cannot join through itself; give it another address, as in -p 1 --nn 2")
 
 
 def _addresses(options: Namespace) -> tuple[str, ...]:
@@ -122,7 +126,7 @@ def _addresses(options: Namespace) -> tuple[str, ...]:
     except OSError as error:
         raise UsageError(f"-h {options.hostfile}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"-h {options.hostfile}: not a text file; write one host:port a line") from error
+        raise UsageError(f"-h {options.hostfile}: not a text file; write one host:port on each line") from error
     if len(lines) < count:
         option = "-n" if options.nn is None else "--nn"
         raise UsageError(f"-h {options.hostfile}: {len(lines)} addresses for {count} processes ({option})")

@@ -241,7 +241,7 @@ class Dataflows:
         """Stop one on all workers and free it; harmless if it is complete. Raises BuildError if it was never built."""
         if number >= self.begun or number in self.building or number < 0:
             known = ", ".join(f"{each} ({graph.name})" for each, graph in self.running.items())
-            raise BuildError(f"drop_dataflow({number}): there is no such dataflow; installed are: {known or 'none'}")
+            raise BuildError(f"drop_dataflow({number}): there is no such dataflow; installed: {known or 'none'}")
         if number in self.running:
             self._stop(number)
 
@@ -286,6 +286,6 @@ def _check_travels(least: Time) -> None:
         raise BuildError(f"timestamp: {least!r} cannot travel between workers: {error}") from error
     if arrived != least or hash(arrived) != hash(least) or repr(arrived) != repr(least):
         raise BuildError(
-            f"timestamp: {least!r} would arrive at other workers as {arrived!r}, which is not equal to it; "
-            "times are values, equal, hashed and shown by what they hold, as those of a frozen dataclass"
+            f"timestamp: {least!r} would arrive at other workers as {arrived!r}, which is not equal to it; a time "
+            "must compare, hash and show by its contents, as a frozen dataclass does"
         )

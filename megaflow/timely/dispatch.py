@@ -38,7 +38,7 @@ class Dispatch:
     def on_mail(self, topic: str, handler: Callable[[int, Any], None]) -> None:
         """Call `handler(source, body)` for each message on `topic`, those that came before included."""
         if topic in self._topics:
-            raise BuildError(f"on_mail: {topic!r} has a handler already")
+            raise BuildError(f"on_mail: {topic!r} already has a handler")
         self._topics[topic] = handler
         for source, body in self._unread.pop(topic, []):
             handler(source, body)

@@ -164,8 +164,8 @@ class Explainer:
         if inquiry.silent:
             names = ", ".join(map(str, sorted(inquiry.silent)))
             raise NoAnswer(
-                f"explain: no answer from worker {names} within {seconds:g} seconds; "
-                "it is in a long step of user code, or its program does not step it"
+                f"explain: no answer from worker {names} within {seconds:g} seconds; it may be in a long step of "
+                "user code, or its program does not step it"
             )
         return inquiry.holdings()
 

@@ -31,7 +31,7 @@ class Membership:
 
     def __post_init__(self) -> None:
         if not self.workers:
-            raise UsageError("a membership needs at least one worker, not none")
+            raise UsageError("a membership needs at least one worker")
         if self.coordinator not in self.workers:
             raise UsageError(f"the coordinator {self.coordinator} must be one of the workers {sorted(self.workers)}")
         object.__setattr__(self, "ids", tuple(sorted(self.workers)))

@@ -168,7 +168,7 @@ def least_of(timestamp: Any) -> Time:
     if isinstance(timestamp, type):
         if timestamp in (Product, tuple):
             example = "Product(0, 0)" if timestamp is Product else "(0, 0)"
-            raise BuildError(f"timestamp={timestamp.__name__}: give the least of the times that you mean, as {example}")
+            raise BuildError(f"timestamp={timestamp.__name__}: give the least time, such as {example}")
         kind: Any = timestamp
         try:
             signature(kind.minimum).bind()
@@ -189,13 +189,15 @@ def _check_least(least: Any) -> None:
             _check_least(part)
     elif kind is int:
         if least != 0:
-            raise BuildError(f"timestamp: the least of all ints that are times is 0, not {least!r}")
+            raise BuildError(f"timestamp: the least int time is 0, not {least!r}")
     elif isinstance(least, type):
-        raise BuildError(f"timestamp: in a tuple or Product stands the least time, as 0, not a class: {least.__name__}")
+        raise BuildError(
+            f"timestamp: a tuple or Product must contain the least time, such as 0, not a class: {least.__name__}"
+        )
     elif not hasattr(kind, "less_equal") or kind.__lt__ is vars(object)["__lt__"] or kind.__hash__ is None:
         raise BuildError(
-            f"timestamp: {least!r} is not the least of some times; give int, a tuple or Product of such, or a class "
-            "with minimum(), less_equal(other), < and a hash (a frozen dataclass with order=True has the last two)"
+            f"timestamp: {least!r} is not a least time; give int, a tuple or Product of these, or a class with "
+            "minimum(), less_equal(other), < and a hash (a frozen dataclass with order=True has the last two)"
         )
     elif not least.less_equal(least):
         raise BuildError(f"timestamp: {least!r} is not at most itself; less_equal must be reflexive")

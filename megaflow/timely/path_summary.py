@@ -167,7 +167,7 @@ def _checked(step: Step, least: Time) -> Step:
     try:
         _results_in(step, least)
     except TimeError as error:
-        raise ValueError(f"0 or a PathSummary that moves every time strictly on: {error}") from None
+        raise ValueError(f"0 or a PathSummary that strictly advances every time: {error}") from None
     return step
 
 

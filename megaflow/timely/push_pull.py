@@ -104,7 +104,7 @@ class ChannelAllocator:
         Returns at once if a message has arrived since the last call, and occasionally without one: call `pull` again.
         """
         if seconds is not None and not isinstance(seconds, int | float):
-            raise UsageError(f"park({seconds!r:.200}): say how many seconds, or None")
+            raise UsageError(f"park({seconds!r:.200}): give a number of seconds, or None")
         if not self._fresh:
             self._end.park(seconds)
             self._receive()
@@ -128,7 +128,9 @@ def initialize(config: Config, main: Callable[[ChannelAllocator], R], args: Sequ
     """
     check_start("initialize", config, main)
     if config.contacts:
-        raise UsageError("initialize: channels of messages are among the workers that start together; nothing can join")
+        raise UsageError(
+            "initialize: channels of messages connect the workers that start together; no process can join"
+        )
     peers = config.workers * max(1, len(config.addresses))
 
     def live(end: Allocator) -> R:

@@ -93,8 +93,8 @@ class Config:
         """
         if isinstance(addresses, str) or not addresses:
             raise UsageError(
-                f"Config.cluster({addresses!r}, …): give a list of addresses, one of each process, "
-                "as in ['localhost:2101', 'localhost:2102']"
+                f"Config.cluster({addresses!r}, …): give a list of addresses, one for each process, as in "
+                "['localhost:2101', 'localhost:2102']"
             )
         if type(process) is int and not 0 <= process < len(addresses):
             raise UsageError(
@@ -157,7 +157,7 @@ def check_start(verb: str, config: object, main: object) -> None:
     if not isinstance(config, Config):
         raise UsageError(f"{verb}({config!r:.200}, …): give a Config first, as Config.process(2)")
     if not callable(main):
-        raise UsageError(f"{verb}(…, {main!r:.200}): give the function that each worker is to run")
+        raise UsageError(f"{verb}(…, {main!r:.200}): give the function that each worker runs")
 
 
 def local_ends(config: Config) -> list[Allocator]:

@@ -40,7 +40,7 @@ class ScheduledCalls:
         (2.0, 1.0, 2.0)
         """
         if seconds is not None and not isinstance(seconds, int | float):
-            raise UsageError(f"step_or_park({seconds!r:.200}): say how many seconds, or None")
+            raise UsageError(f"step_or_park({seconds!r:.200}): give a number of seconds, or None")
         if not self._heap:
             return seconds
         due = max(0.0, self._heap[0][0] - self._now())

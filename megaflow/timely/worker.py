@@ -211,7 +211,7 @@ class Worker(Generic[S]):
             self.allocator.flush()
             self._park(_LONGEST_WAIT_SECONDS)
             self._receive()
-        raise BuildError("dataflow: this worker is leaving the cluster; it can build nothing any more")
+        raise BuildError("dataflow: this worker is leaving the cluster and can no longer build a dataflow")
 
     def end_building(self) -> None:
         """Tell the others that the program has ended. A worker with more dataflows raises GraphMismatch."""
@@ -231,7 +231,9 @@ class Worker(Generic[S]):
         Asks all workers, and steps this one meanwhile. Raises NoAnswer, with their ids, if some do not answer.
         """
         if self._running:
-            raise ProgramError("explain: it steps the worker, so an operator cannot call it; call it between steps")
+            raise ProgramError(
+                "explain: an operator cannot call this, because it steps the worker; call it between steps"
+            )
         if not isinstance(probe, ProbeHandle):
             raise UsageError(f"explain({probe!r:.200}, …): give a ProbeHandle first, as explain(probe, 3)")
         probe.less_equal(time)  # raises for a time of another kind

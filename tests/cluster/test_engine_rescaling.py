@@ -218,7 +218,7 @@ def test_who_asks_when_all_have_ended_is_told_whom_it_asked(clusters: Clusters) 
     cluster.found(HELLO)
     cluster.succeed()
     [late] = cluster.end(cluster.join(HELLO, 2, 0, "--connect-timeout", 0.5))
-    assert late.code == 1 and "ConnectTimeout: no process has let this one join for 0.5 s: " in late.errors
+    assert late.code == 1 and "ConnectTimeout: this process could not join within 0.5 s: " in late.errors
     assert all(address in late.errors for address in cluster.addresses[:2])
 
 

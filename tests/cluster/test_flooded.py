@@ -147,7 +147,7 @@ def test_hundreds_of_silent_strangers_keep_neither_clients_nor_joiners_out(targe
     crowd = [socket.create_connection(target.address) for _ in range(400)]
     try:
         assert target.run.control("add-workers", "1", "--timeout", "60").returncode == 0
-        wait_until(lambda: target.said("it said nothing, and others wait") > 0)
+        wait_until(lambda: target.said("it sent nothing while others waited") > 0)
         assert len(target.run.status()["workers"]) == 3
         target.check()
     finally:

@@ -66,5 +66,5 @@ def test_the_check_for_aliasing_reaches_the_processes_of_a_job(
 ) -> None:
     monkeypatch.setenv("MEGAFLOW_CHECK", "aliasing")
     said = fold("a", "line", "trail", 2)
-    assert "the fold for key 'a' gave [1] as an output or in one, which is [1, 1] now" in said
+    assert "the fold for key 'a' returned [1] as an output or in one, and it is now [1, 1]" in said
     assert "in operator 'trail' (" in said and "record ('a', 1)" in said

@@ -215,7 +215,7 @@ def test_what_is_no_sink_and_where_none_can_be_is_refused_when_it_is_built() -> 
     for dataflow, why in (
         (twice, "Another sink has the name 'notes'"),
         (lambda flow: flow.lines().write([], "notes"), "give it a Sink"),
-        (lambda flow: flow.lines().write(Noting([]), ""), "is not a name for a sink"),
+        (lambda flow: flow.lines().write(Noting([]), ""), "cannot be the name of a sink"),
     ):
         with pytest.raises(BuildError, match=why):
             build_dry(draughtsman(()), dataflow, ())

@@ -233,7 +233,7 @@ ERRORS: list[tuple[Build, Any, type[MegaflowError], str]] = [
     (lambda records: records.aggregate_by_key(0, lambda total, value: None, adds), ("a", 1), ProgramError,
      "aggregate_by_key: add(accumulated, 1) returned None for key 'a'"),
     (lambda records: records.aggregate_by_key(0, lambda value: value, adds), ("a", 1), ProgramError,
-     "add(accumulated, value) must return"),
+     "add is called as add(accumulated, value)"),
     (lambda records: records.aggregate_by_key(0, adds, adds), ({}, 1), ProgramError, "the key {} is a dict"),
     (lambda records: records.aggregate_by_key(0, lambda total, value: adds, adds), ("a", 1), CannotTravel, "key"),
 ]  # fmt: skip
@@ -269,7 +269,7 @@ def test_a_merge_that_changes_what_was_given_is_found_by_the_check(monkeypatch: 
 
     pairs = [(0, ("a", 1)), (1, ("a", 2))]
     monkeypatch.setenv("MEGAFLOW_CHECK", "aliasing")
-    with pytest.raises(ProgramError, match=r"the fold for key 'a' gave .*\[1\].* which is .*\[1, 2\] now"):
+    with pytest.raises(ProgramError, match=r"the fold for key 'a' returned .*\[1\].* it is now .*\[1, 2\]"):
         run(build, {0: pairs})
 
 
@@ -300,5 +300,5 @@ def test_a_wrong_argument_is_refused_while_the_dataflow_is_built(build: Build, w
 
 
 def test_an_argument_that_there_is_not_is_a_type_error_that_names_those_there_are() -> None:
-    with pytest.raises(TypeError, match=r"count_by_key\(\) got an unexpected keyword argument 'bin'; there are hash"):
+    with pytest.raises(TypeError, match=r"count_by_key\(\) got an unexpected keyword argument 'bin'; it takes hash"):
         run(lambda records: records.count_by_key(bin=3), {0: []})

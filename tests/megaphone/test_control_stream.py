@@ -55,7 +55,7 @@ def test_an_invalid_command_is_refused_on_the_worker_that_injects_it_and_reaches
 def test_a_command_for_a_time_that_control_has_passed_cannot_be_injected() -> None:
     hands = ByHand(Histories(BINS).build, 2)
     hands.command(5, Move(0, 1))
-    with pytest.raises(TimeError, match="at 6 already"):
+    with pytest.raises(TimeError, match="already at 6"):
         hands.commands.advance_to(5)
     hands.commands.close()
     with pytest.raises(CapabilityError, match="the input was closed"):
@@ -71,7 +71,7 @@ def test_commands_injected_on_two_workers_stop_the_job(times: tuple[int, int]) -
         commands.advance_to(time)
         commands.send(Move(0, 1))
         commands.flush()
-    with pytest.raises(ProtocolError, match=r"command 0 came at time ., but 1 was due; .* injected on one worker"):
+    with pytest.raises(ProtocolError, match=r"command 0 came at time ., but 1 was due; inject commands on one"):
         hands.settle()
 
 
@@ -184,7 +184,7 @@ def test_a_control_stream_that_was_broadcast_by_hand_is_refused_with_operator_an
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return records.stateful_state_machine(lambda k, v, s: (v, []), control=commands.broadcast(), name="sums")
 
-    with pytest.raises(BuildError, match=r"control of 'sums' is a broadcast stream \(.*py:\d+\): .* as it is"):
+    with pytest.raises(BuildError, match=r"control of 'sums' is a broadcast stream \(.*py:\d+\): .* without broadcast"):
         EngineCluster(1, 1).run(build, {})
 
 

@@ -115,7 +115,7 @@ def test_a_timer_that_is_not_after_the_present_in_every_coordinate_is_refused(wr
         timers.at(Product(1, 5) if time == Product(0, 0) else wrong, "due")
         return None, []
 
-    with pytest.raises(ProgramError, match=r"mine: timers.at\(.*Product\(1, 5\): .*say, timers.at\(Product\(1, 6\)"):
+    with pytest.raises(ProgramError, match=r"mine: timers.at\(.*Product\(1, 5\): .*, timers.at\(Product\(1, 6\)"):
         in_rounds(fold)
 
 
@@ -133,5 +133,5 @@ def test_a_nested_scope_of_a_dataflow_whose_times_are_no_ints_is_refused() -> No
         with scope.scoped("inside") as inside:
             return scope.to_stream([("a", 1)]).enter(inside).distribute(name="latest").leave().capture()
 
-    with pytest.raises(BuildError, match=r"latest: stateful operators need a dataflow of int times; here .* \(0, 0\)"):
+    with pytest.raises(BuildError, match=r"latest: stateful operators need a dataflow with int times; .* \(0, 0\)"):
         example(build, (0, 0))

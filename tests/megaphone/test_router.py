@@ -218,7 +218,7 @@ def test_of_two_moves_of_a_bin_at_one_time_the_last_wins_and_it_is_shipped_once(
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (5, r"histories: records must be \(key, value\) pairs, but one is 5, a int; say what the key is by key="),
+        (5, r"histories: records must be \(key, value\) pairs, but one is 5, a int; name the key with key="),
         ("word", r"pairs, but one is 'word', a str"),
         ((1, 2, 3), r"pairs, but one is \(1, 2, 3\), a tuple"),
         ((), r"pairs, but one is \(\), a tuple"),

@@ -307,7 +307,7 @@ def test_the_view_tells_bins_keys_records_and_table() -> None:
 @pytest.mark.parametrize(
     ("fold", "words"),
     [
-        (lambda key, value, state: None, r"fold must|must return \(new state, outputs\).*here: cannot unpack"),
+        (lambda key, value, state: None, r"fold must|must return \(new state, outputs\).*instead: cannot unpack"),
         (lambda key, value, state: 7, r"must return \(new state, outputs\)"),
         (lambda key, value, state: (1, 2, 3), r"must return \(new state, outputs\).*too many values"),
         (lambda key, value, state: (1, None), r"must return \(new state, outputs\).*'NoneType' object is not iterable"),

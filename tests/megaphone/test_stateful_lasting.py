@@ -263,7 +263,7 @@ def test_in_a_nested_scope_it_is_refused() -> None:
             inside = scope.to_stream([("a", 1)]).enter(inner)
             return inside.stateful_state_machine(count, ttl=5).leave().capture()
 
-    with pytest.raises(BuildError, match="count: ttl= in a nested scope, where there is no watermark and no clock"):
+    with pytest.raises(BuildError, match="count: ttl= needs a watermark or a clock, and a nested scope has neither"):
         example(build)
 
 

@@ -552,7 +552,7 @@ def test_the_view_tells_bins_keys_and_records_and_operators_that_share_a_control
 @pytest.mark.parametrize(
     ("fold", "words"),
     [
-        (lambda key, time, records, state, timers: None, r"must return \(new state, outputs\).*here: cannot unpack"),
+        (lambda key, time, records, state, timers: None, r"must return \(new state, outputs\).*instead: cannot unpack"),
         (lambda key, time, records, state, timers: (1, 2, 3), r"must return \(new state, outputs\).*too many values"),
         (lambda key, time, records, state, timers: (1, None), r"'NoneType' object is not iterable"),
         (lambda key, value, state: (1, []), r"called as fold\(key, time, records, state, timers\).*3 positional"),

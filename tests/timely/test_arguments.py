@@ -76,18 +76,18 @@ def test_a_host_file_lists_those_that_join_after_the_others(tmp_path: Path) -> N
         (["-w"], r"-w/--workers: expected one argument"),
         (["-w0"], r"-w 0: there must be at least one worker in a process"),
         (["-n0"], r"-n 0: there must be at least one process"),
-        (["-n2", "-p2"], r"-p 2: with -n 2 processes are 0 to 1"),
-        (["-p", "-1"], r"-p -1: with -n 1 processes are 0 to 0"),
+        (["-n2", "-p2"], r"-p 2: with -n 2, processes are numbered 0 to 1"),
+        (["-p", "-1"], r"-p -1: with -n 1, processes are numbered 0 to 0"),
         (["--join"], r"--join: expected one argument"),
         (["--join", "a", "-p1", "--nn2"], r"--join: invalid int value: 'a'"),
-        (["-n2", "-p2", "--join", "-1", "--nn", "3"], r"--join -1: name a worker that runs"),
-        (["-n2", "-p2", "--join", "0"], r"-p 2: with -n 2 there are addresses for 0 to 1; say --nn 3"),
-        (["-n2", "-p3", "--join", "0", "--nn", "3"], r"-p 3: with --nn 3 processes are 0 to 2"),
-        (["-n2", "-p-1", "--join", "0", "--nn", "3"], r"-p -1: with --nn 3 processes are 0 to 2"),
-        (["-n2", "-p2", "--nn", "3"], r"-p 2: with -n 2 processes are 0 to 1"),
-        (["-n3", "--nn", "2"], r"--nn 2: there are 3 processes \(-n\) to begin with"),
-        (["-p0", "--join", "0"], r"-p 0: this process cannot ask itself to join"),
-        (["--connect-timeout", "0"], r"--connect-timeout 0: must be more than 0 seconds"),
+        (["-n2", "-p2", "--join", "-1", "--nn", "3"], r"--join -1: name a running worker"),
+        (["-n2", "-p2", "--join", "0"], r"-p 2: with -n 2 there are addresses for 0 to 1; give --nn 3"),
+        (["-n2", "-p3", "--join", "0", "--nn", "3"], r"-p 3: with --nn 3, processes are numbered 0 to 2"),
+        (["-n2", "-p-1", "--join", "0", "--nn", "3"], r"-p -1: with --nn 3, processes are numbered 0 to 2"),
+        (["-n2", "-p2", "--nn", "3"], r"-p 2: with -n 2, processes are numbered 0 to 1"),
+        (["-n3", "--nn", "2"], r"--nn 2: the cluster starts with 3 processes"),
+        (["-p0", "--join", "0"], r"-p 0: this process cannot join through itself"),
+        (["--connect-timeout", "0"], r"--connect-timeout 0: give more than 0"),
         (["-h", "/does/not/exist"], r"-h /does/not/exist: No such file or directory"),
     ],
 )
@@ -119,4 +119,4 @@ def test_help_says_what_each_option_is(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit) as exit:
         parse(["20", "--help"])
     assert exit.value.code == 0
-    assert "which one this is, from 0" in capsys.readouterr().out
+    assert "index of this process, from 0" in capsys.readouterr().out

@@ -155,7 +155,7 @@ def test_dropping_a_complete_or_a_dropped_dataflow_is_harmless_and_an_unknown_on
     worker.drop_dataflow(0)
     worker.drop_dataflow(1)
     worker.drop_dataflow(1)
-    with pytest.raises(BuildError, match=r"drop_dataflow\(2\): there is no such dataflow; installed are: none"):
+    with pytest.raises(BuildError, match=r"drop_dataflow\(2\): there is no such dataflow; installed: none"):
         worker.drop_dataflow(2)
     with worker.dataflow("half") as scope:
         with pytest.raises(BuildError, match=r"drop_dataflow\(2\)"):

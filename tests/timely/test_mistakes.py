@@ -135,7 +135,7 @@ BUILDING: dict[str, tuple[Callable[[Any], object], type[MegaflowError], list[str
         of_the_scope_around, BuildError, ["Concat (", HERE, "not from scope 'loop'", "enter("],
     ),
     "entering a scope that is no child": (
-        enter_a_grandchild, BuildError, ["enter (", HERE, "scope 'outer/inner'", "enters scopes one by one"],
+        enter_a_grandchild, BuildError, ["enter (", HERE, "scope 'outer/inner'", "enters one scope at a time"],
     ),
     "leaving the root": (
         lambda scope: scope.to_stream([1]).leave(), BuildError, ["leave (", HERE, "there is no scope around it"],
@@ -158,7 +158,7 @@ BUILDING: dict[str, tuple[Callable[[Any], object], type[MegaflowError], list[str
     ),
     "a pact without its key": (
         lambda scope: scope.to_stream([1]).unary(Exchange, "Mine", print), BuildError,
-        ["Mine (", HERE, "is no pact", "write Pipeline, Exchange(key) or Broadcast"],
+        ["Mine (", HERE, "is not a pact", "write Pipeline, Exchange(key) or Broadcast"],
     ),
     "a build without logic": (
         lambda scope: scope.to_stream([1]).unary(Pipeline(), "Mine", lambda capability, info: None), BuildError,
@@ -187,7 +187,7 @@ def check_words(text: str, words: list[str]) -> None:
 CALLS: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
     "advancing backwards": (
         lambda: with_handle(lambda handle: handle.advance_to(3)), TimeError,
-        ["advance_to(3)", "is at 5 already", "only moves forward"],
+        ["advance_to(3)", "is already at 5", "only moves forward"],
     ),
     "advancing to no time": (
         lambda: with_handle(lambda handle: handle.advance_to("6")), TimeError,
@@ -199,11 +199,11 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
     ),
     "sending after the end": (
         lambda: with_handle(close_and(lambda handle: handle.send(1))), CapabilityError,
-        ["send:", "closed at time 5", "nothing can be sent any more"],
+        ["send:", "closed at time 5", "it can no longer send"],
     ),
     "a batch after the end": (
         lambda: with_handle(close_and(lambda handle: handle.send_batch([1]))), CapabilityError,
-        ["send_batch:", "closed at time 5", "nothing can be sent any more"],
+        ["send_batch:", "closed at time 5", "it can no longer send"],
     ),
     "advancing after the end": (
         lambda: with_handle(close_and(lambda handle: handle.advance_to(6))), CapabilityError,
@@ -232,7 +232,7 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], list[str]]] = {
         lambda: execute_from_args(print, ["--wokers", "2"]), UsageError, ["--wokers", "usage: program"],
     ),
     "an index beyond the processes": (
-        lambda: execute_from_args(print, ["-n2", "-p2"]), UsageError, ["-p 2", "processes are 0 to 1"],
+        lambda: execute_from_args(print, ["-n2", "-p2"]), UsageError, ["-p 2", "processes are numbered 0 to 1"],
     ),
     "no worker at all": (
         lambda: execute_from_args(print, ["-w0"]), UsageError, ["-w 0", "at least one worker"],
@@ -259,7 +259,7 @@ def test_a_wrong_call_is_refused(name: str) -> None:
 
 RUNNING: dict[str, tuple[Callable[[Any], object], type[MegaflowError], list[str]]] = {
     "sending after release": (
-        unary(send_after_release), CapabilityError, ["session:", "'Mine' (", HERE, "released", "before release"],
+        unary(send_after_release), CapabilityError, ["session:", "'Mine' (", HERE, "released", "before the release"],
     ),
     "downgrading backwards": (
         unary(downgrade_backwards), TimeError, ["downgrade(3)", "'Mine' (", HERE, "is at 7", "only move forward"],

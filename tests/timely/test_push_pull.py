@@ -180,5 +180,5 @@ def test_two_processes_with_two_workers_each_know_who_they_are() -> None:
 
 
 def test_nothing_joins_channels_of_messages() -> None:
-    with pytest.raises(UsageError, match="nothing can join"):
+    with pytest.raises(UsageError, match="no process can join"):
         initialize(Config.join("localhost:1", "localhost:2"), lambda allocator: None)

@@ -193,7 +193,7 @@ def test_a_joining_process_that_fails_before_it_takes_part_stops_nobody(processe
 def test_where_nobody_is_there_to_ask_the_contacts_are_named(processes: Processes) -> None:
     with closed_port() as (host, port):
         joining = processes.join(Rounds(1), contact=f"{host}:{port}", connect_timeout_seconds=0.2)
-        wanted = rf"no process has let this one join for 0.2 s: {host}:{port} \((Connection refused|not tried)\)"
+        wanted = rf"this process could not join within 0.2 s: {host}:{port} \((Connection refused|not tried)\)"
         with pytest.raises(ConnectTimeout, match=wanted):
             joining.result(PATIENCE_SECONDS)
 

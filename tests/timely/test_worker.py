@@ -406,7 +406,7 @@ def test_mail_waits_for_its_handler_and_keeps_its_order() -> None:
     second.post(1, "topic", 4)
     hand.settle()
     assert got == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4)]
-    with pytest.raises(BuildError, match="'topic' has a handler already"):
+    with pytest.raises(BuildError, match="'topic' already has a handler"):
         second.on_mail("topic", lambda source, body: None)
 
 

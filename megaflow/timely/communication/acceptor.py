@@ -130,7 +130,7 @@ class Acceptor:
         while (link := self.waiting.quietest(now)) is not None:
             link.ready(selectors.EVENT_READ)
             if link is self.waiting.quietest(now):
-                self.shut_out(link, "it said nothing, and others wait")
+                self.shut_out(link, "it sent nothing while others waited")
             if not self.waiting.is_full:
                 return True
         return False

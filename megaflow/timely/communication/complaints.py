@@ -46,4 +46,4 @@ class Complaints:
         more, self._count = self._count - LINES_MAX, 0
         if more > 0:
             connections = "1 more connection" if more == 1 else f"{more} more connections"
-            self._log(f"and {connections} within {PERIOD_SECONDS:g} s, the last of them: {self._last}")
+            self._log(f"and {connections} within {PERIOD_SECONDS:g} s, the last one: {self._last}")

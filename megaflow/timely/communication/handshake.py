@@ -53,8 +53,8 @@ def _read_greeting(kind: int, payload: Buffer) -> bytes:
         raise ProtocolError("the first bytes are not a megaflow greeting")
     if version != VERSION:
         raise ConfigMismatch(
-            f"the other side speaks version {version} of the protocol, this one version {VERSION}: "
-            "install the same megaflow on both"
+            f"the other side uses version {version} of the protocol, this side version {VERSION}: install the same "
+            "megaflow on both"
         )
     assert isinstance(nonce, bytes)
     return nonce

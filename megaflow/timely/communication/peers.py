@@ -111,8 +111,8 @@ class Peer:
         self._end(
             PeerLost(
                 f"lost {self.address} ({self.address.workers()}): its connection ended without a goodbye ({reason}). "
-                "It was killed or crashed, or its network is gone; what its workers held is lost, so the job stops. "
-                "Its own last output says more",
+                "The process crashed or was killed, or its network failed. The state of its workers is lost, so the "
+                "job stops. See the last output of that process",
                 self.address.ids,
             )
         )
@@ -174,9 +174,9 @@ class Peers:
             over = change <= self._change_over or not self._gone.isdisjoint(address.ids)
             taken = self._local.union(*(peer.address.ids for peer in self._all))
         if over:
-            raise ConfigMismatch(f"change {change} of the membership is over: ask to join anew")
+            raise ConfigMismatch(f"change {change} of the membership has ended: ask to join again")
         if not taken.isdisjoint(address.ids):
-            raise ConfigMismatch(f"process {address.process} with {address.workers()} is here already")
+            raise ConfigMismatch(f"process {address.process} with {address.workers()} is already connected")
 
     def promote(self, ids: Collection[int]) -> ClusterError | None:
         """Make members of newcomers; return the trouble of one that is lost already, or was never here."""

@@ -100,7 +100,9 @@ class Rendezvous:
             self.failed(mismatch)
             return
         if process not in self.missing or process < self.process:
-            raise ConfigMismatch(f"process {process} is here already: were two processes started with the same number?")
+            raise ConfigMismatch(
+                f"process {process} is already connected: were two processes started with the same number?"
+            )
         link.queue(0, [welcome(self.hello)])
         self.connected(self.missing.pop(process), link)
 
@@ -110,8 +112,8 @@ class Rendezvous:
         missing = sorted(self.missing.items())
         named = [f"{peer} ({troubles.get(process, 'it has not connected')})" for process, peer in missing]
         return ConnectTimeout(
-            f"process {self.process} waited {seconds:g} s for {'; '.join(named)}. Start the missing, or check "
-            "addresses, firewalls and that all have the same MEGAFLOW_SECRET"
+            f"process {self.process} waited {seconds:g} s for {'; '.join(named)}. Start the missing processes, or "
+            "check the addresses, the firewalls and that all processes have the same MEGAFLOW_SECRET"
         )
 
     def _answered(self, expected: int, link: Link, answer: dict[str, Any]) -> None:
@@ -119,10 +121,12 @@ class Rendezvous:
         mismatch = self._mismatch(link, answer, process)
         if mismatch is None and process != expected:
             founder = self.change is None
-            remedy = "give all processes the same list of addresses" if founder else "it is another one by now"
+            remedy = "give all processes the same list of addresses" if founder else (
+                "another process has taken its address"
+            )
             mismatch = ConfigMismatch(
-                f"{link.address} is process {process}, but process {self.process} has it in its list as process "
-                f"{expected}: {remedy}"
+                f"{link.address} is process {process}, but process {self.process} lists it as process {expected}: "
+                f"{remedy}"
             )
         if mismatch is not None:
             link.close()
@@ -142,14 +146,14 @@ class Rendezvous:
         own = f"process {self.process}"
         if hello["workers"] != self.workers:
             return ConfigMismatch(
-                f"{who} was started with {hello['workers']} workers per process, {own} with {self.workers}: "
-                "give all processes the same -w"
+                f"{who} was started with {hello['workers']} workers per process, but {own} with {self.workers}: give "
+                "all processes the same -w"
             )
         processes = hello.get("processes")
         if self.change is None and processes != len(self.peers):
             return ConfigMismatch(
-                f"{who} was started for {processes} processes, {own} for {len(self.peers)}: "
-                "give all processes the same -n"
+                f"{who} was started for {processes} processes, but {own} for {len(self.peers)}: give all processes "
+                "the same -n"
             )
         expected = self.missing.get(process)
         if expected is not None and hello["ids"] != list(expected.ids):

@@ -85,7 +85,7 @@ def load_secret() -> bytes:
         _check_private(path, os.fstat(opened.fileno()), "600")
         secret = opened.read().strip()
     if not secret:
-        raise UsageError(f"the secret {path} is empty: remove the file, the next process makes a new one")
+        raise UsageError(f"the secret {path} is empty: remove the file; the next process creates a new one")
     return secret
 
 

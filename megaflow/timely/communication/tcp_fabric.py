@@ -247,10 +247,11 @@ class TcpFabric:
         """Take in a process that joins; raises ConfigMismatch if it cannot."""
         address, workers, change = read_newcomer(hello)
         if self._entry is None or not self._unfinished:
-            raise ConfigMismatch("no process can join the cluster of this one (any more)")
+            raise ConfigMismatch("the cluster of this process does not accept joining processes, or no longer does")
         if workers != rendezvous.workers or len(address.ids) != workers:
             raise ConfigMismatch(
-                f"{address} has {workers} workers, the processes here {rendezvous.workers}: give all the same -w"
+                f"{address} has {workers} workers, but the processes here have {rendezvous.workers}: give all "
+                "processes the same -w"
             )
         self.peers.check_new(address, change)
         link.queue(0, [welcome(rendezvous.hello)])
@@ -303,8 +304,8 @@ class TcpFabric:
         if self._is_fork:
             raised = traceback.format_exception_only(error) if (error := sys.exc_info()[1]) else []
             _log.error(
-                "a fork of a worker's process (pid %d) has come back to the engine, and ends here; a fork must end "
-                "itself, by os._exit: better start processes with subprocess or multiprocessing%s",
+                "a fork of a worker's process (pid %d) returned to the engine, so megaflow ended it: call os._exit "
+                "in a fork, or start processes with subprocess or multiprocessing%s",
                 os.getpid(),
                 "".join(["\nit raised ", *raised]).rstrip() if raised else "",
             )

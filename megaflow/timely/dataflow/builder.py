@@ -84,13 +84,15 @@ class Output(Generic[T]):
             if not capability.belongs_to(self):
                 raise CapabilityError(f"session: {capability!r} is not a capability of {self.title}; retain one for it")
             if not capability.held:
-                raise CapabilityError(f"session: {capability!r} may not send any more; open the session before release")
+                raise CapabilityError(
+                    f"session: {capability!r} was released and cannot send; open the session before the release"
+                )
         elif isinstance(capability, CapabilityRef):
             capability.check(self)
         else:
             raise CapabilityError(
-                f"session: {capability!r} gives no right to send at {self.title}; open it with a capability, or with "
-                "what came with a batch as its time"
+                f"session: {capability!r} does not allow sending at {self.title}; open the session with a capability "
+                "or with the time of a batch"
             )
         if self._open:
             self._open[-1].flush()

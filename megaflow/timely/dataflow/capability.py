@@ -135,8 +135,9 @@ class Capability:
     def __del__(self) -> None:
         if self.held and self._output.is_running():
             warn_of_loss(
-                f"a capability of {self._output.title} at time {self.time!r} was garbage-collected without release(); "
-                "it holds the frontier back for ever. Release it when it is not needed, or use it in a `with` block",
+                f"a capability of {self._output.title} at time {self.time!r} was garbage-collected without "
+                "release(), so it holds the frontier back permanently. Release it when it is no longer needed, or "
+                "use it in a `with` block",
                 self._output.where,
                 self._origin,
             )
@@ -252,7 +253,7 @@ class CapabilityRef:
             raise CapabilityError(f"{verb}: no path leads from this input to {port.title}; it cannot send there")
         time = path.apply(self.time)
         if time is None:
-            raise CapabilityError(f"{verb}: nothing at {self.time!r} comes to {port.title}, says {path!r}")
+            raise CapabilityError(f"{verb}: by {path!r}, no record at {self.time!r} reaches {port.title}")
         return port, time
 
     def _number(self, output: OutputPort | int | None, verb: str) -> int:
@@ -260,7 +261,7 @@ class CapabilityRef:
         if output is None:
             if len(self._paths) > 1:
                 raise CapabilityError(
-                    f"{verb}: the input that this time came by leads to {len(self._paths)} outputs; say which one: "
+                    f"{verb}: the input of this time leads to {len(self._paths)} outputs; name one: "
                     f"{verb}({'time, ' if verb == 'delayed' else ''}output)"
                 )
             return next(iter(self._paths), 0)

@@ -166,8 +166,8 @@ class ExchangeEdge(Edge):
     def _check(self, record: Any, number: Any) -> None:
         if not isinstance(number, int):
             raise ProgramError(
-                f"exchange: the key of {record!r} is {number!r}, a {type(number).__name__}; it must be an int. "
-                "For any other type use megaflow.stable_hash: exchange(lambda record: stable_hash(record))"
+                f"exchange: the key of {record!r} is {number!r}, a {type(number).__name__}; it must be an int. For "
+                "any other type, use megaflow.stable_hash: exchange(lambda record: stable_hash(record))"
             )
 
 

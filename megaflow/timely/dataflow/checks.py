@@ -36,7 +36,7 @@ def wanted() -> frozenset[str]:
     """Return the checks that the environment asks for; raises BuildError for a name that is none."""
     names = frozenset(name.strip() for name in os.environ.get(SWITCH, "").split(",") if name.strip())
     for name in sorted(names.difference(_NAMES)):
-        raise BuildError(f"{SWITCH}={os.environ[SWITCH]}: there is no check {name!r}; there is {', '.join(_NAMES)}")
+        raise BuildError(f"{SWITCH}={os.environ[SWITCH]}: there is no check {name!r}; available: {', '.join(_NAMES)}")
     return names
 
 
@@ -78,7 +78,7 @@ class _Watched:
             shared = _changeable(output).keys() & kept.keys()
             if shared and (encoded := _encoded(output)):
                 if encoded in seen:
-                    raise self._error(key, f"gave {output!r:.200} twice in one call")
+                    raise self._error(key, f"returned {output!r:.200} twice in one call")
                 seen.add(encoded)
             for id in shared - given.keys():
                 if encoded := _encoded(kept[id]):
@@ -92,13 +92,14 @@ class _Watched:
     def _compare(self, key: Any, given: dict[int, tuple[Any, bytes]]) -> None:
         for part, was in given.values():
             if _encoded(part) != was:
-                raise self._error(key, f"gave {decode(was)!r:.200} as an output or in one, which is {part!r:.200} now")
+                raise self._error(key, f"returned {decode(was)!r:.200} as an output or in one, and it is now "
+                                       f"{part!r:.200}")
 
     def _error(self, key: Any, what: str) -> ProgramError:
         return ProgramError(
-            f"{self._operator}: the fold for key {key!r:.200} {what}: a state which is changed in place shows what it "
-            "is at last in all outputs that have it, or a part of it. Give a copy, return state, [(key, list(state))] "
-            f"or tuple(state), or make a new state at each call ({SWITCH}={ALIASING} looks for this)"
+            f"{self._operator}: the fold for key {key!r:.200} {what}: a state that is changed in place also changes "
+            "all outputs that contain it or a part of it. Return a copy, as in return state, [(key, list(state))] or "
+            f"tuple(state), or make a new state in each call ({SWITCH}={ALIASING} reports this)"
         )
 
 

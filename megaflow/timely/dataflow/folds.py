@@ -25,8 +25,8 @@ from megaflow.timely.dataflow.given import function
 NO_OUTPUTS: Final[tuple[()]] = ()
 """As good as an empty list: loops ask for it by identity."""
 NAN_IN_KEY: Final = (
-    "NaN cannot be a key, nor be in one: it equals nothing, not even itself, so a state under it is not found again "
-    "by another record, nor after a move; drop such records, or put another value in its place, such as None"
+    "NaN cannot be a key or part of a key: it equals no value, not even itself, so neither another record nor a move "
+    "would find its state; drop such records, or replace NaN with another value, such as None"
 )
 _WITHOUT_NAN: Final = frozenset(
     {str, int, bool, bytes, type(None), UUID, datetime.date, datetime.datetime, datetime.time, datetime.timedelta}
@@ -94,7 +94,7 @@ def complain_about(batch: Sequence[Any], operator: str, error: Exception | None)
 def _how_to_key(record: Any) -> str:
     field = next(iter(record), "user") if isinstance(record, dict) else None
     of_record = "…" if field is None else f"record[{field!r:.60}]"
-    return f"say what the key is by key=lambda record: {of_record}, or map the stream to tuples or lists of two first"
+    return f"name the key with key=lambda record: {of_record}, or map the stream to tuples or lists of two first"
 
 
 def check_outputs(operator: str, outputs: object) -> None:
@@ -106,9 +106,9 @@ def check_outputs(operator: str, outputs: object) -> None:
     for kind, parts in _TAKEN_APART.items():
         if isinstance(outputs, kind) and outputs != NO_OUTPUTS:
             raise ProgramError(
-                f"{operator}: the fold returned (state, {outputs!r:.200}), whose outputs, a {type(outputs).__name__}, "
-                f"would be sent as {parts}; return a list of records: for this one, "
-                f"return state, [{outputs!r:.200}]; for several, state, [first, second]; for none, state, []"
+                f"{operator}: the fold returned (state, {outputs!r:.200}), and these outputs, a "
+                f"{type(outputs).__name__}, would be sent as {parts}. Return a list of records: return state, "
+                f"[{outputs!r:.200}] for this one, state, [first, second] for several, state, [] for none"
             )
 
 

@@ -37,7 +37,7 @@ def iterable(verb: str, given: T, what: str) -> T:
 def name(given: str, what: str) -> str:
     """Return the name that was given to something. Raises BuildError unless it is a text."""
     if not isinstance(given, str) or not given:
-        raise BuildError(f"{given!r} ({user_line()}) is not a name for {what}; give it some text")
+        raise BuildError(f"{given!r} ({user_line()}) cannot be the name of {what}; give it a text that is not empty")
     return given
 
 
@@ -45,7 +45,7 @@ def pact(verb: str, given: PactOrClass) -> Pact:
     """Return the pact that is meant. Raises BuildError if it is none, or one by no function."""
     meant = pact_of(given)
     if meant is None:
-        raise BuildError(f"{verb} ({user_line()}): {given!r} is no pact; write Pipeline, Exchange(key) or Broadcast")
+        raise BuildError(f"{verb} ({user_line()}): {given!r} is not a pact; write Pipeline, Exchange(key) or Broadcast")
     if isinstance(meant, Exchange):
         function(verb, meant.key, "the key of an exchange")
     return meant

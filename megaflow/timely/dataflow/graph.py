@@ -222,8 +222,8 @@ class Graph:
         """Raise BuildError if records that `verb` sends would be lost."""
         if not self.started:
             raise BuildError(
-                f"{verb}: dataflow {self.name!r} is still being built, its operators would miss the records; "
-                "send after the end of its `with` block"
+                f"{verb}: dataflow {self.name!r} is still being built, so its operators would miss the records; send "
+                "after the end of its `with` block"
             )
 
     def frontier(self, location: int) -> Antichain:

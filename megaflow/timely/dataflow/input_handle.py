@@ -92,7 +92,7 @@ class InputHandle(Generic[T]):
         self._check_open("advance_to")
         check_time("advance_to", self.time, time)
         if not less_equal(self.time, time):
-            raise TimeError(f"advance_to({time!r}): the input is at {self.time!r} already; time only moves forward")
+            raise TimeError(f"advance_to({time!r}): the input is already at {self.time!r}; time only moves forward")
         self.flush()
         self.time = time
         for feed in self._feeds:
@@ -165,13 +165,13 @@ class InputHandle(Generic[T]):
             return
         if not alike(self.time, scope.least):
             raise BuildError(
-                f"input_from: the handle sends at times like {self.time!r}, those of {describe(scope)} "
-                f"are like {scope.least!r}; use another handle"
+                f"input_from: the handle sends at times like {self.time!r}, but those of {describe(scope)} are like "
+                f"{scope.least!r}; use another handle"
             )
         if self._known and type(self.time) is not int:
             raise BuildError(
-                f"input_from: the handle feeds a stream already, and at times like {self.time!r} it can feed no second "
-                "one; make a handle for each, or use the stream twice"
+                f"input_from: the handle already feeds a stream, and with times like {self.time!r} it cannot feed a "
+                "second one; make a handle for each, or use the stream twice"
             )
 
     def take_over(self, time: Time | None) -> None:
@@ -191,7 +191,7 @@ class InputHandle(Generic[T]):
 
     def _check_open(self, verb: str) -> None:
         if self.closed:
-            raise CapabilityError(f"{verb}: the input was closed at time {self.time!r}; nothing can be sent any more")
+            raise CapabilityError(f"{verb}: the input was closed at time {self.time!r}; it can no longer send")
         if any(feed.capability.absent for feed in self._feeds):
             raise CapabilityError(f"{verb}: this worker is joining; call worker.bootstrap() first")
 
@@ -200,8 +200,8 @@ def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
     """Return the stream of what is sent through `handle`. The handle closes when the worker's program ends."""
     if scope.rounds:
         raise BuildError(
-            f"input_from: {describe(scope)} has times with rounds, and a program sends at times without; "
-            "make the input in the root scope and enter() this one"
+            f"input_from: {describe(scope)} has times with rounds, but a program sends at times without rounds; make "
+            "the input in the root scope and bring it in with enter()"
         )
     handle.check(scope)
     builder = NodeBuilder(scope, "Input")

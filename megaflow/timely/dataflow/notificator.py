@@ -46,7 +46,9 @@ class FrontierNotificator:
                 f"notify_at({capability!r}): this is not a capability; retain one first: notify_at(time.retain())"
             )
         if not capability.held:
-            raise CapabilityError(f"notify_at: {capability!r} has no right to send any more; request before release")
+            raise CapabilityError(
+                f"notify_at: {capability!r} was released; request the notification before the release"
+            )
         key = sort_key(capability.time)
         entries = self._requests.setdefault(key, [])
         for position, (known, count) in enumerate(entries):
@@ -74,7 +76,7 @@ class FrontierNotificator:
         """
         given: object = frontiers
         if isinstance(given, Antichain):  # which can be iterated over, too
-            raise CapabilityError("for_each: give it the frontiers of all inputs in a list, as [input.frontier]")
+            raise CapabilityError("for_each: give it a list of the frontiers of all inputs, such as [input.frontier]")
         self._frontiers = frontiers
         self._collect()
         self._notifying = True

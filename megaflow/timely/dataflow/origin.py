@@ -75,7 +75,7 @@ def followed(port: Port[Any], inputs: Mapping[tuple[int, int], str], title: str)
 
 def _mixed(title: str, node: Node, does: str) -> str:
     return (
-        f"{title}: {node.title!r} ({node.where}) stands before it and {does}, so nobody knows there which file or "
-        "partition a record comes from; call it before that, nearer to the source, with nothing but map, flat_map, "
-        "filter, branch, concat and the like in between"
+        f"{title}: the operator {node.title!r} ({node.where}) before it {does}, so the file or partition of a record "
+        "is unknown here; call it before that operator, with only map, flat_map, filter, branch, concat and similar "
+        "operators between it and the source"
     )

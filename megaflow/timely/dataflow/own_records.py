@@ -42,9 +42,9 @@ def own_copies(edge: Edge, batch: list[object]) -> list[object]:
         queue = edge.end.queue
         record = next((record for record in batch if not _can_be_copied(record)), batch[0])
         raise ProgramError(
-            f"the stream that {queue.name!r} ({queue.where}) reads has several consumers, each of which gets a record "
-            f"of its own, and {record!r:.200}, a {type(record).__qualname__}, cannot be copied ({error}); map it to "
-            "plain values before, or give its class a method __deepcopy__ (which returns self to share the object)"
+            f"the stream that {queue.name!r} ({queue.where}) reads has several consumers, and each gets its own copy "
+            f"of a record, but {record!r:.200}, a {type(record).__qualname__}, cannot be copied ({error}); map it to "
+            "plain values first, or give its class a method __deepcopy__ (which returns self to share the object)"
         ) from error
 
 

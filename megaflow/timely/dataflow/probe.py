@@ -42,7 +42,10 @@ class ProbeHandle:
     def _strange(self, verb: str, time: object) -> TimeError:
         """Return the error for a time that cannot be compared with those that may still arrive."""
         if self._least is None:
-            why = "the handle is attached to no stream, and so knows ints only; attach it first, by probe_with(handle)"
+            why = (
+                "the handle is not attached to a stream, so it knows only ints; attach it first with "
+                "probe_with(handle)"
+            )
         else:
             why = f"times of the streams that the handle watches are like {self._least!r}"
         return TimeError(f"{verb}({time!r:.200}) of a ProbeHandle: {why}")
@@ -55,8 +58,8 @@ class ProbeHandle:
         """Raise BuildError unless times of `scope` are of the kind of the streams attached before."""
         if self._least is not None and not alike(self._least, scope.least):
             raise BuildError(
-                f"probe_with: the handle watches times like {self._least!r}, those of {describe(scope)} "
-                f"are like {scope.least!r}; use another handle, or leave() the scope first"
+                f"probe_with: the handle watches times like {self._least!r}, but those of {describe(scope)} are like "
+                f"{scope.least!r}; use another handle, or leave() the scope first"
             )
         self._least = scope.least
 

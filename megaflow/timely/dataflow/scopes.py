@@ -26,8 +26,8 @@ def check_open(scope: ScopeRef, what: str) -> None:
     if not scope.open:
         assert scope.parent is not None
         raise BuildError(
-            f"{what} ({user_line()}): it would go into {describe(scope)}, whose `with` block has ended; "
-            f"bring the stream out to {describe(scope.parent)} with leave()"
+            f"{what} ({user_line()}): it would go into {describe(scope)}, whose `with` block has ended; bring the "
+            f"stream out to {describe(scope.parent)} with leave()"
         )
 
 

@@ -104,7 +104,7 @@ class Session(Generic[T]):
     def _complaint(self, verb: str) -> CapabilityError:
         return CapabilityError(
             f"{verb}: the session of {self._output.title} at time {self._time!r} ended when the operator returned; "
-            "keep the capability and open a session in each run"
+            "keep the capability and open a session each time the operator runs"
         )
 
     def __enter__(self) -> Session[T]:

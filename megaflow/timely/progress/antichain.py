@@ -200,6 +200,6 @@ def _check_sorted(times: list[Time]) -> None:
     for a, b in pairwise(times):
         if not (sort_key(a) < sort_key(b) or a == b) or less_than(b, a):
             raise TimeError(
-                f"{a!r} and {b!r} cannot be sorted: `<` of a class of times has to decide between any two that differ, "
-                "and agree with less_equal; see Timestamp"
+                f"{a!r} and {b!r} cannot be sorted: `<` of a class of times must order any two different times and "
+                "agree with less_equal; see Timestamp"
             )

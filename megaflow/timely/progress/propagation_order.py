@@ -114,6 +114,6 @@ def _shortest_path(edges: Iterable[Edge], start: int, end: int) -> list[int]:
 
 def _complaint(names: Sequence[str], cycle: Sequence[int]) -> str:
     return (
-        f"the cycle {' → '.join(names[location] for location in cycle)} does not advance the time: "
-        "make it pass a feedback that adds at least 1, in the scope that holds the whole cycle"
+        f"the cycle {' → '.join(names[location] for location in cycle)} does not advance the time: lead it through a "
+        "feedback that adds at least 1, in the scope that contains the whole cycle"
     )

@@ -41,7 +41,7 @@ class ChangeQueue:
     def add(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
         """Let a request wait for its turn."""
         if len(self.waiting) >= WAITING_MAX:
-            deny(ask, f"{WAITING_MAX} changes are waiting already", out)
+            deny(ask, f"{WAITING_MAX} changes are already waiting; try again later", out)
         else:
             self.waiting.append(ask)
 
@@ -144,7 +144,7 @@ def _against(ask: JoinAsk | LeaveAsk, membership: Membership, processes: dict[in
         return f"worker {ask.worker} is in the only process; stop the job instead" if len(processes) == 1 else None
     each = len(next(iter(processes.values()))[2])
     if ask.workers != each:
-        return f"it has {ask.workers} workers, but each process of this cluster has {each}: use -w {each}"
+        return f"it has {ask.workers} workers, but each process of this cluster has {each}: give -w {each}"
     if ask.server is not None and ask.server not in membership.workers:
         return f"there is no worker {ask.server} to join through; the workers are {membership.names}"
     for process, (host, port, _) in processes.items():

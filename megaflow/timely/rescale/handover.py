@@ -61,8 +61,8 @@ class Successor:
             return
         if self._room <= 0:
             raise ProtocolError(
-                f"worker {source} sent {message!r:.100} during a hand-over of the coordinator's role: "
-                f"{REPORTS_MAX} messages are kept for the successor already"
+                f"worker {source} sent {message!r:.100} during a hand-over of the coordinator's role: {REPORTS_MAX} "
+                "messages are already kept for the successor"
             )
         self._room -= 1
         if not forwarded and (source, Fence.__name__) in self.silent:
@@ -121,7 +121,7 @@ class Role:
     def hand_over(self, luggage: object | None, reports: tuple[tuple[WorkerId, Any], ...], now: float) -> Mail:
         """Give the role away. Raises CommandRefused if it is not here, or cannot be given now."""
         if self.sequencer is None or self._successor is not None:
-            raise CommandRefused(f"hand over: worker {self._own} does not coordinate the cluster, so it cannot")
+            raise CommandRefused(f"hand over: worker {self._own} is not the coordinator of the cluster")
         succession = self.sequencer.succession(luggage, (*reports, *self.reports))
         self.sequencer = None
         self.reports.clear()
@@ -173,15 +173,15 @@ class Role:
         if self._handed_to is not None:
             return [(self._handed_to, messages.PassedOn(source, message))]
         raise ProtocolError(
-            f"worker {source} sent worker {self._own} a {type(message).__name__}, which is for the coordinator; "
-            f"worker {self._own} is not and was not"
+            f"worker {source} sent worker {self._own} a {type(message).__name__}, which is for the coordinator, but "
+            f"worker {self._own} never was the coordinator"
         )
 
     def _keep(self, source: WorkerId, body: Any) -> None:
         if len(self.reports) >= REPORTS_MAX:
             raise ProtocolError(
                 f"worker {source} reported {body!r:.100} to worker {self._own}, whose program takes no reports: "
-                f"{REPORTS_MAX} are kept for it already"
+                f"{REPORTS_MAX} are already kept for it"
             )
         self.reports.append((source, body))
 

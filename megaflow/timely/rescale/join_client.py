@@ -37,8 +37,8 @@ def ask_to_join(
             if left <= 0:
                 named = "; ".join(f"{address_text(contact)} ({trouble})" for contact, trouble in troubles.items())
                 raise ConnectTimeout(
-                    f"no process has let this one join for {timeout_seconds:g} s: {named}. Name processes that run, "
-                    "and run as part of a cluster"
+                    f"this process could not join within {timeout_seconds:g} s: {named}. Name running processes of a "
+                    "cluster"
                 )
             try:
                 return _ask(contact, secret, hello, min(left, CONNECT_SECONDS), deadline)

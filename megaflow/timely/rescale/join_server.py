@@ -42,9 +42,9 @@ class JoinDoor:
             case _:
                 raise ProtocolError(f"a request to join of another shape: {list(hello)}")
         if not self._workers or self._post is None:
-            raise ConfigMismatch("no process can join any more: the workers here are done")
+            raise ConfigMismatch("no process can join any longer: the workers here have finished")
         if len(self._asks) >= ASKS_MAX:
-            raise ConfigMismatch(f"{ASKS_MAX} processes are waiting to join already: try again later")
+            raise ConfigMismatch(f"{ASKS_MAX} processes are already waiting to join: try again later")
         key, worker = next(self._keys), self._workers[0]
         self._asks[key] = connection, worker
         self._post(worker, TOPIC, JoinAsk(key, host, port, workers, server))

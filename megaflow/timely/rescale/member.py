@@ -162,7 +162,7 @@ class Member:
             case messages.JoinAsk(via=None):
                 self._post(self.membership.coordinator, replace(message, via=self._host.index))
             case messages.LinkLost() if self.joining:
-                raise JoinDenied("this process did not join: the cluster has ended, or called the join off")
+                raise JoinDenied("this process did not join: the cluster has ended, or has canceled the join")
             case messages.LinkLost() if source == self._host.index != self.membership.coordinator:
                 self._tell(message)
             case messages.Snapshot() | messages.RangeAnswer() | messages.Grants():

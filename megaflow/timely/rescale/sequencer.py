@@ -66,7 +66,7 @@ class Sequencer:
         if change is not None:
             names = ", ".join(map(str, change.ids))
             what = f"worker {names} {'joins' if isinstance(change, JoinChange) else 'leaves'}"
-            raise CommandRefused(f"hand over: {what} just now ({change.stage}); try again when that is done")
+            raise CommandRefused(f"hand over: {what} just now ({change.stage}); try again when that has ended")
         if self._ending:
             raise CommandRefused("hand over: too late: the cluster is ending")
         if not others:

@@ -122,7 +122,7 @@ def test_silent_strangers_make_room_for_who_answers(caplog: pytest.LogCaptureFix
         with pytest.raises(PeerLost):
             coming.result(90)
     assert admitted == ["control"]
-    assert "it said nothing, and others wait" in caplog.text
+    assert "it sent nothing while others waited" in caplog.text
 
 
 def test_what_the_quietest_stranger_has_sent_is_read_before_it_is_sent_away() -> None:

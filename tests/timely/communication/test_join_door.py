@@ -182,7 +182,7 @@ def test_only_so_many_wait_at_a_time() -> None:
     hello = {"host": "here", "port": 1, "workers": 1, "server": None}
     for connection in connections[:-1]:
         door.connected(connection, hello)
-    with pytest.raises(ConfigMismatch, match=f"{ASKS_MAX} processes are waiting to join already"):
+    with pytest.raises(ConfigMismatch, match=f"{ASKS_MAX} processes are already waiting to join"):
         door.connected(connections[-1], hello)
     assert {envelope.source for envelope in posted} == {4} and len(posted) == ASKS_MAX
     door.lost(connections[0])
@@ -195,5 +195,5 @@ def test_only_so_many_wait_at_a_time() -> None:
     assert not connections[2].sent
     door.finished(4)
     assert all(connection.closed and len(connection.sent) == 1 for connection in connections[1:])
-    with pytest.raises(ConfigMismatch, match="no process can join any more"):
+    with pytest.raises(ConfigMismatch, match="no process can join any longer"):
         door.connected(connections[0], hello)

@@ -93,7 +93,7 @@ def test_a_second_process_with_the_same_number_is_refused_and_the_first_goes_on(
     serving = cluster.run(serve, a)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         double = TcpFabric(listener, [1], secret)
-        with pytest.raises(ConfigMismatch, match="process 1 is here already"):
+        with pytest.raises(ConfigMismatch, match="process 1 is already connected"):
             double.connect(cluster.peers, 1, 1)
         double.close()
     assert not serving.done()
@@ -107,5 +107,5 @@ def test_a_list_in_another_order_is_named(make_cluster: Any) -> None:
         PeerAddress(0, one.host, one.port, (0,)), PeerAddress(1, zero.host, zero.port, (1,)), two
     ]  # fmt: skip
     cluster.run(cluster.fabrics[0].connect, cluster.peers, 0, 1)
-    with pytest.raises(ConfigMismatch, match=r"is process 0, but process 2 has it in its list as process 1"):
+    with pytest.raises(ConfigMismatch, match=r"is process 0, but process 2 lists it as process 1"):
         cluster.fabrics[2].connect(swapped, 2, 1)

@@ -142,7 +142,7 @@ def test_a_newcomer_that_is_lost_stays_out(run_cluster: Any) -> None:
     newcomer.fabric.join(cluster.peers, newcomer.own, 1)
     newcomer.fabric.close()
     expect_lost(members[0], (1,))
-    with pytest.raises(ConfigMismatch, match="process 1 with worker 1 is here already"):
+    with pytest.raises(ConfigMismatch, match="process 1 with worker 1 is already connected"):
         cluster.newcomer(1).join()
     finish_all(members)
 
@@ -343,11 +343,11 @@ def test_one_who_was_sent_away_may_come_again_on_the_same_address(run_cluster: A
 def test_who_comes_too_late_is_refused(run_cluster: Any) -> None:
     cluster, members = run_cluster(1)
     members[0].do(members[0].end.forget, [1])  # the change was called off before anybody came
-    with pytest.raises(ConfigMismatch, match="change 4 of the membership is over: ask to join anew"):
+    with pytest.raises(ConfigMismatch, match="change 4 of the membership has ended: ask to join again"):
         cluster.newcomer(4).join()
     [newcomer] = cluster.newcomer(5, process=2, ids=[2]).join()
     promote_all([*members, newcomer], [2])
-    with pytest.raises(ConfigMismatch, match="change 5 of the membership is over"):
+    with pytest.raises(ConfigMismatch, match="change 5 of the membership has ended"):
         cluster.newcomer(5, process=3, ids=[3]).join()
     finish_all([*members, newcomer])
 
@@ -362,7 +362,7 @@ def test_another_secret_is_refused_and_the_others_go_on(run_cluster: Any) -> Non
 
 def test_another_number_of_workers_is_refused(run_cluster: Any) -> None:
     cluster, members = run_cluster(1)
-    with pytest.raises(ConfigMismatch, match=r"process 1 at .* has 3 workers, the processes here 1: give all the same"):
+    with pytest.raises(ConfigMismatch, match=r"process 1 at .* has 3 workers, but the processes here have 1"):
         cluster.newcomer(ids=[1, 2, 3]).join()
     finish_all(members)
 
@@ -370,7 +370,7 @@ def test_another_number_of_workers_is_refused(run_cluster: Any) -> None:
 def test_the_ids_of_others_are_refused(run_cluster: Any) -> None:
     cluster, members = run_cluster(2)
     cluster.peers.pop(0)
-    with pytest.raises(ConfigMismatch, match="process 7 with worker 0 is here already"):
+    with pytest.raises(ConfigMismatch, match="process 7 with worker 0 is already connected"):
         cluster.newcomer(process=7, ids=[0]).join()
     finish_all(members)
 
@@ -415,7 +415,7 @@ def test_another_process_at_a_members_address_is_named(run_cluster: Any) -> None
     cluster, members = run_cluster(2)
     first, second = cluster.peers
     cluster.peers[:] = [PeerAddress(9, first.host, first.port, (9,)), second]
-    with pytest.raises(ConfigMismatch, match="is process 0, but process 2 has it in its list as process 9"):
+    with pytest.raises(ConfigMismatch, match="is process 0, but process 2 lists it as process 9"):
         cluster.newcomer(process=2, ids=[2]).join()
     finish_all(members)
 

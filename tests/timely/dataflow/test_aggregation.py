@@ -382,7 +382,7 @@ OPERATORS = pytest.mark.parametrize("operator", ["aggregate", "state_machine"])
 def test_a_record_that_is_no_pair_is_refused(operator: str, record: Any) -> None:
     with pytest.raises(ProgramError, match=rf"{operator}: records must be \(key, value\) pairs, but one is ") as caught:
         example(keyed(operator, record=record))
-    assert f"one is {record!r}, a {type(record).__name__}; say what the key is by key=" in str(caught.value)
+    assert f"one is {record!r}, a {type(record).__name__}; name the key with key=" in str(caught.value)
 
 
 @OPERATORS

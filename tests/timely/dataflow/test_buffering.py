@@ -183,12 +183,12 @@ def test_a_join_that_returns_nothing_is_an_error_that_names_the_operator() -> No
     ("given", "message"),
     [
         ({"when_full": "drop"}, "when_full='drop'; choose one of wait, grow, drop_newest, drop_oldest, fail"),
-        ({"records": 0}, r"buffer\(0\): say how many records may wait, an int of at least 1"),
-        ({"records": True}, r"buffer\(True\): say how many"),
-        ({"records": 2.0}, r"buffer\(2.0\): say how many"),
-        ({"records": 3, "when_full": "grow"}, "one that grows has no bound; leave out 3"),
-        ({"merge": max, "records": 3}, "a policy of its own"),
-        ({"merge": max, "when_full": "fail"}, "a policy of its own"),
+        ({"records": 0}, r"buffer\(0\): give the number of records that may wait, an int of at least 1"),
+        ({"records": True}, r"buffer\(True\): give the number"),
+        ({"records": 2.0}, r"buffer\(2.0\): give the number"),
+        ({"records": 3, "when_full": "grow"}, "a buffer that grows has no limit; leave out 3"),
+        ({"merge": max, "records": 3}, "its own policy"),
+        ({"merge": max, "when_full": "fail"}, "its own policy"),
         ({"merge": 3}, "a function of two records"),
         ({"handle": 3}, r"handle=3; give it a BufferHandle\(\)"),
     ],
@@ -200,7 +200,7 @@ def test_arguments_that_cannot_be_meant_are_refused(given: Any, message: str) ->
 
 def test_a_handle_tells_of_one_buffer() -> None:
     told = BufferHandle()
-    with pytest.raises(BuildError, match="the handle tells of a buffer already"):
+    with pytest.raises(BuildError, match="the handle already belongs to a buffer"):
         example(lambda scope: scope.to_stream([1]).buffer(handle=told).buffer(handle=told).capture())
 
 

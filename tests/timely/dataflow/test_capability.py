@@ -315,5 +315,5 @@ def test_a_session_with_a_released_capability_is_refused() -> None:
     handle, _, _ = operate(worker, logic)
     handle.send("a")
     handle.flush()
-    with pytest.raises(CapabilityError, match=r"Mine.*0, released\) may not send any more; open the session before"):
+    with pytest.raises(CapabilityError, match=r"Mine.*0, released\) was released and cannot send"):
         hand.settle()

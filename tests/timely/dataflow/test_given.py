@@ -59,12 +59,12 @@ WRONG: list[tuple[Callable[[Any, Any], object], str]] = [
     (lambda stream, scope: stream.connect_loop(3), "connect_loop (HERE): give it the handle that `feedback` returned"),
     (lambda stream, scope: stream.capture_into(3), "capture_into (HERE): 3 is neither an EventLink nor an EventWriter"),
     (lambda stream, scope: stream.unary(Pipeline, "X", 3), "X (HERE): build must be a function, not 3"),
-    (lambda stream, scope: stream.unary(Pipeline, None, print), "None (HERE) is not a name for an operator"),
+    (lambda stream, scope: stream.unary(Pipeline, None, print), "None (HERE) cannot be the name of an operator"),
     (lambda stream, scope: stream.sink(Pipeline, "X", 3), "X (HERE): build must be a function, not 3"),
     (lambda stream, scope: stream.unary_notify(Pipeline, "X", 3), "(HERE): logic must be a function, not 3"),
     (lambda stream, scope: stream.unary_notify(Pipeline, "X", print, init=3), "(HERE): give it a list of times, not 3"),
     (lambda stream, scope: scope.source("X", 3), "X (HERE): build must be a function, not 3"),
-    (lambda stream, scope: OperatorBuilder(scope, None), "None (HERE) is not a name for an operator"),  # type: ignore[arg-type]
+    (lambda stream, scope: OperatorBuilder(scope, None), "None (HERE) cannot be the name of an operator"),  # type: ignore[arg-type]
     (lambda stream, scope: OperatorBuilder(scope, "X").new_output(3), "depends_on takes a list of inputs, not 3"),  # type: ignore[arg-type]
 ]
 
@@ -120,7 +120,7 @@ def park(worker: Worker, seconds: Any) -> None:
         (lambda worker, probe, handle: worker.explain(probe, None), TimeError, "less_equal(None) .* are like 0"),
         (lambda worker, probe, handle: worker.explain(3, 0), UsageError, "explain(3, …): give a ProbeHandle first"),
         (lambda worker, probe, handle: worker.step_while(3), UsageError, "step_while(3): give a function"),
-        (lambda worker, probe, handle: park(worker, "x"), UsageError, "step_or_park('x'): say how many seconds"),
+        (lambda worker, probe, handle: park(worker, "x"), UsageError, "step_or_park('x'): give a number of seconds"),
         (lambda worker, probe, handle: worker.log.subscribe(3), UsageError, "subscribe(3): give a function"),
         (lambda worker, probe, handle: handle.send_batch(3), BuildError, "send_batch .*: give it a list of records"),
     ],
@@ -135,7 +135,7 @@ def test_a_running_program_that_gives_the_wrong_thing_is_told_what_to_give(
 def test_a_probe_that_is_attached_to_nothing_says_so_when_asked_for_a_time_that_is_no_int() -> None:
     assert ProbeHandle().less_than(1)
     for time in ((0, 1), Product(0, 1), "x"):
-        with pytest.raises(TimeError, match=r"attached to no stream, .* attach it first"):
+        with pytest.raises(TimeError, match=r"not attached to a stream, .* attach it first"):
             ProbeHandle().less_than(time)  # type: ignore[arg-type]
 
 
@@ -144,13 +144,13 @@ def test_a_probe_that_is_attached_to_nothing_says_so_when_asked_for_a_time_that_
     [
         (lambda: execute(2, print), r"execute\(2, …\): give a Config first, as Config.process\(2\)"),  # type: ignore[arg-type]
         (lambda: initialize(2, print), r"initialize\(2, …\): give a Config first"),  # type: ignore[arg-type]
-        (lambda: execute(Config.thread(), 3), r"execute\(…, 3\): give the function that each worker is to run"),  # type: ignore[arg-type]
+        (lambda: execute(Config.thread(), 3), r"execute\(…, 3\): give the function that each worker runs"),  # type: ignore[arg-type]
         (lambda: initialize(Config.thread(), None), r"initialize\(…, None\): give the function"),  # type: ignore[arg-type]
-        (lambda: execute_from_args(3, []), r"3\): give the function that each worker is to run"),  # type: ignore[arg-type]
+        (lambda: execute_from_args(3, []), r"3\): give the function that each worker runs"),  # type: ignore[arg-type]
         (lambda: example(3), r"example\(3\): give a function of a scope"),  # type: ignore[arg-type]
-        (lambda: initialize(Config.thread(), lambda end: end.park("x")), r"park\('x'\): say how many seconds, or None"),  # type: ignore[arg-type]
+        (lambda: initialize(Config.thread(), lambda end: end.park("x")), r"park\('x'\): give a number of"),  # type: ignore[arg-type]
         (lambda: Config.process("2"), "workers must be an int, not '2'"),  # type: ignore[arg-type]
-        (lambda: Config.cluster("localhost:2101", 0), "give a list of addresses, one of each process"),
+        (lambda: Config.cluster("localhost:2101", 0), "give a list of addresses, one for each process"),
         (lambda: Config.cluster([], 0), "give a list of addresses"),
         (lambda: Config.cluster(["localhost:2101"], "0"), "process must be an int, not '0'"),  # type: ignore[arg-type]
         (lambda: megaflow.register(3), r"register\(3\): give a class"),  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ def test_time_only_moves_forward_and_the_error_names_both_times() -> None:  # en
     handle: InputHandle[int] = InputHandle()
     handle.advance_to(5)
     handle.advance_to(5)
-    with pytest.raises(TimeError, match=r"advance_to\(4\): the input is at 5 already; time only moves forward"):
+    with pytest.raises(TimeError, match=r"advance_to\(4\): the input is already at 5; time only moves forward"):
         handle.advance_to(4)
     assert handle.time == 5
 
@@ -116,7 +116,7 @@ def test_a_closed_input_keeps_its_time_and_refuses_the_rest() -> None:
     handle.close()
     assert handle.closed and handle.time == 3
     for use in (lambda: handle.send(1), lambda: handle.send_batch([1]), lambda: handle.advance_to(9)):
-        with pytest.raises(CapabilityError, match="the input was closed at time 3; nothing can be sent any more"):
+        with pytest.raises(CapabilityError, match="the input was closed at time 3; it can no longer send"):
             use()
     handle.flush()
 

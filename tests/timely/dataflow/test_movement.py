@@ -245,7 +245,7 @@ def test_a_feedback_is_connected_once() -> None:
         back.connect_loop(handle)
         back.map(abs).connect_loop(handle)
 
-    with pytest.raises(BuildError, match=r"connect_loop: the feedback at .*test_movement.py:\d+ is connected already"):
+    with pytest.raises(BuildError, match=r"connect_loop: the feedback at .*test_movement.py:\d+ is already connected"):
         example(build)
 
 
@@ -297,5 +297,5 @@ def test_streams_do_not_cross_dataflows(use: str) -> None:
 
 @pytest.mark.parametrize("pact", [Exchange, "Pipeline", None])
 def test_what_is_no_pact_is_refused_with_what_to_write(pact: Any) -> None:
-    with pytest.raises(BuildError, match=r"Mine \(.*test_movement.py:\d+\): .* is no pact; write Pipeline"):
+    with pytest.raises(BuildError, match=r"Mine \(.*test_movement.py:\d+\): .* is not a pact; write Pipeline"):
         example(lambda scope: scope.to_stream([1]).unary(pact, "Mine", lambda capability, info: lambda a, b: None))

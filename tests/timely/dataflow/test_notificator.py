@@ -163,9 +163,9 @@ def test_a_request_without_a_right_is_refused() -> None:
     notificator = FrontierNotificator()
     capability = mint(Books(), 7)
     capability.release()
-    with pytest.raises(CapabilityError, match=r"notify_at: .*7.*released.*request before release"):
+    with pytest.raises(CapabilityError, match=r"notify_at: .*7.*released.*request the notification before the release"):
         notificator.notify_at(capability)
-    with pytest.raises(CapabilityError, match=r"frontiers of all inputs in a list, as \[input.frontier\]"):
+    with pytest.raises(CapabilityError, match=r"a list of the frontiers of all inputs, such as \[input.frontier\]"):
         notificator.for_each(Antichain([7]), print)  # type: ignore[arg-type]
     with pytest.raises(CapabilityError, match=r"notify_at\(7\): this is not a capability.*at\(time.retain\(\)\)"):
         notificator.notify_at(7)  # type: ignore[arg-type]

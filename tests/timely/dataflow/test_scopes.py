@@ -552,7 +552,7 @@ def test_an_unconnected_loop_variable_is_named_with_its_scope_and_line() -> None
 def test_a_loop_variable_needs_rounds() -> None:
     with pytest.raises(BuildError, match=rf"loop_variable \({HERE}\): times of the root scope .* no round; .*feedback"):
         example(lambda scope: scope.loop_variable(1))
-    with pytest.raises(BuildError, match=r"loop_variable\(-1\): the summary says by how much time advances"):
+    with pytest.raises(BuildError, match=r"loop_variable\(-1\): the summary, by how much time advances"):
         example(building(lambda scope, outside, loop, inside: loop.loop_variable(-1)))
 
 
@@ -591,7 +591,7 @@ def test_a_cycle_through_an_inner_scope_must_advance_outside_of_it() -> None:
 
 
 def test_inputs_are_refused_in_a_nested_scope() -> None:
-    with pytest.raises(BuildError, match=r"input_from: scope 'loop' .* root scope and enter"):
+    with pytest.raises(BuildError, match=r"input_from: scope 'loop' .* root scope and bring it in with enter"):
         example(building(lambda scope, outside, loop, inside: loop.new_input()))
 
 
@@ -611,7 +611,7 @@ def test_one_probe_watches_streams_with_times_of_one_kind() -> None:
         outside.probe_with(handle)
         inside.probe_with(handle)
 
-    with pytest.raises(BuildError, match=r"like 0, those of scope 'loop' .* are like Product\(0, 0\); .*leave"):
+    with pytest.raises(BuildError, match=r"like 0, but those of scope 'loop' .* are like Product\(0, 0\); .*leave"):
         example(building(mixed))
 
 
@@ -626,7 +626,7 @@ def test_a_time_of_another_scope_is_refused_by_a_capability(time: Any) -> None:
 
 def test_a_scope_needs_a_name_that_is_text() -> None:
     for name in ("", 3):
-        with pytest.raises(BuildError, match="is not a name for a scope"):
+        with pytest.raises(BuildError, match="cannot be the name of a scope"):
             example(lambda scope, name=name: scope.scoped(name))
 
 

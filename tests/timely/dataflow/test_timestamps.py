@@ -47,7 +47,7 @@ def test_a_program_sends_at_times_that_it_advances_to_and_probes_wait_for_them()
     handle.send("six")
     hand.settle()
     assert probe.less_than(Divisor(12)) and not probe.less_than(Divisor(6)) and not probe.less_equal(Divisor(4))
-    with pytest.raises(TimeError, match=r"advance_to\(Divisor\(number=8\)\): the input is at Divisor\(number=6\)"):
+    with pytest.raises(TimeError, match=r"the input is already at Divisor\(number=6\)"):
         handle.advance_to(Divisor(8))
     with pytest.raises(TimeError, match="an int is not a time of this scope"):
         handle.advance_to(7)
@@ -173,7 +173,7 @@ def test_a_captured_stream_is_replayed_at_its_times_from_memory_and_from_a_file(
 def test_a_stream_captured_at_other_times_is_refused() -> None:
     link = EventLink()
     example(lambda scope: scope.to_stream([1]).capture_into(link), (0, 0))
-    with pytest.raises(Exception, match=r"times like \(0, 0\), those here are like Divisor\(number=1\)"):
+    with pytest.raises(Exception, match=r"times are like \(0, 0\), but those here are like Divisor\(number=1\)"):
         example(lambda scope: scope.replay([link]).capture(), Divisor)
 
 
@@ -225,14 +225,14 @@ class Unhashable(Divisor):
     ("timestamp", "complaint"),
     [
         (float, "float: a class of times has a class method minimum()"),
-        (Product, r"=Product: give the least of the times that you mean, as Product\(0, 0\)"),
-        (Product(int, 0), "in a tuple or Product stands the least time, as 0, not a class: int"),
-        (0.5, "0.5 is not the least of some times"),
-        (3, "the least of all ints that are times is 0, not 3"),
-        ((), r"\(\) is not the least"),
-        ((0, "x"), "'x' is not the least of some times"),
-        (Product(0, None), "None is not the least of some times"),
-        (Unsorted, "Unsorted.. is not the least .* with minimum.., less_equal.other., < and a hash"),
+        (Product, r"=Product: give the least time, such as Product\(0, 0\)"),
+        (Product(int, 0), "a tuple or Product must contain the least time, such as 0, not a class: int"),
+        (0.5, "0.5 is not a least time"),
+        (3, "the least int time is 0, not 3"),
+        ((), r"\(\) is not a least time"),
+        ((0, "x"), "'x' is not a least time"),
+        (Product(0, None), "None is not a least time"),
+        (Unsorted, "Unsorted.. is not a least time .* with minimum.., less_equal.other., < and a hash"),
         (Unhashable, "would arrive at other workers as .*, which is not equal to it"),
     ],
 )
@@ -263,7 +263,7 @@ class Hidden:
         (Divisor, Hidden(), "and a Hidden must be shown by what it holds"),
         (Divisor, 1, "0 or, as times are like Divisor.*, a Divisor or a PathSummary of such times"),
         (Divisor, Resting, "0 or, as times are like Divisor.*, a Divisor or a PathSummary of such times"),
-        (Divisor, Resting(2, rests=1), "0 or a PathSummary that moves every time strictly on: .*, which is not after"),
+        (Divisor, Resting(2, rests=1), "0 or a PathSummary that strictly advances every time: .*, which is not after"),
         ((0, 0), 1, r"0 or, as times are like \(0, 0\), a tuple with a step for each part"),
         ((0, 0), (1, 2, 3), "0 or, as times are like .*, a tuple with a step for each part"),
         ((0, 0), (1, -1), "an int of at least 0"),
@@ -272,7 +272,7 @@ class Hidden:
     ],
 )
 def test_a_feedback_needs_a_step_of_its_times(timestamp: Any, step: Any, complaint: str) -> None:
-    with pytest.raises(BuildError, match=rf"feedback\(.*\): the summary says by how much time advances, {complaint}"):
+    with pytest.raises(BuildError, match=rf"feedback\(.*\): the summary, .*, must be {complaint}"):
         example(lambda scope: scope.feedback(step), timestamp)
 
 
@@ -309,12 +309,12 @@ def test_one_probe_watches_times_of_one_kind_and_one_handle_feeds_one_stream() -
     probe = ProbeHandle()
     with worker.dataflow(timestamp=(0, 0)) as scope:
         scope.input_from(handle).probe_with(probe)
-        with pytest.raises(BuildError, match=r"feeds a stream already, and at times like \(0, 0\) it can"):
+        with pytest.raises(BuildError, match=r"already feeds a stream, and with times like \(0, 0\) it can"):
             scope.input_from(handle)
     with worker.dataflow() as scope:
         with pytest.raises(BuildError, match=r"the handle sends at times like \(0, 0\), .* are like 0; use another"):
             scope.input_from(handle)
-        with pytest.raises(BuildError, match=r"watches times like \(0, 0\), those of .* are like 0; use another"):
+        with pytest.raises(BuildError, match=r"watches times like \(0, 0\), but those of .* are like 0; use another"):
             scope.empty().probe_with(probe)
 
 

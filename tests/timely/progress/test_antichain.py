@@ -140,5 +140,5 @@ class Falling:
 )
 def test_times_that_cannot_be_sorted_by_their_order_are_refused(times: list[Any]) -> None:
     """A frontier would be wrong, and a loop of the dataflow would never come to its end."""
-    with pytest.raises(TimeError, match=r"and .* cannot be sorted: `<` of a class of times has to decide between any"):
+    with pytest.raises(TimeError, match=r"and .* cannot be sorted: `<` of a class of times must order any"):
         MutableAntichain((time, 1) for time in times)

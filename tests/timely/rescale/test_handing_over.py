@@ -217,7 +217,7 @@ def test_reports_that_no_program_takes_break_the_protocol_in_the_end(monkeypatch
     hands.settle()
     for number in range(4):
         hands.workers[0].rescaling.report(number)
-    with pytest.raises(ProtocolError, match="whose program takes no reports: 3 are kept"):
+    with pytest.raises(ProtocolError, match="whose program takes no reports: 3 are already kept"):
         hands.settle()
     assert parts
 
@@ -227,7 +227,7 @@ def test_what_a_successor_keeps_is_bounded_together_with_what_it_was_given(
     sender: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handover, "REPORTS_MAX", 3)
-    for given, error in ((1, None), (2, r"sent Report\(body=2\) during a hand-over .* 3 messages are kept")):
+    for given, error in ((1, None), (2, r"sent Report\(body=2\) during a hand-over .* 3 messages are already kept")):
         hands = Hands(3)
         parts = hands.everywhere(hello)
         hands.settle()
@@ -389,10 +389,10 @@ def test_a_leave_that_is_asked_for_again_before_the_refusal_has_come_has_an_answ
 def test_who_cannot_hand_over_is_told_why_and_nothing_changes() -> None:
     hands = Hands(3)
     parts = hands.everywhere(hello)
-    with pytest.raises(CommandRefused, match="worker 1 does not coordinate"):
+    with pytest.raises(CommandRefused, match="worker 1 is not the coordinator"):
         hands.workers[1].rescaling.hand_over(None)
     admission = hands.admitted()
-    with pytest.raises(CommandRefused, match=r"worker 3 joins just now \(admitted\); try again when that is done"):
+    with pytest.raises(CommandRefused, match=r"worker 3 joins just now \(admitted\); try again when that has ended"):
         hands.workers[0].rescaling.hand_over(None)
     hands.workers[0].rescaling.coordination.give_up("the test says so")
     hands.settle()

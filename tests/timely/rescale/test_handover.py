@@ -90,5 +90,5 @@ def test_a_new_coordinator_may_hand_over_only_when_it_has_begun() -> None:
     cluster = Cluster(0)
     cluster.hand_over(0)
     for each in range(WORKERS):
-        with pytest.raises(CommandRefused, match=f"worker {each} does not coordinate the cluster"):
+        with pytest.raises(CommandRefused, match=f"worker {each} is not the coordinator of the cluster"):
             cluster.roles[each].hand_over(None, (), 0.0)

@@ -77,7 +77,9 @@ def imported(name: str) -> Any:
     """Return a library that the program has imported; raises ProtocolError if it has not."""
     module = sys.modules.get(name)
     if module is None:
-        raise ProtocolError(f"a value of {name} arrived, but this process has not imported {name}; every process must")
+        raise ProtocolError(
+            f"a value of {name} arrived, but this process has not imported {name}; every process must import it"
+        )
     return module
 
 
@@ -92,7 +94,7 @@ def restore_array(text: object, shape: Any, content: bytes) -> Any:
     if dtype.str != text or dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content):
         raise ProtocolError(f"an array of dtype {text} and shape {shape!r:.50} arrived in {len(content)} bytes")
     if dtype.kind == "b" and content.translate(None, b"\0\1"):
-        raise ProtocolError("an array of booleans arrived with other bytes than 0 and 1")
+        raise ProtocolError("an array of booleans arrived with bytes other than 0 and 1")
     if dtype.kind == "U":
         content.decode("utf-32-be" if text[0] == ">" else "utf-32-le", "surrogatepass")
     return numpy.ndarray(tuple(shape), dtype, content).copy()
@@ -107,7 +109,7 @@ def restore_text(content: object) -> Any:
     """Return a str or bytes of numpy's."""
     numpy = imported("numpy")
     if type(content) not in (str, bytes):
-        raise ProtocolError("a text of numpy's arrived without one")
+        raise ProtocolError("a numpy text arrived without its content")
     return numpy.str_(content) if type(content) is str else numpy.bytes_(content)
 
 

@@ -50,7 +50,7 @@ def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False, old:
     except ProtocolError:
         raise
     except Exception as error:  # whatever a wrong tree made fail, the bytes are to blame
-        raise ProtocolError(f"{len(buffer)} received bytes do not hold a value ({error!r})") from error
+        raise ProtocolError(f"cannot decode {len(buffer)} received bytes ({error!r})") from error
     finally:
         _anchors.reset(token)
 
@@ -256,7 +256,7 @@ def _restore_path(depth: int, name: str, text: str) -> PurePath:
 
 def _text(value: Any) -> str:
     if type(value) is not str:
-        raise ProtocolError(f"{value!r:.50} arrived where a text should be")
+        raise ProtocolError(f"{value!r:.50} arrived in place of a text")
     return value
 
 
@@ -292,7 +292,7 @@ def _restore_anchor(depth: int, number: int, node: Node) -> Any:
 def _restored() -> dict[int, Any]:
     restored = _anchors.get()
     if restored is None:
-        raise ProtocolError("a value arrived that refers to an object twice, where none may")
+        raise ProtocolError("a value arrived with two references to one object, which are not allowed here")
     return restored
 
 

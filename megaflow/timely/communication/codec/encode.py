@@ -59,10 +59,10 @@ def register(
     if not isinstance(cls, type):
         raise UsageError(f"register({cls!r:.200}): give a class")
     if cls in BUILT_IN:
-        raise UsageError(f"register({cls.__name__}): values of {user_types.describe(cls)} travel already")
+        raise UsageError(f"register({cls.__name__}): values of {user_types.describe(cls)} can already travel")
     given: Registration = (encode, decode)
     if encode is None or decode is None:
-        why = "one function is given" if encode or decode else user_types.why_not_by_state(cls)
+        why = "only one function is given" if encode or decode else user_types.why_not_by_state(cls)
         if why is not None:
             raise UsageError(f"register({cls.__name__}): {why}; give both, register({cls.__name__}, encode, decode)")
         encode, decode = user_types.by_state(cls)

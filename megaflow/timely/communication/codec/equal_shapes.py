@@ -78,5 +78,5 @@ def make_lists(lengths: Sequence[int], flat: list[Any]) -> list[list[Any]]:
     [['a', 'b'], [], ['c']]
     """
     if (lengths and ({*map(type, lengths)} != {int} or min(lengths) < 0)) or sum(lengths) != len(flat):
-        raise ProtocolError(f"{len(lengths)} lists arrived with {len(flat)} elements, of other lengths than these")
+        raise ProtocolError(f"{len(lengths)} lists arrived with {len(flat)} elements, which do not match their lengths")
     return [flat[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]

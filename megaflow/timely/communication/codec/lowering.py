@@ -272,7 +272,7 @@ def _lower_of_class(kind: Any) -> Lower:
         else:
             functions = ", encode, decode" if user_types.why_not_by_state(kind) else ""
             raise CannotTravel(
-                f"a value of {user_types.describe(kind)} cannot travel between processes, for {why}: use a plain "
+                f"a value of {user_types.describe(kind)} cannot travel between processes because {why}: use a plain "
                 "Python value, a dataclass, a NamedTuple or an enum, or call "
                 f"megaflow.register({kind.__name__}{functions})"
             )
@@ -300,7 +300,9 @@ def _lower_enum(value: Any, depth: int) -> Node:
 def _lower_named_tuple(value: Any, depth: int) -> Node:
     kind: Any = type(value)
     if getattr(value, "__dict__", None):
-        raise CannotTravel(f"a value of {user_types.describe(kind)} cannot travel: it has attributes beside its fields")
+        raise CannotTravel(
+            f"a value of {user_types.describe(kind)} cannot travel: it has attributes besides its fields"
+        )
     return [tags.NAMED_TUPLE, kind.__module__, kind.__qualname__, _lower_list(tuple(value), depth), names_of(kind)]
 
 

@@ -151,7 +151,7 @@ def why_not_by_fields(cls: type) -> str | None:
 @lru_cache(maxsize=1024)
 def _why_not_by_fields(cls: type) -> str | None:
     if not _is_own(cls):
-        return "its class is in none of the program's own modules"
+        return "its class is not in a module of the program"
     return built_in_base(cls) or next((f"its class has {hook}" for hook in HOOKS if has_own(cls, hook)), None)
 
 
@@ -159,7 +159,7 @@ def built_in_base(cls: type) -> str | None:
     """Return why an object is more than its fields: it has a built-in base other than object; None if it is not."""
     for base in cls.__mro__:
         if base not in (object, Generic) and base.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) != _HEAP_TYPE:
-            return f"it builds upon {base.__qualname__}, which stores more than fields"
+            return f"its base {base.__qualname__} stores more than fields"
     return None
 
 
@@ -216,8 +216,8 @@ class Storage:
             raise CannotTravel(f"a value of {describe(self.cls)} cannot travel: it stores no value for {missing}")
         if wrong := [name for name in beside if type(name) is not str or name in self.barred]:
             raise CannotTravel(
-                f"a value of {describe(self.cls)} cannot travel: its attribute {wrong[0]!r} hides what the class has "
-                "under that name; rename it"
+                f"a value of {describe(self.cls)} cannot travel: its attribute {wrong[0]!r} hides an attribute of "
+                "the class; rename it"
             )
         return names, values
 

@@ -140,7 +140,9 @@ class EventWriter(_EventFile):
         except BlockingIOError:
             return False
         except ConnectionError as error:
-            raise PeerLost(f"{self}: the receiver is gone before the stream was complete: {error}") from error
+            raise PeerLost(
+                f"{self}: the receiver closed the connection before the stream was complete: {error}"
+            ) from error
         if not self._is_socket:
             self._file.flush()
         return True
@@ -167,7 +169,7 @@ class EventReader(_EventFile):
     def attach(self, wake: Callable[[], None]) -> bool:
         """Start the only replay of this reader. Return False: a file does not signal when there is more to read."""
         if self.used:
-            raise BuildError(f"replay ({user_line()}): {self} is replayed already; open it a second time")
+            raise BuildError(f"replay ({user_line()}): {self} is already being replayed; open it a second time")
         self.used = True
         return False
 
@@ -212,8 +214,8 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
     if isinstance(pusher, EventLink | EventWriter):
         if pusher.used:
             raise BuildError(
-                f"capture_into ({user_line()}): {pusher} takes the events of another capture already; "
-                f"each stream, and each worker's part of it, needs a {type(pusher).__name__} of its own"
+                f"capture_into ({user_line()}): {pusher} already receives the events of another capture; each "
+                f"stream, and each worker's part of it, needs its own {type(pusher).__name__}"
             )
         pusher.used = True
     writer = pusher if isinstance(pusher, EventWriter) else None

@@ -64,7 +64,7 @@ class EventLink:
     def attach(self, wake: Callable[[], None]) -> bool:
         """Start a replay of this link. Raises BuildError for a second replay."""
         if self._replayed:
-            raise BuildError(f"replay ({user_line()}): {self} is replayed already; replay a clone() of it as well")
+            raise BuildError(f"replay ({user_line()}): {self} is already being replayed; replay a clone() of it")
         self._replayed = True
         self._wakers.append(wake)
         return True

@@ -50,8 +50,8 @@ class _Sequence:
         for time, _ in progress.changes:
             if self.counts.count_for(time) < 0:
                 raise self._complaint(
-                    f"it gives up more capabilities at {time!r} than it has; "
-                    "the parts of several workers must not be mixed in one"
+                    f"it gives up more capabilities at {time!r} than it has; do not mix the parts of several workers "
+                    "in one stream"
                 )
         for time, change in moves:
             if change > 0 and not before.less_equal(time):
@@ -65,8 +65,8 @@ class _Sequence:
         for time in times:
             if not alike(time, self._least):
                 raise self._complaint(
-                    f"it has times like {time!r}, those here are like {self._least!r}; "
-                    "replay it in a scope with times like those of the one in which it was captured"
+                    f"its times are like {time!r}, but those here are like {self._least!r}; replay it in a scope "
+                    "with the times of the captured scope"
                 )
             if not self.counts.frontier.less_equal(time) and isinstance(event, Messages):
                 raise self._complaint(f"records at {time!r} come after its frontier {list(self.counts.frontier)}")

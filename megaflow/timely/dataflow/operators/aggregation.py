@@ -117,8 +117,8 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
                 out.extend(outputs)
         except (TypeError, ValueError) as error:
             raise _blamed(
-                error, batch, "state_machine", "the fold is called as fold(key, value, state) and must return "
-                "(new state, outputs), outputs being a list or another iterable",
+                error, batch, "state_machine", "the fold is called as fold(key, value, state) and must return (new "
+                                               "state, outputs), with outputs a list or another iterable",
             ) from None  # fmt: skip
         return out
 
@@ -199,4 +199,4 @@ def _blamed(error: Exception, batch: list[Any], verb: str, complaint: str) -> Ex
     if not raised_by_loop(error):
         return error
     complain_about(batch, verb, error)
-    return ProgramError(f"{verb}: {complaint}; here: {error}")
+    return ProgramError(f"{verb}: {complaint}; instead: {error}")

@@ -44,7 +44,9 @@ def partition(port: Port[T], count: int, f: Callable[[T], tuple[int, U]]) -> lis
     Raises BuildError unless `count` is an int of at least 1; while running ProgramError for a number out of range.
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise BuildError(f"partition({count!r}, …) ({user_line()}): it makes so many streams, an int of at least 1")
+        raise BuildError(
+            f"partition({count!r}, …) ({user_line()}): give the number of streams to make, an int of at least 1"
+        )
 
     def divide(time: Time, batch: list[T]) -> list[list[U]]:
         parts: dict[int, list[U]] = {number: [] for number in range(count)}  # a list would take -1
@@ -111,8 +113,8 @@ def check_partition(error: Exception, record: object, count: int) -> None:
     """Say what the function should return, if the partition's own loop raised and not user code."""
     if raised_by_loop(error):
         raise ProgramError(
-            f"partition: the function must return (number, record) with a number from 0 to {count - 1}; "
-            f"for {record!r} it returned something else ({type(error).__name__}: {error})"
+            f"partition: the function must return (number, record) with a number from 0 to {count - 1}; for "
+            f"{record!r} it did not ({type(error).__name__}: {error})"
         ) from None
 
 

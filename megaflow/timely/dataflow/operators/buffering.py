@@ -58,7 +58,7 @@ class BufferHandle:
     def attach(self, source: Input[Any]) -> None:
         """Report on this buffer. Raises BuildError if the handle already has a buffer."""
         if self._source is not None:
-            raise BuildError("buffer: the handle tells of a buffer already; give each its own BufferHandle()")
+            raise BuildError("buffer: the handle already belongs to a buffer; give each buffer its own BufferHandle()")
         self._source = source
 
 
@@ -100,8 +100,9 @@ def buffer(
             builder.graph.context.log.dropped(builder.graph.number, builder.node.index, excess)
         elif excess > 0 and policy == "fail":
             raise ProgramError(
-                f"{builder.node.title} ({builder.where}): {source.queue.records} records wait, more than {limit}; what "
-                "comes after it is too slow. Give it more room, or let it wait, grow or drop: buffer(…, when_full=…)"
+                f"{builder.node.title} ({builder.where}): {source.queue.records} records wait, more than {limit}: "
+                "the operators after it are too slow. Give it more room, or let it wait, grow or drop: buffer(…, "
+                "when_full=…)"
             )
         told.most = max(told.most, source.queue.records)
 
@@ -117,7 +118,7 @@ def _merge(source: Input[T], join: Callable[[T, T], T], told: BufferHandle) -> N
         left = iter(batch)  # for the error's note
         merged[time] = reduce(join, left, merged[time]) if time in merged else reduce(join, left)
         if merged[time] is None:
-            raise ProgramError(f"buffer: merge made None of records at time {time!r}; it must return what it has made")
+            raise ProgramError(f"buffer: merge made None of records at time {time!r}; it must return the merged record")
     if len(merged) < before:
         source.replace([(time, [record]) for time, record in merged.items()])
         told.merged += before - len(merged)
@@ -128,13 +129,15 @@ def _checked(records: Any, when_full: Any, merge: Any) -> Policy:
     if when_full not in get_args(WhenFull):
         raise BuildError(f"buffer: when_full={when_full!r}; choose one of {', '.join(get_args(WhenFull))}")
     if records is not None and (not isinstance(records, int) or isinstance(records, bool) or records < 1):
-        raise BuildError(f"buffer({records!r}): say how many records may wait, an int of at least 1")
+        raise BuildError(f"buffer({records!r}): give the number of records that may wait, an int of at least 1")
     if merge is not None and (when_full != "wait" or records is not None or not callable(merge)):
         raise BuildError(
-            "buffer: merge=join, a function of two records, is a policy of its own: one record a time waits; "
+            "buffer: merge=join, a function of two records, is its own policy, with which one record per time waits; "
             "leave out records and when_full"
         )
     if when_full == "grow" and records is not None:
-        raise BuildError(f"buffer({records!r}, when_full='grow'): one that grows has no bound; leave out {records!r}")
+        raise BuildError(
+            f"buffer({records!r}, when_full='grow'): a buffer that grows has no limit; leave out {records!r}"
+        )
     policy: Policy = when_full if merge is None else "merge"
     return policy

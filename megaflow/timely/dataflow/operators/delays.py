@@ -64,7 +64,7 @@ def _delayed(port: Port[T], name: str, spread: Callable[[Time, list[T]], dict[Ti
                 output.ship(later, part)
 
     builder.build_releasing(logic)
-    builder.node.carries = "records to which it has given a later time"
+    builder.node.carries = "records that it has delayed"
     return result
 
 

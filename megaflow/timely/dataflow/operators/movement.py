@@ -56,7 +56,7 @@ class LoopHandle(Generic[T]):
     def connect(self, port: Port[T]) -> None:
         """Feed `port` back. Raises BuildError if the loop is closed already or belongs to another scope."""
         if self._close is None:
-            raise BuildError(f"connect_loop: the feedback at {self._where} is connected already")
+            raise BuildError(f"connect_loop: the feedback at {self._where} is already connected")
         check_same(port.scope, self._scope, f"connect_loop to the feedback at {self._where}")
         close, self._close = self._close, None
         close(port)
@@ -72,7 +72,7 @@ def feedback(scope: ScopeRef, advance: Step, verb: str = "feedback") -> tuple[Lo
     try:
         summary = path_that_advances(scope, advance)
     except ValueError as error:
-        raise BuildError(f"{verb}({advance!r}): the summary says by how much time advances, {error}") from None
+        raise BuildError(f"{verb}({advance!r}): the summary, by how much time advances, must be {error}") from None
     builder = NodeBuilder(scope, "Feedback")
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
@@ -100,8 +100,8 @@ def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
     if scope.parent is not port.scope:
         parent = "the scope of a whole dataflow" if scope.parent is None else f"inside {describe(scope.parent)}"
         raise BuildError(
-            f"enter ({user_line()}): the stream is of {describe(port.scope)}, but {describe(scope)} is {parent}; "
-            "a stream enters scopes one by one, from the scope around them"
+            f"enter ({user_line()}): the stream is of {describe(port.scope)}, but {describe(scope)} is {parent}; a "
+            "stream enters one scope at a time, from the scope around it"
         )
     check_open(scope, "enter")
     if scope.depth == port.scope.depth:

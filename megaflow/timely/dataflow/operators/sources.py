@@ -67,7 +67,7 @@ class UnorderedHandle(Generic[T]):
         Raises CapabilityError if the capability is released or belongs to another operator, or if the input is closed.
         """
         if self._holdings.closed:
-            raise CapabilityError(f"session: {self._output.title} was closed; nothing can be sent any more")
+            raise CapabilityError(f"session: {self._output.title} was closed; it can no longer send")
         self._graph.check_started("session")
         self._activator.activate()
         return self._output.session(capability)

@@ -134,7 +134,7 @@ def test_a_sound_frame_that_holds_no_event_is_refused(value: Any) -> None:
 
 
 def test_bytes_that_are_no_value_are_refused() -> None:
-    with pytest.raises(SourceError, match="this is not an event: 2 received bytes do not hold a value"):
+    with pytest.raises(SourceError, match="this is not an event: cannot decode 2 received bytes"):
         decoded([HEADER + framed(b"\xc1\xc1")])
 
 

@@ -140,13 +140,13 @@ def test_a_clone_of_a_link_is_a_second_replay() -> None:
 
 def test_a_link_is_replayed_once() -> None:
     link = EventLink()
-    with pytest.raises(BuildError, match=r"test_replay\.py:\d+\).* is replayed already; replay a clone\(\)"):
+    with pytest.raises(BuildError, match=r"test_replay\.py:\d+\).* is already being replayed; replay a clone\(\)"):
         example(lambda scope: (scope.replay([link]), scope.replay([link])))
 
 
 def test_a_reader_is_replayed_once() -> None:
     reader = EventReader(io.BytesIO())
-    with pytest.raises(BuildError, match="BytesIO is replayed already; open it a second time"):
+    with pytest.raises(BuildError, match="BytesIO is already being replayed; open it a second time"):
         example(lambda scope: (scope.replay([reader]), scope.replay([reader])))
 
 
@@ -278,10 +278,10 @@ def test_a_loop_is_captured_and_replayed_with_its_rounds() -> None:
     [
         ([Progress([(3, 1), (0, -1)]), Messages(2, ["x"])], r"records at 2 come after its frontier \[3\]"),
         ([Progress([(3, 1), (0, -1)]), Progress([(2, 1), (3, -1)])], r"its frontier moves back from \[3\] to 2"),
-        ([Progress([(0, -1)] * 2)], "gives up more capabilities at 0 than it has; the parts of several workers"),
+        ([Progress([(0, -1)] * 2)], "gives up more capabilities at 0 than it has; do not mix the parts"),
         ([Progress([(3, -1)])], "gives up more capabilities at 3 than it has"),
-        ([Messages(Product(0, 0), ["x"])], r"times like Product\(0, 0\), those here are like 0; replay it in a scope"),
-        ([Progress([(Product(0, 0), -1)])], r"times like Product\(0, 0\), those here are like 0"),
+        ([Messages(Product(0, 0), ["x"])], r"times are like Product\(0, 0\), but those here are like 0; replay"),
+        ([Progress([(Product(0, 0), -1)])], r"times are like Product\(0, 0\), but those here are like 0"),
     ],
 )
 def test_a_sequence_that_breaks_the_rules_is_refused(events: list[Event], message: str) -> None:
