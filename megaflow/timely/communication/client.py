@@ -61,7 +61,7 @@ class Client:
                     connection.sendall(handshake.received(kind, payload))
         except ConfigMismatch as error:
             connection.close()
-            raise ConfigMismatch(f"{address} refused the connection: {error}") from error
+            raise ConfigMismatch(f"{address} refuses the connection: {error}") from error
         except BaseException:
             connection.close()
             raise

@@ -124,7 +124,7 @@ def test_contacts_that_do_not_answer_are_named_with_the_reason(run_cluster: Any)
         asked = ask(cluster, closed, cluster.ports[0], seconds=2.0)
         with pytest.raises(ConnectTimeout) as raised:
             asked.result(60)
-    assert f"for 2 s: 127.0.0.1:{closed} (Connection refused); " in str(raised.value)
+    assert f"within 2 s: 127.0.0.1:{closed} (Connection refused); " in str(raised.value)
     assert f"127.0.0.1:{cluster.ports[0]} (127.0.0.1:{cluster.ports[0]} sent nothing" in str(raised.value)
     finish_all([zero])
 
