@@ -247,7 +247,7 @@ class TcpFabric:
         """Take in a process that joins; raises ConfigMismatch if it cannot."""
         address, workers, change = read_newcomer(hello)
         if self._entry is None or not self._unfinished:
-            raise ConfigMismatch("no process can join the cluster of this process: it does not allow joins, or has finished")
+            raise ConfigMismatch("no process can join this cluster: it does not allow joins, or has finished")
         if workers != rendezvous.workers or len(address.ids) != workers:
             raise ConfigMismatch(
                 f"{address} has {workers} workers, but the processes here have {rendezvous.workers}: give all "
