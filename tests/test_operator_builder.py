@@ -205,9 +205,9 @@ def test_what_cannot_be_meant_is_refused_when_it_is_said() -> None:
             builder.new_output(depends_on=source)  # type: ignore[arg-type]
         with pytest.raises(BuildError, match=r"Mine \(.*\) needs a stream, not a list; scope.to_stream"):
             builder.new_input([1], Pipeline)  # type: ignore[arg-type]
-        with pytest.raises(BuildError, match=r"build: Mine \(.*\): None is no function"):
+        with pytest.raises(BuildError, match=r"build: Mine \(.*\): None is not a function"):
             builder.build(None)  # type: ignore[arg-type]
-        with pytest.raises(BuildError, match="OperatorBuilder: a Stream is no scope"):
+        with pytest.raises(BuildError, match="OperatorBuilder: a Stream is not a scope"):
             OperatorBuilder(stream, "Mine")
         for amount in (-1, 1.5, True):
             with pytest.raises(BuildError, match=rf"advances time by {amount!r}; .* an int of at least 0"):
@@ -223,7 +223,7 @@ def test_what_cannot_be_meant_is_refused_when_it_is_said() -> None:
         builder.build(idle)
         other.build(idle)
         for late in (lambda: builder.build(idle), builder.new_output, lambda: builder.new_input(stream, Pipeline)):
-            with pytest.raises(BuildError, match=r"Mine \(.*\) is built already"):
+            with pytest.raises(BuildError, match=r"Mine \(.*\) is already built"):
                 late()
         raise StopIteration
 

@@ -336,7 +336,7 @@ class Member:
         self.coordination._check()
         self._change._check()
         assert self._leaver is None or self.retiring
-        assert self.joining or set(self.membership.ids) <= set(self.audience), "all members are told progress"
+        assert self.joining or set(self.membership.ids) <= set(self.audience), "progress goes to all members"
 
     def _emit(self, event: Event) -> None:
         for callback in self._callbacks:
