@@ -105,7 +105,7 @@ def open_writer(
     if name and kind == "spark":
         raise UsageError(f"--output {whole}: Spark reads only the stream that the dataflow returns, not named outputs.")
     if output not in ("-", "none"):
-        hint = f"; did you mean {name and f'{name}='}jsonl:{output}?" if output.endswith((".jsonl", ".json")) else ""
+        hint = f"; did you mean {name and f'{name}='}jsonl:{output}?" if output.endswith((".jsonl", ".json")) else "."
         hint = f"; did you mean {name and f'{name}='}csv:{output}?" if output.endswith(".csv") else hint
         if path and (near := difflib.get_close_matches(kind.lower(), ("jsonl", "csv", "spark"), n=1)):
             hint = f"; did you mean {name and f'{name}='}{near[0]}:{path}?"
