@@ -9,8 +9,8 @@ from typing import Any, NoReturn, Self
 
 from megaflow.control.client.commands import ask_status, stop_job
 from megaflow.control.client.conversation import Conversation
+from megaflow.control.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.control.launcher_messages import LatencyWindow
-from megaflow.control.worker.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.errors import MegaflowError, SourceError
 from megaflow.job.job_file import Job
 from megaflow.job.launcher.epoch_merge import Writer

@@ -14,7 +14,7 @@ from apps.bench.job import Running, between, latency, write_numbers
 from apps.bench.migration_load import Packed, key_count
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
-from megaflow.control.worker.latency import WINDOW_SECONDS
+from megaflow.control.latency import WINDOW_SECONDS
 from megaflow.job.launcher.epoch_merge import NothingWriter
 from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.launch import launch

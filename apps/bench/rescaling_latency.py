@@ -22,7 +22,7 @@ from apps.bench.job import Running, between, latency, timeline, write_numbers
 from apps.bench.rescaling_job import Growth, Tally, grow
 from apps.bench.rescaling_load import LIGHT, numbered
 from megaflow.cli.text import table_text
-from megaflow.control.worker.latency import Histogram
+from megaflow.control.latency import Histogram
 from megaflow.job.launcher.run_summary import RunSummary
 
 SECONDS_MAX = 90.0  # that there are lines for

@@ -8,6 +8,7 @@ watermark_messages  what is said of event time: how far partitions are, and whet
 packed_rows         rows of Spark on their way from an executor to a worker; row_values: their columns' values
 result_rows         records of the output as rows, on their way to Spark; ddl: their columns
 results_messages    what the launcher and the readers of its results say to each other
+latency             rates and lateness, as values that merge
 shapes              whether a record that has come is what its class says
 reports             statuses and accounts of commands
 wording             workers, bins and numbers of things, for messages

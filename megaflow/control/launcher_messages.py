@@ -69,7 +69,7 @@ class LatencyWindow:
     """How late the lines were that were done in one tenth of a second."""
 
     start: float  # wall clock, seconds
-    buckets: dict[int, int]  # bucket of `megaflow.control.worker.latency` -> lines
+    buckets: dict[int, int]  # bucket of `megaflow.control.latency` -> lines
     max_ms: float
 
 

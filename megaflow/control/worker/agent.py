@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from megaflow.control import reports
 from megaflow.control.checkpoint_messages import Committed, UnderWayAtJoin
 from megaflow.control.coordinator.driver import TOPIC
+from megaflow.control.latency import Lateness, RateMeter
 from megaflow.control.launcher_messages import Coordinates
 from megaflow.control.messages import (
     BinsInstalled,
@@ -26,7 +27,6 @@ from megaflow.control.messages import (
 from megaflow.control.staging_messages import StagedAnswer, StagedAsk
 from megaflow.control.watermark_messages import ClockWanted
 from megaflow.control.wording import quantity
-from megaflow.control.worker.latency import Lateness, RateMeter
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.megaphone.bin_trial import trial
 from megaflow.megaphone.load_meter import Load, bin_sizes

@@ -3,10 +3,10 @@
 from collections import Counter
 from dataclasses import field
 
+from megaflow.control.latency import merged
 from megaflow.control.launcher_messages import Ended, LatencyWindow, Unfinished
 from megaflow.control.reports import LatencyQuantiles
 from megaflow.control.wording import quantity
-from megaflow.control.worker.latency import merged
 from megaflow.quick_dataclass import dataclass
 
 LATENCY_SECONDS = 120.0  # as long as the log of a busy worker

@@ -42,6 +42,7 @@ from typing import Any
 
 from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.coordinator.job_state import IDLE_SECONDS
+from megaflow.control.latency import Lateness
 from megaflow.control.messages import Busy, CommitBatch, EndOfLines, ParserPlace, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
     AssignPortions,
@@ -55,7 +56,6 @@ from megaflow.control.reading_messages import (
     SplitsRevoked,
 )
 from megaflow.control.watermark_messages import MaximaTold, TellMaxima
-from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.worker.event_reports import EventReports
 from megaflow.job.worker.exact_maxima import ExactMaxima

@@ -22,10 +22,10 @@ from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked
 from megaflow.control.coordinator.job_state import JobState
 from megaflow.control.coordinator.lookups import places_of
+from megaflow.control.latency import Lateness
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ProcessJoined, ToldOnce
 from megaflow.control.messages import TableWish
 from megaflow.control.worker.agent import Agent
-from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import ControlDoor, LauncherDoor
 from megaflow.durable.commits import Portion
 from megaflow.durable.restored import Heir

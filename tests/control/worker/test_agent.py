@@ -10,6 +10,7 @@ from megaflow.control.coordinator.controller import Controller
 from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.events import Asked, Gone, Mailed
 from megaflow.control.coordinator.membership_requests import BY_COMMAND
+from megaflow.control.latency import Lateness
 from megaflow.control.launcher_messages import Draining, Started, StartProcesses
 from megaflow.control.messages import (
     Accepted,
@@ -34,7 +35,6 @@ from megaflow.control.messages import (
 from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.worker.agent import BINS_REPORTED_MAX, Agent, operator_load
-from megaflow.control.worker.latency import Lateness
 from megaflow.job.worker.staging import Staging
 from megaflow.megaphone.bins import BinStore
 from megaflow.megaphone.chunks import LedgerRow

@@ -1,8 +1,8 @@
 """What a run came to is the sum of its workers, without holding more the longer they come and go."""
 
+from megaflow.control.latency import WINDOW_SECONDS, WINDOWS_MAX, LatencyLog, merged
 from megaflow.control.launcher_messages import Ended, LatencyWindow
 from megaflow.control.reports import LatencyQuantiles
-from megaflow.control.worker.latency import WINDOW_SECONDS, WINDOWS_MAX, LatencyLog, merged
 from megaflow.job.launcher.run_summary import LATENCY_SECONDS, RunSummary
 
 

@@ -8,6 +8,7 @@ import pytest
 from megaflow.connect import Idle
 from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.coordinator.job_state import IDLE_SECONDS
+from megaflow.control.latency import Lateness
 from megaflow.control.messages import Busy, CommitBatch, CommitTaken, EndOfLines, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
     AssignPortions,
@@ -19,7 +20,6 @@ from megaflow.control.reading_messages import (
 )
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, PartitionsIdle, TellMaxima
-from megaflow.control.worker.latency import Lateness
 from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.job.splits import plan_splits
 from megaflow.job.worker.line_queue import BATCH_BYTES, LineQueue

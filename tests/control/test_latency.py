@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.worker.latency import BUCKET_RATIO, Histogram, LatencyLog, Lateness, RateMeter, merged
+from megaflow.control.latency import BUCKET_RATIO, Histogram, LatencyLog, Lateness, RateMeter, merged
 
 latencies = st.lists(st.tuples(st.floats(0.01, 1e6), st.integers(1, 50)), min_size=1, max_size=50)
 
