@@ -7,8 +7,15 @@ minutes and hours. DELAY_US 100 is the benchmark's own rate of 10,000 a second. 
 optimized) half of each worker's bins move to the next worker during the run.
 """
 
+import os
+import sys
+
 from apps.nexmark.driver import main
 from megaflow.timely import execute_from_args
 
 if __name__ == "__main__":
-    execute_from_args(main)
+    try:
+        execute_from_args(main)
+    except BrokenPipeError:  # the reader, such as `head`, has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
