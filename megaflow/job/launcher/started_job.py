@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 from megaflow.control.client import commands
 from megaflow.control.reports import JobStatus, MoveReport
 from megaflow.environment import warn_of_unknown
-from megaflow.errors import ClusterError, JobNotFound, MegaflowError, NoAnswer, PeerFailed, UsageError
+from megaflow.errors import ClusterError, JobNotFound, MegaflowError, NoAnswer, PeerFailed, PeerLost, UsageError
 from megaflow.job.contact import conversation
 from megaflow.job.job_file import Job, find
 from megaflow.job.launcher.epoch_merge import Writer
@@ -242,12 +242,25 @@ class JobHandle:
         finally:
             self._awaited.pop()
 
-    def _conversation(self) -> contextlib.AbstractContextManager[Any]:
+    @contextlib.contextmanager
+    def _conversation(self) -> Iterator[Any]:
+        """Talk with the job. Raises JobNotFound if it has ended, also if it ends meanwhile."""
+        self._check_running()
+        assert self._job is not None
+        try:
+            with conversation(self._job.name, None, TIMEOUT_SECONDS) as talk:
+                yield talk
+        except PeerLost:
+            self._ended.wait(LOOK_SECONDS)
+            self._check_running()
+            raise
+
+    def _check_running(self) -> None:
+        """Raise JobNotFound if the job has ended, or has nothing left to do."""
         if self._job is None or not self.is_running:
             raise JobNotFound(f"The job {self.name!r} has ended.")
         if self._signals.is_through:
             raise JobNotFound(f"The job {self.name!r} has finished its work and ends when its output is read.")
-        return conversation(self._job.name, None, TIMEOUT_SECONDS)
 
     def _pause(self, seconds: float) -> None:
         """Sleep, but no longer than the job lives."""

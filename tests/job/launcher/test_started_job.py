@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 import megaflow
-from megaflow.errors import ClusterError, CommandRefused, JobNotFound, PeerFailed, UsageError
+from megaflow.control.client import commands
+from megaflow.errors import ClusterError, CommandRefused, JobNotFound, PeerFailed, PeerLost, UsageError
 from megaflow.job.launcher.epoch_merge import ListWriter
 from megaflow.job.launcher.function_pickler import pickle_app
 from megaflow.job.launcher.started_job import JobHandle
@@ -72,6 +73,23 @@ def test_a_job_is_looked_at_and_steered_while_it_runs_and_stopped_at_the_end_of_
     with pytest.raises(JobNotFound, match="has ended"):
         job.status()
     job.stop()
+
+
+def test_a_command_under_way_when_the_job_ends_finds_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    enough = threading.Event()
+    with begin(dataflow, endless(enough)) as job:
+
+        def lose(*_: Any, **__: Any) -> None:
+            if enough.is_set():
+                job.stop()
+            raise PeerLost("the connection ended")
+
+        monkeypatch.setattr(commands, "ask_status", lose)
+        with pytest.raises(PeerLost):
+            job.status()
+        enough.set()
+        with pytest.raises(JobNotFound, match="has ended"):
+            job.status()
 
 
 def test_what_the_program_raises_is_raised_by_wait_and_again() -> None:
