@@ -85,12 +85,24 @@ def pickle_app(function: Callable[..., Any], with_types: bool = False) -> Pickle
 def pickled(
     function: Callable[..., Any], types: Mapping[str, type], registered: Mapping[type, Registration]
 ) -> bytes:
-    """Return a function with classes; without `types`, or alone, if they cannot be pickled."""
+    """Return a function with classes; without `types` if they cannot be pickled.
+
+    Raises UsageError for a registration that cannot be pickled.
+    """
     for known in (types, {}):
         if known or registered:
             with contextlib.suppress(Exception):  # whatever their authors have them raise
                 return pickle_by_value(WithTypes(function, known, registered))
-    return pickle_by_value(function)
+    alone = pickle_by_value(function)
+    for kind, registration in registered.items():
+        try:
+            pickle_by_value((kind, registration))
+        except Exception as error:
+            raise UsageError(
+                f"The registration of {kind.__qualname__} cannot be sent to the workers: {type(error).__name__}: "
+                f"{error}. Give megaflow.register functions that refer only to what can be pickled."
+            ) from error
+    return alone
 
 
 def own_types(module: ModuleType) -> dict[str, type]:

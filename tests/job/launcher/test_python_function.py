@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from megaflow import spark
 from megaflow.errors import StoreError, UsageError
 from megaflow.job.launcher.function_pickler import pickle_app, source_of
 from megaflow.job.launcher.python_function import run
+from megaflow.timely.communication.codec.encode import of_main
 from tests.test_floor_plan import ROOT
 
 
@@ -54,6 +56,17 @@ def test_functions_travel_by_name_or_whole(tmp_path: Path) -> None:
 
 def test_a_function_of_a_test_module_travels() -> None:
     assert call_elsewhere(outer) == "a!a!"
+
+
+class Opaque:
+    """A class that a script registers."""
+
+
+def test_a_registration_that_cannot_be_pickled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = threading.Lock()
+    monkeypatch.setitem(of_main, Opaque, (lambda value: lock, lambda value: Opaque()))
+    with pytest.raises(UsageError, match=r"registration of Opaque cannot be sent to the workers: .*lock"):
+        pickle_app(lambda flow: flow.lines())
 
 
 def test_what_is_no_function_is_refused() -> None:
