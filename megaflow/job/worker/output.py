@@ -30,7 +30,7 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import OperatorInfo
-from megaflow.timely.dataflow.graph import Port
+from megaflow.timely.dataflow.graph import Graph, Node, Port
 from megaflow.timely.dataflow.operators.movement import concatenate
 from megaflow.timely.dataflow.origin import untraced
 from megaflow.timely.dataflow.pact import Pipeline
@@ -126,7 +126,8 @@ class JobOutputs:
                     "The output of a dataflow must be in its root scope. Call leave() on the stream first."
                 )
             graph = port.scope.graph
-            graph.where = f"the output of {graph.nodes[port.node].name!r}, {graph.nodes[port.node].where}"
+            node = operator_of(graph, port)
+            graph.where = f"the output of {node.name!r}, {node.where}"
             self._outputs.append(JobOutput(port, launcher, forms[name], name))
         sent = [output.sent for output in self._outputs]
         self.sent = sent[0] if len(sent) == 1 else concatenate(sent[0].scope, sent)
@@ -137,6 +138,15 @@ class JobOutputs:
     def records(self) -> int:
         """How many have come out."""
         return sum(output.records for output in self._outputs)
+
+
+def operator_of(graph: Graph, port: Port[Any]) -> Node:
+    """Return the operator of the program whose records leave by a port: not the one that takes timestamps off."""
+    node = graph.nodes[port.node]
+    if node.stage is None or node.stage.kind != "plain":
+        return node
+    source = next(edge.source for edge in graph.edges if edge.target in node.targets)
+    return next(each for each in graph.nodes if source in each.sources)
 
 
 class JobOutput:

@@ -15,6 +15,7 @@ from megaflow.stream import Stream
 from megaflow.timely.communication.local import LocalFabric
 from megaflow.timely.dataflow.graph import Port, ScopeRef
 from megaflow.timely.dataflow.input_handle import InputHandle
+from megaflow.timely.dataflow.operators import linear, stamped
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.membership import founding
 from tests.job.by_hand import Clock, lone_worker, settle
@@ -140,6 +141,17 @@ def test_without_a_launcher_records_are_only_counted() -> None:
     bench.send("b", then=None)
     assert bench.output.records == 2
     assert bench.probe.done()
+
+
+def test_an_output_of_a_stream_with_timestamps_names_the_operator_before() -> None:
+    worker = Bench(Launcher()).worker
+    handle: InputHandle[Any] = InputHandle()
+    with worker.dataflow() as scope:
+        pairs = linear.filter_(scope.input_from(handle).port, bool)
+        line = scope.ref.graph.nodes[pairs.node].where
+        JobOutputs({"": stamped.plain(pairs)}, cast(LauncherDoor, Launcher()), {"": "records"})
+        [output] = [node for node in scope.ref.graph.nodes if node.name == "Output"]
+    assert output.where == f"the output of 'Filter', {line}"
 
 
 def test_an_output_of_an_inner_scope_is_refused() -> None:
