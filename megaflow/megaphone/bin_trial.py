@@ -96,5 +96,5 @@ def check_pairs(name: str, pairs: Iterable[tuple[Any, Any]], what: str = STATE, 
                     reason = f"encoding a {type(tried).__qualname__} raised {type(error).__name__}: {error}"
                 shown = f", which is {shortened(value)}," if show else ""
                 raise CannotTravel(
-                    f"{name}: {part}key {shortened(key)}{shown} could not move to another worker: {reason}"
+                    f"{name}: {part}key {shortened(key)}{shown} cannot be encoded: {reason}"
                 ) from None

@@ -444,7 +444,7 @@ def test_what_cannot_travel_is_refused_at_once() -> None:
 
         return records.stateful_unary(fold, control=commands, name="mine")
 
-    with pytest.raises(CannotTravel, match="mine: a timer's payload for key 'a' could not move to another worker: "):
+    with pytest.raises(CannotTravel, match="mine: a timer's payload for key 'a' cannot be encoded: "):
         EngineCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
 
 

@@ -344,7 +344,7 @@ def test_an_error_inside_a_generator_of_outputs_stays_as_it_is() -> None:
     "state", [object(), lambda: 1, iter([]), [1, {2: print}]], ids=["object", "lambda", "iterator", "deep inside"]
 )
 def test_a_state_that_cannot_travel_is_refused_on_the_first_key_even_by_a_single_worker(state: Any) -> None:
-    with pytest.raises(CannotTravel, match="mine: the state of key 'a' could not move to another worker: "):
+    with pytest.raises(CannotTravel, match="mine: the state of key 'a' cannot be encoded: "):
         run(lambda key, value, held: (state, []), [("a", 1)], name="mine")
 
 

@@ -604,7 +604,7 @@ def test_a_record_that_is_no_pair_and_a_key_that_cannot_be_one_are_named(
 
 
 def test_what_cannot_travel_is_refused_at_once_be_it_a_state_or_the_payload_of_a_timer() -> None:
-    with pytest.raises(CannotTravel, match="mine: the state of key 'a' could not move to another worker: "):
+    with pytest.raises(CannotTravel, match="mine: the state of key 'a' cannot be encoded: "):
         run(lambda *given: (object(), []), [("a", 1)], name="mine")
 
     def fold(key: str, time: int, records: list[Any], state: Any, timers: Any) -> Any:
@@ -612,5 +612,5 @@ def test_what_cannot_travel_is_refused_at_once_be_it_a_state_or_the_payload_of_a
             timers.at(time + 1, print)
         return None, []
 
-    with pytest.raises(CannotTravel, match="mine: a timer's payload for key 'a' could not move to another worker: "):
+    with pytest.raises(CannotTravel, match="mine: a timer's payload for key 'a' cannot be encoded: "):
         run(fold, [("a", 1)], name="mine")

@@ -464,7 +464,7 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
     assert "imported no app Colour" in (ask(TrialAsk(0, 10, (), ((tags.ENUM, "app", "Colour"),))).fault or "")
     store.states[1000] = [open]
     fault = ask(TrialAsk(0, 11, (0, 1))).fault
-    assert fault is not None and fault.startswith("count: the state of key 1000 could not move to another worker: ")
+    assert fault is not None and fault.startswith("count: the state of key 1000 cannot be encoded: ")
     assert store.states[1000] == [open] and len(store.states) == 2000
 
 
