@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from megaflow.control.messages import ParserPlace
+from megaflow.control.wording import quantity
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.csv_head import Head, HeadRules, find_head, maker
 from megaflow.job.csv_parser import FoundRow, ParsedRows, RowParser, fault_of, kept_lines
@@ -132,7 +133,7 @@ class RecordMaker:
                 continue
             if width is not None and len(row) != width:
                 start = max(ends[index - 1] if index else 0, faults[-1].end if faults else 0)
-                reason = f"it has {len(row)} fields for {width} columns"
+                reason = f"it has {quantity(len(row), 'field')} for {quantity(width, 'column')}"
                 faults.append(fault_of(len(records), FoundRow(row, start, ends[index], reason), lines()))
                 continue
             records.append(self._make(row))

@@ -404,7 +404,7 @@ def test_skipped_rows_are_counted_and_the_first_is_reported(tmp_path: Path) -> N
     assert rows_of(path, as_=tuple, skip=partial(skipped.note, "")) == [("1", "2"), ("4", "5")]
     assert skipped.counts == {"": 3}
     assert told == [
-        f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 fields for 2 columns; the line is "
+        f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 field for 2 columns; the line is "
         "'3'; it is skipped like all records that cannot be parsed; control status counts them"
     ]
 

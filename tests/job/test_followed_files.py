@@ -177,7 +177,7 @@ def test_what_cannot_be_parsed_is_named_by_its_file_and_line_and_each_file_has_i
     log.write_text("d,e\n7,8\n")
     assert bench.read() == [{"d": "7", "e": "8"}]
     append(log, "\n9,10\n9\n")
-    with pytest.raises(SourceError, match=rf"line 5 of '{log}' is not a row of CSV: it has 1 fields"):
+    with pytest.raises(SourceError, match=rf"line 5 of '{log}' is not a row of CSV: it has 1 field "):
         bench.read()
 
 
