@@ -27,6 +27,6 @@ def test_bins_move_a_worker_is_added_and_the_launcher_is_killed(start: Callable[
     run.process.kill()
     run.end()
     code, _, said = start(*words).end()
-    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    assert code == 0 and "resumes from checkpoint" in "".join(said), said
     found = Counter(tuple(json.loads(line)["record"]) for line in out.read_text().splitlines())
     assert found == payments.wanted

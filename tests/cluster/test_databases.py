@@ -208,7 +208,7 @@ def test_rows_that_are_read_count_once_though_reader_and_launcher_are_killed(
     run.process.kill()
     run.end()
     code, _, said = start(*words).end()
-    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    assert code == 0 and "resumes from checkpoint" in "".join(said), said
     found = Counter(tuple(json.loads(line)["record"]) for line in out.read_text().splitlines())
     totals: Counter[str] = Counter()
     for _, customer, cents in ordered.orders:
@@ -244,7 +244,7 @@ def kill_again_and_again(
     run.end()
     last = start(*words, "--processes", "1", *tail)
     code, _, said = last.end()
-    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    assert code == 0 and "resumes from checkpoint" in "".join(said), said
     check(database, ordered)
     return [*run.said, *said]
 

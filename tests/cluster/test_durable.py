@@ -120,7 +120,7 @@ def test_a_job_that_is_killed_again_and_again_puts_out_what_one_that_lives_does(
 
     run = counted.run(rate=40)
     counted.await_more()
-    assert "goes on from checkpoint" in "".join(run.said)
+    assert "resumes from checkpoint" in "".join(run.said)
     run.process.send_signal(signal.SIGINT)
     assert "stopped at checkpoint" in end(run, 130)
     assert counted.out.stat().st_size == counted.checkpoint()[1], "nothing but what is kept"
@@ -247,7 +247,7 @@ def test_a_job_that_shrinks_divides_what_a_lost_process_had_among_the_others(cou
     assert run.control("move-bins", "--bins", "0", "--to", "1").returncode == 0
     counted.await_more()
     os.kill(before[0]["pid"], signal.SIGKILL)  # which coordinates
-    assert "; restart 1 of 3 with 2 processes: goes on from checkpoint" in await_restart(run, 1)
+    assert "; restart 1 of 3 with 2 processes: resumes from checkpoint" in await_restart(run, 1)
     after = run.status_when(lambda status: status["state"] == "running")["workers"]
     assert [worker["address"] for worker in after] == [worker["address"] for worker in before[1:]]
     if [worker["pid"] for worker in after] == [worker["pid"] for worker in before[1:]]:  # unless one was much too slow

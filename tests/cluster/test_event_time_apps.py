@@ -93,5 +93,5 @@ def test_bins_move_a_worker_is_added_one_is_killed_and_then_the_launcher(
     run.process.kill()
     run.end()
     code, _, said = start(*words, "--close-windows").end()
-    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    assert code == 0 and "resumes from checkpoint" in "".join(said), said
     assert lines.check()

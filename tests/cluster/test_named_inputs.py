@@ -94,7 +94,7 @@ def test_each_order_is_told_once_though_workers_and_launcher_are_killed(
         job.process.kill()
         job.end()
     code, _, said = start(*words).end()
-    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    assert code == 0 and "resumes from checkpoint" in "".join(said), said
     with out.open() as lines:
         assert Counter(tuple(json.loads(line)["record"]) for line in lines) == shop.wanted
     other = ["--lines", f"orders={shop.inputs['payments']}", "--lines", f"payments={shop.inputs['orders']}"]

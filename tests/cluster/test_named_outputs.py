@@ -58,7 +58,7 @@ def test_each_output_is_exact_though_bins_move_and_workers_and_launcher_are_kill
     code, _, said = start(str(app), *job_words, *reversed(outputs[:2]), *outputs[2:]).end()
     assert code == 2, said
     code, _, said = start(str(app), *job_words, *outputs[2:], *outputs[:2], "--processes", "2").end()
-    assert code == 0 and "goes on from checkpoint" in "".join(said), said
+    assert code == 0 and "resumes from checkpoint" in "".join(said), said
     check_counts(out, words_of(text))
     with first.open(newline="") as file:
         rows = [*csv.DictReader(file)]

@@ -61,7 +61,7 @@ def test_the_source_of_the_readme_goes_on_where_it_was_killed(start: Callable[..
     journals(folder, range(500, 700))
     (folder / "over").touch()
     code, _, said = start(*words, "--", str(folder)).end()
-    assert code == 0 and any("goes on from checkpoint" in line for line in said), said
+    assert code == 0 and any("resumes from checkpoint" in line for line in said), said
     assert totals(output) == wanted(range(700))
     code, _, said = start(*words, "--", str(folder)).end()
     assert code == 0 and "0 lines" in said[-1], said

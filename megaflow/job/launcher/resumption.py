@@ -333,7 +333,7 @@ def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float,
     """Say where a job goes on.
 
     >>> print(resumption_text(Commit(7, 3, 41, 2, written_at=1000.0), 1000.0, 12, 1004.2))
-    goes on from checkpoint 3, 4 s old: all before epoch 41, 0 keys in 0.0 kB; 12 bytes of the output are written again
+    resumes from checkpoint 3, 4 s old: all before epoch 41, 0 keys in 0.0 kB; 12 bytes of the output are written again
     """
     tail = f"; {quantity(cut_back, unit)} of the output {'is' if cut_back == 1 else 'are'} written again"
     tail = tail if cut_back else ""
@@ -343,6 +343,6 @@ def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float,
     length = sum(segment.length for segment in begun.segments)
     size = f"{length / MEGABYTE:.1f} MB" if length >= MEGABYTE / 10 else f"{length / 1000:.1f} kB"
     return (
-        f"goes on from checkpoint {begun.checkpoint}, {max(0.0, now - written_at):.0f} s old: all before epoch "
+        f"resumes from checkpoint {begun.checkpoint}, {max(0.0, now - written_at):.0f} s old: all before epoch "
         f"{begun.time}, {quantity(keys, 'key')} in {size}{tail}"
     )

@@ -123,7 +123,7 @@ def test_a_job_goes_on_where_the_last_one_was(bench: Bench) -> None:
     assert resumed.part.folder == str(bench.folder / "store") and resumed.part.commit == 4
     assert resumed.job_input.splits == (Split(0, str(bench.lines), 44, 110),) and not resumed.is_over
     assert bench.out.read_text() == LINE * 20
-    assert bench.reports[-1].startswith("goes on from checkpoint 3,")
+    assert bench.reports[-1].startswith("resumes from checkpoint 3,")
     assert bench.reports[-1].endswith("; 880 bytes of the output are written again")
 
 
@@ -143,7 +143,7 @@ def test_a_launcher_that_does_not_answer_is_named_by_who_takes_its_place(bench: 
     assert bench.out.read_text() == LINE * 5
     older.close_folder()
     bench.run(take_over=True)
-    assert bench.reports[-1].startswith("goes on from checkpoint 3"), "nobody was there"
+    assert bench.reports[-1].startswith("resumes from checkpoint 3"), "nobody was there"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -225,7 +225,7 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     forked = bench.run(own, store="new", origin=origin)
     assert forked.part.folder == str(bench.folder / "new") and forked.part.commit is not None
     assert forked.job_input.splits == (Split(0, str(bench.lines), 44, 110),) and not forked.is_over
-    assert bench.reports[-1].startswith(f"begins with checkpoint 3 of {bench.folder}/store: goes on from checkpoint 3,")
+    assert bench.reports[-1].startswith(f"begins with checkpoint 3 of {bench.folder}/store: resumes from checkpoint 3,")
     assert bench.out.read_text() == LINE * 100, "the output of the other job"
 
     (bench.folder / "own.jsonl").write_text("what a lost job has written\n")

@@ -184,7 +184,7 @@ def test_a_lost_process_is_followed_by_a_life_from_the_last_checkpoint_with_what
     assert first.part is not None and second.part is not None
     assert (second.part.incarnation, second.part.commit) == (first.part.incarnation + 1, 3)
     assert bench.reports == [
-        "worker 1 was killed; restart 1 of 3: goes on from checkpoint 4, 2 s old: all before epoch 40, 0 keys in 0.0 kB"
+        "worker 1 was killed; restart 1 of 3: resumes from checkpoint 4, 2 s old: all before epoch 40, 0 keys in 0.0 kB"
     ]
     assert [(each.host, each.port, each.life, each.recovering) for each in bench.published] == [
         (*SECOND, 2, "restart 1 of 3"), (*SECOND, 2, "")
