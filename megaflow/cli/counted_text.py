@@ -53,7 +53,7 @@ def replaced_text(replaced: Mapping[str, int]) -> str:
 
 
 def of_each(counts: Mapping[str, int]) -> str:
-    """Return the share of each input or operator; the input without a name has no text."""
+    """Return the share of each input; the input without a name has no text."""
     text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if name)
     return text and f" ({text})"
 
@@ -62,9 +62,10 @@ def late_text(late: Mapping[str, int]) -> str:
     """Return how many records of each operator were too late for their windows.
 
     >>> late_text({"window": 1, "sessions": 3})
-    '4 records too late for their windows (sessions 3, window 1)'
+    '4 records too late for their windows (operator sessions: 3, operator window: 1)'
     """
-    return f"{quantity(sum(late.values()), 'record')} too late for their windows{of_each(late)}"
+    operators = ", ".join(f"operator {name}: {count}" for name, count in sorted(late.items()))
+    return f"{quantity(sum(late.values()), 'record')} too late for their windows ({operators})"
 
 
 def overtaken_text(count: int) -> str:

@@ -114,8 +114,10 @@ def change(directory: str, changes: dict[str, Any], backup: str | None, as_json:
         record = {"store": directory, "changed": sorted(changes), "backup": copy, "checkpoint": commit.checkpoint}
         answer(json.dumps(record))
     else:
-        done = quantity(len(changes), "record")
-        answer(f"Changed {done} of checkpoint {commit.checkpoint}. The unchanged store is in {copy}.")
+        dropped = sum(value is DROPPED for value in changes.values())
+        counts = ("dropped", dropped), ("rewrote", len(changes) - dropped)
+        done = " and ".join(f"{verb} {quantity(count, 'record')}" for verb, count in counts if count)
+        answer(f"{done.capitalize()} of checkpoint {commit.checkpoint}. The unchanged store is in {copy}.")
 
 
 COMMANDS = (outbox,)

@@ -34,7 +34,7 @@ def status_text(status: reports.JobStatus) -> str:
         parts.append(checkpoint_text(status.checkpoint))
     if status.watermark is not None:
         parts.append(watermark_text(status.watermark))
-    head = ["worker", "pid", "address", "lines", "records", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
+    head = ["worker", "pid", "address", "lines", "folded", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
     parts.append(table_text(head, rows))
     read: Counter[str] = Counter()
     for worker in status.workers:
@@ -212,11 +212,10 @@ def joined_text(join: reports.JoinedProcess) -> str:
     """Return the account of one process that has joined.
 
     >>> joined_text(reports.JoinedProcess((2,), {"start": 0.5, "routing": 0.25}, 900, 0.0))
-    'added worker 2: start 0.500, routing 0.250 seconds; 900 bytes of progress'
+    'added worker 2 in 0.75 seconds'
     """
-    phases = ", ".join(f"{phase} {seconds:.3f}" for phase, seconds in join.seconds.items())
-    bytes, paused = bytes_text(join.bytes), paused_text(join.paused_seconds)
-    return f"added {workers_text(join.workers)}: {phases} seconds; {bytes} of progress{paused}"
+    seconds = sum(join.seconds.values())
+    return f"added {workers_text(join.workers)} in {seconds:.2f} seconds{paused_text(join.paused_seconds)}"
 
 
 def removed_text(removal: reports.RemovalReport) -> str:

@@ -560,11 +560,11 @@ def test_the_status_shows_loads_keys_the_ledger_and_a_plan_that_was_left(job: Fa
     assert job.with_loads == 2
 
 
-def test_added_workers_are_shown_phase_by_phase(job: FakeConversation) -> None:
+def test_added_workers_are_shown_with_the_time_of_their_join(job: FakeConversation) -> None:
     result = megaflow("control", "add-workers", "2")
     assert result.exit_code == 0 and result.stdout.splitlines() == [
-        "added worker 2: start 0.500, connect 0.250, routing 0.125 seconds; 900 bytes of progress",
-        "added worker 3: start 0.500, connect 0.250, routing 0.125 seconds; 900 bytes of progress",
+        "added worker 2 in 0.88 seconds",
+        "added worker 3 in 0.88 seconds",
     ]
     assert job.changed == [AddProcesses(2)] and job.moved == []
 
