@@ -231,9 +231,7 @@ class Worker(Generic[S]):
         Asks all workers, and steps this one meanwhile. Raises NoAnswer, with their ids, if some do not answer.
         """
         if self._running:
-            raise ProgramError(
-                "explain: an operator cannot call this, because it steps the worker; call it between steps"
-            )
+            raise ProgramError("explain: this steps the worker, so an operator cannot call it; call it between steps")
         if not isinstance(probe, ProbeHandle):
             raise UsageError(f"explain({probe!r:.200}, …): give a ProbeHandle first, as explain(probe, 3)")
         probe.less_equal(time)  # raises for a time of another kind

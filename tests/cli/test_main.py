@@ -176,7 +176,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "remove-workers", "--id", "x"], "'x'"),
         (["control", "bootstrap", "--worker", "2"], "--server"),
         (["control", "bootstrap", "--server", "0"], "--worker"),
-        (["control", "status", "--job", "a", "--connect", "h:1"], "give one of them"),
+        (["control", "status", "--job", "a", "--connect", "h:1"], "Give only one of them"),
         (["control", "status", "--connect", "h"], "HOST:PORT"),
         (["control", "status", "--connect", "h:70000"], "HOST:PORT"),
         (["control", "status", "--connect", "h:1"], "MEGAFLOW_SECRET"),

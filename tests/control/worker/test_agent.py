@@ -146,7 +146,7 @@ def test_a_commit_of_lines_that_were_never_staged_is_refused_and_one_of_staged_l
     for _ in range(3):
         bench.turn()
     (refused,) = bench.client.answers
-    assert refused.id == 3 and "attempt 7 (query q, batch 0, partition 0) and has none" in refused.reason
+    assert refused.id == 3 and "attempt 7 (query q, batch 0, partition 0), but it has none" in refused.reason
     staging.stage(StageLines("q", "r", 0, 0, 7, 0, 1, "a"), "an executor")
     staging.end(StageEnd("q", "r", 0, 0, 7, 0, 1), "an executor")
     bench.ask(4, CommitRequest(commit))
