@@ -145,6 +145,42 @@ def test_a_job_that_was_killed_within_a_compressed_file_goes_on_there(counted: C
     counted.check()
 
 
+def test_finished_input_may_be_archived_and_unfinished_may_not(counted: Counted, tmp_path: Path) -> None:
+    def run(*words: str, code: int) -> str:
+        return end(counted.run(*words), code)
+
+    def words() -> list[str]:
+        return [json.loads(line)["record"][0] for line in counted.out.read_text().splitlines()]
+
+    folder = tmp_path / "in"
+    folder.mkdir()
+    counted.text = folder
+    (folder / "1").write_text("a\n")
+    run(code=0)
+    (folder / "1").rename(tmp_path / "1")  # between two runs
+    (folder / "2").write_text("b\n")
+    (folder / "3").write_text("c\n" * 60)
+    slow = counted.run(rate=10)
+    wait_until(lambda: "b" in words(), STATUS_SECONDS)
+    (folder / "2").unlink()  # while the job runs
+    counted.await_more()
+    os.kill(slow.status()["workers"][0]["pid"], signal.SIGKILL)
+    await_restart(slow, 1)
+    slow.status_when(lambda status: status["state"] == "running")
+    assert slow.control("stop").returncode == 0
+    end(slow, 0)
+    (folder / "4").write_text("d\n")
+    (folder / "3").rename(tmp_path / "3")
+    before = counted.out.read_bytes()
+    assert re.search("/3' was read up to byte .* of 120 .* is gone. Put the file back", run(code=1))
+    assert counted.out.read_bytes() == before
+    (tmp_path / "3").rename(folder / "3")
+    run(code=0)
+    (tmp_path / "1").rename(folder / "1")
+    assert "there is nothing to do" in run(code=0), "a file that is back is not read again"
+    assert sorted(words()) == ["a", "b", *["c"] * 60, "d"]
+
+
 @pytest.mark.slow
 def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(counted: Counted) -> None:
     run = counted.run("--processes", "2", rate=40)

@@ -6,7 +6,10 @@
    longer continue what was read. The unread part may change, but must not become shorter.
 3. New files are read, and so is the growth of old ones. A file is still read in order: its growth belongs to its last
    split, or becomes a new split if that one is finished. Its last line must not grow once it was read.
-4. A file that was read to its end may be removed.
+4. A file that was read to its end may be removed, or leave the input. Commits keep its place and fingerprint without
+   reading it, so if it comes back it is not read again. A file that is gone before it was read to its end is refused.
+   If a finished file is gone at its first commit, its fingerprint is GONE. A file of that name is then refused, because
+   nothing tells whether it is the same.
 5. A followed file may have been rotated. Bytes that the job saw but did not read must still exist, in the file or in
    its compressed copy, unless the user allows the loss. Likewise a log must not have been written, rotated and
    compressed since the last checkpoint without the job having seen it.
@@ -32,7 +35,10 @@ from megaflow.timely.communication.codec.decode import decode
 SAMPLES: Final = 8  # of a file, evenly over what is read of it
 SAMPLE_BYTES: Final = 4096
 File: TypeAlias = tuple[str, str]  # input and path
-AGAIN: Final = "put back the file that was read, or start over with a new --state folder"
+GONE: Final = ""  # in place of a fingerprint
+ABSENT: Final = (FileNotFoundError, NotADirectoryError)  # raised for a file that is not there
+OVER: Final = "start over with a new --state folder"
+AGAIN: Final = f"put back the file that was read, rename a new file that took its name, or {OVER}"
 
 
 def fingerprint(path: str, length: int) -> str:
@@ -48,17 +54,29 @@ def fingerprint(path: str, length: int) -> str:
     return found.hexdigest()
 
 
+def print_of(path: str, length: int, may_be_gone: bool) -> str:
+    """Return the fingerprint of a file; GONE if it is not there but may be gone. Raises OSError."""
+    try:
+        return fingerprint(path, length)
+    except ABSENT:
+        if not may_be_gone:
+            raise
+        return GONE
+
+
 class KeptInput:
     """The splits of a job that has a store; used by the launcher's start, and then by the thread that commits."""
 
-    def __init__(self, splits: Iterable[Split]) -> None:
-        """`splits`: all that the job has to read, and what it has read already."""
+    def __init__(self, splits: Iterable[Split], said: Iterable[SplitRemainder] = ()) -> None:
+        """`splits`: all that the job has to read, and what it has read already; `said`: what the last commit says."""
         self._splits = {split.number: split for split in splits}
-        self._prints: dict[tuple[str, int], str] = {}  # (path, length) -> fingerprint, of what was said last
+        # (path, length) -> fingerprint, of what was said last
+        self._prints = {(each.path, each.start): each.fingerprint for each in said}
 
     def remainders(self, left: Iterable[Split]) -> tuple[SplitRemainder, ...]:
-        """Return what a commit is to say, by number, when this is left to be read. Raises OSError.
+        """Return what a commit is to say, by number, when this is left to be read.
 
+        Raises OSError for a file that cannot be read; it may be gone if it was read to its end.
         Cost: linear in the splits that are left, and a few reads for each that has moved.
         """
         rest = {split.number: split for split in left}
@@ -68,8 +86,11 @@ class KeptInput:
             if split.number not in rest and (file not in done or split.end > done[file].end):
                 done[file] = replace(split, start=split.end)
         said = sorted([*rest.values(), *done.values()], key=lambda split: split.number)
-        prints = {(split.path, split.start) for split in said}
-        self._prints = {each: self._prints.get(each) or fingerprint(*each) for each in prints}
+        prints, unread = {(split.path, split.start) for split in said}, {split.path for split in rest.values()}
+        self._prints = {
+            each: self._prints[each] if each in self._prints else print_of(*each, may_be_gone=each[0] not in unread)
+            for each in prints
+        }
         return tuple(
             SplitRemainder(
                 each.number, each.path, each.start, each.end, self._prints[each.path, each.start],
@@ -92,9 +113,10 @@ class KeptInput:
 def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split]) -> KeptInput:
     """Return what a job reads that goes on from a commit, by what that says and the splits of the files as they are.
 
-    Raises StoreError for files that are not what was read, or that are not to be read any more though they were not
+    Raises StoreError for files that are not what was read, or that are gone or no input any more though they were not
     read to their end.
     """
+    said = tuple(said)
     fresh: dict[File, list[Split]] = {}
     for split in found:
         fresh.setdefault((split.input, split.path), []).append(split)
@@ -124,7 +146,7 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split]) -> Kep
         for split in more:
             result.append(replace(split, number=number))
             number += 1
-    return KeptInput(result)
+    return KeptInput(result, said)
 
 
 def check_same_input(said: SplitRemainder, fresh: Iterable[File]) -> None:
@@ -132,7 +154,7 @@ def check_same_input(said: SplitRemainder, fresh: Iterable[File]) -> None:
     if (other := next((name for name, path in fresh if path == said.path), None)) is not None:
         raise StoreError(
             f"{said.path!r} was read as {input_text(said.input)} before, and now as {input_text(other)}. Name it "
-            "as before, or start over with a new --state folder."
+            f"as before, or {OVER}."
         )
 
 
@@ -145,13 +167,29 @@ def input_text(name: str) -> str:
     return f"the lines {name!r}" if name else "lines without a name"
 
 
+def check_there(unread: Iterable[Split | SplitRemainder]) -> None:
+    """Raise StoreError if a file that was not read to its end is gone."""
+    for each in unread:
+        if not os.path.exists(each.path):
+            raise StoreError(f"{place_text(each)}, and is gone. Put the file back, or {OVER}.")
+
+
+def place_text(unread: Split | SplitRemainder) -> str:
+    """Say how far a file was read that has more."""
+    return f"{unread.path!r} was read up to byte {unread.start} of {unread.end} at the last checkpoint"
+
+
 def check_unchanged(said: SplitRemainder, size: int | None) -> None:
     """Raise StoreError unless a file is what was read of it; `size` is None if it is not to be read any more."""
     if size is None:
-        left = said.end - said.start
+        check_there([said])
         raise StoreError(
-            f"{said.path!r} is not an input now, or is empty, but {left} of its bytes were unread at the last "
-            "checkpoint. Name it by --lines again, or start over with a new --state folder."
+            f"{place_text(said)}, and is not an input now, or is empty. Name it by --lines again, or {OVER}."
+        )
+    if said.fingerprint == GONE:
+        raise StoreError(
+            f"{said.path!r} was read to its end and was gone at the checkpoint after that, so the job cannot tell "
+            f"whether this is the same file. Remove it if it is, rename it if it is a new file, or {OVER}."
         )
     if size < said.end:
         raise StoreError(f"{said.path!r} has shrunk from at least {said.end} bytes to {size}; {AGAIN}.")

@@ -40,7 +40,7 @@ from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError
 from megaflow.job.exit_report import KeptBins
 from megaflow.job.launcher.epoch_merge import Writer
 from megaflow.job.launcher.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
-from megaflow.job.launcher.kept_input import KeptInput, check_followed, check_rotated, resumed_input
+from megaflow.job.launcher.kept_input import KeptInput, check_followed, check_rotated, check_there, resumed_input
 from megaflow.job.launcher.launcher_input import JobInput
 from megaflow.job.launcher.place import BOOT, COMMAND
 from megaflow.job.launcher.several_outputs import compare_lengths
@@ -303,6 +303,7 @@ def go_on(
         raise ClusterError(f"the job does not restart by itself, as the program has changed since it started: {other}")
     number = latest.number if latest.checkpoint else None
     is_changed = part.is_changed and latest.checkpoint == since  # what a later one has is the program's own
+    check_there(keeper.input.to_read)
     job_input = replace(before.job_input, splits=keeper.input.to_read)
     if isinstance(job_input.spark, KeptQuery):
         check_record(keeper.path, latest.spark, job_input.rows)

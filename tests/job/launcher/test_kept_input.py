@@ -112,13 +112,54 @@ def test_files_that_are_not_what_was_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="has changed in its first 5500 bytes, which were already read; put back"):
         resumed_input(said, plan_splits([path]))
     other = written(tmp_path / "b", 1)
-    with pytest.raises(StoreError, match="is not an input now, or is empty, but 5500 of its bytes were unread"):
+    with pytest.raises(StoreError, match="up to byte 5500 of 11000 at the last checkpoint, and is not an input now"):
         resumed_input(said, plan_splits([other]))
     Path(path).write_text(LINE * 500 + "y" * 5500)
     assert resumed_input(said, plan_splits([path])).to_read == (half,), "what is not read yet may change"
     gone = KeptInput([split]).remainders(())
     os.remove(path)
     assert resumed_input(gone, plan_splits([other])).to_read == (Split(1, other, 0, 11),), "it is read"
+
+
+def test_a_finished_file_that_is_gone_is_kept_and_not_read_again(tmp_path: Path) -> None:
+    path, other = written(tmp_path / "a", 100), written(tmp_path / "b", 1)
+    said = KeptInput(plan_splits([path])).remainders(())
+    os.remove(path)
+    for _ in range(2):
+        resumed = resumed_input(said, plan_splits([other]))
+        after = resumed.remainders(())
+        assert after[0] == said[0], "a commit says it without reading the file"
+        said = after
+    written(tmp_path / "a", 100)
+    assert resumed_input(said, plan_splits([path, other])).to_read == (), "it is back"
+    Path(path).write_text("x" * 1100)
+    with pytest.raises(StoreError, match=r"changed in its first 1100 bytes.*rename a new file that took its name"):
+        resumed_input(said, plan_splits([path, other]))
+
+
+def test_an_unfinished_file_that_is_gone_is_refused(tmp_path: Path) -> None:
+    path, other = written(tmp_path / "a", 1000), written(tmp_path / "b", 1)
+    splits = plan_splits([path], 1)
+    said = KeptInput(splits).remainders([replace(splits[-1], start=8800)])
+    os.remove(path)
+    with pytest.raises(StoreError, match=r"a' was read up to byte 8800 of 11000 .* is gone\. Put the file back, or"):
+        resumed_input(said, plan_splits([other]))
+    kept = KeptInput(splits)
+    with pytest.raises(FileNotFoundError):
+        kept.remainders(splits[1:])
+
+
+def test_a_file_gone_at_its_last_commit_must_not_come_back(tmp_path: Path) -> None:
+    path, other = written(tmp_path / "a", 100), written(tmp_path / "b", 1)
+    kept = KeptInput(plan_splits([path, other]))
+    os.remove(path)
+    with pytest.raises(FileNotFoundError):
+        kept.remainders(kept.to_read[:1])
+    resumed = resumed_input(kept.remainders(()), plan_splits([other]))
+    assert resumed.to_read == ()
+    written(tmp_path / "a", 100)
+    with pytest.raises(StoreError, match=r"a' was read to its end and was gone .* Remove it if it is, rename it"):
+        resumed_input(resumed.remainders(()), plan_splits([path, other]))
 
 
 def test_a_compressed_file_goes_on_within_its_text(tmp_path: Path) -> None:

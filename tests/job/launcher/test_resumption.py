@@ -320,6 +320,27 @@ def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Benc
     assert not more.is_over and more.job_input.splits == (Split(1, str(bench.lines), 110, 115),)
 
 
+def test_a_finished_file_may_be_gone_and_an_unfinished_one_may_not(bench: Bench) -> None:
+    bench.run()
+    other = bench.folder / "other"
+    other.write_text(LINE)
+    fork = {"store": "new", "origin": (str(bench.folder / "store"), "3")}
+    bench.leave(3, read=44, written=220)
+    bench.lines.rename(bench.folder / "archived")
+    for more in ({}, fork, {"take_over": True}):
+        with pytest.raises(StoreError, match=r"/lines' was read up to byte 44 of 110 .* is gone\. Put the file back"):
+            bench.run("none" if "store" in more else "", lines=str(other), **more)
+    assert bench.out.read_text() == LINE * 100, "nothing has changed"
+
+    (bench.folder / "archived").rename(bench.lines)
+    bench.leave(4, read=110, written=220)
+    bench.lines.unlink()
+    fork["origin"] = (str(bench.folder / "store"), "4")
+    for more in ({}, fork, {"take_over": True}):
+        resumed = bench.run("none" if "store" in more else "", lines=str(other), **more)
+        assert resumed.job_input.splits == (Split(1, str(other), 0, 11),)
+
+
 def test_a_job_that_had_ended_goes_on_if_its_program_reads_a_source(bench: Bench) -> None:
     bench.run()
     app = bench.folder / "app.py"
