@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from ast import literal_eval
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -186,3 +188,14 @@ def test_what_is_not_understood_is_refused_with_what_may_be_said() -> None:
         with pytest.raises(SystemExit, match=r"QUERY being one of Q1, Q2.* and STRATEGY one of fluid, "):
             driver.read(words)
     assert driver.read(["Q5", "500"]) == driver.Request("Q5", 500, 1_000_000, "")
+
+
+@pytest.mark.cluster
+def test_a_closed_pipe_ends_it_without_a_traceback() -> None:
+    run = [sys.executable, "apps/nexmark", "Q1", "1000"]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
