@@ -298,7 +298,7 @@ def test_workers_that_read_seconds_and_datetimes_find_out_at_the_first_key_of_bo
     units[0].micros(1.5 if first == "seconds" else datetime(2026, 11, 23, tzinfo=UTC))
     units[1].micros(1.5 if first == "datetimes" else datetime(2026, 11, 23, tzinfo=UTC))
     send(hands, (0.5, (key_of(0, BINS), 1)))  # worker 0 reads it, and owns it
-    with pytest.raises(ProgramError, match=r"timestamps are .* on one worker, and .* on another"):
+    with pytest.raises(ProgramError, match=r"timestamps are .* on one worker, but .* on another"):
         send(hands, (0.5, (key_of(1, BINS), 1)))
 
 
@@ -327,7 +327,7 @@ def test_what_cannot_be_meant_is_refused_when_the_dataflow_is_built(build: Any, 
 
 
 def test_an_argument_that_there_is_not_is_refused() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'buns'; there are hash, control, bins"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'buns'; it takes hash, control, bins"):
         by_hand(lambda stream, placing: stream.window(tumbling(60), buns=4))  # type: ignore[call-arg]
 
 

@@ -118,7 +118,7 @@ FAULTS_OF_LAUNCHERS = {
     ),
     "a job has ended before that is committed": Fault("Loop.life", "self._checkpoints.is_waiting", "False"),
     "a commit that failed is told as one that is durable": Fault(
-        "StoreKeeper._fail", "CommitFailed(commit.checkpoint, reason)", "Committed(commit.checkpoint)"
+        "StoreKeeper._fail", 'CommitFailed(commit.checkpoint, reason.rstrip("."))', "Committed(commit.checkpoint)"
     ),
 }
 

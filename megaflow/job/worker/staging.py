@@ -211,9 +211,9 @@ class Staging:
             found = self._attempts.get(key)
             if found is None or not found.whole or found.lines != lines:
                 return (
-                    f"Worker {self.worker} had to commit {lines} lines of attempt {key[4]} (query "
+                    f"worker {self.worker} had to commit {lines} lines of attempt {key[4]} (query "
                     f"{command.query}, batch {command.batch}, partition {key[3]}), but it has "
-                    f"{'none' if found is None else f'{found.lines}, whole: {found.whole}'}."
+                    f"{'none' if found is None else f'{found.lines}, whole: {found.whole}'}"
                 )
         return None
 

@@ -112,7 +112,7 @@ def test_a_commit_of_lines_that_are_not_there_changes_nothing() -> None:
     stage(staging, 1, ["a"])
     staging.stage(StageLines("q", "r", 0, 1, 2, WORKER, 1, "open"), "c")
     for winners in ({0: (WORKER, 1, 2)}, {0: (WORKER, 1, 1), 1: (WORKER, 2, 1)}, {0: (WORKER, 9, 1)}):
-        with pytest.raises(ProtocolError, match=r"Worker 4 had to commit \d lines of attempt \d .*batch 0"):
+        with pytest.raises(ProtocolError, match=r"worker 4 had to commit \d lines of attempt \d .*batch 0"):
             staging.commit(commit(winners))
         staging._check()
     staging.commit(commit({0: (WORKER, 1, 1)}))
