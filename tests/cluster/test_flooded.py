@@ -91,7 +91,7 @@ def test_what_a_client_with_the_secret_may_not_say_is_refused_or_shuts_it_out(ta
         client.send(Request(1, RemoveWorker(digits)))
         assert "of a wrong type" in refusal(client)
         client.send(Request(2, CommitRequest(CommitBatch("q", "r", 0, {0: (0, 7, 5), 1: (1, 8, 5)}))))
-        assert "attempt 7 (query q, batch 0, partition 0) but it has none; worker 1 had" in refusal(client)
+        assert "attempt 7 (query q, batch 0, partition 0), but it has none; worker 1 had" in refusal(client)
         client.send(Request(3, digits))
         assert "of a wrong type" in refusal(client)
     for role, message in (

@@ -232,7 +232,7 @@ class Unhashable(Divisor):
         ((), r"\(\) is not a least time"),
         ((0, "x"), "'x' is not a least time"),
         (Product(0, None), "None is not a least time"),
-        (Unsorted, "Unsorted.. is not a least time .* or a class with minimum.., less_equal.other."),
+        (Unsorted, "Unsorted.. is not a least time; .* or a class with minimum.., less_equal.other."),
         (Unhashable, "would arrive at other workers as .*, which is not equal to it"),
     ],
 )
