@@ -173,6 +173,7 @@ def test_the_plain_loops_count_what_there_is(tmp_path: Path) -> None:
     assert record["records"] == 4 and record["seconds"] > 0 and 1 < record["peak_mb"] < 100
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_words_are_counted_by_one_and_by_two_processes_beside_the_plain_loop(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
@@ -229,6 +230,7 @@ def test_rounds_are_measured_with_one_worker_with_two_processes_and_bare() -> No
     assert all(row[rounds.MIDDLE][0] > 0 for row in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_processor_time_is_that_of_all_processes_without_their_start() -> None:
     loop, single, two = processor_time.steps((1, 2), 200_000)

@@ -10,7 +10,7 @@ from megaflow.testing import Join, Leave, SimulatedCluster
 from tests.apps.fraud import Payments
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_alerts_are_those_of_a_plain_loop_though_processes_come_and_go(tmp_path: Path, seed: int) -> None:
     payments = Payments(tmp_path / "payments.csv", 400, cards=12, seed=seed)
     cluster = SimulatedCluster(seed)

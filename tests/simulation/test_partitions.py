@@ -6,7 +6,7 @@ from tests.simulation import partitions
 
 SEEDS = 250
 _SEEDS_PER_TEST = 20
-_FAST = 40
+_FAST = 20
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ def test_a_keys_values_of_one_partition_are_applied_in_its_order_whatever_moves(
         partitions.run(seed)
 
 
+@pytest.mark.slow
 def test_these_runs_see_readers_leave_with_lines_unread() -> None:
     read_on = 0
     for seed in range(20):

@@ -10,7 +10,7 @@ from tests.simulation.graphs import run
 
 GRAPHS = 500
 _GRAPHS_PER_TEST = 25
-_FAST = 200
+_FAST = 100
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def test_any_object_passes_a_link() -> None:  # it stays in the process
     assert events_of(link)[0] == Messages(0, [lock])
 
 
+@pytest.mark.slow
 def test_a_million_events_in_a_link_are_dropped_without_recursion() -> None:
     """Case 53."""
     link = EventLink()
