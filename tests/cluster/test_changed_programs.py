@@ -135,7 +135,7 @@ def test_other_windows_are_refused_until_it_is_said_how(changing: Changing, wind
     changing.add("ann 1 300", "ann 12 30")
     changing.follow(TUMBLING, 2)
     said = changing.refuse(other, "--follow")
-    assert "of operator 'window' in the store are of tumbling(20.000000) with sum, and the program has" in said
+    assert "of operator 'window' in the store are of tumbling(20.000000) with sum, but the program has" in said
     assert "--drop-state window" in said and "version=2 and upgrade=" in said
     changing.add("ann 13 3", "ann 99 1")
     changing.follow(TUMBLING, 2)
