@@ -222,7 +222,7 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
             counted.await_more()
             os.kill(run.status()["workers"][1]["pid"], signal.SIGKILL)
             said = await_restart(run, lost)
-            assert "was killed by SIGKILL; all other workers have been stopped; restart 1 of 3: goes on from" in said
+            assert "was killed by SIGKILL; all other workers have been stopped; restart 1 of 3: resumes from" in said
             after = run.status_when(lambda status: status["state"] == "running")
             assert [worker["address"] for worker in after["workers"]] == founders
             found = {worker["pid"] for worker in after["workers"]}

@@ -244,7 +244,7 @@ class Lives:
             assert latest.ended is (launch.outcome == "ended"), latest
             assert latest.outputs[0].length == length, f"the output has {length} bytes, not {latest.outputs[0].length}"
         self.check_output()
-        went_on = any("goes on from" in report for report in launch.reports)
+        went_on = any("resumes from" in report for report in launch.reports)
         self.seen["acknowledged"] += storage.acknowledged is not None
         self.seen[launch.outcome] += 1
         self.seen["failed on its disk"] += launch.outcome == "failed" and not job.killed

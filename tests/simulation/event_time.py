@@ -229,7 +229,7 @@ class EventLives:
         self.seen["joined"] += any("joined" in report for report in launch.reports)
         self.seen["restarted"] += any("restart 1 of" in report for report in launch.reports)
         self.seen["remembered"] += any(process.remembered for process in job.processes)
-        self.seen["went on"] += any("goes on from" in report for report in launch.reports)
+        self.seen["went on"] += any("resumes from" in report for report in launch.reports)
         is_whole = launch.outcome in ("ended", "over")
         if is_whole or (launch.outcome == "stopped" and self._storage is None):
             self._is_stopped = not is_whole

@@ -57,7 +57,7 @@ def live(
         check_joins(job)
         outputs_in_order(storage)
         seen[launch.outcome] += 1
-        seen["went on"] += any("goes on from" in report for report in launch.reports)
+        seen["went on"] += any("resumes from" in report for report in launch.reports)
         seen += lived()
         if launch.outcome == "ended":
             break
