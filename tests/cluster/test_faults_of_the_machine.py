@@ -198,7 +198,7 @@ def test_a_launcher_that_was_asleep_ends_when_it_finds_another_one_in_its_place(
         first.process.send_signal(signal.SIGCONT)
     said = end(first, 1)
     assert "another launcher has taken over the store and continues the job" in said, said
-    assert "run the same command again" not in said
+    assert "its state is kept in" not in said
     counted.await_more()
     assert second.control("stop").returncode == 0
     end(second, 0)
