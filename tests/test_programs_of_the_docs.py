@@ -32,6 +32,7 @@ def code_with(words: str) -> str:
     return str(block)
 
 
+@pytest.mark.slow
 def test_a_dataflow_is_tested_on_a_simulated_cluster() -> None:
     names: dict[str, Any] = {}
     exec(compile(code_with("SimulatedCluster"), "docs", "exec"), names)

@@ -3,11 +3,14 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from apps.card_fraud_timed import dataflow
 from megaflow.testing import Join, Leave, SimulatedCluster
 from tests.apps.timed_payments import TimedPayments
 
 
+@pytest.mark.slow
 def test_payments_are_judged_in_the_order_of_event_time_though_processes_come_and_go(tmp_path: Path) -> None:
     called_late = 0
     for seed in range(5):

@@ -39,7 +39,7 @@ def foreign(folder: Path, names: frozenset[str]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("safe", [True, False])
+@pytest.mark.parametrize("safe", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_no_process_of_a_job_runs_files_of_the_current_directory(
     start: Callable[..., Run], tmp_path: Path, safe: bool
 ) -> None:
