@@ -274,8 +274,8 @@ def silent_texts(silent: Sequence[int], busy: Sequence[reports.BusyWorker]) -> l
 def joining_text(joining: reports.JoiningStatus) -> str:
     """Return a process on its way in.
 
-    >>> joining_text(reports.JoiningStatus("127.0.0.1:5", 4711, 12.3, (), "it loads its program"))
-    'process 127.0.0.1:5 (pid 4711), requested 12 s ago, has not joined: it loads its program'
+    >>> joining_text(reports.JoiningStatus("127.0.0.1:5", 4711, 12.3, (), "it is loading its program"))
+    'process 127.0.0.1:5 (pid 4711), requested 12 s ago, has not joined: it is loading its program'
     """
     who = f"process {joining.address}" if joining.address else "a process"
     who = who if joining.pid is None else f"{who} (pid {joining.pid})"

@@ -95,7 +95,7 @@ def test_a_joiner_that_hangs_is_named_and_the_end_of_the_lines_does_not_wait_for
     held = job(*PATIENT)
     command = held.add_one_that_hangs(where)
     pid = held.pid.read_text()
-    why = "it loads its program" if where == "load" else "no answer from worker 1 (admitted)"
+    why = "it is loading its program" if where == "load" else "no answer from worker 1 (admitted)"
     held.run.status_when(lambda record: [each for each in record["joining"] if why in each["waits"]])
     for question in ("status", "explain"):
         said = held.run.control(question).stdout

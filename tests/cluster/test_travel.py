@@ -217,7 +217,7 @@ def test_a_move_of_a_state_that_cannot_travel_is_refused_and_the_job_goes_on(
     for way in (["--bins", "0", "--to", "1"], ["--drain", "0", "--strategy", "all-at-once"]):
         refused = run.control("move-bins", *way)
         assert refused.returncode == 1, refused.stdout
-        for words_of_it in (f"count: the state of key '{here}'", "states.Held", "megaflow.register(", "nothing"):
+        for words_of_it in (f"count: the state of key '{here}'", "states.Held", "megaflow.register(", "no bin was moved"):
             assert words_of_it in refused.stderr, refused.stderr
     assert run.control("remove-workers", "--id", "1").returncode == 0  # the other bin can move, and its worker go
     assert run.control("add-workers", "1").returncode == 0

@@ -88,7 +88,7 @@ def test_values_arrive_as_columns_want_them_in_a_table_with_an_odd_name(server: 
         ((1 << 31, "a", 1), "column 'id': 2147483648 is not in the range from -2147483648"),
         ((1, "a", 1 << 15), "column 'small': 32768 is not in the range from"),
         ((1, {"a": 1}, 1), "column 'name': ProgrammingError: cannot adapt type 'dict'"),
-        ((1, "\udfff", 1), "column 'name': it is no text"),
+        ((1, "\udfff", 1), "column 'name': it cannot be encoded as UTF-8"),
         ((1, "a"), "is not a row of"),
     ],
     ids=range(6),
