@@ -223,7 +223,7 @@ def test_a_move_of_a_state_that_cannot_travel_is_refused_and_the_job_goes_on(
     assert run.control("add-workers", "1").returncode == 0
     say(run, here, "late", 3)
     unknown = run.control("move-bins", "--bins", "0", "--to", "2")
-    assert unknown.returncode == 1 and "worker 2 says: this process has imported no late_module Late" in unknown.stderr
+    assert unknown.returncode == 1 and "worker 2 reports: this process has imported no late_module Late" in unknown.stderr
     say(run, here, "plain", 4)
     moved = run.control("move-bins", "--drain", "0")
     assert moved.returncode == 0, moved.stderr
