@@ -35,7 +35,7 @@ Above:
 
 The function of a job, `dataflow(flow)`, receives a `Flow`. Keys and states are plain values (None, numbers, texts,
 times, the usual collections of them), values of numpy and pandas, and objects of the program's own classes, by their
-fields. The documentation lists them under "What can be a key or a state"; `register` adds to them.
+fields. `docs/keys-and-states.md` lists them; `register` adds to them.
 
 A name below is loaded from its module when it is first used. Its type is in `__init__.pyi`.
 """
