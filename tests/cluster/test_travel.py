@@ -217,13 +217,14 @@ def test_a_move_of_a_state_that_cannot_travel_is_refused_and_the_job_goes_on(
     for way in (["--bins", "0", "--to", "1"], ["--drain", "0", "--strategy", "all-at-once"]):
         refused = run.control("move-bins", *way)
         assert refused.returncode == 1, refused.stdout
-        for words_of_it in (f"count: the state of key '{here}'", "states.Held", "megaflow.register(", "no bin was moved"):
+        for words_of_it in (f"count: the state of key '{here}'", "states.Held", "megaflow.register(", "no bin was"):
             assert words_of_it in refused.stderr, refused.stderr
     assert run.control("remove-workers", "--id", "1").returncode == 0  # the other bin can move, and its worker go
     assert run.control("add-workers", "1").returncode == 0
     say(run, here, "late", 3)
     unknown = run.control("move-bins", "--bins", "0", "--to", "2")
-    assert unknown.returncode == 1 and "worker 2 reports: this process has imported no late_module Late" in unknown.stderr
+    assert unknown.returncode == 1
+    assert "worker 2 reports: this process has imported no late_module Late" in unknown.stderr
     say(run, here, "plain", 4)
     moved = run.control("move-bins", "--drain", "0")
     assert moved.returncode == 0, moved.stderr
