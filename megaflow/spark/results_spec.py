@@ -73,7 +73,7 @@ def parse_results_spec(output: str) -> ResultsSpec:
     >>> parse_results_spec("spark:parquet:out")
     Traceback (most recent call last):
         ...
-    megaflow.errors.UsageError: --output spark:parquet:out: the columns are missing: add ?schema=word string, n long
+    megaflow.errors.UsageError: --output spark:parquet:out: The columns are missing. Add ?schema=word string, n long
     """
     body, _, query = output.partition("?")
     _, _, rest = body.partition(":")

@@ -22,7 +22,7 @@ class Complaints:
     (True, 'closed connection 19')
     >>> ends.pop()()
     >>> lines[-1]
-    'and 3 more connections within 10 s, the last of them: closed connection 22'
+    'and 3 more connections within 10 s, the last one: closed connection 22'
     """
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], object], log: Callable[[str], None]) -> None:
