@@ -10,7 +10,7 @@ from megaflow.testing import Join, Leave, SimulatedCluster
 from tests.apps.paid import Shop
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_what_is_paid_follows_from_the_lines_however_they_meet(tmp_path: Path, seed: int) -> None:
     shop = Shop(tmp_path, 60, seed)
     lines = {"orders": tmp_path / "orders.csv", "payments": tmp_path / "payments"}

@@ -353,6 +353,7 @@ def test_who_stops_reading_our_output_stops_the_job(start: Callable[..., Run], t
     assert code == 1 and not any("Traceback" in line for line in said)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_brings_files_also_those_added_while_it_runs(start: Callable[..., Run], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from megaflow.testing.simulated_job import SimulatedJob
 from tests.simulation.jobs import dataflow, draw, run, run_crash
 
 SEEDS = 200
-_FAST = 40
+_FAST = 20
 CRASH_SEEDS = 200
 _FAST_CRASHES = 40
 _SEEDS_PER_TEST = 20

@@ -96,6 +96,7 @@ def test_a_batch_counts_when_it_is_wholly_taken_in(spark: Any, tmp_path: Path) -
     assert Counter(found) == per_minute([click for clicks in given for click in clicks])
 
 
+@pytest.mark.slow
 def test_windows_of_a_streaming_frame_close_batch_by_batch_and_what_is_behind_is_late(
     spark: Any, tmp_path: Path
 ) -> None:
