@@ -161,7 +161,7 @@ def main() -> int:
 
 
 def run_orders() -> int:
-    """Run the Spark program; return its exit code. What Java and Spark log is shown if it fails."""
+    """Run the Spark program; return its exit code. The log of Java and Spark is shown only if it fails."""
     with tempfile.TemporaryFile() as log:
         code = subprocess.run([sys.executable, str(ORDERS)], stderr=log, check=False).returncode
         if code:

@@ -172,8 +172,9 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pyte
                     shown = block.text.partition("\n")[2].split()
                     there = " ".join(path.read_text(encoding="utf-8").split())
                     assert " ".join(shown) in there, f"{place}: {named[1]} is another program"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.exists() or path.write_text(block.text, encoding="utf-8")
+                else:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(block.text, encoding="utf-8")
                 compile(block.text, place, "exec")
             elif block.language == "python":
                 exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), names)
