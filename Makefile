@@ -2,10 +2,13 @@
 
 PYTHON ?= python3
 ONLY ?=
+MINUTES ?= 60
+ROTATION ?= $(shell git rev-parse --short=7 HEAD 2>/dev/null || echo 0)    # a hexadecimal number: see tests/rotation.py
 VENV := .venv
 PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.docs-installed
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadgroup    # they wait for other processes a third of their time
 FAST := not cluster and not spark and not slow
 
@@ -15,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that 
 export PYTHONHASHSEED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: venv test test-all test-spark test-newest newest-python other-pythons fast lint constraints demo bench bench-peers clean help
+.PHONY: venv dist docs docs-serve test doctests test-all soak test-spark test-newest newest-python other-pythons fast lint constraints demo bench bench-peers clean help
 
 venv: $(STAMP)  ## create .venv and install megaflow with its tools into it
 
@@ -32,12 +35,22 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
-test: lint  ## linters, types, floor plan, doctests, every kind of test: real processes and Spark, too (seven minutes)
-	@$(BIN)/pytest -q --doctest-modules megaflow
+test: $(STAMP)  ## linters, types, floor plan, doctests, every kind of test: real processes and Spark, too (eight minutes)
+	@$(MAKE) --no-print-directory -j 2 lint doctests
 	@$(PYTEST) -m 'not slow'
 
-test-all: test newest-python  ## the same, the fast suite on the newest Python that is installed, then all slow tests
-	@$(PYTEST) -m 'slow and not faults'
+# Also compiles the tests, which otherwise each of the test processes would do at the same time.
+doctests: $(STAMP)
+	@$(BIN)/pytest -q --doctest-modules megaflow --ignore megaflow/cli/templates
+	@$(BIN)/pytest -q --collect-only >/dev/null || true    # the run itself reports an error
+
+test-all: test newest-python  ## the same, the fast suite on the newest Python, slow tests; a ROTATION of seeds and faults (an hour)
+	@$(PYTEST) --rotation $(ROTATION) -m 'slow and not faults'
+
+soak: test other-pythons test-newest  ## everything: all seeds, planted faults and kills, MINUTES of random attacks, MINUTES of clicks (some four hours)
+	@$(PYTEST) -m 'slow or faults'
+	@$(BIN)/python -m tests.attack --minutes $(MINUTES)
+	@$(BIN)/python -m tests.attack.watched --minutes $(MINUTES)
 
 test-spark: $(STAMP)  ## all tests of Spark, also the whole table of what can be killed of a job on its executors (half an hour)
 	@$(BIN)/pytest -q -m spark
@@ -47,7 +60,7 @@ fast: $(STAMP)  ## the suite without real processes, Spark and the slow tests
 
 # Each in an environment of its own, .venv-3.13 and so on. Simulations are the same on each.
 OTHERS = $(BIN)/python tests/other_pythons.py
-WORDS := -q -n 2 --dist loadgroup -m '$(FAST)' --ignore tests/simulation
+WORDS := -q -n 2 --dist loadgroup -m '$(FAST)' --hypothesis-profile patient --ignore tests/simulation
 
 newest-python: $(STAMP)
 	@$(OTHERS) --newest $(WORDS)
@@ -72,8 +85,11 @@ lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 
 # For every Python that pyproject.toml allows, with what builds megaflow and pyspark.
 constraints: $(STAMP)  ## write constraints.txt, the exact versions that the targets install, from the newest there are
-	@printf 'editables\nhatchling\nsetuptools\n' | $(BIN)/uv pip compile --quiet pyproject.toml - --extra dev --upgrade \
+	@printf 'editables\nhatchling\nsetuptools\n' | $(BIN)/uv pip compile --quiet pyproject.toml - --extra dev --group docs --upgrade \
 	    --universal --python-version 3.11 --no-annotate --custom-compile-command 'make constraints' --output-file constraints.txt
+
+dist: $(STAMP)  ## build the wheel and the sdist into dist/, and try the wheel on each Python
+	@$(BIN)/python -m tests.dist
 
 demo: $(STAMP)  ## Spark-sourced word count on two processes, half of its bins move; then orders folded on executors
 	@$(BIN)/python apps/demo.py
@@ -90,8 +106,20 @@ bench-peers:  ## install Bytewax and Pathway into .venv-peers, for make bench to
 	        || echo "$$package has no wheel for $$($(PEERS)/bin/python --version); make bench goes on without it" >&2; \
 	done
 
+# The tools of the site, with the exact versions of constraints.txt. Only these targets need them.
+$(DOCS_STAMP): $(STAMP)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraints constraints.txt --group docs
+	@touch $(DOCS_STAMP)
+
+docs: $(DOCS_STAMP)  ## build the documentation site into build/site
+	@$(BIN)/python docs/build_site.py
+	@echo "The site is in build/site: open build/site/index.html"
+
+docs-serve: $(DOCS_STAMP)  ## serve the site at http://localhost:8000, and follow edits
+	@$(BIN)/python docs/build_site.py --serve
+
 clean:  ## remove the virtual environments and every cache
-	rm -rf $(VENV) $(VENV)-* build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-* build dist .cache *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find megaflow apps tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:  ## this list

@@ -11,8 +11,7 @@ Logic = Callable[[Input[int], Output[int]], None]
 
 
 def rounds_of(rounds: int, begin: Callable[[int], object]) -> Callable[[Capability, OperatorInfo], Logic]:
-    """Build the operator. Its capability is at the round that comes next, its frontier at the round that all may begin.
-    """
+    """Build the operator. Its capability is at the next round, its frontier at the round that all workers may begin."""
 
     def build(capability: Capability, info: OperatorInfo) -> Logic:
         def logic(input: Input[int], output: Output[int]) -> None:

@@ -54,8 +54,7 @@ def slow(capability: Capability, info: OperatorInfo) -> Callable[[Input[int], Ou
 
 
 def main(worker: Worker) -> dict[str, int]:
-    """Return how many readings were used, dropped, merged, and waited at most on this worker, and the highest one used.
-    """
+    """Return how many readings this worker used, dropped, merged and kept waiting at most, and the highest one used."""
     policy: Any = worker.args[0] if worker.args else "wait"
     count = int(worker.args[1]) if len(worker.args) > 1 else 100_000
     mine = list(range(worker.index, count, worker.peers))

@@ -13,7 +13,7 @@ An output is `(id, card, rule)`, one for each rule that a payment breaks:
 
 from typing import Any
 
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 BURST, BURST_SECONDS = 5, 600

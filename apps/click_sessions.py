@@ -13,7 +13,7 @@ comes after its session was sent goes to the late ones, unchanged. An output is
 from typing import Any
 
 from megaflow import session
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 GAP_SECONDS = 1800
@@ -30,6 +30,6 @@ def told(result: tuple[str, Any, int]) -> tuple[str, int, int, int]:
 
 def dataflow(flow: Flow) -> Stream[Any]:
     clicks = flow.json_lines().event_time(lambda click: click["ms"], OUT_OF_ORDER, unit="ms")
-    sessions = clicks.map(lambda click: (click["user"], click)).window(session(GAP_SECONDS))
+    sessions = clicks.map(lambda click: (click["user"], click)).window(session(GAP_SECONDS), name="sessions")
     flow.output("late", sessions.late().map(lambda pair: pair[1]))
     return sessions.count().map(told)

@@ -33,7 +33,7 @@ def spread(name: str, message: tuple[str, str], node: Node | None) -> tuple[Node
 
 
 def settled(name: str, epoch: int, labels: list[str], state: None, timers: Timers) -> tuple[None, list[Edge]]:
-    """Return the best of a node's labels of an epoch. All of them are better than the earlier labels."""
+    """Return the best of a node's labels of an epoch. Every label here is better than the earlier ones."""
     return None, [(name, min(labels))]
 
 
@@ -46,7 +46,8 @@ def connect(scope: Scope, edges: Stream[Edge], **options: Any) -> Stream[Edge]:
         news, more = said.branch(lambda time, each: each[0] == "tell")
         more.map(lambda each: (each[1], ("label", each[2]))).connect_loop(handle)
         labels = news.map(lambda each: (each[1], each[2])).leave()
-    return labels.stateful_unary(settled, **options)
+    best: Stream[Edge] = labels.stateful_unary(settled, **options)
+    return best
 
 
 def dataflow(flow: Flow) -> Stream[Edge]:

@@ -1,159 +1,69 @@
-"""The demonstration that `make demo` runs.
+"""The demonstration that `make demo` runs: `megaflow demo`, and then two more jobs.
 
-Spark reads Python's own standard library as a stream of lines, and two worker processes count its words. Half of the
-bins move to the other worker while the lines flow. At the end the counts are compared with `collections.Counter`. Then
-a Spark program runs two worker processes on its executors, which fold a stream of orders while half of their bins move
-(`spark_orders.py`). Without Java, megaflow reads the files itself, and the second part is left out.
+A slow service holds one worker back, and the job's page shows which one and why. At last a Spark program runs two
+worker processes on its executors, which fold a stream of orders while half of their bins move (`spark_orders.py`).
+Without Java this part is left out.
 """
 
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import time
-from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
 
 import click
 
 import megaflow
-from apps.wordcount import dataflow
-from megaflow.errors import SourceError
+from megaflow.cli.demo import count_words
 
-LEFT_OUT = {"site-packages", "test", "tests", "idlelib", "lib2to3"}
-LINES_PER_SECOND = 40_000  # without Spark: so that the move happens while lines flow
-MOVE_AFTER_SHARE = 0.3  # of the words
-BAR_EACH = 1000  # words
+SLOW_WORD = "="  # frequent, so its worker is nearly always in such a step; not the worker that coordinates
+SLOW_STEP_SECONDS = 6.0  # for each
+SLOW_LINES_PER_SECOND = 5_000
+WATCH_SECONDS = 45.0
 ORDERS = Path(__file__).with_name("spark_orders.py")
 
 
-@dataclass
-class Text:
-    """The standard library, copied flat: Spark skips names with a leading _ or . and does not recurse."""
-
-    folder: Path
-    files: int = 0
-    lines: int = 0
-    words: Counter[str] = field(default_factory=Counter)
+def ask_service(word: str, seconds: float) -> None:
+    """Wait as for another system that takes long to answer."""
+    time.sleep(seconds)
 
 
-def copy_library(folder: Path) -> Text:
-    """Copy the .py files of the standard library under plain names, and count their words with a Counter."""
-    text = Text(folder)
-    root = Path(sysconfig.get_path("stdlib"))
-    for source in sorted(root.rglob("*.py")):
-        if LEFT_OUT.isdisjoint(source.relative_to(root).parts):
-            content = source.read_bytes().decode("utf-8", "replace")
-            (folder / f"f{text.files:04}.txt").write_bytes(content.encode())
-            text.files += 1
-            lines = content.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
-            text.lines += len(lines) if content else 0
-            for line in lines:
-                text.words.update(line.split())
-    return text
+def slow_dataflow(flow: megaflow.Flow) -> megaflow.Stream[tuple[str, int]]:
+    """Count words; for a while, one of them needs the answer of a slow service."""
+    end = time.time() + WATCH_SECONDS
+
+    def count_slowly(word: str, n: int, total: int | None) -> tuple[int, list[tuple[str, int]]]:
+        if word == SLOW_WORD and (left := end - time.time()) > 0:
+            ask_service(word, min(SLOW_STEP_SECONDS, left))
+        total = (total or 0) + n
+        return total, [(word, total)]
+
+    pairs = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])
+    return pairs.stateful_state_machine(count_slowly, name="count")
 
 
-def start(folder: Path) -> tuple[megaflow.JobHandle, bool]:
-    """Start the job; tell whether its lines come from Spark. Without Java they come from the files."""
-    try:
-        lines = f"spark:text:{folder}?trigger=availableNow"
-        return megaflow.start(dataflow, lines=lines, processes=2, name=f"demo-{folder.name[-6:]}"), True
-    except SourceError as error:
-        click.echo(f"no Spark ({error}); reading the files directly")
-        lines, rate = f"{folder}/*.txt", float(LINES_PER_SECOND)
-        return megaflow.start(dataflow, lines=lines, processes=2, rate=rate, name=f"demo-{folder.name[-6:]}"), False
-
-
-@dataclass
-class Counts:
-    """The job's output, as it comes: the last count of each word."""
-
-    last: dict[str, int] = field(default_factory=dict)
-    records: int = 0
-    skipped: list[str] = field(default_factory=list)  # words whose counts did not go up by one
-
-    def add(self, word: str, count: int) -> None:
-        """Take in a record. The counts of a word come in order."""
-        self.records += 1
-        if count != self.last.get(word, 0) + 1:
-            self.skipped.append(word)
-        self.last[word] = count
-
-
-@dataclass
-class Move:
-    """A move of bins: what moved, and between which two readings of `time.monotonic`."""
-
-    text: str
-    began: float
-    ended: float
-
-
-def move_half(job: megaflow.JobHandle, is_due: Event) -> Move:
-    """Wait until it is due; give half of the bins to the other worker while the lines flow."""
-    is_due.wait()
-    table = job.status().operators[0].table or ()
-    owners = [1 - owner if bin < len(table) // 2 else owner for bin, owner in enumerate(table)]
-    began = time.monotonic()
-    moved = job.move_bins(map=" ".join(map(str, owners)), strategy="batched", batch=8)
-    ended = time.monotonic()
-    text = f"{moved.bins} bins moved in {moved.steps} steps, {moved.keys:,} keys, {moved.bytes / 1024:.1f} KiB"
-    return Move(f"{text}, {ended - began:.1f} s", began, ended)
-
-
-def follow(job: megaflow.JobHandle, text: Text, is_due: Event) -> Counts:
-    """Read the outputs until the job ends, and show its progress."""
-    counts = Counts()
-    total = text.words.total()
-    with click.progressbar(length=total, label="counting", file=sys.stderr) as bar:
-        for word, count in job.outputs():
-            counts.add(word, count)
-            if counts.records % BAR_EACH == 0:
-                bar.update(BAR_EACH)
-                if counts.records >= MOVE_AFTER_SHARE * total:
-                    is_due.set()
-        bar.update(total - bar.pos)
-    is_due.set()
-    return counts
-
-
-def show(text: Text, counts: Counts, job: megaflow.JobHandle, move: Move) -> None:
-    """Print what the run came to."""
-    summary = job.wait()
-    seconds = summary.flow_seconds
-    click.echo(f"{summary.lines:,} lines, {counts.records:,} words, {len(text.words):,} different")
-    click.echo(f"{counts.records / seconds:,.0f} words/s while lines flowed ({seconds:.1f} s)")
-    click.echo(move.text)
-    click.echo(f"{'latency':<16}{'p50 ms':>8}{'p99 ms':>8}{'max ms':>8}")
-    forever = float("inf")
-    parts = ("before", 0.0, move.began), ("during", move.began, move.ended), ("after", move.ended, forever)
-    for name, start, end in parts:
-        late = summary.latency_between(start, end)
-        click.echo(f"{name + ' the move':<16}{late.p50:>8.1f}{late.p99:>8.1f}{late.max:>8.1f}")
+def show_slow_worker(folder: Path) -> None:
+    """Run a job with one slow word; print how busy its workers were."""
+    click.echo("\nNow a slow service holds one of two workers back. Which one, and where in the program?")
+    lines, rate, name = f"{folder}/*.txt", float(SLOW_LINES_PER_SECOND), f"slow-{folder.name[-6:]}"
+    job = megaflow.start(slow_dataflow, lines=lines, processes=2, rate=rate, name=name, output="none", web=0)
+    click.echo(f"see it for {WATCH_SECONDS:g} seconds at {job.web_url}", err=True)
+    with job:
+        before = {worker.id: worker for worker in job.status().workers}
+        time.sleep(WATCH_SECONDS)
+        after = {worker.id: worker for worker in job.status().workers}
+        job.stop()
+        job.wait()
+    for id in before.keys() & after.keys():
+        share = (after[id].busy_seconds - before[id].busy_seconds) / (after[id].now - before[id].now)
+        click.echo(f"worker {id} was at work for {min(1.0, share):.0%} of the time")
 
 
 def main() -> int:
-    """Run the demonstration; return 0 if the counts are equal."""
-    with tempfile.TemporaryDirectory(prefix="megaflow-demo-") as name, ThreadPoolExecutor(1) as threads:
-        text = copy_library(Path(name))
-        click.echo(f"Python's standard library: {text.files} files, {text.lines:,} lines, {text.words.total():,} words")
-        click.echo("starting two worker processes, and Spark (a few seconds)")
-        is_due = Event()
-        job, has_spark = start(text.folder)
-        with job:
-            move: Future[Move] = threads.submit(move_half, job, is_due)
-            try:
-                counts = follow(job, text, is_due)
-            finally:
-                is_due.set()
-        show(text, counts, job, move.result())
-    if counts.last != dict(text.words) or counts.skipped:
-        click.echo("counts DIFFER")
-        return 1
-    click.echo("counts equal")
+    """Run all parts; return 0 if the results are right. Raises MegaflowError if the counts are wrong."""
+    with tempfile.TemporaryDirectory(prefix="megaflow-demo-") as name:
+        has_spark = count_words(Path(name))
+        show_slow_worker(Path(name))
     if not has_spark:
         return 0
     click.echo("\nNow Spark is the engine: a stream of orders, folded on its executors while half of the bins move")

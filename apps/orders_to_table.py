@@ -9,7 +9,7 @@ of SQLite, a server of PostgreSQL whose password is elsewhere, or `env:SHOP` wit
 from typing import Any
 
 from megaflow.connect.database_sink import DatabaseSink
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 ORDERS = "CREATE TABLE IF NOT EXISTS orders (number BIGINT PRIMARY KEY, customer TEXT, cents BIGINT)"

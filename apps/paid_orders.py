@@ -11,7 +11,7 @@ parts, and before it comes. Outputs depend only on the lines, in whatever order 
 
 from typing import Any
 
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 END = 1 << 60  # an epoch that no job reaches: what is due then is due when all lines are read

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 GAP = 40  # lines

@@ -44,7 +44,7 @@ def fold(spark, orders, kind, out, processes, state, checkpoint):
     paid = {"orders": files.where("paid").select("customer", "amount")}
     click.echo(f"Spark runs, and has prepared {known:,} paid orders; {processes} processes start on its executors")
     with megaflow.spark.run(paid, dataflow, TOTALS, processes=processes, state=state) as run:
-        click.echo("they fold the orders: megaflow control status shows how")
+        click.echo("they fold the orders: while they do, `megaflow control status` shows how")
         totals = run.results.join(customers, "customer").writeStream.option("checkpointLocation", checkpoint)
         query = run.start_query(lambda: totals.trigger(availableNow=True).start(out))  # it ends with the job
         with contextlib.suppress(JobNotFound, CommandRefused):  # the job was stopped

@@ -11,7 +11,7 @@ timestamp of their minute, so the second window combines those of a category. An
 from typing import Any
 
 from megaflow import tumbling
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 MINUTE_SECONDS = 60
@@ -35,7 +35,8 @@ def of_category(result: tuple[tuple[str, str], Any, int]) -> tuple[str, Count]:
 
 def dataflow(flow: Flow) -> Stream[Any]:
     clicks = flow.json_lines().event_time(lambda click: click["ms"], OUT_OF_ORDER, unit="ms")
-    pages = clicks.map(lambda click: ((click["category"], click["page"]), click)).window(tumbling(MINUTE_SECONDS))
+    by_page = clicks.map(lambda click: ((click["category"], click["page"]), click))
+    pages = by_page.window(tumbling(MINUTE_SECONDS), name="pages")
     flow.output("late", pages.late().map(lambda pair: pair[1]))
     tops = pages.count().map(of_category).window(tumbling(MINUTE_SECONDS), name="tops").fold(NOTHING, more)
     return tops.map(lambda result: (result[0], result[1].start, result[2]))

@@ -12,14 +12,15 @@
 
 Called by programs:
     stream                   streams and their methods, one per operator
-    stream_pass, stream_end  the methods of streams that pass records on; those that end a stream
+    stream_pass, stream_end  the methods of streams that pass records on, and those that end a stream
     keyed_state              the stateful operators behind the methods of streams
     scope, program           sources of streams; the start of workers
     operator_builder         custom operators of any shape
+    synchronization          workers that wait for each other, or agree on an order
     errors                   all errors, sorted by cause
-    front_door               lazy loading of the names below, and of those that packages offer
+    front_door               lazy loading of the names below, and of the names that packages offer
     quick_dataclass          frozen dataclasses, made in a tenth of the time
-    environment              the names of the environment variables that are read
+    environment              the environment variables that megaflow reads
 Below:
     timely                   the engine: timely dataflow, with workers that join and leave
     connect                  sources and sinks: their protocols, and the built-in ones
@@ -27,17 +28,19 @@ Below:
     megaphone                state in bins that move between workers
     durable                  stored states: files and formats
 Above:
+    rows                     rows of named, typed columns, as Spark has them
     control                  commands on a running job: moves, joins, leaves, load, status
     spark                    all code that knows Spark; `spark.run` starts a job between its DataFrames
+    web                      the live page of a job
     job                      the implementation of `megaflow run`: processes, lines, epochs, outputs
     cli                      the command line
     testing                  a simulated cluster, for tests of programs and of megaflow
 
-The function of a job, `dataflow(flow)`, receives a `Flow`. Keys and states are plain values (None, numbers, texts,
-times, the usual collections of them), values of numpy and pandas, and objects of the program's own classes, by their
-fields. `docs/keys-and-states.md` lists them; `register` adds to them.
+The function of a job, `dataflow(flow)`, receives a `Flow`. Keys and states may be plain values (None, numbers, texts,
+times, the usual collections of them), values of numpy and pandas, and objects of the program's own classes, which
+travel by their fields. `docs/keys-and-states.md` lists them; `register` adds to them.
 
-A name below is loaded from its module when it is first used. Its type is in `__init__.pyi`.
+Each name below is loaded from its module on first use. Its type is in `__init__.pyi`.
 """
 
 from importlib import import_module
@@ -46,23 +49,34 @@ from typing import Any
 from megaflow import timely as timely
 from megaflow.front_door import offer
 
-__version__ = "0.1.0.dev0"
-
 _NAMES = {
     "megaflow.job.kept_states": ("read_state",),
-    "megaflow.job.launcher.python_function": ("run", "start"),
-    "megaflow.job.launcher.started_job": ("JobHandle",),
-    "megaflow.job.worker.flow": ("Flow",),
-    "megaflow.event_time.windows": ("Window", "session", "sliding", "tumbling"),
-    "megaflow.megaphone.bins": ("stable_hash",),
-    "megaflow.megaphone.routing": ("Bootstrap", "Map", "Move"),
-    "megaflow.megaphone.timers": ("Timers",),
-    "megaflow.stream": ("EventStream", "Stream"),
+    "megaflow.job.launcher.run.python_function": ("run", "start"),
+    "megaflow.job.launcher.run.job_control": ("JobControl", "RunningJob", "jobs"),
+    "megaflow.job.launcher.run.started_job": ("JobHandle",),
+    "megaflow.job.formats.text_lines": ("Line",),
+    "megaflow.job.worker.process.flow": ("Flow",),
+    "megaflow.event_time.windows": ("EarlyWindow", "Window", "session", "sliding", "tumbling"),
+    "megaflow.megaphone.base.bins": ("stable_hash",),
+    "megaflow.megaphone.base.routing": ("Bootstrap", "Map", "Move"),
+    "megaflow.megaphone.base.timers": ("Timers",),
+    "megaflow.stream": ("EventStream", "Stream", "WindowedStream"),
     "megaflow.timely.communication.codec.encode": ("register",),
 }  # module -> what it offers
 
 _load, __dir__, __all__ = offer(globals(), _NAMES, "__version__", "connect", "spark", "timely")
 
 
+def _version() -> str:
+    """Return the version that is installed. Its metadata takes longer to load than megaflow, so few should ask."""
+    metadata = import_module("importlib.metadata")
+    try:
+        return str(metadata.version("megaflow"))
+    except metadata.PackageNotFoundError:  # on PYTHONPATH, not installed
+        return "0+unknown"
+
+
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     return import_module(f"megaflow.{name}") if name in ("connect", "spark") else _load(name)

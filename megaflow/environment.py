@@ -1,7 +1,7 @@
-"""The environment variables that megaflow reads, and a warning for one that it does not know.
+"""The environment variables that megaflow reads, and a warning for those with its prefix that it does not know.
 
-`docs/environment.md` says what each of them means. Tests compare this list with that page, with the options of the
-command line and with the code.
+`docs/environment.md` describes each variable. Tests compare this list with that page, with the options of the command
+line and with the code.
 """
 
 import os
@@ -15,22 +15,23 @@ PREFIX: Final = "MEGAFLOW_"
 OF_OPTIONS: Final = """
     ALLOW_LOSS ALLOW_OTHER_CODE APP APPEND BALANCE BALANCE_BY BATCH BINS CHECKPOINT CHECKPOINTS_KEPT CHECKPOINT_EVERY
     CHECKPOINT_NAME CLOSE_WINDOWS CONF CONNECT COOL_DOWN DEBUG DRAIN DRAIN_TIMEOUT DROP_STATE DRY_RUN ENCODING_ERRORS
-    EVERY EXPORT_OUTPUT FOLLOW FORCE FROM_CHECKPOINT GAP GRAPH_FORMAT ID IDLE_TIMEOUT JOB JOIN JOIN_TIMEOUT JSON LINES
-    LISTEN MAP MAX_PROCESSES MIN_PROCESSES NAME NO_BOOTSTRAP NO_DRAIN ON OUTBOX_BACKUP OUTBOX_DROP OUTBOX_REWRITE
-    OUTPUT OVER OVERSUBSCRIBE OVERWRITE PROCESSES PROFILE PROFILE_CALLS RATE RENAME_STATE RESTARTS ROWS SERVER SHIP
-    SHOW_BINS SHRINK START_TIMEOUT STATE STRATEGY TAKE_OVER TARGET_RATE TARGET_UTILIZATION TIMEOUT TO WATCH WORKER
-    WORKERS
-"""  # they set options of the command line; Python's functions do not read them
-OTHERS: Final = "CHECK FUSION GC_THRESHOLD SECRET SEED SPARK_TRANSFER"
+    EVERY EXPORT_OUTPUT FOLLOW FORCE FORGET_MISSING FROM_CHECKPOINT GAP GRAPH_FORMAT ID IDLE_TIMEOUT JOB JOIN
+    JOIN_TIMEOUT JSON LINES LISTEN LOG_FORMAT LOG_LEVEL MAP MAX_PROCESSES MAX_SKEW METRICS MIN_PROCESSES NAME
+    NO_BOOTSTRAP NO_DRAIN ON OUTBOX_BACKUP OUTBOX_DROP OUTBOX_REWRITE OUTPUT OVER OVERSUBSCRIBE OVERWRITE PROCESSES
+    PROFILE PROFILE_CALLS RATE RELOCATE RENAME_STATE RESTARTS ROWS RUNTIME_DIR SAME_FILE SERVER SHIP SHOW_BINS SHRINK
+    START_TIMEOUT STATE STRATEGY STRICT TAKE_OVER TARGET_RATE TARGET_UTILIZATION TEMPLATE TIMEOUT TO WATCH WATCH_GAUGES
+    WEB WEB_CONTROL WORKER WORKERS
+"""  # they set options of the command line; of these, Python's functions read only RUNTIME_DIR
+OTHERS: Final = "CHECK FUSION GC_THRESHOLD SECRET SEED SPARK_TRANSFER WEB_TOKEN"
 KNOWN: Final = frozenset(PREFIX + name for name in (OF_OPTIONS + OTHERS).split())
 
 
 class UnknownVariable(UserWarning):
-    """A variable in the environment begins like those of megaflow, and is none of them."""
+    """An environment variable has megaflow's prefix, but megaflow does not know it."""
 
 
 def complaints(names: Iterable[str]) -> Iterator[str]:
-    """Return a sentence or two for each name that megaflow does not know, with the nearest name that it does know.
+    """Yield a sentence or two for each name that megaflow does not know, with the nearest name that it does know.
 
     >>> print(*complaints(["HOME", "MEGAFLOW_STATE", "MEGAFLOW_LINS"]))
     The environment variable MEGAFLOW_LINS has no effect. Did you mean MEGAFLOW_LINES?
@@ -44,7 +45,7 @@ def complaints(names: Iterable[str]) -> Iterator[str]:
 
 
 def warn_of_unknown() -> None:
-    """Warn of each unknown variable, at the line of the program that called megaflow."""
+    """Warn about each unknown variable, at the line of the program that called megaflow."""
     for text in complaints(os.environ):
         level, frame = 2, sys._getframe(1)
         while frame.f_back and str(frame.f_globals.get("__name__")).startswith("megaflow."):

@@ -1,6 +1,7 @@
 """Every error that megaflow raises, sorted by cause.
 
     Interrupted               Ctrl-C, not an error: a KeyboardInterrupt that carries the results so far
+    EndedBySignal             a signal that ends the program at once, not an error: a KeyboardInterrupt
     MegaflowError
     ├── ProgramError          the user's program is wrong: change it
     │   ├── BuildError        the dataflow graph cannot be built
@@ -8,21 +9,25 @@
     │   ├── TimeError         a time would move backwards
     │   ├── CannotTravel      a value has a type that cannot cross a process
     │   └── UsageError        wrong arguments on the command line or in a call
+    │       └── NoPrivateFolder    no folder for the files of running jobs can be made
     ├── CommandRefused        a command on a running job is refused; nothing changed
     │   └── JobNotFound       no such job, or several jobs match
     ├── SourceError           an input cannot be read
     ├── StoreError            a store of durable state cannot be used
     │   ├── StoreDamaged      its content is not what was written
     │   ├── StoreFenced       another launcher has taken it over
-    │   ├── StoreUnfit        a worker cannot read its content, or it does not fit the program
+    │   ├── StoreUnfit        a worker cannot read its content, or it does not fit program or input
     │   └── CommitInDoubt     a commit may or may not be durable
     ├── OutputError           an output cannot be written
-    │   └── RecordRefused     an external system refuses one of the records
+    │   ├── RecordRefused     an external system refuses one of the records
+    │   └── Outage            an external system was out of reach for too long; also a SourceError
     ├── StateKept             a durable job ended early: the same command resumes it
+    ├── LimitReached          a limit on files, processes or memory is reached
     ├── NoAnswer              a job or worker did not answer in time
     │   └── JobRecovers       a durable job has lost a process and is about to resume
     └── ClusterError          the cluster cannot continue: stop
         ├── ProtocolError     a peer, or a stranger, broke the protocol
+        ├── KeepsFailing      processes of a durable job end by themselves again and again
         ├── SourceLost        the reader of an input ended; also a SourceError
         ├── PeerLost          a connection ended without a goodbye
         ├── PeerFailed        another worker raised; carries its report
@@ -36,6 +41,25 @@ value, where, and what to do instead.
 """
 
 
+SIGNAL_WORDS = {1: "ended by SIGHUP", 2: "interrupted", 15: "ended by SIGTERM"}
+
+
+class EndedBySignal(KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or SIGHUP, if it ends a command at once."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        return SIGNAL_WORDS.get(self.number, f"ended by signal {self.number}")
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code that shells report for a program that the signal has ended."""
+        return 128 + self.number
+
+
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C during `megaflow.run`. `records` holds the outputs so far."""
 
@@ -46,9 +70,29 @@ class Interrupted(KeyboardInterrupt):
     def __str__(self) -> str:
         return f"interrupted; this exception has the {len(self.records)} records so far in `records`"
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that a notebook shows: a traceback would show only megaflow's own code."""
+        return [f"KeyboardInterrupt: {self}; next cell: sys.last_value.records"]
+
 
 class MegaflowError(Exception):
     """Base class of all errors that megaflow raises."""
+
+
+def notes_of(error: BaseException | None) -> list[str]:
+    """Return the notes of an error and of its causes. They have the last lines that a lost worker has printed.
+
+    >>> cause, error = ClusterError("lost"), StateKept("lost; run it again")
+    >>> cause.add_note("its last lines: ...")
+    >>> error.__cause__ = cause
+    >>> notes_of(error)
+    ['its last lines: ...']
+    """
+    notes: list[str] = []
+    while error is not None:
+        notes += getattr(error, "__notes__", [])
+        error = error.__cause__
+    return notes
 
 
 class ProgramError(MegaflowError):
@@ -73,6 +117,10 @@ class CannotTravel(ProgramError):
 
 class UsageError(ProgramError):
     """Wrong arguments on the command line or in a call."""
+
+
+class NoPrivateFolder(UsageError):
+    """No folder for the files of running jobs can be made. A job runs without one, but commands need its address."""
 
 
 class CommandRefused(MegaflowError):
@@ -100,11 +148,14 @@ class StoreFenced(StoreError):
 
 
 class StoreUnfit(StoreError):
-    """A worker cannot start from the content of a store. Running the same command again would not help."""
+    """A job cannot start from the content of a store, or its input is not what was read.
+
+    Running the same command again would not help.
+    """
 
 
 class CommitInDoubt(StoreError):
-    """A disk failed during a commit, which may or may not be durable. It can be neither acknowledged nor given up."""
+    """A disk failed during a commit, which may or may not be durable. The job can neither confirm it nor give it up."""
 
 
 class OutputError(MegaflowError):
@@ -112,7 +163,7 @@ class OutputError(MegaflowError):
 
 
 class RecordRefused(OutputError):
-    """An external system refuses one of the records that it should write. None of them is written.
+    """An external system refuses one of the records that it should write. It writes none of them.
 
     `deliver` of an `OutboxSink` raises it. `position` is the index of the record in the list given to `deliver`, from
     0.
@@ -127,8 +178,19 @@ class RecordRefused(OutputError):
         return self.message
 
 
+class Outage(SourceError, OutputError):
+    """An external system, such as a database, was out of reach or locked for longer than a source or sink retries.
+
+    It may be in reach again later. So a job with `--state` exits with 75: the same command resumes it.
+    """
+
+
 class StateKept(MegaflowError):
     """A durable job ended early, through no fault of the program. It can resume from its last checkpoint."""
+
+
+class LimitReached(MegaflowError):
+    """A limit of this machine on files, processes or memory is reached. Raise it before you try again."""
 
 
 class NoAnswer(MegaflowError):
@@ -136,11 +198,15 @@ class NoAnswer(MegaflowError):
 
 
 class JobRecovers(NoAnswer):
-    """A durable job has lost a process and resumes from its last checkpoint. Nothing was asked of it since."""
+    """A durable job has lost a process and resumes from its last checkpoint. It may have missed the request."""
 
 
 class ClusterError(MegaflowError):
     """The cluster cannot continue."""
+
+
+class KeepsFailing(ClusterError):
+    """Processes of a durable job end by themselves again and again. Running the same command again would not help."""
 
 
 class SourceLost(SourceError, ClusterError):
@@ -152,7 +218,7 @@ class ProtocolError(ClusterError):
 
 
 class PeerLost(ClusterError):
-    """A connection to another process ended without a goodbye. `workers`: those of the process, if it was a member."""
+    """A connection to another process ended without a goodbye. `workers`: the process's workers, if it was a member."""
 
     def __init__(self, message: str, workers: tuple[int, ...] = ()) -> None:
         super().__init__(message, *([workers] if workers else ()))
@@ -163,10 +229,24 @@ class PeerLost(ClusterError):
 
 
 class PeerFailed(ClusterError):
-    """Another worker raised; the message carries its report."""
+    """Another worker raised; the message carries its report.
+
+    In a program that started the job, it is also an error of the class that the worker raised, without the fields.
+    """
+
+    def __init__(self, text: str = "", raised: str = "") -> None:
+        """`raised`: the class of the worker's exception, as "module:name"; "" if it is not known."""
+        super().__init__(text)
+        self.raised = raised
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[type["PeerFailed"], tuple[str]]:
+        return PeerFailed, (str(self),)
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows of it: the report, alone."""
+        """Return the lines that IPython shows: the report alone."""
         return str(self).splitlines()
 
 
@@ -184,3 +264,26 @@ class GraphMismatch(ClusterError):
 
 class JoinDenied(ClusterError):
     """A running cluster did not admit this process. The cluster is unaffected."""
+
+
+class naming:
+    """Raises an error of this class for each OSError of a block: it says what failed, the system's reason and `end`.
+
+    A BrokenPipeError passes: the reader of an output has closed it, which is no failure.
+
+    >>> with naming(StoreError, "Cannot read 'kept'"):
+    ...     raise OSError(5, "Input/output error")
+    Traceback (most recent call last):
+    megaflow.errors.StoreError: Cannot read 'kept': Input/output error.
+    """
+
+    def __init__(self, kind: type[MegaflowError], what: str, end: str = ".") -> None:
+        self._kind, self._what, self._end = kind, what, end
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Raise the error."""
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise self._kind(f"{self._what}: {error.strerror or error}{self._end}") from error

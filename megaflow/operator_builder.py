@@ -2,7 +2,7 @@
 
 It covers three things that `unary` and `binary` do not: the number of ports; for each output, the inputs from which its
 records may come; for each input, whether a move of its frontier runs the operator. The first two also inform progress
-tracking: an output's frontier waits only for the inputs that the output depends on.
+tracking: an output's frontier waits only for the inputs on which the output depends.
 
     builder = OperatorBuilder(scope, "Count")
     words = builder.new_input(stream, Pipeline)
@@ -12,7 +12,7 @@ tracking: an output's frontier waits only for the inputs that the output depends
     builder.build(build)
 
 An operator cannot break these promises, because the right to send is a capability. No input yields a capability for an
-output that does not depend on it, nor for an earlier time than was promised. `retain` and `session` refuse that.
+output that does not depend on it, nor for an earlier time than promised. `retain` and `session` refuse that.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 from megaflow.errors import BuildError
 from megaflow.scope import Scope
 from megaflow.stream import Stream
+from megaflow.timely.dataflow.argument_checks import shown
 from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import OperatorInfo
-from megaflow.timely.dataflow.given import shown
 from megaflow.timely.dataflow.operators.generic import finish
 from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.dataflow.scopes import path_that_advances
@@ -38,11 +38,10 @@ Build = Callable[[list[Capability], OperatorInfo], Callable[[], None]]
 
 
 class OperatorBuilder:
-    """Builder of one operator: its inputs, then its outputs, then `build`; alike on all workers, in the same order."""
+    """Builder of one operator: its inputs, then its outputs, then `build`, in the same order on all workers."""
 
     def __init__(self, scope: Scope, name: str) -> None:
-        """Start an operator of `scope`, whose streams are its inputs. Raises BuildError if the scope's block has ended.
-        """
+        """Start an operator of `scope`, whose streams are its inputs. Raises BuildError after the scope's block."""
         if not isinstance(scope, Scope):
             raise BuildError(
                 f"OperatorBuilder: a {type(scope).__name__} is not a scope; give it the scope of a `with` block"
@@ -52,7 +51,7 @@ class OperatorBuilder:
         self._builder = NodeBuilder(scope.ref, name)
         self._inputs: list[Input[Any]] = []
         self._outputs: list[Output[Any]] = []
-        self._paths: list[dict[int, Summary]] = []  # input -> output number -> what becomes of times; filled by `build`
+        self._paths: list[dict[int, Summary]] = []  # input -> output number -> path of times; filled by `build`
         self._advances: list[dict[int, Summary] | None] = []  # output -> input number -> path; None: every input, none
         self._built = False
 
@@ -86,7 +85,7 @@ class OperatorBuilder:
         """
         self._check_open("new_output")
         advances: dict[int, Summary] | None = None
-        if isinstance(depends_on, Input):  # which can be iterated over, too
+        if isinstance(depends_on, Input):  # an input is also iterable
             raise BuildError(f"new_output: {self._title()}: depends_on takes a list of inputs; write [input]")
         if depends_on is not None and not isinstance(depends_on, Collection):
             raise BuildError(f"new_output: {self._title()}: depends_on takes a list of inputs, not {shown(depends_on)}")
@@ -101,11 +100,11 @@ class OperatorBuilder:
     def build(self, build: Build, joinable: bool = False, *, stateless: bool = False) -> None:
         """Finish: `build(capabilities, info)` returns `logic()`, which reads the inputs and sends through the outputs.
 
-        `capabilities` are the initial ones, one per output in the order of `new_output`. An output stays open at the
-        time of its capability while that is held, so `release()` those that are not needed. For a time that came by an
-        input, `time.retain(output)` is the right to send at an output that depends on the input. On a worker that joins
-        later, the initial capabilities are absent; with `joinable` they are filled as those of a `source` are.
-        `stateless` is as in `Stream.unary`.
+        `capabilities` are the initial ones, one per output in the order of `new_output`. The engine releases those that
+        `build` does not keep. While `build` keeps a capability, the output stays open at its time, so `release()` it
+        when it is no longer needed. For a time that came by an input, `time.retain(output)` is the right to send at an
+        output that depends on the input. On a worker that joins later, the initial capabilities are absent; with
+        `joinable` they are filled as those of a `source` are. `stateless` is as in `Stream.unary`.
         """
         self._check_open("build")
         if not callable(build):
@@ -128,9 +127,8 @@ class OperatorBuilder:
             raise BuildError(f"{verb}: {self._title()} is already built; make another OperatorBuilder")
 
     def _number(self, made: Any) -> int:
-        for number, each in enumerate(self._inputs):
-            if each is made:
-                return number
+        if made in self._inputs:
+            return self._inputs.index(made)
         raise BuildError(
             f"new_output: {self._title()} depends on {made!r}, which is not one of its inputs; depends_on takes "
             "inputs that new_input of this builder returned"

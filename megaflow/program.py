@@ -1,13 +1,14 @@
-"""The engine's entry points for programs, bound to `Scope`: Worker, execute, example, and both starts by command line.
-"""
+"""The engine's entry points for programs, bound to `Scope`: `Worker`, `execute`, `example` and both `…_from_args`."""
 
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
-from megaflow.errors import UsageError
+from megaflow.errors import MegaflowError, UsageError
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.timely import arguments, runtime, worker
@@ -21,7 +22,7 @@ __all__ = ["Scope", "Stream", "Worker", "example", "execute", "execute_from_args
 R = TypeVar("R")
 
 Worker: TypeAlias = worker.Worker[Scope]
-"""What `main(worker)` gets: builds dataflows with `with worker.dataflow() as scope`, and steps them."""
+"""Argument of `main(worker)`: builds dataflows with `with worker.dataflow() as scope`, and steps them."""
 
 
 def execute(config: Config, main: Callable[[Worker], R], args: Sequence[str] = ()) -> list[R]:
@@ -39,7 +40,8 @@ def execute_from_args(main: Callable[[Worker], R], argv: Sequence[str] | None = 
 
     With --join SERVER --nn ADDRESSES a process joins a running cluster, which had -n processes at its start. Positional
     arguments and all arguments after `--` become `worker.args`. Raises UsageError for unknown options. If an exception
-    ends the program, its traceback omits the engine's frames, unless --debug is given.
+    ends the program, its traceback omits the engine's frames, unless --debug is given. An error before the program
+    begins, such as a wrong option, is shown as one line.
     """
     return _from_args(execute, main, argv)
 
@@ -52,13 +54,24 @@ def initialize_from_args(main: Callable[[ChannelAllocator], R], argv: Sequence[s
 def _from_args(
     start: Callable[[Config, Any, Sequence[str]], list[R]], main: Callable[[Any], R], argv: Sequence[str] | None
 ) -> list[R]:
+    if not callable(main):
+        raise UsageError(
+            f"{start.__name__}_from_args({main!r:.200}): give the function that each worker runs, and after it the "
+            "arguments"
+        )
     given = sys.argv[1:] if argv is None else argv
+    begun: list[object] = []  # workers that have begun the program
+
+    def begin(worker: Any) -> R:
+        begun.append(worker)
+        return main(worker)
+
     try:
         options = arguments.parse(given)
-        return start(_config(options), main, options.rest)
-    except BaseException:
+        return start(_config(options), begin, options.rest)
+    except BaseException as error:
         if "--debug" not in given:
-            sys.excepthook = _show_plainly
+            sys.excepthook = partial(_show_plainly, None if begun else error)
         raise
 
 
@@ -70,15 +83,21 @@ def _config(options: arguments.Arguments) -> Config:
         return Config.join(
             contacts, options.address, options.workers, options.join, report=report, connect_timeout_seconds=patience
         )
-    if options.processes == 1 and not options.growing:
+    if options.processes == 1 and options.nn is None:
         return Config.process(options.workers)
     return Config.cluster(
         options.addresses, options.process, options.workers, report=report, connect_timeout_seconds=patience
     )
 
 
-def _show_plainly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    sys.stderr.write(format_user_traceback(error))
+def _show_plainly(
+    refused: BaseException | None, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Show an error that ends Python. `refused`, an error from before the program began, needs no traceback."""
+    if error is refused and isinstance(error, MegaflowError):
+        sys.stderr.write(f"{Path(sys.argv[0]).name}: {error}\n")
+    else:
+        sys.stderr.write(format_user_traceback(error))
 
 
 def example(build: Callable[[Scope], Any], timestamp: Any = int) -> Any:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, overload
 
 from megaflow.stream import Stream
+from megaflow.timely.dataflow.argument_checks import instance, iterable
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.capture.event_link import EventSource
 from megaflow.timely.dataflow.capture.replay import replay
-from megaflow.timely.dataflow.given import instance, iterable
 from megaflow.timely.dataflow.graph import ScopeRef
 from megaflow.timely.dataflow.input_handle import InputHandle, input_from
 from megaflow.timely.dataflow.operators import generic, movement, sources
-from megaflow.timely.dataflow.scopes import open_child
+from megaflow.timely.dataflow.scopes import adds_rounds, block_or_value, open_child
 from megaflow.timely.path_summary import Step
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Scope:
     """A dataflow, or a part of it, under construction.
 
     `worker.dataflow()` returns the root; `scoped`, `iterative` and `region` return children, which streams `enter` and
-    `leave`. Each is used in a `with` block; a scope can be changed until its block ends.
+    `leave`. Each is used in a `with` block, or is given a function that builds it; a scope can be changed until its
+    block, or the function, ends.
     """
 
     def __init__(self, ref: ScopeRef) -> None:
@@ -34,6 +37,16 @@ class Scope:
     def name(self) -> str:
         """Name of the scope; the root has the name of the dataflow."""
         return self.ref.graph.name if self.ref.parent is None else self.ref.name
+
+    @property
+    def index(self) -> int:
+        """Id of this worker, as `worker.index`."""
+        return self.ref.graph.context.allocator.index
+
+    @property
+    def peers(self) -> int:
+        """Present number of workers, as `worker.peers`."""
+        return len(self.ref.graph.context.membership().ids)
 
     def input_from(self, handle: InputHandle[T]) -> Stream[T]:
         """Return the stream of the records that the program sends through `handle`, from its current time on."""
@@ -55,7 +68,7 @@ class Scope:
         return handle, capability, Stream(port)
 
     def to_stream(self, records: Iterable[T]) -> Stream[T]:
-        """Return the records of an iterable at the least time, on every worker that calls it. It is read bit by bit."""
+        """Return the records of an iterable at the first time, on every worker that calls it, bit by bit."""
         return Stream(sources.to_stream(self.ref, iterable("to_stream", records, "an iterable of records")))
 
     def source(
@@ -64,9 +77,10 @@ class Scope:
         """Build a custom source: `build(capability, info)` returns `logic(output)`.
 
         The logic runs once at the start, then whenever `info.activator` requests it. The stream stays open while the
-        source holds its capability; release it to end the stream. If `output.is_full()`, stop sending and return: the
-        logic runs again when there is room. On a worker that joins later the capability is absent. With `joinable` it
-        is filled, before `worker.bootstrap()` returns, if a member still holds one.
+        source holds its capability; release it to end the stream. The engine releases it if `build` drops it. If
+        `output.is_full()`, stop sending and return: the logic runs again when there is room. On a worker that joins
+        later the capability is absent. With `joinable` it is filled, before `worker.bootstrap()` returns, if a member
+        still holds one.
 
         A job that keeps its state refuses a custom source, because its records cannot be read again. `stateless=True`
         declares that the records need not survive; after a crash the source then starts from its beginning.
@@ -95,22 +109,51 @@ class Scope:
         return handle, Stream(port)
 
     def loop_variable(self, summary: int) -> tuple[movement.LoopHandle[Any], Stream[Any]]:
-        """Return the open end of an iterative scope's loop, and the stream that it feeds back, `summary` rounds later.
-        """
+        """Return the open end of an iterative scope's loop, and the stream that this feeds `summary` rounds later."""
         handle, port = movement.loop_variable(self.ref, summary)
         return handle, Stream(port)
 
-    def scoped(self, name: str) -> AbstractContextManager[Scope]:
-        """Open a child scope of this name. Its times are Product(time here, round), for any kind of time here."""
-        return _building(open_child(self.ref, name, rounds=True))
+    @overload
+    def scoped(self, name: str, build: None = None, *, timestamp: Any = None) -> AbstractContextManager[Scope]: ...
+    @overload
+    def scoped(self, name: str, build: Callable[[Scope], R], *, timestamp: Any = None) -> R: ...
+    def scoped(self, name: str, build: Any = None, *, timestamp: Any = None) -> Any:
+        """Open a child scope of this name. Its times are Product(time here, round), for any kind of time here.
 
-    def iterative(self, name: str | None = None) -> AbstractContextManager[Scope]:
-        """Open a child scope for a loop. Its times are Product(time here, round); see `loop_variable`."""
-        return _building(open_child(self.ref, "iterative" if name is None else name, rounds=True))
+        `timestamp` states the kind of its times, as for `worker.dataflow`: those of this scope, as for a `region`, or
+        `Product` of them and 0. `scoped(name, build)` calls `build(scope)` in place of a block and returns its value.
+        """
+        rounds = timestamp is None or adds_rounds(self.ref, timestamp)
+        return block_or_value("scoped", partial(self._child, "scope", rounds), name, build)
 
-    def region(self, name: str | None = None) -> AbstractContextManager[Scope]:
-        """Open a child scope that only has a name. Its times are those of this scope, and entering it costs nothing."""
-        return _building(open_child(self.ref, "region" if name is None else name, rounds=False))
+    @overload
+    def iterative(self, name: str | None = None, build: None = None) -> AbstractContextManager[Scope]: ...
+    @overload
+    def iterative(self, name: Callable[[Scope], R]) -> R: ...
+    @overload
+    def iterative(self, name: str | None, build: Callable[[Scope], R]) -> R: ...
+    def iterative(self, name: Any = None, build: Any = None) -> Any:
+        """Open a child scope for a loop. Its times are Product(time here, round); see `loop_variable`.
+
+        `iterative(build)` and `iterative(name, build)` call `build(scope)` in place of a block and return its value.
+        """
+        return block_or_value("iterative", partial(self._child, "iterative", True), name, build)
+
+    @overload
+    def region(self, name: str | None = None, build: None = None) -> AbstractContextManager[Scope]: ...
+    @overload
+    def region(self, name: Callable[[Scope], R]) -> R: ...
+    @overload
+    def region(self, name: str | None, build: Callable[[Scope], R]) -> R: ...
+    def region(self, name: Any = None, build: Any = None) -> Any:
+        """Open a child scope that only has a name. Its times are those of this scope, and entering it costs nothing.
+
+        `region(build)` and `region(name, build)` call `build(scope)` in place of a block and return its value.
+        """
+        return block_or_value("region", partial(self._child, "region", False), name, build)
+
+    def _child(self, default: str, rounds: bool, name: str | None) -> AbstractContextManager[Scope]:
+        return _building(open_child(self.ref, default if name is None else name, rounds))
 
     def concatenate(self, streams: Sequence[Stream[T]]) -> Stream[T]:
         """Merge several streams. Records stay on their workers."""

@@ -10,36 +10,26 @@ timestamps; all others work on the plain records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Unpack, overload
+from functools import cached_property
+from typing import Any, Generic, Literal, Unpack, overload
 
-from megaflow.event_time.aggregations import Aggregations
-from megaflow.event_time.windowed import Emit, WindowedPort
-from megaflow.event_time.windows import Length, Window, Windows
+from megaflow import event_time as events
 from megaflow.keyed_state import KeyedState
-from megaflow.megaphone.aggregates import (
-    COUNT_BY_KEY,
-    COUNT_BY_VALUE,
-    SUM_BY_KEY,
-    Counting,
-    Kept,
-    Keyed,
-    N,
-    Placing,
-    aggregated,
-    fold_by_key,
-)  # fmt: skip
-from megaflow.megaphone.bins import stable_hash
-from megaflow.megaphone.event_clock import IN_SECONDS, NAME, StreamUnit, event_time
-from megaflow.megaphone.record_bounds import timestamp_of
-from megaflow.megaphone.stateful import A, Fold, K, R, V
-from megaflow.megaphone.stateful_timed import BinaryFold, UnaryFold, W
+from megaflow.megaphone.base.bins import stable_hash
+from megaflow.megaphone.base.event_inputs import NAME
+from megaflow.megaphone.base.stream_unit import IN_SECONDS, StreamUnit
+from megaflow.megaphone.folds import combining
+from megaflow.megaphone.folds.aggregates import Emitting, EmittingKeyed, Kept, Keyed, N, Placing, aggregated
+from megaflow.megaphone.folds.stateful_timed import BinaryFold, UnaryFold, W
 from megaflow.stream_end import A_STREAM, port_of
 from megaflow.stream_pass import AnyTime, StreamPass
-from megaflow.timely.dataflow.folds import pairing
-from megaflow.timely.dataflow.given import function, instance
+from megaflow.timely.dataflow.argument_checks import function, instance
+from megaflow.timely.dataflow.folds import A, Fold, K, R, V, pairing
+from megaflow.timely.dataflow.fusion.stage import STAMPED
 from megaflow.timely.dataflow.graph import Port
-from megaflow.timely.dataflow.operators import aggregation, branching, generic, linear, movement, stamped
+from megaflow.timely.dataflow.operators import aggregation, branching, generic, movement, stamped
 from megaflow.timely.dataflow.operators.branching import E, T, U
+from megaflow.timely.dataflow.operators.linear import split, stateless
 from megaflow.timely.dataflow.pact import PactOrClass
 from megaflow.timely.order import Time
 
@@ -47,8 +37,9 @@ from megaflow.timely.order import Time
 class Stream(StreamPass[T, "Stream[T]"]):
     """Records of type T, with times, spread over the workers."""
 
-    unit = IN_SECONDS  # that timers take and give the times of events in
-    pairs: Port[Any] | None = None  # of timestamps and records; None: they have none
+    unit = IN_SECONDS  # in which timers take and return timestamps
+    pairs: Port[Any] | None = None  # of stamps and records; None: the records have no timestamps
+    behind = 0  # microseconds by which records may be behind the watermark without being late
 
     def _same(self, port: Port[T]) -> Stream[T]:
         return Stream(port)
@@ -63,39 +54,39 @@ class Stream(StreamPass[T, "Stream[T]"]):
         records of immutable types are shared. A class controls copying with `__deepcopy__`. A record that cannot be
         copied stops the job.
         """
-        return Stream(linear.map_(self.port, function("map", f)))
+        return Stream(stateless(self.port, "map", f))
 
     def flat_map(self, f: Callable[[T], Iterable[U]]) -> Stream[U]:
         """Replace each record by the records that `f(record)` returns."""
-        return Stream(linear.flat_map(self.port, function("flat_map", f)))
+        return Stream(stateless(self.port, "flat_map", f))
 
     def partition(self, count: int, f: Callable[[T], tuple[int, U]]) -> list[Stream[U]]:
-        """Split into `count` streams: `f(record)` returns (stream number, new record). Records stay on their workers.
-        """
-        return [Stream(port) for port in branching.partition(self.port, count, function("partition", f))]
+        """Split into `count` streams: `f(record)` gives (stream number, new record). Records stay on their workers."""
+        return [Stream(port) for port in branching.partition(self.port, count, f)]
 
     def ok_err(self, f: Callable[[T], branching.Result[U, E]]) -> tuple[Stream[U], Stream[E]]:
         """Return two streams: x of each record for which `f(record)` is `Ok(x)`, and e of each with `Err(e)`."""
-        oks, errs = branching.ok_err(self.port, function("ok_err", f))
+        oks, errs = branching.ok_err(self.port, f)
         return Stream(oks), Stream(errs)
 
     def event_time(
-        self, timestamp: Callable[[T], Any], out_of_order: Length = 0.0, *, unit: str | None = None, name: str = NAME,
-        advance_when_idle: bool = False,
+        self, timestamp: Callable[[T], Any], out_of_order: events.Length = 0.0, *, unit: str | None = None,
+        name: str = NAME, advance_when_idle: bool = False,
     ) -> EventStream[T]:  # fmt: skip
         """Attach a timestamp to each record: `timestamp(record)`, called once, stays beside the record.
 
         A timestamp is a number of seconds since 1970 (milliseconds or microseconds with `unit="ms"` or `"us"`) or a
         datetime with a time zone. Windows and timers use the same unit. Event time follows the greatest timestamp of
-        each file or partition, less `out_of_order` (seconds or a timedelta): a record that comes at most so much behind
-        a later one is not late. All operators between the source and here must be stateless and must not move records
+        each file or partition, less `out_of_order` (seconds or a timedelta): a record that comes at most that much
+        behind a later one is not late. All operators between the source and here must be stateless and must not move
+        records
         (map, flat_map, filter, branch, concat, …); otherwise BuildError is raised. ProgramError is raised for invalid
         timestamps: None, NaN, a datetime without a zone, a year after 9999, numbers mixed with datetimes.
 
         A partition without new records never advances event time, so the last windows of a quiet partition stay open.
         With `advance_when_idle` event time follows the clock once all partitions have been idle for `--idle-timeout`.
         """
-        return EventStream(*event_time(self.port, timestamp, out_of_order, unit, name, bool(advance_when_idle)))
+        return EventStream(*events.event_time(self.port, timestamp, out_of_order, unit, name, bool(advance_when_idle)))
 
     # State of a time, or of a key -------------------------------------------------------
 
@@ -147,12 +138,15 @@ class Stream(StreamPass[T, "Stream[T]"]):
         port = self._pairs("state_machine", key, value).port
         return Stream(aggregation.state_machine(port, fold, function("state_machine", hash, "hash")))
 
-    # Operators by hand ------------------------------------------------------------------
+    # Custom operators -------------------------------------------------------------------
 
     def unary(
         self, pact: PactOrClass, name: str, build: generic.UnaryBuild[T, R], *, stateless: bool = False
     ) -> Stream[R]:
         """Build a custom operator: `build(capability, info)` returns `logic(input, output)`, which runs on data.
+
+        `capability` is the right to send without input. If `build` keeps it, release it when it is no longer needed;
+        otherwise no later time is ever complete. If `build` does not keep it, the engine releases it.
 
         With `--state` a job refuses custom operators, because it cannot save what they keep from one time to the next.
         `stateless=True` declares that the operator keeps no state and no record to send later; the job then accepts it.
@@ -189,35 +183,47 @@ class Stream(StreamPass[T, "Stream[T]"]):
         """Build a custom operator that is notified when times are complete: `logic(input, output, notificator)`.
 
         Call `notificator.notify_at(time.retain())` to request a notification. In each run, call
-        `notificator.for_each([input.frontier], f)`: it calls `f(capability, count)` for each complete time. `init`
-        lists times that are requested at the start.
+        `notificator.for_each(f)`: it calls `f(capability, count)` for each complete time. `init` lists times that are
+        requested at the start.
         """
-        return self.unary_frontier(pact, name, generic.notified(logic, init), stateless=stateless)
+        return Stream(generic.notified(self.port.scope, name, [(self.port, pact)], logic, init, stateless))
 
     def binary_notify(
         self, other: Stream[U], pact1: PactOrClass, pact2: PactOrClass, name: str,
         logic: generic.BinaryNotifyLogic[T, U, R], init: Iterable[Time] = (), *, stateless: bool = False,
     ) -> Stream[R]:  # fmt: skip
         """Build an operator like `unary_notify` on two streams: `logic(input1, input2, output, notificator)`."""
-        build = generic.notified(logic, init)
-        return self.binary_frontier(other, pact1, pact2, name, build, stateless=stateless)
+        inputs = [(self.port, pact1), (port_of("binary_notify", other), pact2)]
+        return Stream(generic.notified(self.port.scope, name, inputs, logic, init, stateless))
 
     # State that moves -------------------------------------------------------------------
 
     @overload
     def stateful_state_machine(
         self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = ...,
-        control: Stream[Any] | None = ..., *, ttl: Length | None = ..., **kept: Unpack[Kept[K]],
+        control: Stream[Any] | None = ..., *, ttl: events.Length | None = ..., **kept: Unpack[Kept[K]],
     ) -> Stream[R]: ...  # fmt: skip
     @overload
     def stateful_state_machine(
         self, fold: Fold[K, V, A, R], hash: Callable[[K], int] = ..., control: Stream[Any] | None = ..., *,
-        key: Callable[[T], K], value: Callable[[T], V] = ..., ttl: Length | None = ..., **kept: Unpack[Kept[K]],
+        key: Callable[[T], K], value: Callable[[T], V] = ..., ttl: events.Length | None = ..., **kept: Unpack[Kept[K]],
     ) -> Stream[R]: ...  # fmt: skip
+    @overload
+    def stateful_state_machine(
+        self: Stream[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., *, stamp: Literal["record"], ttl: events.Length | None = ...,
+        **kept: Unpack[Kept[K]],
+    ) -> EventStream[R]: ...  # fmt: skip
+    @overload
+    def stateful_state_machine(
+        self, fold: Fold[K, V, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., *, stamp: Literal["record"], key: Callable[[T], K],
+        value: Callable[[T], V] = ..., ttl: events.Length | None = ..., **kept: Unpack[Kept[K]],
+    ) -> EventStream[R]: ...  # fmt: skip
     def stateful_state_machine(
         self, fold: Any, hash: Any = stable_hash, control: Any = None, *, key: Any = None, value: Any = None,
         bins: int = 256, name: str | None = None, version: int = 1, upgrade: Any = None, rehash: Any = False,
-        ttl: Length | None = None,
+        ttl: events.Length | None = None, stamp: Any = None,
     ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key, in bins that can move between workers while the stream runs.
 
@@ -244,6 +250,9 @@ class Stream(StreamPass[T, "Stream[T]"]):
         `timers.after` decides: the job has run for `ttl` since the key's last record. When all lines are read, no state
         expires. `ttl` needs commands, and is not available in nested scopes.
 
+        On a stream of `event_time`, `stamp="record"` gives each output the timestamp of its record, so windows, joins
+        and folds with timestamps can follow. An output is late if its record would be late there.
+
         A key must not be or contain NaN, which equals nothing. `hash` must agree between processes; its result is mixed
         before the bin is chosen. `control` is a stream of `Move` and `Map`, injected on one worker. A worker that joins
         may be named once `worker.peer_ids` lists it. Without `control`, and without that of a flow, bins never move.
@@ -257,10 +266,10 @@ class Stream(StreamPass[T, "Stream[T]"]):
         """
         made = KeyedState("stateful_state_machine", fold, hash, control, bins, name, version, upgrade, rehash)
         pairs = self._pairs(made.name, key, value)
-        if ttl is None:
-            return Stream(made.machine(pairs.port))
-        if pairs.pairs is None:
-            return Stream(made.lasting_by_clock(pairs.port, ttl))
+        if stamp is not None:
+            return EventStream(made.stamped(stamp, pairs.pairs, self.unit, ttl), self.unit, self.behind)
+        if ttl is None or pairs.pairs is None:
+            return Stream(made.machine(pairs.port, ttl))
         return Stream(made.lasting_by_events(pairs.pairs, ttl))
 
     @overload
@@ -273,9 +282,21 @@ class Stream(StreamPass[T, "Stream[T]"]):
         self, fold: UnaryFold[K, A, R], hash: Callable[[K], int] = ..., control: Stream[Any] | None = ..., *,
         key: Callable[[T], K], value: Callable[[T], Any] = ..., **kept: Unpack[Kept[K]],
     ) -> Stream[R]: ...  # fmt: skip
+    @overload
+    def stateful_unary(
+        self: Stream[tuple[K, V]], fold: UnaryFold[K, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., *, stamp: Callable[[R], Any], **kept: Unpack[Kept[K]],
+    ) -> EventStream[R]: ...  # fmt: skip
+    @overload
+    def stateful_unary(
+        self, fold: UnaryFold[K, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., *, stamp: Callable[[R], Any], key: Callable[[T], K],
+        value: Callable[[T], Any] = ..., **kept: Unpack[Kept[K]],
+    ) -> EventStream[R]: ...  # fmt: skip
     def stateful_unary(
         self, fold: Any, hash: Any = stable_hash, control: Any = None, *, key: Any = None, value: Any = None,
         bins: int = 256, name: str | None = None, version: int = 1, upgrade: Any = None, rehash: Any = False,
+        stamp: Any = None,
     ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key, as `stateful_state_machine` does, and fold the records of a key and time together.
 
@@ -292,9 +313,13 @@ class Stream(StreamPass[T, "Stream[T]"]):
         …)` requests a call after the next epoch, `timers.after(seconds, payload)` after the job has run for that long,
         and `timers.at_event(timestamp, payload)` once `timers.watermark` reaches the timestamp. The last two make calls
         of their own, after the call for the key's values of a time; nested scopes lack them.
+
+        On a stream of `event_time`, `stamp(output)` returns the timestamp of each output, in the unit of the stream, so
+        windows, joins and folds with timestamps can follow. That includes the outputs of timers. An output is late if
+        the watermark has closed its window; timestamps of `timers.at_event` are in time.
         """
         made = KeyedState("stateful_unary", fold, hash, control, bins, name, version, upgrade, rehash)
-        return Stream(made.timed([self._pairs(made.name, key, value).port], self.unit))
+        return self._outputs(made, made.timed([self._pairs(made.name, key, value).port], self.unit), stamp)
 
     @overload
     def stateful_binary(
@@ -308,60 +333,128 @@ class Stream(StreamPass[T, "Stream[T]"]):
         value: Callable[[T], Any] | None = ..., right_key: Callable[[U], K] | None = ...,
         right_value: Callable[[U], W] | None = ..., **kept: Unpack[Kept[K]],
     ) -> Stream[R]: ...  # fmt: skip
+    @overload
+    def stateful_binary(
+        self: Stream[tuple[K, V]], right: Stream[tuple[K, W]], fold: BinaryFold[K, W, A, R],
+        hash: Callable[[K], int] = ..., control: Stream[Any] | None = ..., *, stamp: Callable[[R], Any],
+        **kept: Unpack[Kept[K]],
+    ) -> EventStream[R]: ...  # fmt: skip
+    @overload
+    def stateful_binary(
+        self, right: Stream[U], fold: BinaryFold[K, W, A, R], hash: Callable[[K], int] = ...,
+        control: Stream[Any] | None = ..., *, stamp: Callable[[R], Any], key: Callable[[T], K] | None = ...,
+        value: Callable[[T], Any] | None = ..., right_key: Callable[[U], K] | None = ...,
+        right_value: Callable[[U], W] | None = ..., **kept: Unpack[Kept[K]],
+    ) -> EventStream[R]: ...  # fmt: skip
     def stateful_binary(
         self, right: Stream[Any], fold: Any, hash: Any = stable_hash, control: Any = None, *, key: Any = None,
         value: Any = None, right_key: Any = None, right_value: Any = None, bins: int = 256, name: str | None = None,
-        version: int = 1, upgrade: Any = None, rehash: Any = False,
+        version: int = 1, upgrade: Any = None, rehash: Any = False, stamp: Any = None,
     ) -> Stream[Any]:  # fmt: skip
         """Keep a state per key of two streams: `fold(key, time, left, right, state, timers) -> (state, outputs)`.
 
         It works as `stateful_unary`. The fold is called once for each key and time at which either stream has records
         of the key or a timer is due. Payloads come first in `left`. Both halves of a bin move together. `key` and
-        `value` apply to records of this stream, `right_key` and `right_value` to those of the other.
+        `value` apply to records of this stream, `right_key` and `right_value` to those of the other. Timestamps that
+        `timers` takes and `stamp(output)` returns are in the unit of this stream. `stamp` needs a stream with
+        timestamps.
         """
         made = KeyedState("stateful_binary", fold, hash, control, bins, name, version, upgrade, rehash)
         other = instance(made.name, right, Stream, A_STREAM)._pairs(made.name, right_key, right_value)
-        return Stream(made.timed([self._pairs(made.name, key, value).port, other.port], self.unit))
+        port = made.timed([self._pairs(made.name, key, value).port, other.port], self.unit)
+        return self._outputs(made, port, stamp, other)
+
+    def _outputs(self, made: KeyedState, port: Port[Any], stamp: Any, *others: Stream[Any]) -> Stream[Any]:
+        """Return the outputs of a fold on this stream, and perhaps others, with timestamps if `stamp` is given."""
+        if stamp is None:
+            return Stream(port)
+        behind = max(each.behind for each in (self, *others))
+        return EventStream(made.with_timestamps(port, stamp, self.unit, self.pairs is not None), self.unit, behind)
 
     # Aggregates: one output for each key and time at which it has records ---------------
 
-    def count_by_value(self, **placing: Unpack[Placing[T]]) -> Stream[tuple[T, int]]:
+    def count_by_value(self, **placing: Unpack[Emitting[T]]) -> Stream[tuple[T, int]]:
         """Count how often each record has come: (record, count) for each record of a time, when the time is closed.
 
         Each worker combines its records of a time before it sends them to the owners of the bins, which costs less than
         a fold of single records. Counts are states: `stateful_state_machine` explains `hash`, `control`, `bins`, `name`
         and `rehash`, and which keys are refused. Outputs are ordered by the ids of the sending workers, and within a
         worker by the order in which its keys came.
+
+        With `emit="end"` the operator sends nothing until all input has ended. Then it sends each record that has come
+        in this run once, with its count so far. A stopped job with `--state` keeps the results that it has not sent for
+        a later run. All aggregates by key have this option; nested scopes lack it.
         """
-        return Stream(aggregated(self.port, COUNT_BY_VALUE, placing))
+        return Stream(aggregated(self.port, combining.COUNT_BY_VALUE, placing))
 
     @overload
-    def count_by_key(self: Stream[tuple[K, V]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, int]]: ...
+    def count_by_key(self: Stream[tuple[K, V]], **placing: Unpack[Emitting[K]]) -> Stream[tuple[K, int]]: ...
     @overload
-    def count_by_key(self, **placing: Unpack[Keyed[K, T, Any]]) -> Stream[tuple[K, int]]: ...
+    def count_by_key(self, **placing: Unpack[EmittingKeyed[K, T, Any]]) -> Stream[tuple[K, int]]: ...
     def count_by_key(self, **placing: Any) -> Stream[Any]:
         """Count the records of each key so far: (key, count), sent as by `count_by_value`.
 
         Records are (key, value) pairs, or `key` and `value` make them, see `stateful_state_machine`.
         """
-        return self._aggregated(COUNT_BY_KEY, placing)
+        return self._aggregated(combining.COUNT_BY_KEY, placing)
 
     @overload
-    def sum_by_key(self: Stream[tuple[K, N]], **placing: Unpack[Placing[K]]) -> Stream[tuple[K, N]]: ...
+    def sum_by_key(self: Stream[tuple[K, N]], **placing: Unpack[Emitting[K]]) -> Stream[tuple[K, N]]: ...
     @overload
-    def sum_by_key(self, **placing: Unpack[Keyed[K, T, N]]) -> Stream[tuple[K, N]]: ...
+    def sum_by_key(self, **placing: Unpack[EmittingKeyed[K, T, N]]) -> Stream[tuple[K, N]]: ...
     def sum_by_key(self, **placing: Any) -> Stream[Any]:
         """Sum the values of each key so far: (key, sum), sent as by `count_by_key`. Values must be numbers."""
-        return self._aggregated(SUM_BY_KEY, placing)
+        return self._aggregated(combining.SUM_BY_KEY, placing)
+
+    @overload
+    def min_by_key(
+        self: Stream[tuple[K, V]], by: Callable[[V], Any] | None = ..., **placing: Unpack[Emitting[K]]
+    ) -> Stream[tuple[K, V]]: ...
+    @overload
+    def min_by_key(
+        self, by: Callable[[V], Any] | None = ..., **placing: Unpack[EmittingKeyed[K, T, V]]
+    ) -> Stream[tuple[K, V]]: ...
+    def min_by_key(self, by: Any = None, **placing: Any) -> Stream[Any]:
+        """Find the least value of each key so far: (key, value), sent as by `count_by_key`.
+
+        With `by`, that is the value with the least `by(value)`. If several values rank equally, the choice among them
+        does not depend on the order of arrival. NaN comes before all others. Raises ProgramError for None, and for
+        values that cannot be compared.
+        """
+        return self._aggregated(combining.extreme_by_key("min_by_key", by, greatest=False), placing)
+
+    @overload
+    def max_by_key(
+        self: Stream[tuple[K, V]], by: Callable[[V], Any] | None = ..., **placing: Unpack[Emitting[K]]
+    ) -> Stream[tuple[K, V]]: ...
+    @overload
+    def max_by_key(
+        self, by: Callable[[V], Any] | None = ..., **placing: Unpack[EmittingKeyed[K, T, V]]
+    ) -> Stream[tuple[K, V]]: ...
+    def max_by_key(self, by: Any = None, **placing: Any) -> Stream[Any]:
+        """Find the greatest value of each key so far, as `min_by_key` finds the least one."""
+        return self._aggregated(combining.extreme_by_key("max_by_key", by, greatest=True), placing)
+
+    @overload
+    def top_by_key(
+        self: Stream[tuple[K, V]], n: int, by: Callable[[V], Any] | None = ..., **placing: Unpack[Emitting[K]]
+    ) -> Stream[tuple[K, list[V]]]: ...
+    @overload
+    def top_by_key(
+        self, n: int, by: Callable[[V], Any] | None = ..., **placing: Unpack[EmittingKeyed[K, T, V]]
+    ) -> Stream[tuple[K, list[V]]]: ...
+    def top_by_key(self, n: int, by: Any = None, **placing: Any) -> Stream[Any]:
+        """List the `n` greatest values of each key so far, greatest first: (key, list), ranked as by `max_by_key`."""
+        return self._aggregated(combining.top_by_key(n, by), placing)
 
     @overload
     def aggregate_by_key(
         self: Stream[tuple[K, V]], init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A],
-        **placing: Unpack[Placing[K]],
+        **placing: Unpack[Emitting[K]],
     ) -> Stream[tuple[K, A]]: ...  # fmt: skip
     @overload
     def aggregate_by_key(
-        self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A], **placing: Unpack[Keyed[K, T, V]]
+        self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A], **placing: Unpack[EmittingKeyed[K, T, V]]
     ) -> Stream[tuple[K, A]]: ...
     def aggregate_by_key(self, init: Any, add: Any, merge: Any, **placing: Any) -> Stream[Any]:
         """Fold the values of each key so far: (key, accumulated), sent as by `count_by_key`.
@@ -370,14 +463,14 @@ class Stream(StreamPass[T, "Stream[T]"]):
         `add` may change and return its first argument. `merge(a, b)` combines two results that were accumulated apart
         and may change neither. Neither function may return None. Results should not depend on how values are grouped.
         """
-        return self._aggregated(fold_by_key(init, add, merge), placing)
+        return self._aggregated(combining.fold_by_key(init, add, merge), placing)
 
-    def _aggregated(self, counting: Counting, placing: dict[str, Any]) -> Stream[Any]:
+    def _aggregated(self, counting: combining.Counting, placing: dict[str, Any]) -> Stream[Any]:
         pairs = self._pairs(counting.verb, placing.pop("key", None), placing.pop("value", None))
         return Stream(aggregated(pairs.port, counting, placing))
 
     def _pairs(self, verb: str, key: Any, value: Any) -> Stream[Any]:
-        """Return the stream of the pairs that functions make of records; without functions, of records as they are."""
+        """Return the stream of the pairs that `key` and `value` make of records; without them, this stream."""
         make = pairing(verb, key, value)
         return self if make is None else self.map(make)
 
@@ -387,14 +480,12 @@ class EventStream(Stream[T]):
     """Records of type T, each with a timestamp beside it that functions do not see."""
     def __init__(self, pairs: Port[stamped.Stamped[T]], unit: StreamUnit, behind: int = 0) -> None:
         self.pairs: Port[stamped.Stamped[T]] = pairs  # stamp (see `record_bounds`) and record
-        self.unit = unit  # that the program counts timestamps in
-        self.behind = behind  # microseconds that records may be behind the watermark, and are not late
-        self._plain: Port[T] | None = None  # made when first needed
+        self.unit = unit  # in which the program counts timestamps
+        self.behind = behind
 
-    @property
+    @cached_property
     def port(self) -> Port[T]:
-        self._plain = stamped.plain(self.pairs) if self._plain is None else self._plain
-        return self._plain
+        return stamped.plain(self.pairs)
 
     def plain(self) -> Stream[T]:
         """Return the records without their timestamps."""
@@ -402,30 +493,31 @@ class EventStream(Stream[T]):
 
     def stamped(self) -> Stream[tuple[Any, T]]:
         """Return (timestamp, record) pairs, with timestamps in the unit of this stream."""
-        return Stream(linear.map_(self.pairs, lambda pair: (self.unit.value(timestamp_of(pair[0])), pair[1])))
+        time_of, unit = events.timestamp_of, self.unit
+        return Stream(stateless(self.pairs, "map", lambda pair: (unit.value(time_of(pair[0])), pair[1])))
 
     def map(self, f: Callable[[T], U]) -> EventStream[U]:
-        return EventStream(stamped.map_(self.pairs, function("map", f)), self.unit, self.behind)
+        return EventStream(stateless(self.pairs, "map", f, STAMPED), self.unit, self.behind)
 
     def flat_map(self, f: Callable[[T], Iterable[U]]) -> EventStream[U]:
-        return EventStream(stamped.flat_map(self.pairs, function("flat_map", f)), self.unit, self.behind)
+        return EventStream(stateless(self.pairs, "flat_map", f, STAMPED), self.unit, self.behind)
 
     def filter(self, f: Callable[[T], bool]) -> EventStream[T]:
-        return EventStream(stamped.filter_(self.pairs, function("filter", f)), self.unit, self.behind)
+        return EventStream(stateless(self.pairs, "filter", f, STAMPED), self.unit, self.behind)
 
     def inspect(self, f: Callable[[T], object]) -> EventStream[T]:
-        return EventStream(stamped.inspect(self.pairs, function("inspect", f)), self.unit, self.behind)
+        return EventStream(stateless(self.pairs, "inspect", f, STAMPED), self.unit, self.behind)
 
     def branch(self, f: Callable[[AnyTime, T], bool]) -> tuple[EventStream[T], EventStream[T]]:
-        false, true = stamped.branch(self.pairs, function("branch", f))
+        false, true = split(self.pairs, "branch", f, stamps=STAMPED)
         return EventStream(false, self.unit, self.behind), EventStream(true, self.unit, self.behind)
 
     def exchange(self, key: Callable[[T], int]) -> EventStream[T]:
-        return EventStream(stamped.exchange(self.pairs, key), self.unit, self.behind)
+        return EventStream(events.exchange(self.pairs, key, self.unit), self.unit, self.behind)
 
     def concat(self, *others: Stream[T]) -> EventStream[T]:
         """Merge this stream with others whose timestamps have the same unit. Records stay on their workers."""
-        what = "streams with timestamps, as stream.event_time(…) makes them, or take .plain() of this one"
+        what = "streams with timestamps, as .event_time(…) and folds with stamp= make, or take .plain() of this one"
         all: Any = [self, *(instance("concat", each, EventStream, what) for each in others)]
         self.unit.agree([each.unit for each in all])
         behind = max(each.behind for each in all)
@@ -433,16 +525,17 @@ class EventStream(Stream[T]):
 
     @overload  # type: ignore[override]
     def window(
-        self: EventStream[tuple[K, V]], windows: Windows, *, allowed_lateness: Length = ..., emit: Emit | None = ...,
-        **placing: Unpack[Placing[K]],
+        self: EventStream[tuple[K, V]], windows: events.Windows, *, allowed_lateness: events.Length = ...,
+        emit: events.Emit | None = ..., **placing: Unpack[Placing[K]],
     ) -> WindowedStream[K, V]: ...  # fmt: skip
     @overload
     def window(
-        self, windows: Windows, *, allowed_lateness: Length = ..., emit: Emit | None = ...,
+        self, windows: events.Windows, *, allowed_lateness: events.Length = ..., emit: events.Emit | None = ...,
         **placing: Unpack[Keyed[K, T, V]],
     ) -> WindowedStream[K, V]: ...  # fmt: skip
     def window(
-        self, windows: Windows, *, allowed_lateness: Length = 0, emit: Emit | None = None, **placing: Any
+        self, windows: events.Windows, *, allowed_lateness: events.Length = 0, emit: events.Emit | None = None,
+        **placing: Any,
     ) -> WindowedStream[Any, Any]:
         """Group (key, value) records into windows of their key: `tumbling(…)`, `sliding(…)` or `session(…)`.
 
@@ -452,27 +545,76 @@ class EventStream(Stream[T]):
         result is the end of its window, less a microsecond. `sum()` and other aggregates may use the same windows. A
         result is sent once, when the watermark reaches the end of the window plus `allowed_lateness` (seconds or a
         timedelta). `emit="every"` also sends the result so far after each record, `emit="epoch"` after each time that
-        changed it. A record that is late for all its windows is left out and counted; `late()` returns such records.
+        changed it; these have an `EarlyWindow`, whose `is_final` is False. A record that is late for all its windows is
+        left out and counted; `late()` returns such records.
         """
         keyed: Any = self._pairs("window", placing.pop("key", None), placing.pop("value", None))
-        port = WindowedPort(keyed.pairs, windows, self.unit, self.behind, allowed_lateness, emit, placing)
-        return WindowedStream(port, lambda made: EventStream(made, self.unit, port.behind))
+        port = events.WindowedPort(keyed.pairs, windows, self.unit, self.behind, allowed_lateness, emit, placing)
+        return WindowedStream(port, self.unit)
 
 
-class WindowedStream(
-    Aggregations[
-        V, EventStream[tuple[K, Window, int]], EventStream[tuple[K, Window, V]], EventStream[tuple[K, Window, Any]],
-        EventStream[tuple[K, Window, list[V]]], EventStream[tuple[K, V]],
-    ],
-    Generic[K, V],
-):  # fmt: skip
-    """Records (K, V) grouped into windows, see `EventStream.window`."""
+class WindowedStream(Generic[K, V]):
+    """Records (K, V) grouped into windows, see `EventStream.window`. Its methods return streams of their results."""
+
+    def __init__(self, windowed: events.WindowedPort, unit: StreamUnit) -> None:
+        self._windowed = windowed
+        self._unit = unit
+
+    def count(self) -> EventStream[tuple[K, events.Window, int]]:
+        """Count the values of each window: (key, Window, count)."""
+        return self._results(events.Count())
+
+    def sum(self) -> EventStream[tuple[K, events.Window, V]]:
+        """Sum the values of each window: (key, Window, sum). Values must be numbers."""
+        return self._results(events.Sum(self._windowed.name))
+
+    def min(self, by: Callable[[V], Any] | None = None) -> EventStream[tuple[K, events.Window, V]]:
+        """Find the least value of each window: (key, Window, value). With `by`, the value with the least `by(value)`.
+
+        If `by` ranks several values equally, the result is the one with the earliest timestamp. If several have that
+        timestamp, the choice does not depend on the order of arrival. NaN comes before all others. Raises ProgramError
+        for None, and for values that cannot be compared.
+        """
+        return self._results(events.extreme(self._windowed.name, "min", by, greatest=False))
+
+    def max(self, by: Callable[[V], Any] | None = None) -> EventStream[tuple[K, events.Window, V]]:
+        """Find the greatest value of each window: (key, Window, value); `by`, equal values and NaN are as in `min`."""
+        return self._results(events.extreme(self._windowed.name, "max", by, greatest=True))
+
+    def top(self, n: int, by: Callable[[V], Any] | None = None) -> EventStream[tuple[K, events.Window, list[V]]]:
+        """List the `n` greatest values of each window, the greatest first: (key, Window, list of values).
+
+        `by`, equal values and NaN are as in `min`. Each window keeps at most `n` values.
+        """
+        return self._results(events.best(self._windowed.name, n, by))
+
+    def mean(self) -> EventStream[tuple[K, events.Window, Any]]:
+        """Compute the mean of the values of each window: (key, Window, mean). Values must be numbers."""
+        return self._results(events.Mean(self._windowed.name))
+
+    def collect(self) -> EventStream[tuple[K, events.Window, list[V]]]:
+        """Collect the values of each window by timestamp, then in order of arrival: (key, Window, list of values)."""
+        return self._results(events.Collect())
+
+    def reduce(self, f: Callable[[V, V], V]) -> EventStream[tuple[K, events.Window, V]]:
+        """Reduce the values of each window to one with `f(a, b)`, which may change neither: (key, Window, value).
+
+        The result should not depend on the order of the values, nor on how they are grouped.
+        """
+        return self._results(events.by_reduction(self._windowed.name, f))
 
     def fold(
         self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A] | None = None
-    ) -> EventStream[tuple[K, Window, A]]:
+    ) -> EventStream[tuple[K, events.Window, A]]:
         """Fold the values of each window: (key, Window, accumulated), see `aggregate_by_key`.
 
         `tumbling` windows need no `merge`.
         """
-        return self._folded(init, add, merge)  # type: ignore[no-any-return]
+        return self._results(events.by_fold(self._windowed.name, init, add, merge, self._windowed.is_merged))
+
+    def late(self) -> EventStream[tuple[K, V]]:
+        """Return the records that were late for all their windows, which leave them out."""
+        return EventStream(self._windowed.late(), self._unit, self._windowed.behind)
+
+    def _results(self, accumulator: Any) -> EventStream[Any]:
+        return EventStream(self._windowed.aggregated(accumulator), self._unit, self._windowed.behind)

@@ -1,7 +1,7 @@
-"""Where streams end: the methods of a stream that return no other stream. Probes, captures, sinks and loops.
+"""The ends of streams: the methods that return no other stream, for probes, captures, sinks and loops.
 
-A method here asks for the port when it is called, and not before: a stream with timestamps makes its plain records at
-that moment. `StreamPass` and `Stream` add the methods that continue a stream.
+A method here asks for the port only when it is called, because a stream with timestamps makes its plain records at that
+moment. `StreamPass` and `Stream` add the methods that continue a stream.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Generic, Self, TypeVar
 
 from megaflow.errors import BuildError
+from megaflow.timely.dataflow.argument_checks import instance
 from megaflow.timely.dataflow.capture.capture import Captured, capture, capture_into
 from megaflow.timely.dataflow.capture.event_link import EventPusher
 from megaflow.timely.dataflow.error_notes import user_line
-from megaflow.timely.dataflow.given import instance
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.operators import generic, movement
 from megaflow.timely.dataflow.pact import PactOrClass
@@ -48,7 +48,7 @@ class StreamEnd(Generic[T]):
         """Raise BuildError: only a stream with timestamps has windows, see `EventStream.window`."""
         raise BuildError(
             f"window ({user_line()}): this stream has no timestamps; write .event_time(timestamp) before, where "
-            "timestamp(record) gives one. Stateful operators and .plain() take them away"
+            "timestamp(record) gives one. Aggregates, .plain() and stateful operators without stamp= take them away"
         )
 
     def capture(self) -> Captured[T]:
@@ -58,12 +58,12 @@ class StreamEnd(Generic[T]):
     def capture_into(self, pusher: EventPusher) -> None:
         """Send this worker's records and progress to an EventLink, an EventWriter or any object with `push(event)`.
 
-        `scope.replay` makes a stream of them again, on any number of workers. Each worker needs its own pusher.
+        `scope.replay` turns them into a stream again, on any number of workers. Each worker needs its own pusher.
         """
         capture_into(self.port, pusher)
 
     def sink(self, pact: PactOrClass, name: str, build: generic.SinkBuild[T], *, stateless: bool = False) -> None:
-        """End the stream in an operator of your own: `build(info)` returns `logic(input)`.
+        """End the stream in a custom operator: `build(info)` returns `logic(input)`.
 
         `logic` runs when records arrive and when the frontier moves.
         """

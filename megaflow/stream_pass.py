@@ -1,10 +1,10 @@
 """Operators that pass records on: the methods of a stream that return a stream of the same records.
 
-They show records, choose among them, send them to workers, hold them back, or give them other times. `Stream` adds the
+They show records, select them, send them to workers, hold them back, or give them other times. `Stream` adds the
 methods that make other records.
 
-1. `Stream` stands above this module, because its own methods return streams of any type. So the type of the streams
-   that are returned here is a parameter, `Same`: for a `Stream[T]` it is `Stream[T]`. `_same` makes one of a port.
+1. `Stream` is above this module, because its own methods return streams of any type. So the type of the streams that
+   are returned here is a parameter, `Same`: for a `Stream[T]` it is `Stream[T]`. `_same` makes one of a port.
 2. A stream with timestamps returns plain streams from these methods, except from those that `EventStream` overrides.
 """
 
@@ -13,20 +13,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from megaflow.connect.sink import Sink
-from megaflow.connect.write_operator import write
-from megaflow.megaphone.bins import stable_hash
-from megaflow.megaphone.splitting import ByRecord
-from megaflow.megaphone.stateful_core import PassOn, build
+from megaflow.connect import writing
+from megaflow.megaphone.base.bins import stable_hash
+from megaflow.megaphone.folds.stateful_core import PassOn, build
+from megaflow.megaphone.router.splitting import ByRecord
 from megaflow.stream_end import StreamEnd, port_of
-from megaflow.timely.dataflow.given import function, instance
+from megaflow.timely.dataflow.argument_checks import function, instance
 from megaflow.timely.dataflow.graph import Port, Scoped, ScopeRef
-from megaflow.timely.dataflow.operators import branching, buffering, linear, movement
+from megaflow.timely.dataflow.operators import buffering, movement
 from megaflow.timely.dataflow.operators.branching import T
 from megaflow.timely.dataflow.operators.delays import delay, delay_batch, reclock
+from megaflow.timely.dataflow.operators.linear import split, stateless
 from megaflow.timely.order import Time
 
-AnyTime: TypeAlias = Any  # a Time; the program knows of which kind: int, or Product in nested scopes
+AnyTime: TypeAlias = Any  # a Time; the program knows its kind: int, or Product in nested scopes
 Same = TypeVar("Same")
 
 
@@ -39,38 +39,38 @@ class StreamPass(StreamEnd[T], Generic[T, Same]):
 
     def filter(self, f: Callable[[T], bool]) -> Same:
         """Keep the records for which `f` returns true."""
-        return self._same(linear.filter_(self.port, function("filter", f)))
+        return self._same(stateless(self.port, "filter", f))
 
     def map_in_place(self, f: Callable[[T], None]) -> Same:
-        """Let `f` change each record in place; its return value is ignored.
+        """Let `f` change each record in place; its return value is ignored. Use `map` if `f` makes a new record.
 
         The records belong to this operator alone: no other branch sees the change, see `map`.
         """
-        return self._same(linear.map_in_place(self.port, function("map_in_place", f)))
+        return self._same(stateless(self.port, "map_in_place", f))
 
     def inspect(self, f: Callable[[T], object]) -> Same:
         """Call `f` with each record and pass the record on."""
-        return self._same(linear.inspect(self.port, function("inspect", f)))
+        return self._same(stateless(self.port, "inspect", f))
 
     def inspect_time(self, f: Callable[[Time, T], object]) -> Same:
         """Call `f(time, record)` for each record and pass the record on."""
-        return self._same(linear.inspect_time(self.port, function("inspect_time", f)))
+        return self._same(stateless(self.port, "inspect_time", f))
 
     def inspect_batch(self, f: Callable[[Time, list[T]], object]) -> Same:
         """Call `f(time, records)` for each batch and pass the batch on."""
-        return self._same(linear.inspect_batch(self.port, function("inspect_batch", f)))
+        return self._same(stateless(self.port, "inspect_batch", f))
 
     def branch(self, f: Callable[[AnyTime, T], bool]) -> tuple[Same, Same]:
         """Return two streams: the records for which `f(time, record)` is false, then those for which it is true."""
-        false, true = branching.branch(self.port, function("branch", f))
+        false, true = split(self.port, "branch", f)
         return self._same(false), self._same(true)
 
     def branch_when(self, f: Callable[[AnyTime], bool]) -> tuple[Same, Same]:
         """Return two streams: the records of the times for which `f(time)` is false, then those of all other times."""
-        false, true = branching.branch_when(self.port, function("branch_when", f))
+        false, true = split(self.port, "branch_when", f)
         return self._same(false), self._same(true)
 
-    # Which worker gets them -------------------------------------------------------------
+    # Moving records to workers ----------------------------------------------------------
 
     def exchange(self, key: Callable[[T], int]) -> Same:
         """Send each record to worker `sorted(peer_ids)[key(record) % peers]`.
@@ -106,23 +106,25 @@ class StreamPass(StreamEnd[T], Generic[T, Same]):
 
     def enter(self, scope: Scoped) -> Same:
         """Bring the stream into a child of its scope. Time t becomes Product(t, 0); in a region it stays t."""
-        ref: Any = getattr(scope, "ref", scope)
-        return self._same(movement.enter(self.port, instance("enter", ref, ScopeRef, "a scope")))
+        return self._same(movement.enter(self.port, _ref("enter", scope)))
 
-    def leave(self) -> Same:
-        """Bring the stream out into the parent of its scope. Time Product(t, i) becomes t; in a region it stays t."""
-        return self._same(movement.leave(self.port))
+    def leave(self, scope: Scoped | None = None) -> Same:
+        """Bring the stream out into the parent of its scope. Time Product(t, i) becomes t; in a region it stays t.
 
-    def write(self, sink: Sink[T], name: str) -> Same:
+        `scope` is optional. If given, it must be that parent.
+        """
+        return self._same(movement.leave(self.port, None if scope is None else _ref("leave", scope)))
+
+    def write(self, sink: writing.Sink[T], name: str) -> Same:
         """Write the records to a sink of a job, on each worker, and return the stream.
 
         After a crash the job finds the sink by its `name`. With `--state` each record is written exactly once, under
         the conditions that `megaflow.connect.sink` states. Raises BuildError if two sinks have one name, and outside a
         job.
         """
-        return self._same(write(self.port, sink, name))
+        return self._same(writing.write(self.port, sink, name))
 
-    # When they are passed on ------------------------------------------------------------
+    # When records are passed on ---------------------------------------------------------
 
     def buffer(
         self, records: int | None = None, when_full: buffering.WhenFull = "wait", *,
@@ -164,3 +166,10 @@ class StreamPass(StreamEnd[T], Generic[T, Same]):
         it.
         """
         return self._same(reclock(self.port, port_of("reclock", clock)))
+
+
+def _ref(verb: str, scope: object) -> ScopeRef:
+    """Return the engine's scope. Raises BuildError if a program passed another object."""
+    ref: Any = getattr(scope, "ref", scope)
+    given: ScopeRef = instance(verb, ref, ScopeRef, "a scope")
+    return given

@@ -1,38 +1,51 @@
-"""What all tests share: hypothesis must not judge by the clock, machines are busy; fusion on, off, or both.
+"""Settings of all tests: hypothesis without deadlines, because machines are busy; fusion on, off, or both.
 
-The engine's acceptance cases run in both modes, those of them that are quick; with `--fusion=off` everything runs
-without. Processes that a test starts inherit the choice.
+The quick acceptance cases of the engine run in both modes, without fusion as slow tests. With `--fusion=off` everything
+runs without fusion. Processes that a test starts inherit the choice.
 """
 
+import gc
 import os
 import signal
-from functools import cache
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache, partial
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
 
 from megaflow.timely.dataflow.signature import SWITCH
+from tests.examples import ALL, EXAMPLES, FIFTH
 from tests.model.spin import NO_SPIN
+from tests.rotation import PLACES, SHARES, cases_of
+from tests.scheduling import Scheduling
 from tests.timely.test_engine_cases import CASES
 
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
+for profile, examples in {ALL: EXAMPLES, FIFTH: EXAMPLES // 5}.items():
+    settings.register_profile(
+        profile, deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile(FIFTH)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell started this in the background; some tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup did; some tests close a terminal
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-QUICK = ("timely/", "simulation/")  # where cases are run twice
+QUICK = ("timely/", "simulation/")  # folders whose cases run twice
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fusion", choices=["both", "on", "off"], default="both", help="engine cases: both; off: all off")
+    help = "a number in hexadecimal: run only that quarter of the slow tests of many seeds; without it, all"
+    parser.addoption("--rotation", type=partial(int, base=16), help=help)
 
 
 @cache
 def cases() -> set[str]:
-    """The tests of the acceptance cases: file::name."""
+    """Return the tests of the acceptance cases: file::name."""
     return {place for _, places in CASES.values() for place in places if place.startswith(QUICK)}
 
 
@@ -40,23 +53,72 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     file = metafunc.module.__name__.removeprefix("tests.").replace(".", "/")
     slow = any(mark.name in ("slow", "cluster") for mark in metafunc.definition.iter_markers())
     if metafunc.config.getoption("fusion") == "both" and f"{file}.py::{metafunc.function.__name__}" in cases():
-        metafunc.parametrize("fused", ["on"] if slow else ["on", "off"], indirect=True)
+        off = pytest.param("off", marks=pytest.mark.slow)
+        metafunc.parametrize("fused", ["on"] if slow else ["on", off], indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the pages of the documentation first. At the end, the other test processes would have to wait for them.
+
+    A test of many seeds is slow, apart from the first and every fifth of them.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/test_docs.py"))
+    for item in items:
+        values = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        if isinstance(seed := values.get("seed"), int) and seed % 5:
+            item.add_marker(pytest.mark.slow)
+    rotation = config.getoption("rotation")
+    if rotation is not None:
+        rotating = {item.nodeid for item in items if item.nodeid.startswith(PLACES) and "slow" in item.keywords}
+        waiting = rotating - cases_of(rotation, (item.nodeid for item in items if item.nodeid in rotating))
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in waiting])
+        items[:] = [item for item in items if item.nodeid not in waiting]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return Scheduling(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude all that is imported by now from garbage collections, because some tests need dozens of them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud that models were not checked: a letter s among thousands of dots is silence."""
-    unchecked = sum(NO_SPIN in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
-    if unchecked:
-        terminalreporter.write_line(f"NOT CHECKED: {unchecked} properties of the models in tests/model; {NO_SPIN}")
+    """Print which tests were skipped, and why: a letter s among thousands of dots is easy to miss."""
+    reports = terminalreporter.getreports("skipped")
+    reasons = Counter(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple))
+    for reason, count in sorted(reasons.items()):
+        what = "properties of the models in tests/model" if NO_SPIN in reason else "skipped"
+        terminalreporter.write_line(f"NOT CHECKED: {count} {what}; {reason.removeprefix('Skipped: ')}")
+    rotation = terminalreporter.config.getoption("rotation")
+    if rotation is not None:
+        terminalreporter.write_line(
+            f"NOT CHECKED: slow tests of many seeds and faults outside rotation {rotation:x}, which is share "
+            f"{rotation % SHARES + 1} of {SHARES}; make soak runs them all"
+        )
     failed = any("tests/simulation/" in report.nodeid for report in terminalreporter.getreports("failed"))
     if failed and os.environ.get("PYTHONHASHSEED") != "0":
         terminalreporter.write_line("a seed of a simulation is the same run everywhere only with PYTHONHASHSEED=0")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def runtime_folder_of_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give this test process a folder for files of running jobs. Jobs of the other test processes are not seen there.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def fused(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether dataflows are fused."""
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)  # processes that a test starts agree whatever each has
+    """Whether dataflows are fused. Also keep what a test changes in this process from the next test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a command that loads a program puts its folder there
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)  # a program that fails replaces it
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)  # each process gets its own seed
     wanted = getattr(request, "param", request.config.getoption("fusion"))
     if wanted == "off" and request.node.get_closest_marker("about_fusion") is None:
         monkeypatch.setenv(SWITCH, "off")

@@ -1,13 +1,13 @@
-"""Run pytest, with the words of the command line, on every version of Python that is installed beside the running one.
+"""Runs pytest with the given arguments on every other installed version of Python.
 
     .venv/bin/python tests/other_pythons.py [--newest] -q -m 'not slow'
 
-With --newest on the newest of these alone.
+With --newest it runs on the newest of these alone.
 
-Each version gets a virtual environment of its own, `.venv-3.13`, with the versions of constraints.txt. It is made once,
-and again when pyproject.toml or constraints.txt changes. PySpark, which is pure Python and takes minutes to build, is
-linked from the running environment. A version for which the packages cannot be had is named on standard error and left
-out. Exit code: 1 if a test fails.
+Each version gets a virtual environment of its own, such as `.venv-3.13`, with the versions of constraints.txt. It is
+made once, and again when pyproject.toml or constraints.txt changes. PySpark is linked from the running environment,
+because it is pure Python and takes minutes to build. If a version's packages are not available, the version is named
+on standard error and left out. The exit code is 1 if a test fails.
 """
 
 import glob
@@ -22,14 +22,14 @@ from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST = 11  # of Python 3: requires-python
+OLDEST = 11  # minor version of Python 3, as in requires-python
 NEWEST = 19
-COMPILED = "matplotlib,numpy,pandas,psycopg-binary,pyarrow"  # nobody waits for these to be built without a wheel
+COMPILED = "matplotlib,numpy,pandas,psycopg-binary,pyarrow"  # used only as wheels, because building them takes too long
 LINKED = ("pyspark", "py4j")
 
 
 def candidates(version: str) -> Iterator[str]:
-    """Where a version may be: on PATH, where pyenv puts it."""
+    """Return the places where a version may be: on PATH, and where pyenv puts it."""
     found = shutil.which(f"python{version}")
     yield from [found] if found else []
     pyenv = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
@@ -37,24 +37,27 @@ def candidates(version: str) -> Iterator[str]:
 
 
 def runs(python: str, version: str) -> bool:
-    """Tell whether it is that version and runs, which a shim of pyenv may not."""
+    """Whether the program is that version and runs. A shim of pyenv may not."""
     code = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
     return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def requirements(project: Path) -> list[str]:
-    """Return what a developer installs, but for what is linked and megaflow itself."""
+    """Return the packages that a developer installs, except megaflow itself and those that are linked."""
     table = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
     extras = table["optional-dependencies"]
+    own = f"{table['name']}["  # in `dev`: the extras of users that developers install, too
+    [named] = [each for each in extras["dev"] if each.startswith(own)]
+    names = named.removeprefix(own).rstrip("]").split(",")
     return [
         each
-        for each in chain(table["dependencies"], *(extras[name] for name in ("arrow", "postgres", "zstd", "dev")))
+        for each in chain(table["dependencies"], extras["dev"], *(extras[name] for name in names))
         if not each.startswith((*LINKED, table["name"]))
     ]
 
 
 def link(environment: Path) -> None:
-    """Show the environment the packages that are the same for every version."""
+    """Make the packages that are the same for every version available in the environment."""
     [site] = environment.glob("lib/python3.*/site-packages")
     for name in LINKED:
         spec = find_spec(name)
@@ -63,7 +66,7 @@ def link(environment: Path) -> None:
 
 
 def provide(python: str, environment: Path) -> str:
-    """Make the environment, unless it is there; return what went wrong."""
+    """Make the environment, unless it exists; return the error, if any."""
     stamp = environment / ".installed"
     project, constraints = ROOT / "pyproject.toml", ROOT / "constraints.txt"
     if stamp.exists() and stamp.stat().st_mtime >= max(each.stat().st_mtime for each in (project, constraints)):

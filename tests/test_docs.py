@@ -1,15 +1,18 @@
-"""The documentation is run as a reader would run it: its files written, its commands typed, its Python executed.
+"""Runs the documentation as a reader would: writes its files, types its commands, executes its Python.
 
-Fenced blocks of a page, in their order, in one empty folder that has a copy of `apps/`:
+The fenced blocks of a page run in order, in one empty folder that has a copy of `apps/` and of `docs/peers/`, the
+programs for other systems:
 
-- `python` that begins with a comment such as `# shop.py` is a file. Other Python is executed, in one namespace a page.
+- `python` that begins with a comment such as `# shop.py` is a file. Other Python is executed, in one namespace for
+  each page. A file that exists must contain the block, except in a tutorial: there the block is its next version.
 - `pycon` is a doctest in the same namespace.
-- `console` has commands after `$ `, typed into one shell a page. A command has to exit with 0, or to print what stands
-  below it. Durations, rates, sizes, epochs, ports and process numbers may differ; `...` stands for any text, alone in a
-  line for any lines.
-- `sh` is not run, as it needs another machine or an installation; its `megaflow` commands are parsed.
-- A comment `<!-- console` or `<!-- python`, which a reader does not see, is run like a block: it makes the input.
-- `<!-- test: spark -->` marks a page that needs Spark. All pages but the README are slow tests.
+- `console` has commands after `$ `, typed into one shell for each page. A command must exit with 0 or print the text
+  below it. Durations, rates, sizes, epochs, ports and process numbers may differ. `...` stands for any text; alone in
+  a line it stands for any lines.
+- `sh` is not run, because it needs another machine or an installation. Its `megaflow` commands are parsed.
+- A comment `<!-- console` or `<!-- python` is invisible to readers. It runs like a block, and makes the input.
+- `<!-- test: spark -->` marks a page that needs Spark, and `<!-- test: postgres -->` one that needs a server of
+  PostgreSQL, whose address is in SHOP. All pages but the README are slow tests.
 """
 
 import doctest
@@ -23,7 +26,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +36,14 @@ import click
 import pytest
 
 from megaflow.cli.main import cli
+from tests.connect.postgres_server import PostgresServer, binaries
+from tests.timely.communication.codec.registrations import undone
+from tests.words import without_delays
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+INTERNAL = ("CHANGELOG.md", "AGENTS.md", "CONTRIBUTING.md", "SECURITY.md")
+SKILL = ROOT / "megaflow" / ".agents" / "skills" / "megaflow" / "SKILL.md"
+PAGES = [ROOT / "README.md", SKILL, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^(?:```|<!-- )(?P<language>python|pycon|console|sh)\n(?P<text>.*?)^(?:```|-->)$", re.MULTILINE | re.DOTALL
 )
@@ -42,12 +52,12 @@ UNITS = "seconds?|s|ms|µs|B|kB|MB|GB|KiB|MiB|%"
 VARIES = re.compile(
     rf"127\.0\.0\.1:\d+|(?<=\bpid )\d+|(?<=\bepoch )\d+|\d[\d.,]*(?= ?(?:{UNITS})(?!\w))|\d[\d.,]*(?=[\w ]*/s\b)"
 )
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 360.0
 LINE_MAX = 120
 
 
 class Block(NamedTuple):
-    """A block of a page, and the line of the page that it begins in."""
+    """A block of a page, with its first line's number."""
 
     language: str
     text: str
@@ -63,20 +73,20 @@ def blocks(page: Path) -> list[Block]:
 
 
 class Shell:
-    """A bash that stays, so that variables and background jobs do."""
+    """A persistent bash, in which variables and background jobs remain. It finds the commands of a folder first."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, **more: str) -> None:
         home = folder.with_name(f"{folder.name}.jobs")
         home.mkdir(mode=0o700)
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "XDG_RUNTIME_DIR": str(home), "COLUMNS": "100", "TERM": "dumb"}
+        path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        own = {"PATH": path, "XDG_RUNTIME_DIR": str(home), "COLUMNS": "100", "TERM": "dumb"}
         self._bash = subprocess.Popen(
-            ["bash", "--norc", "--noprofile"], cwd=folder, env=environment, start_new_session=True,
+            ["bash", "--norc", "--noprofile"], cwd=folder, env={**os.environ, **more, **own}, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     def type(self, command: str) -> tuple[int, str]:
-        """Return the exit code of a command and what it prints, on both outputs."""
+        """Return the exit code of a command and its output on both streams."""
         assert self._bash.stdin is not None and self._bash.stdout is not None
         self._bash.stdin.write(f"{{ {command}\n}} </dev/null\nprintf '\\036%s\\036' $?\n".encode())
         self._bash.stdin.flush()
@@ -90,15 +100,15 @@ class Shell:
         return int(ended[1]), shown[: ended.start()].decode()
 
     def end(self) -> None:
-        """Kill it with all that it has started."""
+        """Kill the shell with all processes that it has started."""
         os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.communicate()
 
 
 @contextmanager
-def shell(folder: Path) -> Iterator[Shell]:
-    """A shell, typed into a folder."""
-    made = Shell(folder)
+def shell(folder: Path, programs: Path = Path(sys.executable).parent, **more: str) -> Iterator[Shell]:
+    """A shell in a folder, with the commands of another one and with more environment variables."""
+    made = Shell(folder, programs, **more)
     try:
         yield made
     finally:
@@ -106,7 +116,7 @@ def shell(folder: Path) -> Iterator[Shell]:
 
 
 def pattern_of(expected: str) -> re.Pattern[str]:
-    """What an output has to match, by the rules above."""
+    """Return the pattern for an output, by the rules above."""
     lines = []
     for line in expected.rstrip().splitlines():
         if line.strip() == "...":
@@ -118,13 +128,14 @@ def pattern_of(expected: str) -> re.Pattern[str]:
 
 
 def matches(expected: str, shown: str) -> bool:
-    """Whether an output is the one that a page shows."""
-    plain = "".join(f"{VARIES.sub(chr(0), line.rstrip())}\n" for line in shown.rstrip().splitlines())
+    """Whether an output matches the one on a page."""
+    lines = without_delays(f"{shown.rstrip()}\n").rstrip().splitlines()
+    plain = "".join(f"{VARIES.sub(chr(0), line.rstrip())}\n" for line in lines)
     return pattern_of(expected).fullmatch(plain) is not None
 
 
 def typed(text: str) -> Iterator[tuple[str, str]]:
-    """Each command of a console with what stands below it."""
+    """Yield each command of a console with the text below it."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         lines = part.split("\n")
         count = 1
@@ -135,12 +146,12 @@ def typed(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parse(command: str) -> None:
-    """Parse a command of megaflow's without running it. Raises click.UsageError for what it does not know."""
-    words = shlex.split(command, comments=True)
+    """Parse a command of megaflow without running it. Raises click.UsageError if it is not valid."""
+    words = list(takewhile(lambda word: word != ">", shlex.split(command, comments=True)))
     context: click.Context | None = None
     found: click.Command = cli
     while isinstance(found, click.Group):
-        context = click.Context(found, parent=context, info_name=words.pop(0))
+        context = click.Context(found, parent=context, info_name=words.pop(0), **found.context_settings)
         if not words or words[0] == "--help":
             return
         name = words[0]
@@ -151,24 +162,46 @@ def parse(command: str) -> None:
         found.make_context(words.pop(0), words, parent=context, resilient_parsing=False)
 
 
+def needs(what: str, page: Path) -> bool:
+    """Whether a page says that it needs a system that tests may lack."""
+    return f"\n<!-- test: {what} -->\n" in page.read_text(encoding="utf-8")
+
+
 def marks(page: Path) -> list[Any]:
     found = [pytest.mark.cluster] if page.name == "README.md" else [pytest.mark.cluster, pytest.mark.slow]
-    return [*found, pytest.mark.spark] if "\n<!-- test: spark -->\n" in page.read_text(encoding="utf-8") else found
+    if needs("spark", page):
+        found.append(pytest.mark.spark)
+    if needs("postgres", page):
+        there = binaries() and shutil.which("psql") and find_spec("psycopg")
+        found.append(pytest.mark.skipif(not there, reason="needs PostgreSQL with psql, and psycopg"))
+    return found
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, id=page.name, marks=marks(page)) for page in PAGES])
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT / "docs").as_posix() if page.is_relative_to(ROOT / "docs") else page.name
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page), marks=marks(page)) for page in PAGES])
 def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "work"
     shutil.copytree(ROOT / "apps", folder / "apps", ignore=shutil.ignore_patterns("bench", "__pycache__"))
+    shutil.copytree(ROOT / "docs" / "peers", folder / "docs" / "peers")
     monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(str(folder))
     names: dict[str, Any] = {"__name__": "__main__"}
-    with shell(folder) as bash:
+    with ExitStack() as around:
+        around.enter_context(undone())
+        more: dict[str, str] = {}
+        if needs("postgres", page):
+            server = PostgresServer()
+            around.callback(server.remove)
+            more["SHOP"] = server.url
+        bash = around.enter_context(shell(folder, **more))
         for block in blocks(page):
             place = f"{page.name}:{block.line}"
             if block.language == "python" and (named := FILE.match(block.text)):
                 path = folder / named[1]
-                if path.exists():
+                if path.exists() and page.parent.name != "tutorials":
                     shown = block.text.partition("\n")[2].split()
                     there = " ".join(path.read_text(encoding="utf-8").split())
                     assert " ".join(shown) in there, f"{place}: {named[1]} is another program"
@@ -192,17 +225,17 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pyte
                     else:
                         assert code == 0, f"{place}: $ {command} exits with {code}\n{shown}"
             else:
-                for command in re.findall(r"^(?:\w+=\S+ )*(megaflow .*(?:\\\n.*)*)", block.text, re.MULTILINE):
+                for command in re.findall(r"^(?:\w+=\S+ )*(megaflow (?:.*\\\n)*.*)", block.text, re.MULTILINE):
                     parse(command.replace("\\\n", ""))
 
 
 def anchors(page: Path) -> set[str]:
-    """The names that GitHub gives the headings of a page."""
+    """Return the names that GitHub gives the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md", ROOT / "AGENTS.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *(ROOT / name for name in INTERNAL)], ids=name_of)
 def test_links_and_names_of_files_hold(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -215,7 +248,7 @@ def test_links_and_names_of_files_hold(page: Path) -> None:
         assert not anchor or anchor in anchors(where), f"{page.name}: {target}"
     for named in re.findall(r"`((?:apps|tests|megaflow|docs)/[\w/.]*)`", prose):
         assert (ROOT / named).exists(), f"{page.name}: {named}"
-    long = [line for line in text.splitlines() if len(line) > LINE_MAX and not line.startswith("|")]
+    long = [line for line in text.splitlines() if len(line) > LINE_MAX and not line.startswith(("|", "description: "))]
     assert not long, f"{page.name}: {long}"
 
 

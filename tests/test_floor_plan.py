@@ -1,4 +1,4 @@
-"""The floor plan of pyproject.toml holds, and every module can be the first one imported."""
+"""The layers of pyproject.toml hold, and every module can be imported first."""
 
 import json
 import subprocess
@@ -9,9 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# Imports each module named on the command line with no other module of megaflow loaded but those that the package
-# itself loads: Python imports the package first, whatever is asked for. Libraries stay loaded between two attempts,
-# circles are a matter among our own modules.
+# Imports each module named on the command line while no other module of megaflow is loaded, except those that the
+# package itself loads: Python imports the package first in any case. Libraries stay loaded between two attempts,
+# because only cycles among our own modules matter.
 IMPORT_EACH_FIRST = """
 import importlib, json, sys, traceback
 failures = {}
@@ -27,8 +27,8 @@ for name in sys.argv[1:]:
 sys.stdout.write(json.dumps(failures))
 """
 
-# Imports each module by `import a.b.c as module`, which goes from attribute to attribute, after every name of the front
-# doors has been loaded: a function must not hide the module or package of its name.
+# Imports each module by `import a.b.c as module`, which goes from attribute to attribute, after every name of the
+# front doors is loaded: a function must not hide the module or package with its name.
 IMPORT_EACH_BY_ATTRIBUTES = """
 import json, sys
 import megaflow, megaflow.timely
@@ -52,16 +52,19 @@ LINT_IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_
 def run_python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run `code` in a new interpreter, at the root of the project."""
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=840, check=False
     )
 
 
 def module_names() -> list[str]:
-    """Every module of megaflow by its full name, `__main__` (which runs the command line) left out."""
+    """Return every module of megaflow by its full name, except `__main__`, which runs the command line.
+
+    The templates of `megaflow new` are programs of users, whose modules import each other by their bare names.
+    """
     names = []
     for path in sorted((ROOT / "megaflow").rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        if parts[-1] != "__main__":
+        if parts[-1] != "__main__" and "templates" not in parts:
             names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return names
 

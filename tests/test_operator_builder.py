@@ -1,14 +1,17 @@
-"""Operators by hand of any shape: what their outputs wait for, what they may send where, and what is refused."""
+"""Operators of any shape, built by hand: the dependencies of their outputs, when they may send, and refusals."""
 
+import sys
 from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from megaflow.errors import BuildError, CapabilityError, GraphMismatch
 from megaflow.program import Worker
+from megaflow.testing.reference import frontier_by_brute_force
 from megaflow.timely import InputHandle, OperatorBuilder, Pipeline, ProbeHandle, example
-from megaflow.timely.progress.reference import frontier_by_brute_force
 from tests.timely.cases import run_threads
 from tests.timely.workers import by_hand
 
@@ -71,7 +74,7 @@ def test_an_operator_without_inputs_sends_by_its_initial_capabilities() -> None:
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_frontiers_are_those_that_all_paths_imply(nested: bool) -> None:
-    """Every way to connect two inputs to two outputs, by the tracker of int times and by that of nested ones."""
+    """Check every way to connect two inputs to two outputs, with the trackers of int times and of nested times."""
     ways: list[int | None] = [None, 0, 2]
     for case in range(len(ways) ** 4):
         chosen = [ways[case // len(ways) ** place % len(ways)] for place in range(4)]
@@ -128,7 +131,7 @@ def test_the_operator_runs_when_a_frontier_moves_that_it_wants_to_be_told_of(not
 
 
 def consumed(use: Callable[[Any, Any, Any], object]) -> None:
-    """Do something in an operator with a time, its connected output, and the other one."""
+    """Run `act` in an operator with a time, its connected output, and the other one."""
 
     def build(scope: Any) -> Any:
         builder = OperatorBuilder(scope, "Split")
@@ -240,7 +243,7 @@ def test_a_builder_that_was_never_finished_is_named_when_the_dataflow_starts() -
 
 
 def test_a_cycle_through_an_input_that_leads_nowhere_is_none() -> None:
-    """A feedback that adds nothing is refused where its records come back to where they were, and only there."""
+    """A feedback that adds nothing is refused only where its records would return to where they were."""
 
     def build(scope: Any, depends: bool) -> Any:
         handle, back = scope.feedback(0)
@@ -280,3 +283,60 @@ def test_workers_that_declare_other_paths_are_told() -> None:
 
     with pytest.raises(GraphMismatch, match="Differs"):
         run_threads(2, main)
+
+
+def lines_run(act: Callable[[], object]) -> int:
+    """Return how many lines of megaflow Python runs: a measure of work that does not depend on the machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace if "megaflow" in frame.f_code.co_filename else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_the_work_of_an_output_grows_with_its_inputs_only(mapped: bool) -> None:
+    def work(inputs: int) -> int:
+        _, worker = by_hand()
+        with worker.dataflow() as scope:
+            stream = scope.empty()
+            builder = OperatorBuilder(scope, "Many")
+            made = [builder.new_input(stream, Pipeline) for _ in range(inputs)]
+            spent = lines_run(lambda: builder.new_output(depends_on=dict.fromkeys(made, 1) if mapped else made))
+            builder.build(idle)
+        return spent
+
+    assert work(400) < 2.5 * work(200)
+
+
+def test_the_work_of_retaining_does_not_grow_with_the_outputs() -> None:
+    def work(outputs: int) -> int:
+        spent = []
+
+        def build(scope: Any) -> None:
+            builder = OperatorBuilder(scope, "Wide")
+            source = builder.new_input(scope.to_stream([1]), Pipeline)
+            last = [builder.new_output(depends_on=[source])[0] for _ in range(outputs)][-1]
+
+            def send_at(time: Any, output: Any) -> None:
+                time.retain(output).release()
+
+            def logic() -> None:
+                for time, _ in source:
+                    spent.append(lines_run(partial(send_at, time, last)))
+
+            builder.build(lambda capabilities, info: logic)
+
+        example(build)
+        return spent[0]
+
+    assert work(40) == work(4)

@@ -1,4 +1,4 @@
-"""The front door: example, execute and execute_from_args with the fluent scope."""
+"""The front door: `example`, `execute` and `execute_from_args` with the fluent scope."""
 
 import subprocess
 import sys
@@ -90,9 +90,38 @@ def test_an_uncaught_exception_shows_the_users_frames_and_the_engines_only_on_re
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    ran = subprocess.run([sys.executable, program, *options], capture_output=True, text=True, timeout=280)
+    ran = subprocess.run([sys.executable, program, *options], capture_output=True, text=True, timeout=840)
     assert ran.returncode == 1 and ran.stdout == ""
-    assert ("operators/linear.py" in ran.stderr) == engine_frames
+    assert ("dataflow/fusion/stage.py" in ran.stderr) == engine_frames
     *_, error, note = ran.stderr.splitlines()
     assert error == "ZeroDivisionError: division by zero"
     assert note == f"in operator 'Map' ({program}:6), worker 0, time 0, record 1"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["-p5"], "program.py: -p 5: with -n 1, processes are numbered 0 to 0"),
+        (["-p", "x"], "program.py: argument -p/--process: invalid int value: 'x'. usage: program"),
+        (["-p"], "expected one argument"),
+        (["-h", "/nope"], "program.py: -h /nope: No such file or directory"),
+        (["-n2", "-h", "HOSTS"], "'localhost' is not an address; write host:port"),
+    ],
+)
+def test_a_wrong_option_is_answered_in_one_line(tmp_path: Path, options: list[str], words: str) -> None:
+    program, hosts = tmp_path / "program.py", tmp_path / "hosts"
+    program.write_text(PROGRAM)
+    hosts.write_text("localhost\nlocalhost:1\n")
+    given = [str(hosts) if option == "HOSTS" else option for option in options]
+    ran = subprocess.run([sys.executable, program, *given], capture_output=True, text=True, timeout=840)
+    assert ran.returncode == 1 and ran.stdout == ""
+    [line] = ran.stderr.splitlines()
+    assert words in line
+
+
+def test_an_error_that_the_program_raises_keeps_its_traceback(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.replace("    with", "    raise megaflow.errors.UsageError('none')\n    with"))
+    program.write_text("import megaflow.errors\n" + program.read_text())
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=840)
+    assert ran.returncode == 1 and "line 6, in main" in ran.stderr and "UsageError: none" in ran.stderr

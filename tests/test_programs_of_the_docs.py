@@ -1,4 +1,4 @@
-"""Programs of the documentation, run on simulated clusters: more inputs and workers than `test_docs` gives them."""
+"""Programs of the documentation on simulated clusters, with more inputs and workers than in `test_docs`."""
 
 import json
 import re
@@ -12,7 +12,7 @@ import pytest
 from apps.bench.migration import EXPERIMENTS as MIGRATION
 from apps.bench.rescaling import EXPERIMENTS as RESCALING
 from megaflow import Window
-from megaflow.megaphone.routing import Watermark
+from megaflow.megaphone.base.routing import Watermark
 from megaflow.program import example
 from megaflow.testing import EngineCluster, SimulatedCluster
 
@@ -27,7 +27,7 @@ def test_the_experiments_that_the_page_on_scale_names_are_those_of_the_benchmark
 
 
 def code_with(words: str) -> str:
-    """The one block of Python in the pages of docs/ that has these words."""
+    """Return the only block of Python in the pages of docs/ that contains these words."""
     [block] = [block for block in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL) if words in block]
     return str(block)
 
@@ -54,7 +54,7 @@ def test_it_finds_what_is_wrong() -> None:
 
 
 def outputs(operator: str, words: str, name: str, feed: list[Any]) -> list[Any]:
-    """What a fold of the documentation gives; it is in the block with these words."""
+    """Return the outputs of a fold of the documentation, from the block with these words."""
     names: dict[str, Any] = {}
     exec(compile(code_with(words), "docs", "exec"), names)
     fold: Callable[..., Any] = names[name]
@@ -74,7 +74,7 @@ def test_the_first_fold_counts() -> None:
 def test_a_trail_is_emitted_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEGAFLOW_CHECK", "aliasing")
     feed = [(0, ("ada", "home")), (0, ("ada", "cart")), (1, ("ada", "paid"))]
-    trails = outputs("stateful_state_machine", "def trail(", "trail", feed)
+    trails = outputs("stateful_state_machine", "# trail.py", "trail", feed)
     assert [pages for _, (_, pages) in trails] == [("home",), ("home", "cart"), ("home", "cart", "paid")]
 
 
@@ -102,7 +102,7 @@ def test_words_are_counted_and_the_longest_found() -> None:
 
 def test_event_time_is_taken_from_where_it_stands() -> None:
     names: dict[str, Any] = {}
-    exec(compile(code_with("flow.json_lines().event_time("), "docs", "exec"), names)
+    exec(compile(code_with("datetime.fromisoformat(order"), "docs", "exec"), names)
     orders = [{"at": f"2026-03-01T10:00:0{n}Z", "total": n} for n in (2, 0, 1)]
 
     def build(scope: Any) -> Any:

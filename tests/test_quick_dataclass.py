@@ -1,4 +1,4 @@
-"""`megaflow.quick_dataclass` against Python's own decorator: whatever is done to an object, both do the same."""
+"""`megaflow.quick_dataclass` compared with Python's own decorator: objects of both behave the same."""
 
 import copy
 import pickle
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from megaflow.megaphone.bins import stable_hash
+from megaflow.megaphone.base.bins import stable_hash
 from megaflow.quick_dataclass import dataclass as quick
 from megaflow.timely.log import OperatorShut
 
 
 def bodies() -> list[type]:
-    """Return classes to be decorated, new ones each time."""
+    """Return classes to decorate, new ones each time."""
 
     class Empty:
         pass
@@ -89,7 +89,7 @@ DONE: list[Callable[[Any], Any]] = [
 
 
 def outcome(do: Callable[..., Any], *given: Any, **named: Any) -> object:
-    """Return what comes of it, as a text: the two classes have one name, but are not equal."""
+    """Return the result or error as a text, because the two classes have one name but are not equal."""
     try:
         return repr(do(*given, **named))
     except Exception as error:
@@ -110,14 +110,14 @@ def test_both_decorators_make_the_same(number: int, frozen: bool, slots: bool, m
         assert is_shown(outcome(ours, *given, **named)) == is_shown(expected)
         if isinstance(expected, str):
             made += 1
-            for do in DONE[by_identity:]:  # repr is the first
+            for do in DONE[by_identity:]:  # repr comes first
                 one, other = ours(*given, **named), theirs(*given, **named)
                 assert is_shown(outcome(do, one)) == is_shown(outcome(do, other))
     assert made
 
 
 def is_shown(outcome: object) -> str:
-    """Return the outcome without addresses, by which Python shows objects and hashes them."""
+    """Return the outcome without addresses, which appear in Python's repr and hashes of objects."""
     return re.sub("0x[0-9a-f]+|^-?[0-9]{9,}$", "…", str(outcome))
 
 
@@ -180,6 +180,33 @@ def test_a_class_has_the_fields_of_its_base_class() -> None:
     assert pickle.loads(pickle.dumps(removal)) == removal
     with pytest.raises(TypeError, match="unhashable"):
         hash(removal)
+
+
+@quick(frozen=True, slots=True)
+class OfChange:
+    change: int
+
+
+@quick(frozen=True, slots=True)
+class Abort(OfChange):
+    reason: str
+
+
+@quick(frozen=True, slots=True)
+class Settled(OfChange):
+    pass
+
+
+def test_a_frozen_class_inherits_from_a_frozen_class() -> None:
+    abort = Abort(3, "late")
+    assert repr(abort) == "Abort(change=3, reason='late')"
+    assert abort == replace(abort, change=3) == pickle.loads(pickle.dumps(abort)) != replace(abort, reason="")
+    assert {abort: 1}[Abort(3, "late")] == 1
+    assert Settled(3) == Settled(3) != OfChange(3)
+    with pytest.raises(FrozenInstanceError):
+        abort.change = 4  # type: ignore[misc]
+    with pytest.raises(TypeError, match="cannot inherit non-frozen dataclass from a frozen one"):
+        quick(slots=True)(type("Open", (OfChange,), {}))
 
 
 def test_records_are_compiled_when_the_first_object_is_made() -> None:

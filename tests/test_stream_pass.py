@@ -1,4 +1,4 @@
-"""Methods that pass records on: they return streams of the class and the type that programs go on with."""
+"""Methods that pass records on return streams of the same class and type."""
 
 from typing import Any, assert_type
 

@@ -1,9 +1,9 @@
-"""S9: whether memory stays what it is when a source could be far faster than the operator behind it.
+"""S9: memory of a job whose source could be far faster than the operator behind it. Does it stay constant?
 
-Each line becomes a hundred records, and each of those costs the fold a tenth of a millisecond, so a worker does less
-than a hundred lines a second of a file that it could read at once. Memory is that of all workers together, looked at
-for some time from their start on; the first fifth counts as warming up. Shown is how far it went from where it was
-then, at most, in means of a second. A job that has come to hold a gigabyte more is ended at once.
+Each line becomes a hundred records, and each record costs the fold a tenth of a millisecond. So a worker processes
+less than a hundred lines a second of a file that it could read at once. Memory is the sum over all workers, sampled
+for some time from their start. The first fifth counts as warm-up. The result is the largest deviation from the memory
+just after the warm-up, in means of one second. A job that has grown by a gigabyte is ended at once.
 """
 
 import statistics
@@ -18,7 +18,7 @@ from apps.bench.job import write_numbers
 from apps.bench.processes import megaflow_run, resident_mb
 from apps.bench.report import Found, Goal
 from apps.bench.workload import Setting, Step, Workload, one
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 DRIFT, HELD = "RSS drift %", "RSS MB"
@@ -30,15 +30,15 @@ MEAN_SECONDS = 1.0
 RECORDS_PER_LINE = 100
 FOLD_SECONDS = 0.0001
 KEYS = 1_000
-LINES = 100_000  # ten million records, a gigabyte or more, if nobody held them back
-LINE_BYTES = 200  # so that a batch of lines is half a second of work
+LINES = 100_000  # ten million records: a gigabyte or more without backpressure
+LINE_BYTES = 200  # makes a batch of lines half a second of work
 RUNAWAY_MB = 1024.0
 
 Samples = list[tuple[float, float]]  # (second, MiB)
 
 
 def dataflow(flow: Flow) -> Stream[Any]:
-    """Make many records of each line, and count their keys slowly."""
+    """Make many records from each line, and count their keys slowly."""
 
     def count(key: int, number: int, total: int | None) -> tuple[int, list[tuple[int, int]]]:
         time.sleep(FOLD_SECONDS)
@@ -49,13 +49,13 @@ def dataflow(flow: Flow) -> Stream[Any]:
 
 
 def records(line: str) -> list[tuple[int, int]]:
-    """Return the records of a line, which begins with its number."""
+    """Return the records of a line. The line begins with its number."""
     first = int(line.partition(" ")[0]) * RECORDS_PER_LINE
     return [(number % KEYS, number) for number in range(first, first + RECORDS_PER_LINE)]
 
 
 def watch(path: Path, processes: int, seconds: float) -> Samples:
-    """Run the job for so long; return what its workers held together."""
+    """Run the job for `seconds`; return samples of its workers' total memory."""
     samples: Samples = []
     with megaflow_run([f"{Path(__file__)}", "--lines", str(path)], processes) as job:
         began = time.monotonic()
@@ -69,7 +69,7 @@ def watch(path: Path, processes: int, seconds: float) -> Samples:
 
 
 def drift(samples: Samples) -> tuple[float, float]:
-    """Return how far the means of seconds went from the first after the warm-up, in percent of it, and that one.
+    """Return the largest deviation of one-second means, in percent of the first mean after the warm-up, and that mean.
 
     >>> drift([(0.0, 20.0), (4.0, 100.0), (4.5, 100.0), (5.5, 125.0), (8.0, 95.0), (20.0, 101.0)])
     (25.0, 100.0)
@@ -84,7 +84,7 @@ def drift(samples: Samples) -> tuple[float, float]:
 
 
 def run(path: Path, processes: int, seconds: float, seen: dict[str, Samples]) -> Found:
-    """Watch a job, and keep what was seen for the picture."""
+    """Watch a job, and keep the samples for the picture."""
     samples = watch(path, processes, seconds)
     seen[ROWS[processes]] = samples
     far, level = drift(samples)

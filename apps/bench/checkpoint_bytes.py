@@ -1,13 +1,16 @@
-"""What checkpoints write, by how many keys change between two, and what a store has that keeps the last one.
+"""Bytes that checkpoints write, by the number of keys that change between two, and the bytes that a store keeps.
 
     python apps/bench/checkpoint_bytes.py all [--json] [--plots DIR]
 
-One worker in this process has a state for each of the keys, ints under ints, and for each number it changes so many of
-them between two checkpoints, all in turn. Each checkpoint's blocks become one segment, which is measured and dropped.
-Counted are the bytes of the blocks, apart for the changed keys (*deltas*) and for the bins written whole (*bases*, from
-which a recovery begins: see `megaflow.megaphone.bases`), and those of segments. Averages are of the later half of the
-checkpoints. What the store has is what `megaflow.durable.commits.needed` keeps: at its most, by the first checkpoint,
-which has all states once. Commits are not in it. Nothing of this depends on how fast the machine is.
+One worker in this process has an int as the state of each key. For each number of keys, it changes that many of them
+between two checkpoints, and every key has its turn. Each checkpoint's blocks become one segment, which is measured and
+dropped.
+
+The benchmark counts the bytes of blocks and of segments. It counts blocks of changed keys (*deltas*) apart from bins
+written whole (*bases*, from which a recovery begins: see `megaflow.megaphone.snapshot.full_snapshots`). Averages are
+over the later half of the checkpoints. A store keeps the segments that `megaflow.durable.commits.needed` selects. Its
+size is the maximum over the run, and already the first checkpoint holds all states once. Commit files are not included.
+None of these numbers depends on the speed of the machine.
 """
 
 import math
@@ -20,23 +23,22 @@ from apps.bench.experiment import COLOURS, Experiment, Record, commands, main, p
 from megaflow.cli.text import table_text
 from megaflow.durable.blocks import Block, BlockKind, CutHeader
 from megaflow.durable.segments import SegmentWriter
-from megaflow.megaphone.journal import Durability
-from megaflow.megaphone.routing import Checkpoint
-from megaflow.megaphone.unwritten import Piece
+from megaflow.megaphone.base.durability import Durability, Piece
+from megaflow.megaphone.base.routing import Checkpoint
 from megaflow.program import Worker, execute
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.runtime import Config
 
 SEED = 11
-STRIDE = 7919  # from one key that changes to the next: a prime, so that all have their turn
+STRIDE = 7919  # from one changed key to the next: a prime, so that every key has its turn
 BATCH = 10_000
 CUTS_MIN = 8
-ROUNDS = 4  # in which all keys change, if there are so many cuts
+ROUNDS = 4  # passes over all keys, if the limit on cuts allows
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     keys: int = size(1_000_000, "Keys with a state.")
     changed: str = size("1,10,100,1000,10000,100000,1000000", "Numbers of keys that change between two checkpoints.")
@@ -44,14 +46,14 @@ class Sizes:
 
 
 class Sink:
-    """Measures what is written, cut by cut."""
+    """Measures the bytes written, cut by cut."""
 
     def __init__(self) -> None:
         self.deltas: list[int] = []  # bytes, of each cut
         self.bases: list[int] = []
         self.segments: list[int] = []
-        self.kept: list[int] = []  # of the segments that are needed with it
-        self._base_of: dict[int | None, int] = {}  # bin -> the last cut that has it whole
+        self.kept: list[int] = []  # bytes of the segments that a recovery from this cut needs
+        self._base_of: dict[int | None, int] = {}  # bin -> the last cut that holds the whole bin
         self._blocks: list[Block] = []
 
     def take(self, piece: Piece, block: Block | None) -> None:
@@ -71,7 +73,7 @@ class Sink:
 
 
 def length_of(blocks: Iterable[Block]) -> int:
-    """Return the bytes of blocks."""
+    """Return the total bytes of blocks."""
     return sum(len(block.keys) + len(block.states) for block in blocks)
 
 
@@ -80,7 +82,7 @@ def add(key: Any, amount: int, total: int | None) -> tuple[int, list[Any]]:
 
 
 def cut(keys: int, changed: int, cuts: int) -> Sink:
-    """Have a state for each key, and so many checkpoints between which so many keys change; return what was written."""
+    """Give each key a state, then take `cuts` checkpoints with `changed` keys changed before each; return the bytes."""
     sink, rng = Sink(), random.Random(SEED)
 
     def main(worker: Worker) -> None:
@@ -114,7 +116,7 @@ def cut(keys: int, changed: int, cuts: int) -> Sink:
 
 
 def measure(sizes: Sizes) -> Record:
-    """Count for each number of keys that change."""
+    """Measure for each number of changed keys."""
     points = []
     for changed in map(int, sizes.changed.split(",")):
         cuts = min(sizes.cuts, max(CUTS_MIN, ROUNDS * sizes.keys // changed))
@@ -143,11 +145,11 @@ def text(record: Record) -> str:
 
 
 def draw(record: Record, figure: Any) -> None:
-    """Draw over the keys that change what a checkpoint writes, and what the store has."""
+    """Draw the bytes of a checkpoint and of the store over the number of changed keys."""
     written, kept = figure.subplots(1, 2, width_ratios=(3, 2))
     changed = [point["changed"] for point in record["points"]]
     for name, style, colour in zip(("segments", "deltas", "bases"), ("o-", "s--", "^--"), COLOURS):
-        found = [point[name] or math.nan for point in record["points"]]  # no deltas where all bins are written
+        found = [point[name] or math.nan for point in record["points"]]  # no deltas where every bin is written whole
         written.plot(changed, found, style, color=colour, label=name)
     kept.plot(changed, [point["kept"] for point in record["points"]], "o-", color=COLOURS[0])
     for axes, title, unit in ((written, "written", "bytes a checkpoint"), (kept, "in the store", "of the state")):

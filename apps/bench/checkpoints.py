@@ -1,11 +1,11 @@
-"""What checkpoints cost a state machine, without a store: noting which keys change, cutting and encoding.
+"""CPU cost of checkpoints for a state machine, without a store: tracking changed keys, cutting and encoding.
 
     python -m apps.bench.checkpoints [--records N] [--repeat N]
 
-One worker in this process counts words, of which few keys come often, and numbers up to a million, which all come
-seldom: as ever, durable without a checkpoint, and with one each second, or after 20 times what the last one took.
-Records a second of the thread's CPU time, so that others on the machine matter little; in turns, and the median of
-each, relative to the first.
+One worker in this process counts words, a few of them frequent, and numbers up to a million, all of them rare. It runs
+in three ways: without durability, durable without a checkpoint, and with a checkpoint every second or after 20 times
+the duration of the last one, if that is longer. The rate is records per second of the thread's CPU time, so other
+programs on the machine matter little. The ways take turns. The table has the median of each, relative to the first.
 """
 
 import argparse
@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from megaflow.durable.blocks import Block
-from megaflow.megaphone.journal import Durability
-from megaflow.megaphone.routing import Checkpoint
-from megaflow.megaphone.unwritten import Piece
+from megaflow.megaphone.base.durability import Durability, Piece
+from megaflow.megaphone.base.routing import Checkpoint
 from megaflow.program import Worker, execute
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.runtime import Config
@@ -26,12 +25,12 @@ from megaflow.timely.runtime import Config
 BATCH = 1000
 BATCHES_PER_EPOCH = 10
 PAUSE_SECONDS = 1.0  # of CPU time between two checkpoints, at least
-PAUSES = 20  # at least so many times what the last one took
+PAUSES = 20  # times the duration of the last checkpoint, at least
 KINDS = ("not durable", "durable", "checkpoints")
 
 
 class Sink:
-    """Counts what is written."""
+    """Counts the bytes written."""
 
     def __init__(self) -> None:
         self.bytes = self.keys = self.cuts = 0
@@ -50,7 +49,7 @@ def count(key: Any, one: int, total: int | None) -> tuple[int, list[Any]]:
 
 
 def run(kind: str, batches: Sequence[list[Any]]) -> tuple[float, float, Sink]:
-    """Count what is in the batches, after each of them once; return CPU seconds, the longest step's, and the sink."""
+    """Count all batches once to warm up, then again; return CPU seconds, those of the longest step, and the sink."""
     sink = Sink()
 
     def main(worker: Worker) -> tuple[float, float]:
@@ -91,7 +90,7 @@ def run(kind: str, batches: Sequence[list[Any]]) -> tuple[float, float, Sink]:
 
 
 def draw(what: str, count: int) -> list[list[Any]]:
-    """Return batches of so many records."""
+    """Split the records into batches."""
     rng = random.Random(11)
     if what == "words":
         keys: list[Any] = [f"word{min(int(rng.paretovariate(0.6)), 25_000)}" for _ in range(count)]

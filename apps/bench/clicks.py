@@ -1,15 +1,17 @@
-"""Clicks in JSON lines, out of order and some of them late, drawn from a seed; and what plain Python makes of them.
+"""Clicks in JSON lines, drawn from a seed, out of order and some of them late; with the results of plain Python.
 
-A user clicks a hundred times in a day. Each click is written to one of several files, as by several servers, up to
-OUT_OF_ORDER seconds after it was made, so no click is further than that behind any other one of its file. One in so
-many is *late*: it is written hours after it was made. Whether that is too late for its window depends on how far the
-watermark was, so nothing follows from the lines alone; but whatever is said to be late, this must hold:
- 1. What was written in time is never said to be late.
- 2. Each click is either in its window's result or among those said to be late: the results are those of a plain loop
-    over all clicks but these.
-For sessions the second is true only of late clicks that are alone: one that comes behind a session which is told, but
-not so far behind that a session of its own were told, too, begins another one. So late clicks are made in the middle
-of a pause of more than two gaps, one in each.
+A user makes a hundred clicks in a day. Each click is written to one of several files, as several servers would do, up
+to OUT_OF_ORDER seconds after it was made. So no click is further than that behind another click of its file. A small
+share of the clicks is *late*: written hours after they were made. A late click may still be in time for its window.
+That depends on the watermark, so the lines alone do not decide it. For any set of clicks that the app reports as late,
+two facts must hold:
+ 1. The app never reports a click as late that was written in time.
+ 2. Each click is either in the result of its window or reported as late. So the results equal those of a plain loop
+    over all clicks that were not reported.
+
+For sessions, the second fact holds only for late clicks that are alone. Suppose that a late click belongs to a session
+that was already sent, but a session of its own would not be late. Then it begins another session. Therefore late
+clicks are made in the middle of a pause of more than two gaps, one click in each pause.
 """
 
 import json
@@ -39,7 +41,7 @@ Top = tuple[str, int, tuple[tuple[str, int], ...]]  # category, minute in millis
 
 
 class Click(NamedTuple):
-    """A click; `id` is its number among those that were made, and late ones come behind these."""
+    """A click. `id` numbers the clicks that are in time first, then the late ones."""
 
     id: int
     ms: int
@@ -49,11 +51,11 @@ class Click(NamedTuple):
 
 
 def draw_clicks(clicks: int, seed: int, late_share: float) -> Iterator[Click]:
-    """Yield so many clicks that are in time, and such a share of late ones, in the order in which they are written."""
+    """Yield `clicks` clicks that are in time and a share of late ones, in the order in which they are written."""
     random = Random(seed)
     users = max(1, clicks // CLICKS_OF_USER)
-    last = [0] * users  # user -> when it clicked last, in milliseconds
-    waiting: list[tuple[int, Click]] = []  # by when it is written
+    last = [0] * users  # user -> time of the last click, in milliseconds
+    waiting: list[tuple[int, Click]] = []  # (when to write it, click)
     late = 0
     for number in range(clicks):
         since = number * DAY_SECONDS * MS // clicks
@@ -75,7 +77,7 @@ def draw_clicks(clicks: int, seed: int, late_share: float) -> Iterator[Click]:
 
 
 def write_clicks(folder: Path, clicks: int, seed: int = 0, late_share: float = 0.001) -> list[Path]:
-    """Write them into files of a new folder; return these. Each begins with a click that is in time."""
+    """Write clicks into files of a new folder; return their paths. Each file begins with a click that is in time."""
     folder.mkdir()
     paths = [folder / f"clicks{number}.jsonl" for number in range(FILES)]
     random = Random(seed + 1)
@@ -122,9 +124,9 @@ def tops_of(clicks: Iterable[Click]) -> Counter[Top]:
 
 
 def faults(paths: Sequence[Path], app: str, clicks: int, results: Iterable[Any], late: Sequence[int]) -> list[str]:
-    """Return what is wrong with an app's results, records as they were written, and the ids of its late clicks.
+    """Compare an app's results and the ids of its late clicks with plain Python; return all errors.
 
-    `clicks`: how many were in time.
+    `clicks` is the number of clicks that were in time. Results are as read back from JSON.
     """
     told = sorted(late)
     gone = set(told)
@@ -141,9 +143,9 @@ def faults(paths: Sequence[Path], app: str, clicks: int, results: Iterable[Any],
 
 
 def hashable(value: Any) -> Any:
-    """Return a value whose lists are tuples, as they were before they were JSON."""
+    """Return a value with its lists as tuples, as they were before JSON."""
     return tuple(hashable(each) for each in value) if isinstance(value, (list, tuple)) else value
 
 
 ORACLES: dict[str, Callable[[Iterable[Click]], Counter[Any]]] = {"click_sessions": sessions_of, "top_ten": tops_of}
-"""What plain Python makes of clicks, by the name of the app."""
+"""The function that computes the expected results of each app."""

@@ -1,8 +1,8 @@
-"""Programs of the engine on processes of their own, which find each other at ports that were free.
+"""Runs an engine program on several processes, which find each other at ports that were free.
 
     run_cluster(main, processes=2, args=["100"])
 
-`main(worker)` is a function of a module and returns what JSON can hold.
+`main(worker)` is a module-level function and returns a value that JSON can represent.
 """
 
 import importlib
@@ -23,7 +23,7 @@ SECONDS_MAX = 300.0
 
 
 def run_cluster(main: Callable[[Worker], Any], processes: int, args: Sequence[object] = ()) -> list[Any]:
-    """Run it with one worker in each process; return what each returned. Raises RuntimeError if one fails."""
+    """Run the program with one worker in each process; return the result of each. Raises RuntimeError if one fails."""
     environment = {**os.environ, "MEGAFLOW_SECRET": secrets.token_hex(16)}
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(processes)]
@@ -49,7 +49,7 @@ def run_cluster(main: Callable[[Worker], Any], processes: int, args: Sequence[ob
 
 
 def run_process(module: str, function: str, descriptor: str, process: str, addresses: str, *args: str) -> None:
-    """Be one of the processes."""
+    """Run as one of the processes."""
     main = getattr(importlib.import_module(module), function)
     listener = socket.socket(fileno=int(descriptor))
     config = Config.thread()

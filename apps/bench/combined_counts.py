@@ -1,7 +1,7 @@
-"""S11 and S12: words counted by `count_by_value`, which puts a word's count out once an epoch.
+"""S11 and S12: word counts by `count_by_value`, which emits the count of a word once per epoch.
 
-The plain loop is that of S1: it has every new count. Pathway coalesces as well. Nothing is gathered while time is
-taken; that the counts are right is looked at first, with a text that is short.
+The plain loop is the one of S1 and has every new count. Pathway also combines counts. Outputs are not collected during
+the timed runs. A separate run over a short text first checks that the counts are right.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from apps.bench.report import Found, Goal
 from apps.bench.wordcount import COPIES, COPIES_QUICK, MEGA, ONE, RATE, TWO, peer_step, plain_step, write_text
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one
-from megaflow.job.launcher.epoch_merge import ListWriter, NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.outputs.writer import ListWriter
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
 
 LINES_CHECKED = 2000
@@ -27,23 +27,23 @@ def dataflow(flow: Any) -> Any:
 
 
 def job_step(name: str, lines: str, words: int, processes: int) -> Step:
-    """Return megaflow's turn."""
+    """Return the step that times megaflow."""
 
     def run() -> Found:
-        account = launch(JobSpec(pickle_app(dataflow), processes=processes), lines, NothingWriter)
+        account = launch(LaunchOptions(JobSpec(pickle_app(dataflow), processes=processes), lines))
         return one(name, {RATE: words / account.flow_seconds / MEGA})
 
     return Step(name, run)
 
 
 def check_step(setting: Setting, lines: Sequence[str], processes: int) -> Step:
-    """Return a turn that times nothing: the last count of each word has to be right."""
+    """Return a step that times nothing and checks that the last count of each word is right."""
     path = setting.folder / "checked.txt"
     path.write_text("".join(lines), encoding="utf-8")
 
     def run() -> Found:
         writer = ListWriter()
-        launch(JobSpec(pickle_app(dataflow), processes=processes), str(path), lambda: writer)
+        launch(LaunchOptions(JobSpec(pickle_app(dataflow), processes=processes), str(path), lambda: writer))
         wrong = dict(writer.records).items() ^ Counter("".join(lines).split()).items()
         check_count("counts that are wrong", len(wrong), 0)
         return {}
@@ -52,7 +52,7 @@ def check_step(setting: Setting, lines: Sequence[str], processes: int) -> Step:
 
 
 def open_with(setting: Setting, processes: int) -> Sequence[Step]:
-    """Write the text; return who takes turns with so many processes."""
+    """Write the text; return the contenders with that many processes."""
     path = setting.folder / "text.txt"
     words = write_text(setting.text, setting.size(COPIES, COPIES_QUICK), path)
     with path.open(encoding="utf-8", errors="replace") as text:

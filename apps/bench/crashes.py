@@ -1,16 +1,16 @@
-"""Does a job with a store survive its user? Processes are killed without end; what is committed must be right.
+"""Crash test: kills processes of a job with a store again and again, and checks all committed output.
 
     python -m apps.bench.crashes [words|sessions] [--minutes N] [--seed N] [--lines FILE …]
 
-A job reads real text and keeps its state. Every few seconds a process of it, drawn at random, is killed by SIGKILL: a
-worker, one that was added, one that joined by hand, the launcher, all of them; now and then it is stopped, or gets a
-Ctrl-C. Meanwhile bins move, workers come and go, checkpoints are asked for. When the launcher has ended, the same
-command is given again, often with another number of processes. Whenever that happens the whole store is verified, and
-the output, as far as it is committed, compared with a plain loop. When the time is over, the job runs to its end.
+A job reads real text and keeps its state. Every few seconds the test kills a random part of the job by SIGKILL: a
+worker, an added worker, a worker that joined by hand, the launcher, or all processes. Occasionally it stops the job or
+sends a Ctrl-C. Meanwhile it moves bins, adds and removes workers, and requests checkpoints. When the launcher has
+ended, the test gives the same command again, often with another number of processes. Each time, it verifies the whole
+store and compares the committed output with a plain loop. After the given time, the job runs to its end.
 
-Exit code 1 says that a line was wrong, or that something happened which must not: an exit code that nothing explains, a
-traceback, a process that outlives its job, a command that does not end, a job that stands still. The folder is kept
-then. The seed repeats what is done, but not at which moment.
+Exit code 1 means that a line was wrong or that something forbidden happened: an unexplained exit code, a traceback, a
+process that outlives its job, a command that does not end, or a job that makes no progress. In this case the folder is
+kept. The seed repeats the actions, but not their exact moments.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from apps.bench.crashes_job import UsersJob
 from apps.bench.crashes_storm import Storm
 from apps.bench.crashes_text import PROGRAMS, Checker, default_text, write_documents
 
-Watch = Callable[[float, UsersJob, Checker], None]  # is shown the second, the job and what is known of its output
+Watch = Callable[[float, UsersJob, Checker], None]  # receives the second, the job and the checked output
 
 
 def endure(
@@ -42,7 +42,7 @@ def endure(
     watch: Watch | None = None,
     shown_in: TextIO | None = None,
 ) -> bool:
-    """Run one program for so long; return whether all was right."""
+    """Run one program for the given time; return whether everything was right."""
     say = partial(print, file=shown_in, flush=True)
     folder = Path(tempfile.mkdtemp(prefix=f"crashes-{program_name}-"))
     program = PROGRAMS[program_name]()

@@ -1,4 +1,4 @@
-"""What must hold after each end in the crash test: of what was running, of what it has said, of what is committed."""
+"""Checks of the crash test after each end of a launcher: remaining processes, their messages, the committed output."""
 
 import math
 import time
@@ -8,47 +8,47 @@ from apps.bench.crashes_text import Checker
 from megaflow.errors import StoreError
 
 COMMAND_SECONDS_MAX = 100.0  # a command gives up after 60
-ORPHAN_SECONDS_MAX = 30.0  # promised are 5
+ORPHAN_SECONDS_MAX = 30.0  # 5 are promised
 
 
 class Unexpected(Exception):
-    """Something has happened that must not."""
+    """A failure that the crash test must never see."""
 
 
 class Aftermath:
-    """What is to end by itself, what is committed, and the log. One thread."""
+    """Watch over processes that must end, checks of the committed output, and the log. One thread."""
 
     def __init__(self, job: UsersJob, checker: Checker) -> None:
         self._job = job
         self._checker = checker
         self._began = time.monotonic()
         self._log_path = job.folder / "log.txt"
-        self._stragglers: list[tuple[Command, float]] = []  # commands to a job that has ended; until when
-        self._orphans: list[tuple[int, str | None, float]] = []  # processes whose launcher has; until when
+        self._stragglers: list[tuple[Command, float]] = []  # (command to a job that has ended, deadline)
+        self._orphans: list[tuple[int, str | None, float]] = []  # (process, its start, deadline), without a launcher
 
     def log(self, what: str) -> None:
-        """Note what was done, or what came of it."""
+        """Write an action or its result to the log."""
         with self._log_path.open("a", encoding="utf-8") as log:
             log.write(f"{time.monotonic() - self._began:8.2f} {what}\n")
 
     def must_end(self, command: Command) -> None:
-        """Wait for the end of a command, while other things are done."""
+        """Expect that the command ends within COMMAND_SECONDS_MAX. Does not block; `watch` checks it."""
         self._stragglers.append((command, time.monotonic() + COMMAND_SECONDS_MAX))
 
     def has_ended(self, launcher: Command, code: int) -> None:
-        """Take in that the launcher has ended, so that its processes are to end."""
+        """Note that the launcher has ended, and expect its processes to end."""
         self.take_end(launcher, code)
         until = time.monotonic() + ORPHAN_SECONDS_MAX
         self._orphans += [(pid, start, until) for pid, start in self._job.starts.items()]
 
     def take_end(self, command: Command, code: int) -> None:
-        """Look at what a command has said. Raises Unexpected for a traceback."""
+        """Log a command's exit code and last line. Raises Unexpected if it printed a traceback."""
         self.log(f"  {command}: {code}, {command.last_word()[:300]}")
         if "Traceback" in command.said():
             raise Unexpected(f"{command} shows a traceback")
 
     def watch(self) -> None:
-        """Look at who has ended. Raises Unexpected for one that should have."""
+        """Check which processes and commands have ended. Raises Unexpected if one has passed its deadline."""
         now = time.monotonic()
         self._orphans = [each for each in self._orphans if lives(*each[:2])]
         for pid, _, until in self._orphans:
@@ -62,7 +62,7 @@ class Aftermath:
         self._job.joined = [command for command, _ in self._running(joined)]
 
     def is_over(self) -> bool:
-        """Whether all is ended that was to end; the job is over. Raises Unexpected as `watch`."""
+        """Whether everything has ended that must end. For use when the job is over. Raises Unexpected."""
         self.watch()
         for command in self._job.joined:
             self.must_end(command)
@@ -70,9 +70,9 @@ class Aftermath:
         return not self._orphans and not self._stragglers
 
     def look_at_output(self, has_stopped: bool = False) -> bool:
-        """Look at what is committed; return whether that is all. The job does not run. Raises Unexpected.
+        """Check the committed output; return whether the job has committed its end. Raises Unexpected.
 
-        One that `has_stopped` has left no more than that.
+        The job must not be running. If it `has_stopped`, its output must end with the committed bytes.
         """
         try:
             commit = self._job.committed()

@@ -1,4 +1,4 @@
-"""What may happen to the job of the crash test, how often, and in which words."""
+"""Actions that the crash test may take: their frequencies, and the commands for them."""
 
 import math
 import random
@@ -9,7 +9,7 @@ BINS = 256
 WORKERS_MAX = 5
 STRATEGIES = ("fluid", "batched", "optimized", "hottest-first", "all-at-once")
 
-# What is done -> weight.
+# Action -> weight.
 STRIKES = {
     "worker": 6,
     "added": 6,
@@ -27,32 +27,32 @@ STRIKE_SECONDS_MAX = 7.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What may happen to a job, and how often."""
+    """Frequencies of the actions on a job."""
 
-    sizes: Sequence[tuple[int, int]]  # processes and workers in each, to begin with
+    sizes: Sequence[tuple[int, int]]  # processes and workers in each, at the start
     restarts: Sequence[int]
-    strikes: Mapping[str, int]  # what -> weight
+    strikes: Mapping[str, int]  # action -> weight
     steering: Mapping[str, int]
     steer_seconds: tuple[float, float]  # from the end of one command to the next one
-    strike_seconds: float | None = None  # from one to the next; None: often, by dice, some while the job begins
-    look_seconds: float = 0.03  # from one look at the job to the next
-    show_seconds: float = 15.0  # from one line of progress to the next
+    strike_seconds: float | None = None  # from one to the next; None: random, mostly short, and some during the start
+    look_seconds: float = 0.03  # between two looks at the job
+    show_seconds: float = 15.0  # between two lines of progress
 
     def until_steering(self, rng: random.Random) -> float:
-        """Return in how many seconds the next command comes."""
+        """Return the seconds until the next command."""
         return rng.uniform(*self.steer_seconds)
 
     def until_first_strike(self, rng: random.Random) -> float:
-        """Return in how many seconds from a job's start its first strike comes; inf: some time after a commit."""
+        """Return the seconds from a job's start to its first strike; inf: some time after a commit."""
         if self.strike_seconds is not None:
             return self.strike_seconds
         return rng.choice((rng.uniform(0.05, 1.5), *[math.inf] * 3))
 
     def until_strike(self, rng: random.Random) -> float:
-        """Return in how many seconds from one the next one comes."""
+        """Return the seconds from one strike to the next."""
         if self.strike_seconds is not None:
             return self.strike_seconds
-        often = rng.uniform(0.02, 0.8)  # while it recovers
+        often = rng.uniform(0.02, 0.8)  # during the recovery
         return rng.choice((often, *[rng.uniform(0.8, STRIKE_SECONDS_MAX)] * 2))
 
 
@@ -60,14 +60,14 @@ CRASHES = Pace(((1, 1), (2, 1), (2, 1), (3, 1), (1, 2)), (3, 3, 3, 0), STRIKES, 
 
 
 def drawn(rng: random.Random, weights: Mapping[str, int]) -> str:
-    """Return one of these."""
+    """Draw one of the keys by weight."""
     return rng.choices(list(weights), list(weights.values()))[0]
 
 
 def steering_words(rng: random.Random, what: str, workers: Sequence[int]) -> list[str] | None:
-    """Return the words of a command for this; nothing if it is no command, None if it needs to know the workers.
+    """Return the command line for an action; empty if no command is due, None if the workers must be known first.
 
-    `workers` are those of the job; none if they are not known.
+    `workers` are the ids of the job's workers; empty if they are not known.
     """
     strategy = ["--strategy", rng.choice(STRATEGIES)][: rng.choice((0, 2, 2))]
     if strategy and strategy[1] == "batched":

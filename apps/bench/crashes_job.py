@@ -1,4 +1,4 @@
-"""A job with a store as its user has it: commands in a folder, their processes, and what they leave behind."""
+"""A job with a store as its user runs it: commands in a folder, their processes, and the files that they leave."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from megaflow.durable.commits import Commit, commit_numbers
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import open_to_look
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.job.job_file import process_start
 
@@ -26,7 +26,7 @@ COMMAND = (sys.executable, "-m", "megaflow")
 
 @dataclass
 class Command:
-    """A command that was started, and the file of what it said."""
+    """A started command, with a file of its output."""
 
     words: Sequence[str]
     process: "subprocess.Popen[bytes]"
@@ -44,11 +44,11 @@ class Command:
         return self.process.poll()
 
     def said(self) -> str:
-        """Return what it has said so far."""
+        """Return its output so far."""
         return self.said_path.read_text(encoding="utf-8", errors="replace")
 
     def last_word(self) -> str:
-        """Return the last line of that."""
+        """Return the last line of its output."""
         return (self.said().strip().splitlines() or ["nothing"])[-1]
 
 
@@ -59,8 +59,8 @@ class UsersJob:
         self.folder = folder
         self.output = folder / "out.jsonl"
         self.store = folder / "store"
-        self.kinds: dict[int, str] = {}  # process -> what it is, of those of the launcher that were seen in this run
-        self.starts: dict[int, str | None] = {}  # process -> what tells it from a later one of its number
+        self.kinds: dict[int, str] = {}  # process -> its kind, for processes of the launcher seen in this run
+        self.starts: dict[int, str | None] = {}  # process -> its start; tells it from a later one with this id
         self.launcher: Command | None = None  # of the last run
         self.joined: list[Command] = []  # by hand
         self._app = app
@@ -74,14 +74,14 @@ class UsersJob:
         self._backup.mkdir()
 
     def run(self, *words: str) -> Command:
-        """Start the job, or have it go on."""
+        """Start or resume the job."""
         self.kinds.clear()
         self.starts.clear()
         self.launcher = self._command("run", self._app, *self._words, *words)
         return self.launcher
 
     def join(self) -> Command:
-        """Start a process by hand."""
+        """Start a process that joins by hand."""
         joining = self._command("run", self._app, "--join", NAME)
         self.joined.append(joining)
         return joining
@@ -91,17 +91,20 @@ class UsersJob:
         return self._command("control", *words, "--job", NAME)
 
     def back_up(self) -> Command:
-        """Start a copy of the store; `keep_backup` is to be called when it is there."""
+        """Start a copy of the store. Call `keep_backup` when the command has ended."""
         return self._command("state", "copy", str(self.store), str(self._backup / f"new-{self._started}"))
 
     def keep_backup(self, made: Command) -> None:
-        """Copy the output, too, which has at least what the store's copy says; the backup before is not needed."""
+        """Keep this copy as the backup instead of the previous one. Also copy the output.
+
+        The output holds at least all that the copied store has committed.
+        """
         shutil.rmtree(self._backup / "store", ignore_errors=True)
         Path(made.words[-1]).rename(self._backup / "store")
         shutil.copy(self.output, self._backup)
 
     def restore(self) -> bool:
-        """Put the backup in the place of store and output, if there is one; return whether. The job does not run."""
+        """Replace store and output by the backup; return False if there is none. The job must not be running."""
         if not (self._backup / "store").exists():
             return False
         shutil.rmtree(self.store)
@@ -110,7 +113,7 @@ class UsersJob:
         return True
 
     def look(self, is_growing: bool) -> None:
-        """Note which processes the launcher has; new ones were added, if the job `is_growing`."""
+        """Note the launcher's processes. New ones count as added if the job `is_growing`."""
         assert self.launcher is not None, "it was started"
         for pid in children_of(self.launcher.pid):
             if pid not in self.kinds:
@@ -118,7 +121,7 @@ class UsersJob:
                 self.starts[pid] = process_start(pid)
 
     def living(self, kind: str) -> list[int]:
-        """Return the processes of a kind: worker, added, by hand or launcher."""
+        """Return the living processes of a kind: worker, added, by hand or launcher."""
         assert self.launcher is not None, "it was started"
         if kind == "launcher":
             return [self.launcher.pid]
@@ -127,7 +130,7 @@ class UsersJob:
         return [pid for pid in children_of(self.launcher.pid) if self.kinds.get(pid, "worker") == kind]
 
     def has_own(self) -> bool:
-        """Whether the launcher has processes that it has started."""
+        """Whether the launcher has processes that it started itself."""
         return bool(self.living("worker") or self.living("added"))
 
     def newest_commit(self) -> int:
@@ -137,38 +140,38 @@ class UsersJob:
         return 0
 
     def output_bytes(self) -> int:
-        """Return how long the output is."""
+        """Return the length of the output."""
         return self.output.stat().st_size if self.output.exists() else 0
 
     def committed(self) -> Commit | None:
-        """Return the newest commit, once the whole store is verified; None if there is none. Raises StoreError."""
+        """Verify the whole store; return the newest commit, or None. Raises StoreError."""
         if not self.newest_commit():
             return None
         folder = open_to_look(self.store)
         try:
-            content = verify(FolderStore(folder))
+            content = verify(Store(folder))
             if content.damage:
                 raise StoreError("; ".join(content.damage))
-            return read_commits(FolderStore(folder))[0]
+            return read_commits(Store(folder))[0]
         finally:
             folder.close_folder()
 
     def newest(self) -> Commit | None:
-        """Return the newest commit, also while the job runs; None if there is none. Raises StoreError."""
+        """Return the newest commit, or None. The job may be running. Raises StoreError."""
         if not self.newest_commit():
             return None
         folder = open_to_look(self.store)
         try:
-            return read_commits(FolderStore(folder))[0]
+            return read_commits(Store(folder))[0]
         finally:
             folder.close_folder()
 
     def processes(self) -> list[tuple[str, int]]:
-        """Return what each living process is, and its number."""
+        """Return the kind and the id of each living process."""
         return [(kind, pid) for kind in ("launcher", "worker", "added", "by hand") for pid in self.living(kind)]
 
     def finish(self) -> None:
-        """Kill all that was started and lives."""
+        """Kill all living processes that were started."""
         launcher = () if self.launcher is None else (self.launcher,)
         for command in (*self.joined, *launcher):
             command.process.kill()
@@ -186,7 +189,7 @@ class UsersJob:
 
 
 def kill(pids: Iterable[int]) -> None:
-    """Kill processes with SIGKILL, as far as they live."""
+    """Kill those of the processes that are alive, with SIGKILL."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,10 +1,10 @@
-"""What happens to the job of the crash test: drawn from a seed, one thread, looked at every few hundredths of a second.
+"""Actions of the crash test on its job, drawn from a seed: one thread that looks at the job every 30 ms.
 
-1. One command steers at a time; strikes do not wait for it.
-2. Most strikes come in the seconds after a commit of the run; some while it begins.
-3. How the launcher may end follows from what it suffered: 75 if a process was lost (mostly it goes on by itself), 0 by
-   a stop, 130 by a Ctrl-C, which a shell also makes of a -2.
-4. What was running when a launcher ended must end by itself, soon: see `crashes_aftermath`.
+1. Only one steering command runs at a time. Strikes do not wait for it.
+2. Most strikes come in the seconds after a commit of the run, some during the start.
+3. The strikes determine the allowed exit codes of the launcher: 75 after the loss of a process (from which the job
+   usually recovers by itself), 0 after a stop, and 130 after a Ctrl-C, which a shell also reports for -2.
+4. After the launcher has ended, all its processes and commands must end by themselves soon: see `crashes_aftermath`.
 """
 
 import json
@@ -21,13 +21,13 @@ from apps.bench.crashes_job import Command, UsersJob, kill, lives
 from apps.bench.crashes_text import Checker
 
 LOOK_SECONDS = 0.03
-STILL_SECONDS_MAX = 60.0  # without a commit, though nothing happened
+STILL_SECONDS_MAX = 60.0  # without a commit or an action
 END_SECONDS_MAX = 600.0
 LOST, STOPPED, INTERRUPTED = 75, 0, 130
 
 
 class Storm:
-    """What is done to one job."""
+    """Actions on one job."""
 
     def __init__(self, job: UsersJob, checker: Checker, rng: random.Random, rate: float, pace: Pace = CRASHES) -> None:
         self._job = job
@@ -36,19 +36,19 @@ class Storm:
         self._checker = checker
         self._rng = rng
         self._rate = rate
-        self._done: Counter[str] = Counter()  # what happened -> how often
-        self._ids: list[int] = []  # of workers, as far as they are known
-        self._wanted: str | None = None  # what is to be done once they are known
-        self._paused: list[tuple[int, str | None, float]] = []  # until when each sleeps
-        self._may_end: set[int] = set()  # exit codes
-        self._steering: tuple[str, Command, float] | None = None  # what, which, until when
+        self._done: Counter[str] = Counter()  # action or result -> how often
+        self._ids: list[int] = []  # of workers; empty if they are not known
+        self._wanted: str | None = None  # action to take once they are known
+        self._paused: list[tuple[int, str | None, float]] = []  # (process, its start, when it continues)
+        self._may_end: set[int] = set()  # allowed exit codes
+        self._steering: tuple[str, Command, float] | None = None  # action, command, deadline
         self._next_steering = self._next_strike = 0.0  # seconds of the clock
-        self._alive_at = 0.0  # a commit was seen, or something was done
-        self._commit = 0  # the newest one that was seen
-        self._begun_at = 0  # the newest one when this run was started
+        self._alive_at = 0.0  # last commit or action
+        self._commit = 0  # newest commit seen so far
+        self._begun_at = 0  # newest commit when this run started
 
     def start(self) -> None:
-        """Start the job, or have it go on."""
+        """Start or resume the job."""
         processes, workers = self._rng.choice(self._pace.sizes)
         now = time.monotonic()
         self._may_end, self._ids, self._wanted = set(), [], None
@@ -64,7 +64,7 @@ class Storm:
         self._next_strike = now + self._pace.until_first_strike(self._rng)
 
     def turn(self, now: float) -> bool:
-        """Do what is due; return whether all lines are read. Raises Unexpected."""
+        """Do all that is due; return whether all lines are read. Raises Unexpected."""
         job, launcher = self._job, self._job.launcher
         assert launcher is not None, "it was started"
         time.sleep(self._pace.look_seconds)
@@ -81,9 +81,9 @@ class Storm:
         return False
 
     def calm_down(self) -> None:
-        """Have the job read what is left, with nothing that disturbs it, and look at all that it has put out.
+        """Let the job read the remaining lines undisturbed, and check all of its output.
 
-        So it does from the last backup.
+        Then do the same from the last backup.
         """
         launcher = self._job.launcher
         assert launcher is not None, "it was started"
@@ -111,13 +111,13 @@ class Storm:
             raise Unexpected(f"the last run ended with {code}, and said {last.last_word()!r}")
 
     def text(self) -> str:
-        """Say what was done so far."""
+        """Return a summary of the actions so far."""
         done = ", ".join(f"{count} {what}" for what, count in sorted(self._done.items()))
         return (
             f"{done}; commit {self._commit}, {self._checker.lines} lines looked at, {self._checker.wrong_count} wrong"
         )
 
-    # What is done to it
+    # Actions
 
     def _steer(self, now: float) -> None:
         if self._steering is not None:
@@ -135,7 +135,7 @@ class Storm:
             what, self._wanted = self._wanted or drawn(self._rng, self._pace.steering), None
             words = steering_words(self._rng, what, self._ids)
             if words is None:
-                self._wanted, words = what, ["status", "--json"]  # when it is known who there is
+                self._wanted, words = what, ["status", "--json"]  # when the workers are known
             if words:
                 self._aftermath.log(" ".join(words))
                 command = self._job.back_up() if what == "backup" else self._job.control(*words)
@@ -157,7 +157,7 @@ class Storm:
             self._job.keep_backup(command)
 
     def _strike(self, now: float) -> None:
-        """Kill somebody, or stop the job."""
+        """Kill a process or several, or stop the job."""
         job = self._job
         assert job.launcher is not None, "it was started"
         self._next_strike = now + self._pace.until_strike(self._rng)
@@ -170,7 +170,7 @@ class Storm:
             return
         elif what in ("stop", "Ctrl-C"):
             if self._may_end & {STOPPED, INTERRUPTED} or not job.launcher.said():
-                return  # a second one ends the job at once; before it says something, Python may still be starting
+                return  # a second signal ends the job at once; before its first message, Python may still be starting
             victims = []
         elif what == "command":
             victims = [] if self._steering is None else [self._steering[1].pid]
@@ -179,11 +179,11 @@ class Storm:
         else:
             living = job.living(what)
             if what == "by hand" and self._pace.strike_seconds is not None and not job.has_own():
-                living = []  # the job would end, as the launcher has nobody to go on with
+                living = []  # otherwise the job would end, as the launcher would have no process left
             victims = self._rng.sample(living, min(1, len(living)))
             if not victims:
                 if self._pace.strike_seconds is not None:
-                    self._next_strike = now  # somebody else
+                    self._next_strike = now  # choose another victim
                 return
             self._may_end.add(-signal.SIGKILL if what == "launcher" else LOST)
         self._alive_at = now
@@ -199,7 +199,7 @@ class Storm:
             os.kill(job.launcher.pid, signal.SIGINT)
 
     def _pause(self, now: float) -> None:
-        """Have a worker's process sleep for a while: it is late, and others must not take it for lost."""
+        """Suspend a worker process for a while. It becomes slow, and the others must not consider it lost."""
         if awake := [(pid, start) for pid, start in self._job.starts.items() if lives(pid, start)]:
             pid, start = self._rng.choice(awake)
             seconds = self._rng.uniform(0.1, 2.5)
@@ -214,10 +214,10 @@ class Storm:
                 os.kill(pid, signal.SIGCONT)
         self._paused = [each for each in self._paused if now < each[2]]
 
-    # What comes of it
+    # Results
 
     def _has_ended(self, launcher: Command, code: int) -> bool:
-        """Take in that the launcher has; return whether all lines are read."""
+        """Handle the end of the launcher; return whether all lines are read."""
         self._done[f"runs ended with {code}"] += 1
         self._done["restarts in place"] += launcher.said().count("; restart ")
         if self._steering is not None:
@@ -230,12 +230,12 @@ class Storm:
         return is_over
 
     def _watch(self, now: float) -> None:
-        """Look at whether it lives, and what is to end ends."""
+        """Check that the job makes progress and that everything ends that must end."""
         self._wake(now)
         self._aftermath.watch()
         if (newest := self._job.newest_commit()) > self._commit:
             self._commit, self._alive_at = newest, now
-            if self._next_strike == math.inf and newest >= self._begun_at + 2:  # the first one only says who writes
+            if self._next_strike == math.inf and newest >= self._begun_at + 2:  # the first commit only names the writer
                 self._next_strike = now + self._rng.uniform(0.05, STRIKE_SECONDS_MAX)
         if now - self._alive_at > STILL_SECONDS_MAX:
             for words in (("status", "--bins"), ("explain",)):

@@ -1,9 +1,10 @@
-"""What the programs of the crash test read, and whether what they put out is right: line by line, as it is committed.
+"""Inputs of the crash test's programs, and checks of their committed output, line by line.
 
-What must hold for each key is decided by the text alone, for any epochs and any order between files:
- words      a word's counts are 1, 2, … up to how often it is there, in this order.
- sessions   the sessions of a word in a document are those of a plain loop, in order; what is told of its uses so far
-            is 1 to a, a + 1 to b, … up to how often it is there.
+The text alone decides the expected outputs of each key. They do not depend on the epochs or on the order between
+files:
+ words      The counts of a word are 1, 2, … up to its number of uses, in this order.
+ sessions   The sessions of a word in a document are those of a plain loop, in order. The reports of its uses so far
+ are 1 to a, a + 1 to b, … up to its number of uses.
 """
 
 import json
@@ -17,25 +18,25 @@ from typing import Any, Protocol
 from apps.bench.workload import ROOT
 from apps.sessions import GAP
 
-DOCUMENTS = 5  # files: each is read by one worker
-SHOWN = 5  # wrong lines that are kept
+DOCUMENTS = 5  # files; each is read by one worker
+SHOWN = 5  # wrong lines to keep
 
 Key = tuple[str, ...]
 
 
 class Program(Protocol):
-    """A program, what it reads and what it must put out."""
+    """A program, its input and its expected output."""
 
-    app: str  # its file
+    app: str  # path of the program
 
     def line(self, document: int, number: int, text: str) -> str:
-        """Return a line of its input."""
+        """Return the line of the input for a line of text."""
 
     def wanted(self, documents: Iterable[Path]) -> Mapping[Key, Sequence[Any]]:
-        """Return what must come out for each key, in this order."""
+        """Return the expected outputs of each key, in order."""
 
     def found(self, record: Any) -> list[tuple[Key, Any]]:
-        """Return what a record of the output says of keys."""
+        """Return the keys and values that a record of the output reports."""
 
 
 class Words:
@@ -89,7 +90,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {"words": Words, "sessions": Sessio
 
 
 def default_text() -> list[Path]:
-    """Return real text that is wherever Python is."""
+    """Return the paths of real text that every Python installation has."""
     return sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
 
 
@@ -101,7 +102,7 @@ def lines_of(paths: Iterable[Path]) -> Iterator[str]:
 
 
 def write_documents(program: Program, text: Sequence[Path], folder: Path, lines: int) -> list[Path]:
-    """Write so many lines of a text, again and again from its first, into files; return these."""
+    """Write `count` lines, repeating the text as often as necessary, into files; return their paths."""
     folder.mkdir()
     usable = [line for path in text for line in path.read_text(encoding="utf-8").splitlines() if line.split()]
     drawn = cycle(usable)
@@ -113,11 +114,11 @@ def write_documents(program: Program, text: Sequence[Path], folder: Path, lines:
 
 
 class Checker:
-    """What is committed, against what must come."""
+    """Comparison of the committed output with the expected output."""
 
     def __init__(self, program: Program, documents: Sequence[Path], output: Path) -> None:
-        self.lines = 0  # of output that were looked at
-        self.wrong: list[str] = []  # the first ones
+        self.lines = 0  # of output, checked so far
+        self.wrong: list[str] = []  # the first wrong lines
         self.wrong_count = 0
         self._program = program
         self._output = output
@@ -125,13 +126,13 @@ class Checker:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Look at the output from its first line again."""
-        self._came: Counter[Key] = Counter()  # how much of what is wanted
-        self._at = 0  # bytes that were looked at
+        """Check the output from its first line again."""
+        self._came: Counter[Key] = Counter()  # key -> number of its expected outputs that have come
+        self._at = 0  # bytes checked so far
         self._time = -1  # of the last line
 
     def look(self, length: int) -> None:
-        """Look at the output's lines up to a length, which are committed."""
+        """Check the committed lines of the output, up to this length."""
         is_whole = length >= self._at
         if length > self._at:
             with self._output.open("rb") as file:
@@ -147,7 +148,7 @@ class Checker:
         self._at = length
 
     def finish(self) -> None:
-        """Look at the rest, and whether all is there."""
+        """Check the rest of the output, and that nothing is missing."""
         self.look(self._output.stat().st_size)
         for key, values in self._wanted.items():
             if (missing := len(values) - self._came[key]) > 0:

@@ -1,18 +1,18 @@
-"""What `durable_restart` runs: one count for each number, which is told from its second line on."""
+"""Programs of `durable_restart`: one count for each number. They emit a count from a number's second line on."""
 
 from typing import Any
 
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 
 def count(key: int, one: int, total: int | None) -> tuple[int, list[Any]]:
-    """Keep an int."""
+    """Make the state of a number an int."""
     return (total or 0) + one, [] if total is None else [(key, total + one)]
 
 
 def note(key: int, one: int, seen: dict[str, Any] | None) -> tuple[dict[str, Any], list[Any]]:
-    """Keep a dict of three."""
+    """Make the state of a number a dict of three entries."""
     if seen is None:
         return {"first": key, "count": one, "word": str(key)}, []
     seen["count"] += one
@@ -20,10 +20,10 @@ def note(key: int, one: int, seen: dict[str, Any] | None) -> tuple[dict[str, Any
 
 
 def ints(flow: Flow) -> Stream[Any]:
-    """Have a million ints, one for each number."""
+    """Count a million numbers, each in an int."""
     return flow.lines().map(lambda line: (int(line), 1)).stateful_state_machine(count)
 
 
 def dicts(flow: Flow) -> Stream[Any]:
-    """Have a million dicts."""
+    """Count a million numbers, each in a dict."""
     return flow.lines().map(lambda line: (int(line), 1)).stateful_state_machine(note)

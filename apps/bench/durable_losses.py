@@ -1,10 +1,10 @@
-"""What a loss costs, by how many keys each of two processes has: with one of them killed, or both.
+"""Cost of the loss of one or both of two processes, by the number of keys that each of them has.
 
     python apps/bench/durable_losses.py all [--json] [--plots DIR]
 
-As S16 (`durable_restart`), for several numbers of keys. With one process killed the other one stays, and reads only
-what it has changed since the checkpoint; the keys of the lost one are read by a new process, or by itself with
-`--shrink`. With both, all are read.
+The measurement is that of S16 (`durable_restart`), for several numbers of keys. If one process is killed, the other
+one stays and reads only the keys that it has changed since the checkpoint. A new process reads the keys of the lost
+one; with `--shrink` the remaining process reads them. If both are killed, all keys are read.
 """
 
 import tempfile
@@ -24,7 +24,7 @@ ROWS: tuple[tuple[str, int, tuple[str, ...]], ...] = ((KILLED, 1, ()), (SHRUNK, 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     keys: str = size("100000,500000,1000000,2000000", "Numbers of keys, of both processes together.")
     rate: int = size(5000, "Lines a second.")
@@ -32,7 +32,7 @@ class Sizes:
 
 
 def measure(sizes: Sizes) -> Record:
-    """Kill processes of jobs with so many keys."""
+    """Kill processes of jobs with each number of keys."""
     points = []
     for keys in map(int, sizes.keys.split(",")):
         with tempfile.TemporaryDirectory(prefix="megaflow-losses-") as folder:
@@ -54,7 +54,7 @@ def text(record: Record) -> str:
 
 
 def draw(record: Record, figure: Any) -> None:
-    """Draw over the keys of a process how long its output stands still."""
+    """Draw the time without output over the keys of a process."""
     axes = figure.subplots()
     for (row, *_), colour in zip(ROWS, COLOURS):
         points = [point for point in record["points"] if point["row"] == row]

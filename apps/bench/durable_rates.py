@@ -1,12 +1,16 @@
-"""S14: what a store costs: words and numbers counted with `--state` and without, and latency beside checkpoints.
+"""S14: cost of a store: rates of word and number counts with `--state` and without, and latency with checkpoints.
 
-A checkpoint is due each second, as by default, and not before 20 times what the last one took. A rate is from the first
-line read to the last epoch closed, of runs that are long enough for several checkpoints; stores are in the folder for
-temporary files. Latency is that of S4, of a program of the engine on two processes: a record is late until its new
-count is out. The ticks of the two are due together, whichever was ready first: before that was so, a record was late by
-as much as the other process began later, with checkpoints or without. It has a million keys when the clock starts, of
-which up to 50,000 change between two checkpoints; the first one, which has all keys, is in the second of warming up.
-They are cut, packed, written and synced as those of a job are; no launcher commits them.
+A checkpoint is due each second, as by default, but not before 20 times the duration of the last one have passed. A
+rate is measured from the first line read to the last epoch closed, in runs that are long enough for several
+checkpoints. Stores are in the folder for temporary files.
+
+Latency is that of S4, in an engine program on two processes: the time from the moment a record is due until its new
+count comes out. Both processes start their ticks at the same agreed moment. Otherwise the later start of one process
+would add to every latency, with or without checkpoints.
+
+The program has a million keys when the clock starts, and up to 50,000 of them change between two checkpoints. The
+first checkpoint has all keys and falls into the second of warm-up. Checkpoints are cut, packed, written and synced as
+in a job, but no launcher commits them.
 """
 
 import tempfile
@@ -26,23 +30,22 @@ from apps.wordcount import dataflow
 from megaflow.control.checkpoint_messages import CutFailed
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_for_a_job
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
-from megaflow.job.worker.child import settle_memory
-from megaflow.job.worker.kept_state import KeptState
-from megaflow.megaphone.journal import Durability
-from megaflow.megaphone.routing import Checkpoint
+from megaflow.job.worker.process.child import settle_memory
+from megaflow.job.worker.snapshots.state_backend import StateBackend
+from megaflow.megaphone.base.durability import Durability
+from megaflow.megaphone.base.routing import Checkpoint
 from megaflow.timely import InputHandle, ProbeHandle, Worker
 
 RATE = "M records/s"
 MEGA = 1e6
 WORDS, NUMBERS, STATE = "words", "numbers", ", --state"
-COPIES, COPIES_QUICK = 20, 1  # of the text: some seconds
+COPIES, COPIES_QUICK = 20, 1  # copies of the text, for some seconds
 KEYS, KEYS_QUICK = 1_000_000, 50_000
 RECORDS_PER_KEY = 10
-BYTEWAX_SHARE = 10  # it has one number for ten keys: a million took more than 15 minutes with its store
+BYTEWAX_SHARE = 10  # Bytewax gets one number for ten keys: with its store, a million took more than 15 minutes
 LATE_RATE, LATE_RATE_QUICK = 50_000, 5_000
 LATE_SECONDS, LATE_SECONDS_QUICK = 8, 2
 EVERY_SECONDS = 1.0
@@ -52,16 +55,16 @@ CALM, BESIDE = "latency, no checkpoints", "latency, a checkpoint a second"
 
 
 def run_job(app: Callable[[Any], Any], path: Path, records: int, kept: bool) -> float:
-    """Run a job to the end of its lines, with a new store or with none; return millions of records a second."""
+    """Run a job to the end of its lines, with a new store or without; return millions of records a second."""
     with tempfile.TemporaryDirectory(prefix="megaflow-store-") as folder:
         state = str(Path(folder) / "store") if kept else None
-        account = launch(JobSpec(pickle_app(app), state=state), str(path), NothingWriter)
+        account = launch(LaunchOptions(JobSpec(pickle_app(app), state=state), str(path)))
     check_count(path.name, account.records, records)
     return records / account.flow_seconds / MEGA
 
 
 def run_bytewax(setting: Setting, row: str, path: Path, kind: str, kept: bool) -> Found:
-    """Run Bytewax, with a recovery store that has a snapshot a second or with none."""
+    """Run Bytewax, with a recovery store and a snapshot a second, or without."""
     with tempfile.TemporaryDirectory(prefix="megaflow-store-") as folder:
         words: list[str | Path] = [path, kind, "1", "1", *([f"state={folder}"] if kept else [])]
         record = peer(setting.peers, "bytewax_wordcount.py", "Bytewax", *words)
@@ -71,7 +74,7 @@ def run_bytewax(setting: Setting, row: str, path: Path, kind: str, kept: bool) -
 def rates(
     setting: Setting, kind: str, app: Callable[[Any], Any], path: Path, records: int, for_bytewax: Path
 ) -> Iterator[Step]:
-    """Return who takes turns with one input, of which Bytewax may have another amount."""
+    """Return the contenders for one input. Bytewax may have a smaller one."""
 
     def run(row: str, kept: bool) -> Found:
         return one(row, {RATE: run_job(app, path, records, kept)})
@@ -85,10 +88,10 @@ def rates(
 
 
 def main(worker: Worker) -> dict[str, Any]:
-    """Send this worker's share of the records when they are due, and worker 0 the checkpoints.
+    """Send this worker's share of the records when they are due. Worker 0 also sends the checkpoints.
 
-    Arguments: records a second, seconds, keys, and the folder of a store, if there is one. Returns how late records
-    were that came out here, how many came and were sent, and how many checkpoints were written.
+    `worker.args`: records a second, seconds, keys, and optionally the folder of a store. Returns the latencies of the
+    records that came out here, the numbers of records that came and were sent, and the number of checkpoints written.
     """
     rate, seconds, keys = map(float, worker.args[:3])
     ticks = round((seconds + WARM_UP_SECONDS) / TICK_SECONDS)
@@ -97,7 +100,7 @@ def main(worker: Worker) -> dict[str, Any]:
     commands: InputHandle[Checkpoint] = InputHandle()
     probe = ProbeHandle()
     counted = Counted()
-    kept = KeptState(worker, DurablePart(worker.args[3], 1, None)) if worker.args[3:] else None
+    kept = StateBackend(worker, DurablePart(worker.args[3], 1, None)) if worker.args[3:] else None
 
     def advance(epoch: int) -> None:
         handle.advance_to(epoch)
@@ -113,7 +116,7 @@ def main(worker: Worker) -> dict[str, Any]:
     for begin in range(0, len(own), BATCH):
         handle.send_batch(own[begin : begin + BATCH])
     advance(1)
-    worker.step_while(lambda: probe.less_than(1))  # both processes are there, and all keys are
+    worker.step_while(lambda: probe.less_than(1))  # both processes have started, and all keys have their state
     settle_memory()
     start = agreed_start(worker)
     counted.ready = start + WARM_UP_SECONDS
@@ -137,9 +140,10 @@ def main(worker: Worker) -> dict[str, Any]:
 
 
 def agreed_start(worker: Worker) -> float:
-    """Return from when on records are due: a moment for which all workers are ready, the same one for all.
+    """Return the moment from which records are due. It is the same on all workers, and all are ready for it.
 
-    Else a record would wait, besides, for a worker that began later: no time is complete before all have sent for it.
+    Otherwise a record would also wait for a worker that starts later, because no time is complete before all have
+    sent.
     """
     handle: InputHandle[float] = InputHandle()
     probe = ProbeHandle()
@@ -152,12 +156,12 @@ def agreed_start(worker: Worker) -> float:
     return max(found)
 
 
-def written(kept: KeptState | None) -> int:
-    """Wait for what is being written; return of how many checkpoints this worker has written its part."""
+def written(kept: StateBackend | None) -> int:
+    """Wait for pending writes; return the number of checkpoints whose part of this worker is written."""
     if kept is None:
         return 0
-    kept.finish()
-    reports = kept.take_reports()
+    kept.keeper.finish()
+    reports = kept.keeper.take_reports()
     if failed := [each.reason for each in reports if isinstance(each, CutFailed)]:
         raise OSError(failed[0])
     return len(reports)
@@ -180,7 +184,7 @@ def run_latency(row: str, rate: int, seconds: int, keys: int, kept: bool) -> Fou
 
 
 def open_rates(setting: Setting) -> Sequence[Step]:
-    """Write what is counted; return who takes turns, input by input."""
+    """Write the inputs; return the contenders, input by input."""
     text, numbers, fewer = (setting.folder / f"{name}.txt" for name in ("text", "numbers", "fewer"))
     words = wordcount.write_text(setting.text, setting.size(COPIES, COPIES_QUICK), text)
     keys = setting.size(KEYS, KEYS_QUICK)

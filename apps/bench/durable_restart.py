@@ -1,11 +1,14 @@
-"""S15 and S16: how long the output stands still: at a restart by hand, and when one of two processes is killed.
+"""S15 and S16: time without output: at a restart by hand, and when one or both of two processes are killed.
 
-A job has read a million numbers, each once, and has told nothing; what it keeps is in a store. Then its file grows, by
-numbers that it knows. S15: the same command again, with as many processes and with more, until the first of the new
-counts is in the file. S16: the job reads slowly, and checkpoints come each second; one worker process is killed, whose
-states another one then reads, or both are; and the launcher brings the job back by itself. Its output stands still from
-the last record before that until there is more than ever was. In between the file is cut back to the checkpoint, and
-what was in it behind that comes again, at the rate of the lines: so *again* is when the first of these comes.
+A job has read a million numbers, each once, without any output. Its state is in a store. Then its file grows by
+numbers that it already knows.
+
+S15 gives the same command again, with as many processes and with more, and measures the time to the first new count in
+the output. In S16 the job reads slowly and takes a checkpoint each second. One worker process is killed, and another
+one then reads its states, or both are killed. The launcher recovers the job by itself. The time without output is from
+the last record before the loss until the output is longer than ever before. In between, the output is cut back to the
+checkpoint, and the lines after it are written again, at the rate of the input. *Again* is the time to the first of
+these.
 """
 
 import os
@@ -26,21 +29,21 @@ from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, check_cou
 
 STILL, AGAIN, START = "s without new output", "s to the first output again", "s to the first new output"
 KEYS, KEYS_QUICK = 1_000_000, 20_000
-TAIL = 1000  # lines, known numbers
-RATE, RATE_QUICK = 5_000, 1_000  # lines a second, while a process is killed
+TAIL = 1000  # lines of known numbers
+RATE, RATE_QUICK = 5_000, 1_000  # lines a second, when a process is killed
 KINDS = ("ints", "dicts")
 BYTEWAX = "Bytewax, a tenth of the ints, one process, then one"
-BYTEWAX_SHARE = 10  # a million took it more than 15 minutes to keep
-PROCESSES = (2, 3)  # that go on from what two have kept
+BYTEWAX_SHARE = 10  # Bytewax took more than 15 minutes to store a million
+PROCESSES = (2, 3)  # that continue from the store of two processes
 KILLED, BOTH = "killed, one of two processes", "killed, both processes"
 LOOK_SECONDS = 0.002
 PATIENCE_SECONDS = 120.0
-TAIL_SECONDS = 60  # that the lines last which are read while a process is killed
-BEFORE_SECONDS = 2.5  # that a job runs, with output, before it is killed
+TAIL_SECONDS = 60  # of lines, for the runs in which a process is killed
+BEFORE_SECONDS = 2.5  # of output before a process is killed
 
 
 class Kept:
-    """A store, its job's input and its output, which each turn finds as they were after a million numbers."""
+    """A store with its job's input and output. Each turn finds them as they were after a million numbers."""
 
     def __init__(self, folder: Path, kind: str, keys: int, processes: int) -> None:
         self._kind, self.keys = kind, keys
@@ -54,7 +57,7 @@ class Kept:
         shutil.copytree(self.store, self._saved)
 
     def again(self, tail: Sequence[int]) -> None:
-        """Bring all back, with lines to be read."""
+        """Restore the files, and append a tail of numbers to the input."""
         shutil.rmtree(self.store)
         shutil.copytree(self._saved, self.store)
         os.truncate(self.lines, self._length)
@@ -67,7 +70,7 @@ class Kept:
 
     @contextmanager
     def run(self, processes: int, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
-        """Run the command while the block does."""
+        """Run the command during the `with` block."""
         app = ROOT / "apps" / "bench" / "durable_apps.py"
         command = [
             sys.executable, "-m", "megaflow", "run", f"{app}:{self._kind}", "--lines", str(self.lines), "--state",
@@ -86,7 +89,7 @@ class Kept:
                 job.wait()
 
     def await_output(self, job: "subprocess.Popen[bytes]", length: int) -> None:
-        """Wait until the output is longer than that. Raises ChildProcessError if the job ends before."""
+        """Wait until the output is longer than `length`. Raises ChildProcessError if the job ends before."""
         until = time.monotonic() + PATIENCE_SECONDS
         while not self.out.exists() or self.out.stat().st_size <= length:
             if job.poll() is not None and self.out.stat().st_size <= length:
@@ -97,13 +100,13 @@ class Kept:
 
 
 def check(job: "subprocess.Popen[bytes]", code: int) -> None:
-    """Raise ChildProcessError unless it has ended well."""
+    """Raise ChildProcessError unless the exit code is 0."""
     if code:
         raise ChildProcessError(f"{job.args!r} has failed: exit code {code}")
 
 
 def restart(kept: Kept, row: str, processes: int) -> Found:
-    """Give the command again; return how long the first new output took."""
+    """Give the command again; return the time to the first new output."""
     kept.again([number % kept.keys for number in range(TAIL)])
     began = time.monotonic()
     with kept.run(processes) as job:
@@ -114,7 +117,7 @@ def restart(kept: Kept, row: str, processes: int) -> Found:
 
 
 def restart_bytewax(setting: Setting, keys: int) -> Found:
-    """Have Bytewax keep as many numbers, each of which it reads once; then run it again, until the first new output."""
+    """Let Bytewax store `keys` numbers, each read once. Run it again, and measure the time to the first output."""
     with tempfile.TemporaryDirectory(dir=setting.folder) as folder:
         lines, tail, store = (Path(folder) / name for name in ("all.txt", "tail.txt", "store"))
         store.mkdir()
@@ -128,7 +131,7 @@ def restart_bytewax(setting: Setting, keys: int) -> Found:
 
 
 def kill_some(kept: Kept, row: str, killed: int, rate: int, *words: str) -> Found:
-    """Kill one of two processes, or both; return how long the output stood still. `words` are further flags."""
+    """Kill `killed` of two processes; return the time without output. `words` are further flags."""
     kept.again([number % kept.keys for number in range(rate * TAIL_SECONDS)])
     with kept.run(2, "--rate", str(rate), *words) as job:
         kept.await_output(job, 0)
@@ -140,9 +143,9 @@ def kill_some(kept: Kept, row: str, killed: int, rate: int, *words: str) -> Foun
 
 
 def stillness(out: Path, job: "subprocess.Popen[bytes]") -> tuple[float, float]:
-    """Return the seconds from the last output before a loss to the first after it, and to the first that is new.
+    """Return the seconds from the last output before a loss to the first one after it, and to the first that is new.
 
-    Raises ChildProcessError if the job ends before, Absent if that is because it is not brought back.
+    Raises ChildProcessError if the job ends before, and Absent if this version does not recover it.
     """
     began = last = time.monotonic()
     longest, least, again = out.stat().st_size, None, None
@@ -150,7 +153,7 @@ def stillness(out: Path, job: "subprocess.Popen[bytes]") -> tuple[float, float]:
         length = out.stat().st_size
         if length > longest and least is not None:
             return (again or now) - last, now - last
-        if length > longest:  # it was on its way when the process was killed
+        if length > longest:  # it was being written when the process was killed
             longest, last = length, now
         elif length < (longest if least is None else least):
             least = length
@@ -170,7 +173,7 @@ def restart_row(kind: str, processes: int) -> str:
 
 
 def open_restarts(setting: Setting) -> Sequence[Step]:
-    """Keep a million of each kind; return who takes turns."""
+    """Store a million states of each kind; return the contenders."""
     steps = []
     for kind in KINDS:
         kept = Kept(setting.folder, kind, setting.size(KEYS, KEYS_QUICK), 2)
@@ -183,14 +186,14 @@ def open_restarts(setting: Setting) -> Sequence[Step]:
 
 
 def open_killed(setting: Setting) -> Sequence[Step]:
-    """Keep a million ints; return those who are killed."""
+    """Store a million ints; return the contenders, whose processes are killed."""
     kept = Kept(setting.folder, "ints", setting.size(KEYS, KEYS_QUICK), 2)
     rate = setting.size(RATE, RATE_QUICK)
     return [step(kill_some, kept, KILLED, 1, rate), step(kill_some, kept, BOTH, 2, rate)]
 
 
 def step(run: Callable[..., Found], kept: Kept, row: str, *numbers: int) -> Step:
-    """Return a step that runs so."""
+    """Return a step that kills processes in this way."""
     return Step(row, lambda: run(kept, row, *numbers))
 
 

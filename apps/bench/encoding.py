@@ -1,9 +1,10 @@
-"""What a key and its state cost to encode and to decode, by the shape of the state, beside pickle.
+"""Cost of encoding and decoding a key with its state, by the shape of the state, compared with pickle.
 
     python apps/bench/encoding.py [--keys N] [--repeat N]
 
-As states move: pairs in one list, objects that are referred to twice stay one. The two take turns, on the same values;
-medians of the CPU time of the thread are shown. What arrives is compared with what was sent.
+Pairs are encoded in one list, as when states move, so an object that is referred to twice stays one object. The codec
+and pickle take turns on the same values. The table has medians of the thread's CPU time. Decoded values are compared
+with the originals.
 """
 
 import pickle
@@ -28,7 +29,7 @@ HEADERS: Final = ("state", "encode", "decode", "bytes", "pickle: encode", "decod
 
 @dataclass
 class Totals:
-    """A state as programs have it."""
+    """A state as programs typically have it."""
 
     count: int
     total: float
@@ -37,7 +38,7 @@ class Totals:
 
 @dataclass(slots=True)
 class SlotTotals:
-    """The same in slots."""
+    """The same with slots."""
 
     count: int
     total: float
@@ -58,11 +59,11 @@ STATES: Final[dict[str, Callable[[random.Random], Any]]] = {
     "list of up to 5 pairs": lambda rng: [(rng.randrange(10**6), "a") for _ in range(rng.randrange(6))],
     "dict with a list of dicts": lambda rng: {"items": [{"sku": "a", "n": n} for n in range(rng.randrange(4))]},
     "dicts of two shapes": lambda rng: {"count": 1, "total": 0.5} if rng.random() < 0.5 else {"count": 1},
-}  # name -> one of them
+}  # name -> function that draws one
 
 
 def measure(name: str, keys: int, repeat: int) -> list[Any]:
-    """Return a row: nanoseconds and bytes a key, and how many times as much as pickle takes."""
+    """Return a row: nanoseconds and bytes per key, and their ratios to pickle's."""
     rng = random.Random(name)
     pairs = [(f"key{number}", STATES[name](rng)) for number in range(keys)]
     encoders: list[Callable[[], bytes]] = [partial(encode, pairs, shared=True), partial(pickle.dumps, pairs, 5)]

@@ -1,12 +1,12 @@
-"""Are windows exact at size? Clicks out of order and late ones, while bins move, a worker is added and one is killed.
+"""Exactness of windows at size: out-of-order and late clicks, while bins move, a worker joins and one is killed.
 
     python -m apps.bench.event_time_run [click_sessions|top_ten …] [--clicks N] [--rate N] [--seed N]
 
-Two processes with a store read the clicks of `clicks`, five million of them. Meanwhile one gives its half of all bins
-to the other one, a process is added and gets its share, and one of the three is killed by SIGKILL; the launcher brings
-the job back. In the end the results, and what is said to be late, are compared with a plain loop.
+Two processes with a store read the clicks of `clicks`, five million of them. Meanwhile one process gives its half of
+all bins to the other, and a process is added and gets its share. Then one of the three is killed by SIGKILL, and the
+launcher recovers the job. At the end, the results and the late records are compared with a plain loop.
 
-Exit code 1 says that something was wrong; the folder is kept then.
+Exit code 1 means that something was wrong. In this case the folder is kept.
 """
 
 import argparse
@@ -36,16 +36,16 @@ PROCESSES = 2
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What has come of a run."""
+    """Result of a run."""
 
     results: int
-    late: int  # clicks that are said to be late
+    late: int  # clicks reported as late
     seconds: float
     wrong: list[str]
 
 
 def steer(job: megaflow.JobHandle, clicks: int, seed: int) -> None:
-    """Move bins, add a worker and kill one while it reads."""
+    """Move bins, add a worker and kill one while the job reads."""
     while lines_read(job) < clicks // 10:
         time.sleep(LOOK_SECONDS)
     moved = job.control.move_bins(drain=0, strategy="batched", batch=8)
@@ -60,7 +60,7 @@ def steer(job: megaflow.JobHandle, clicks: int, seed: int) -> None:
 
 
 def lines_read(job: megaflow.JobHandle) -> int:
-    """Return how many lines have been read since the job began or went on."""
+    """Return how many lines have been read since the job started or resumed."""
     return sum(worker.lines for worker in job.status().workers)
 
 
@@ -69,9 +69,9 @@ def say(text: str) -> None:
 
 
 def run(app: str, paths: Sequence[Path], folder: Path, clicks: int, rate: float | None, seed: int) -> Outcome:
-    """Run an app on clicks in files, so many of which are in time; return what has come of it, in a new folder.
+    """Run an app in a new folder, on files with `clicks` clicks that are in time; return its outcome.
 
-    Raises MegaflowError if the job ends before all has happened to it that is to happen.
+    Raises MegaflowError if the job ends before all planned events have happened.
     """
     folder.mkdir()
     results, late = folder / "results.jsonl", folder / "late.jsonl"

@@ -1,4 +1,4 @@
-"""What an experiment of a benchmark is, and how it becomes a command, a table and a picture."""
+"""Experiments of a benchmark, and the command, the table and the picture that each becomes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def size(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One question, how it is measured and how the answer is shown."""
+    """One question of a benchmark, with its measurement and the form of its answer."""
 
     name: str
     help: str
     sizes: type[Any]  # a frozen dataclass whose fields have defaults
-    quick: Any  # sizes that show only that everything works
-    measure: Callable[[Any], Record]  # returns what can become JSON; "exact" in it: whether all counts were right
+    quick: Any  # sizes that only show that everything works
+    measure: Callable[[Any], Record]  # for JSON; its entry "exact" says whether all counts were right
     text: Callable[[Record], str]
     draw: Callable[[Record, Any], None]  # into a matplotlib Figure
 
@@ -71,12 +71,12 @@ def commands(benchmark: str, help: str, experiments: Sequence[Experiment]) -> cl
 
 
 def main(group: click.Group) -> None:
-    """Run a benchmark's command line; without words it does everything. Never returns."""
+    """Run a benchmark's command line; `all` without arguments. Never returns."""
     group.main(args=sys.argv[1:] or ["all"])
 
 
 def reporting() -> Sequence[click.Parameter]:
-    """Return the options that every subcommand has."""
+    """Return the options of every subcommand."""
     folder = click.Path(file_okay=False, path_type=Path)
     return (
         click.Option(["--json", "as_json"], is_flag=True, help="Print the figures as JSON."),
@@ -87,7 +87,7 @@ def reporting() -> Sequence[click.Parameter]:
 def carry_out(
     benchmark: str, planned: Sequence[tuple[Experiment, Any]], as_json: bool, plots: Path | None
 ) -> None:
-    """Run experiments with their sizes, show each as it is done; raise ClickException if a count was wrong."""
+    """Run experiments with their sizes, and show each result as it comes. Raises ClickException for a wrong count."""
     figure_of = plotter() if plots is not None else None
     records: dict[str, Record] = {}
     for experiment, sizes in planned:
@@ -107,7 +107,7 @@ def carry_out(
 
 
 def plotter() -> Callable[[], Any]:
-    """Return what makes an empty figure. Raises ClickException without matplotlib, before anything is measured."""
+    """Return a function that makes an empty figure. Raises ClickException at once if matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -116,7 +116,7 @@ def plotter() -> Callable[[], Any]:
 
 
 def plain_axes(axes: Any, title: str, x: str, y: str) -> None:
-    """Give axes their words, and nothing that is not needed."""
+    """Set the labels of axes, and remove needless lines."""
     axes.set_title(title, loc="left", fontsize=11)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -129,7 +129,7 @@ def plain_axes(axes: Any, title: str, x: str, y: str) -> None:
 
 
 def doubling_axes(axes: Any, title: str, x: str, y: str, is_steep: bool) -> None:
-    """Do so where each point has twice as many of `x` as the one before; `is_steep`: what is shown grows likewise."""
+    """Do the same with a logarithmic `x` of base 2, and a logarithmic `y` if the values grow likewise (`is_steep`)."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     if is_steep:
@@ -140,5 +140,5 @@ def doubling_axes(axes: Any, title: str, x: str, y: str, is_steep: bool) -> None
 
 
 def verdict(passed: bool) -> str:
-    """Return the word for it."""
+    """Return pass or FAIL."""
     return "pass" if passed else "FAIL"

@@ -1,8 +1,8 @@
-"""S6: what nothing costs: a job that waits for lines, one that has a single line, and the import.
+"""S6: cost of doing nothing: an idle job, a job with a single line, and the import.
 
-A job of two worker processes waits for standard input; what its workers compute in some seconds is a share of a core.
-(The launcher is shown apart.) The whole time of `megaflow run` is that of the command with a one-line file, from its
-start to its end.
+A job of two worker processes waits for standard input. The CPU time of its workers over some seconds is given as a
+share of a core, and that of the launcher separately. The whole time of `megaflow run` is that of the command with a
+one-line file, from its start to its end.
 """
 
 import subprocess
@@ -31,7 +31,7 @@ print(json.dumps({"seconds": seconds, "foreign": len({"pyspark", "pyarrow"} & sy
 
 
 def run_idle(seconds: float) -> Found:
-    """Watch a job that has nothing to do."""
+    """Measure a job that has nothing to do."""
     with megaflow_run([APP, "--lines", "-"], 2, subprocess.PIPE) as job:
         launcher, workers = job.launcher.pid, job.workers
         time.sleep(SETTLE_SECONDS)
@@ -58,7 +58,7 @@ def run_import() -> Found:
 
 
 def steps(folder: Path, seconds: float) -> Sequence[Step]:
-    """Return what takes turns."""
+    """Return the contenders."""
     path = folder / "line.txt"
     path.write_text("one line\n", encoding="ascii")
     return (

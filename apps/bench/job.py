@@ -1,4 +1,4 @@
-"""A job under measurement: fed numbered lines, launched on a thread of its own, steered as `megaflow control` does."""
+"""A job under measurement: it reads numbered lines, runs on a thread of its own, and is steered like any other job."""
 
 import threading
 import time
@@ -13,10 +13,10 @@ from megaflow.control.latency import WINDOW_SECONDS, Histogram, merged
 from megaflow.control.launcher_messages import LatencyWindow
 from megaflow.errors import MegaflowError, SourceError
 from megaflow.job.job_file import Job
-from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.run_summary import RunSummary
+from megaflow.job.launcher.outputs.writer import Writer
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
+from megaflow.job.launcher.run.run_summary import RunSummary
 from megaflow.job.spec import JobSpec
 from megaflow.timely.communication.client import Client
 
@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Running:
-    """A job that runs while the `with` block does, unless its lines end before."""
+    """A job that runs during the `with` block, unless its lines end before."""
 
     def __init__(self, dataflow: Callable[[Any], Any], lines: Any, writer: Writer, **more: Any) -> None:
         self._spec, self._lines = JobSpec(pickle_app(dataflow), **more), lines
@@ -33,7 +33,7 @@ class Running:
         self._account: RunSummary | None = None
         self._error: BaseException | None = None
         self._job: Job | None = None
-        self._known = threading.Event()  # whether there is a job, or will never be one
+        self._known = threading.Event()  # the job has started, or will never start
         self._client: Client | None = None
         self._thread = threading.Thread(target=self._run, name="launcher", daemon=True)
 
@@ -56,25 +56,25 @@ class Running:
             self._thread.join(PATIENCE_SECONDS)
 
     def converse(self) -> Conversation:
-        """Return a conversation with the coordinator, once all workers have read or applied something."""
+        """Return a conversation with the coordinator, once every worker has read or applied a record."""
         talk = self._connect()
         while not all(worker.lines or worker.records for worker in ask_status(talk, tables=False).workers):
             time.sleep(LOOK_SECONDS)
         return talk
 
     def rest(self, seconds: float) -> None:
-        """Let it run for a while; raise what made it fail."""
+        """Let the job run for some seconds; raise its error if it fails or ends."""
         self._thread.join(seconds)
         if not self._thread.is_alive():
             self._fail()
 
     def stop(self) -> None:
-        """Drain it and have it end."""
+        """Drain the job and stop it."""
         with self._dial() as client:
             stop_job(Conversation(client, PATIENCE_SECONDS))
 
     def account(self) -> RunSummary:
-        """Wait for its end; return the account, or raise what made it fail."""
+        """Wait for the end of the job; return its summary, or raise its error."""
         self._thread.join()
         if self._account is None:
             self._fail()
@@ -82,8 +82,8 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self._account = launch(self._spec, self._lines, lambda: self._writer, started=self._show)
-        except BaseException as error:  # for the main thread
+            self._account = launch(LaunchOptions(self._spec, self._lines, lambda: self._writer), started=self._show)
+        except BaseException as error:  # raised in the main thread
             self._error = error
         self._known.set()
 
@@ -101,7 +101,7 @@ class Running:
             try:
                 return Client.connect(self._job.host, self._job.port, self._job.secret.encode(), "control", {})
             except OSError:
-                time.sleep(LOOK_SECONDS)  # it is starting
+                time.sleep(LOOK_SECONDS)  # the job is still starting
         self._fail()
 
     def _fail(self) -> NoReturn:
@@ -110,7 +110,7 @@ class Running:
 
 
 def write_numbers(path: Path, lines: int, line_bytes: int = 0) -> None:
-    """Write lines that begin with their number, filled up to so many bytes."""
+    """Write lines that begin with their number, padded to `line_bytes`."""
     with path.open("w", encoding="ascii") as text:
         if line_bytes:
             text.writelines(f"{number} ".ljust(line_bytes - 1, ".") + "\n" for number in range(lines))
@@ -119,14 +119,14 @@ def write_numbers(path: Path, lines: int, line_bytes: int = 0) -> None:
 
 
 def between(windows: Iterable[LatencyWindow], start: float, end: float) -> Histogram:
-    """Return the latencies of the lines that were done then; windows that begin before or end after are included."""
+    """Return the latencies of the lines completed between two moments, including windows that only overlap."""
     return merged(window for window in windows if start - WINDOW_SECONDS < window.start < end)
 
 
 def timeline(windows: Iterable[LatencyWindow], origin: float) -> list[dict[str, Any]]:
-    """Return for each tenth of a second: its second since the origin, lines done, their p50, p99 and max in ms.
+    """Return for each tenth of a second: its second since the origin, completed lines, their p50, p99 and max in ms.
 
-    The latter are None where no line was done.
+    The last three are None where no line was completed.
     """
     by_start: dict[int, list[LatencyWindow]] = {}
     for window in windows:
@@ -140,5 +140,5 @@ def timeline(windows: Iterable[LatencyWindow], origin: float) -> list[dict[str, 
 
 
 def latency(late: Histogram) -> dict[str, float]:
-    """Return the figures of a histogram that are shown: p50, p99 and max in ms."""
+    """Return p50, p99 and max of a histogram, in ms."""
     return {"p50": late.quantile(0.5), "p99": late.quantile(0.99), "max": late.max_ms}

@@ -1,13 +1,13 @@
-"""S4: how late records are in an open loop, on two processes, over 10,000 keys.
+"""S4: latency of records in an open loop, on two processes, over 10,000 keys.
 
-Every 10 ms so many records are due, whether or not anybody is there to take them; each carries the moment it was due,
-on the clock that all processes of a machine have in common. How late it is, is the time from there until its new count
-has come out of the fold, at the worker that has its key. So what waits in front of a busy worker is late for all that
-time (no coordinated omission): a late tick is sent late, with its own moment in it.
+Every 10 ms a number of records is due, even if no worker is ready to read them. Each carries the moment at which it
+was due, on the clock that all processes of a machine share. Its latency is the time from then until the worker that
+owns its key emits the new count. So the time that a record waits for a busy worker counts in full (no coordinated
+omission): a late tick is sent late, with its original moment in it.
 
-That is a program of the engine, as the peers' are. Beside it, a job of `megaflow run` at the same rate, whose latency
-is the engine's own: from the moment the first line of a batch was due until its *epoch was closed everywhere*. Epochs
-are 10 ms long, so that is some 10 ms more; no goal speaks of it.
+This is an engine program, like those of the peers. Beside it runs a job of `megaflow run` at the same rate, with the
+engine's own measure of latency: from the moment at which the first line of a batch was due until its *epoch was closed
+everywhere*. Epochs are 10 ms long, so this adds about 10 ms. No goal refers to it.
 """
 
 import time
@@ -24,9 +24,8 @@ from apps.bench.plain import TICK_SECONDS, keys_of_ticks
 from apps.bench.report import Found, Goal
 from apps.bench.rescaling_load import LIGHT, numbered
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, plain
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
 from megaflow.timely import InputHandle, ProbeHandle, Worker
 
@@ -36,10 +35,10 @@ RATES_QUICK = (1_000,)
 SECONDS, SECONDS_QUICK = 3, 1
 WARM_UP_SECONDS = 1.0  # left out
 PROCESSES = 2
-HEAD_START_SECONDS = 0.1  # for both processes to be ready when the first tick is due
+HEAD_START_SECONDS = 0.1  # until the first tick is due, so that both processes are ready
 BINS = "256"
 
-Late = list[tuple[float, int]]  # (ms, records that were that late)
+Late = list[tuple[float, int]]  # (ms, records with this latency)
 
 
 def count(key: int, due: float, total: int | None) -> tuple[int, list[tuple[float, int]]]:
@@ -50,14 +49,14 @@ def count(key: int, due: float, total: int | None) -> tuple[int, list[tuple[floa
 
 @dataclass(eq=False)
 class Counted:
-    """What comes out of the fold at a worker."""
+    """Records that come out of the fold at a worker."""
 
     late: Late = field(default_factory=list)
-    came: int = 0  # records, those of the warm-up too
-    ready: float = float("inf")  # from when on it matters how late they are, seconds
+    came: int = 0  # records, including those of the warm-up
+    ready: float = float("inf")  # from when latencies count, seconds
 
     def note(self, epoch: object, batch: list[tuple[float, int]]) -> None:
-        """Take in a batch that comes now."""
+        """Count a batch that comes out now."""
         now, ready = time.monotonic(), self.ready
         self.came += len(batch)
         by_moment = Counter(map(itemgetter(0), batch))
@@ -65,7 +64,7 @@ class Counted:
 
 
 def main(worker: Worker) -> dict[str, Any]:
-    """Send this worker's share of the records when they are due; return how late those were that came out here."""
+    """Send this worker's share of the records when they are due; return the latencies of its outputs."""
     rate, seconds = (float(word) for word in worker.args)
     ticks = keys_of_ticks(rate / worker.peers, round((seconds + WARM_UP_SECONDS) / TICK_SECONDS), worker.index)
     handle: InputHandle[tuple[int, float]] = InputHandle()
@@ -74,7 +73,7 @@ def main(worker: Worker) -> dict[str, Any]:
     with worker.dataflow("latency") as scope:
         scope.input_from(handle).stateful_state_machine(count).inspect_batch(counted.note).probe_with(probe)
     handle.advance_to(1)
-    worker.step_while(lambda: probe.less_than(1))  # both processes are there
+    worker.step_while(lambda: probe.less_than(1))  # both processes have started
     start = time.monotonic() + HEAD_START_SECONDS
     counted.ready = start + WARM_UP_SECONDS
     for tick, keys in enumerate(ticks):
@@ -122,9 +121,9 @@ def run_program(name: str, rate: int, seconds: int) -> Found:
 
 
 def run_job(name: str, path: Path, rate: int) -> Found:
-    """Run a job whose lines come at this rate."""
+    """Run a job whose lines are due at this rate."""
     spec = JobSpec(pickle_app(numbered), processes=PROCESSES, rate=float(rate), args=(BINS, *LIGHT))
-    account = launch(spec, f"{path}?unordered", NothingWriter)
+    account = launch(LaunchOptions(spec, f"{path}?unordered"))
     check_count(name, account.records, account.lines)
     late = between(account.latency, min(begin for begin, _ in account.flows) + WARM_UP_SECONDS, float("inf"))
     return one(name, {P50: late.quantile(0.5), P99: late.quantile(0.99), MAX: late.max_ms})
@@ -136,7 +135,7 @@ def run_plain(name: str, rate: int, seconds: int) -> Found:
 
 
 def turns(setting: Setting, rate: int, seconds: int) -> Sequence[Step]:
-    """Return who takes turns at one rate."""
+    """Return the contenders at one rate."""
     path = setting.folder / f"{rate}.txt"
     write_numbers(path, round(rate * (seconds + WARM_UP_SECONDS)))
     loop, program, job = (row(name, rate) for name in (PLAIN, "megaflow", "megaflow run, epoch closed"))
@@ -148,7 +147,7 @@ def turns(setting: Setting, rate: int, seconds: int) -> Sequence[Step]:
 
 
 def open_latency(setting: Setting) -> Sequence[Step]:
-    """Return who takes turns, rate by rate."""
+    """Return the contenders, rate by rate."""
     rates = RATES_QUICK if setting.quick else RATES
     return [step for rate in rates for step in turns(setting, rate, setting.size(SECONDS, SECONDS_QUICK))]
 

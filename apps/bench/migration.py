@@ -1,11 +1,11 @@
-"""What moving state costs: the experiments of the Megaphone paper's section 5.3, at the size of one machine.
+"""Cost of moving state: the experiments of section 5.3 of the Megaphone paper, at the size of one machine.
 
     python apps/bench/migration.py {moves|bins|all} [--json] [--plots DIR]
 
-Everything drives real jobs in real processes, through the launcher and the coordinator that `megaflow run` and
-`megaflow control move-bins` use. The module of each experiment says what exactly it measures. `all`, which is also what
-happens without a word, takes some minutes; with `--quick` everything is too small to mean anything. Performance that
-misses its goal is said to, wrong counts are an error.
+All experiments run real jobs in real processes, through the same launcher and coordinator as `megaflow run` and
+`megaflow control move-bins`. The module of each experiment describes what it measures. `all`, which is the default,
+takes some minutes. With `--quick` the sizes are too small for meaningful results. A missed performance goal is
+reported; a wrong count is an error.
 """
 
 from apps.bench.experiment import commands, main

@@ -1,10 +1,10 @@
-"""What bins cost while none of them moves: few and many of them, each beside state that cannot move.
+"""Cost of bins while none of them moves: few and many of them, each compared with state that cannot move.
 
-A job of key-count on two processes has two operators, a `stateful_state_machine` with so many bins and a
-`state_machine`, which has no bins and no routing table. They take turns: for some seconds all lines go to the one, then
-to the other, so that both see the same machine. (What the idle one does at each tick of the control stream is in both.)
-Shown are medians of turns, and of ratios the medians of those of neighbours. Epochs are 10 ms apart, which hides small
-costs from latencies; so what the processes compute is shown beside them.
+A job of key-count on two processes has two operators: a `stateful_state_machine` with a given number of bins, and a
+`state_machine`, which has no bins and no routing table. They take turns: for some seconds all lines go to one, then to
+the other, so both see the same machine. (The work of the idle operator at each tick of the control stream is in both.)
+The table has medians over turns; a ratio is the median of the ratios of neighbouring turns. Epochs are 10 ms apart,
+which hides small costs from latencies. Therefore the table also has the CPU time of the processes.
 """
 
 import statistics
@@ -21,20 +21,20 @@ from apps.bench.migration_load import MOVABLE, PINNED, plain_rate, side_at
 from apps.bench.processes import processor_seconds
 from megaflow.cli.text import table_text
 
-WARM_UP_SECONDS = 60.0  # that there are lines for
+WARM_UP_SECONDS = 60.0  # of lines for the warm-up
 PLAIN_LINES = 500_000
 SETTLE_SHARE = 0.2  # of a turn, at its beginning: left out
-COMPARED = 1 << 12  # bins that are compared with none
+COMPARED = 1 << 12  # number of bins that is compared with pinned state
 MANY = 1 << 16
 RATIO_MAX = 1.5  # of p99 with these bins to p99 without
-KNEE_MAX = 1.1  # of that with many bins to that with those: none, but for what two runs differ by
+KNEE_MAX = 1.1  # of the p99 ratio with many bins to this one: allows only for the noise between two runs
 FIGURES = ("p50", "p99", "max", "processor_us")
 NAMES = {MOVABLE: "movable", PINNED: "pinned"}
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     keys: int = size(1_000_000, "Keys that have a count.")
     log2_bins: str = size("8,12,16", "Numbers of bins, as powers of two.")
@@ -59,7 +59,7 @@ def measure(sizes: Sizes) -> Record:
 
 
 def measure_job(load: Load, path: Path, turns: int) -> Record:
-    """Run one job; return for each turn how late its lines were, and what a record took of processors."""
+    """Run one job; return the latencies and the CPU time per record of each turn."""
     seen: list[tuple[int, float, float, float]] = []
     with calm_job(load, f"{path}?unordered") as job:
         for _ in range(2 * turns):
@@ -72,9 +72,9 @@ def measure_job(load: Load, path: Path, turns: int) -> Record:
 
 
 def watch_turn(job: KeyCount) -> tuple[int, float, float, float]:
-    """Wait for the next turn and its end; return whose it was, when what belongs to it began and ended, and the cost.
+    """Wait for the next turn and its end; return its side, the start and end of the measured part, and its cost.
 
-    The cost is in seconds of processors.
+    The cost is CPU time in seconds.
     """
     seconds = job.load.turn_seconds
     start = (time.monotonic() // seconds + 1) * seconds
@@ -85,7 +85,7 @@ def watch_turn(job: KeyCount) -> tuple[int, float, float, float]:
 
 
 def text(record: Record) -> str:
-    """Return the table and whether many bins go unnoticed."""
+    """Return the table, and whether many bins add a noticeable cost."""
     rows = []
     for job in record["jobs"]:
         for name, label in (("pinned", "pinned"), ("movable", f"{job['bins']:,} bins")):
@@ -102,12 +102,12 @@ def text(record: Record) -> str:
 
 
 def ratio(job: Record) -> float:
-    """Return the p99 of turns with bins in that of the pinned ones beside them, as a median."""
+    """Return the median ratio of the p99 of turns with bins to that of the neighbouring pinned turns."""
     return float(statistics.median(one["p99"] / other["p99"] for one, other in zip(job["movable"], job["pinned"])))
 
 
 def goals(record: Record) -> list[str]:
-    """Return a line for each goal that these numbers of bins speak of."""
+    """Return a line for each goal that applies to these numbers of bins."""
     ratios, lines = {job["bins"]: ratio(job) for job in record["jobs"]}, []
     if COMPARED in ratios:
         found = ratios[COMPARED]
@@ -120,7 +120,7 @@ def goals(record: Record) -> list[str]:
 
 
 def draw(record: Record, figure: Any) -> None:
-    """Draw the figures of each job, every turn as a point."""
+    """Draw the figures of each job, with every turn as a point."""
     late, cost = figure.subplots(1, 2, width_ratios=(2, 1))
     jobs = record["jobs"]
     shown = (("max", "maximum", COLOURS[1]), ("p99", "p99", COLOURS[0]))

@@ -15,24 +15,23 @@ from apps.bench.migration_load import Packed, key_count
 from megaflow.control.client.commands import ask_status
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.latency import WINDOW_SECONDS
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.run_summary import RunSummary
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
+from megaflow.job.launcher.run.run_summary import RunSummary
 from megaflow.job.spec import JobSpec
 
 PROCESSES = 2
-RATE_SHARE = 0.2  # of what the processes can do: a worker that owns a million keys keeps up
+RATE_SHARE = 0.2  # of the processes' capacity, so that a worker that owns a million keys keeps up
 TRIAL_LINES = 200_000
 TRIAL_KEYS = 10_000
-CALM_SECONDS = 0.1  # between two looks
-CALM_SHARE = 0.15  # how far from the rate lines may be read when all is calm
-PATIENCE_SECONDS = 40.0  # until it must be
+CALM_SECONDS = 0.1  # between two samples
+CALM_SHARE = 0.15  # greatest deviation of the reading rate from the rate of the load
+PATIENCE_SECONDS = 40.0  # for the job to become calm
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a job counts, and how fast its lines come."""
+    """Number of keys and rate of the lines of a job."""
 
     bins: int
     keys: int
@@ -42,33 +41,33 @@ class Load:
 
     @property
     def args(self) -> tuple[str, ...]:
-        """What the dataflow is told."""
+        """Arguments of the dataflow."""
         return str(self.bins), str(self.keys), str(self.value_bytes), str(self.turn_seconds)
 
 
 class KeyCount:
-    """A running job; made by `calm_job`."""
+    """A running job, made by `calm_job`."""
 
     def __init__(self, running: Running, talk: Conversation, outputs: Packed, load: Load) -> None:
         self.running = running
         self.talk = talk
         self.load = load
-        self.account: RunSummary | None = None  # set when it has ended
+        self.account: RunSummary | None = None  # set when the job has ended
         self.pids = {worker.id: worker.pid for worker in ask_status(talk, tables=False).workers}
         self._outputs = outputs
 
     @property
     def ended(self) -> RunSummary:
-        """What it came to."""
+        """Summary of the job, once it has ended."""
         assert self.account is not None, "it runs"
         return self.account
 
     def is_exact(self) -> bool:
-        """Whether it counted right, once it has ended."""
+        """Whether all counts are right, once the job has ended."""
         return self._outputs.is_exact(self.ended.lines)
 
     def figures(self, start: float, end: float) -> Record:
-        """Return how late the lines were that were done in a stretch of time, once it has ended."""
+        """Return the latencies of the lines completed between two moments, once the job has ended."""
         late = between(self.ended.latency, start, end)
         return {"seconds": end - start, "lines": late.lines, **latency(late)}
 
@@ -91,7 +90,7 @@ class KeyCount:
 
 @contextlib.contextmanager
 def calm_job(load: Load, lines: str) -> Iterator[KeyCount]:
-    """Give a job whose keys all have their state and whose lines are in time; it is stopped after the block."""
+    """Run a job during the block, which begins when all keys have their state and the job keeps up."""
     outputs = Packed(load.keys)
     with Running(key_count, lines, outputs, processes=PROCESSES, rate=load.rate, args=load.args) as running:
         job = KeyCount(running, running.converse(), outputs, load)
@@ -104,23 +103,23 @@ def calm_job(load: Load, lines: str) -> Iterator[KeyCount]:
 
 
 def before(moment: float) -> float:
-    """Return the end of a stretch that none of the windows of what begins at this moment is part of."""
+    """Return the end of a stretch whose latency windows all end before this moment."""
     return moment - WINDOW_SECONDS
 
 
 def rate_for(given: float, value_bytes: int, folder: Path) -> float:
-    """Return a rate that two processes can sustain: the one that is given, if it is, else from a short trial."""
+    """Return a rate that two processes can sustain: the given one, or else a share of what a short trial reaches."""
     if given:
         return given
     path = folder / "trial.txt"
     write_numbers(path, TRIAL_LINES)
     args = Load(bins=256, keys=TRIAL_KEYS, value_bytes=value_bytes, rate=0.0).args
-    account = launch(JobSpec(pickle_app(key_count), processes=PROCESSES, args=args), f"{path}?unordered", NothingWriter)
+    account = launch(LaunchOptions(JobSpec(pickle_app(key_count), processes=PROCESSES, args=args), f"{path}?unordered"))
     return max(1000.0, round(RATE_SHARE * account.lines / account.flow_seconds, -3))
 
 
 def medians(records: list[Record], names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the median of each of these figures.
+    """Return the median of each named figure.
 
     >>> medians([{"max": 3.0}, {"max": 9.0}, {"max": 4.0}], ("max",))
     {'max': 4.0}

@@ -1,10 +1,10 @@
-"""What the migration benchmarks run: key-count, with every record emitting its key's new count; and what is exact.
+"""Dataflow of the migration benchmarks: key-count, in which each record emits its key's new count; and its check.
 
-A line is a number, which stands for a key. All keys have state before the first of them is counted: each worker sends
-its share of them at the first epoch, inside the dataflow, so that warming up takes no lines.
+A line is a number that stands for a key. All keys have state before the first line is counted: each worker sends its
+share of them at the first epoch, inside the dataflow, so the warm-up needs no lines.
 
-The launcher has the machine in common with the workers, so it is to have nothing to do per record: what comes out is
-packed, a batch into one bytes object, and looked at when the job is over.
+The launcher shares the machine with the workers, so it must have no work per record. Therefore each batch of outputs
+is packed into one bytes object, and checked only after the job.
 """
 
 import time
@@ -15,25 +15,25 @@ from itertools import chain
 from typing import Any
 
 from apps.bench.rescaling_load import key_of
-from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.spec import Form
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 from megaflow.timely.dataflow.pact import Pipeline
 
-MOVABLE, PINNED = 0, 1  # sides: whose bins can move, and a state_machine, whose state stays where it is
-WARM_UP = -1  # the number of a record that gives a key its state and is not counted
-NUMBER = "Q"  # how numbers and counts are packed
+MOVABLE, PINNED = 0, 1  # sides: state in bins that can move; state of a state_machine, which cannot
+WARM_UP = -1  # number of a record that gives a key its state and is not counted
+NUMBER = "Q"  # array type code of numbers and counts
 
 Fold = Callable[[int, int, Any], tuple[Any, list[tuple[int, int]]]]
 
 
 def key_count(flow: Flow) -> Stream[Any]:
-    """Count the keys of lines that are numbers. Outputs are batches of (number, count of its key so far), packed.
+    """Count the keys of lines that are numbers. Outputs are packed batches of (number, count of its key so far).
 
-    `flow.args`: how many bins; how many keys; how many bytes of state a key has besides its count; and for how many
-    seconds keys are counted with state that can move before it is the turn of pinned state, which has counts of its
-    own, for as long. 0: there is no pinned state.
+    `flow.args`: the number of bins, the number of keys, the bytes of state that a key has besides its count, and the
+    seconds of a turn. Movable and pinned state take turns, and each has its own counts. With 0 seconds there is no
+    pinned state.
     """
     bins, keys, value_bytes, turn_seconds = (*map(int, flow.args[:3]), float(flow.args[3]))
     worker, fold = flow.worker, fold_of(value_bytes)
@@ -57,7 +57,7 @@ def key_count(flow: Flow) -> Stream[Any]:
 
 
 def side_at(moment: float, turn_seconds: float) -> int:
-    """Return whose turn it is at a moment of the machine's clock, which all processes have in common.
+    """Return the side whose turn it is at a moment of the machine's clock, which all processes share.
 
     >>> side_at(11.0, turn_seconds=2.0) == PINNED, side_at(12.5, turn_seconds=2.0) == MOVABLE
     (True, True)
@@ -66,7 +66,7 @@ def side_at(moment: float, turn_seconds: float) -> int:
 
 
 def fold_of(value_bytes: int) -> Fold:
-    """Return the fold that counts, with a state that is a count, or a count and so many bytes."""
+    """Return the counting fold. Its state is a count, or a count with a value of `value_bytes`."""
 
     def count(key: int, number: int, total: int | None) -> tuple[int, list[tuple[int, int]]]:
         if number == WARM_UP:
@@ -86,7 +86,7 @@ def fold_of(value_bytes: int) -> Fold:
 
 
 def packing(side: int) -> Callable[[Any, Any], Callable[[Any, Any], None]]:
-    """Return what builds an operator that makes one record of each batch: (side, packed)."""
+    """Return a function that builds an operator, which packs each batch into one record (side, packed)."""
 
     def build(initial: Any, info: object) -> Callable[[Any, Any], None]:
         initial.release()
@@ -107,17 +107,17 @@ class Packed(Writer):
     form: Form = "records"
 
     def __init__(self, keys: int) -> None:
-        self.began = False  # something has come, so all keys have their state
+        self.began = False  # an output has come, so all keys have their state
         self._keys = keys
-        self._batches: list[tuple[int, bytes]] = []  # those of a side and a key are in order
+        self._batches: list[tuple[int, bytes]] = []  # in order for each side and key
 
     def write(self, epoch: int, records: list[tuple[int, bytes]]) -> None:
-        """Take in what came out in an epoch."""
+        """Keep the outputs of an epoch."""
         self._batches += records
         self.began = True
 
     def is_exact(self, lines: int) -> bool:
-        """Whether so many different lines were counted, each once, as a Counter counts them, one after the other."""
+        """Whether `lines` different lines were counted, each once, with the counts of a Counter in order."""
         totals: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
         numbers = (max(array(NUMBER, batch)[::2]) for _, batch in self._batches)
         seen = bytearray(1 + max(numbers, default=-1))  # number -> whether it was counted
@@ -133,7 +133,7 @@ class Packed(Writer):
 
 
 def plain_rate(keys: int, value_bytes: int, lines: int) -> float:
-    """Return the records per second of the loop that a Python programmer would write, with the same fold."""
+    """Return the records per second of a plain Python loop with the same fold."""
     fold = fold_of(value_bytes)
     states: dict[int, Any] = {key: fold(key, WARM_UP, None)[0] for key in range(keys)}
     text = [f"{number}\n" for number in range(lines)]

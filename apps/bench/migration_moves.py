@@ -1,15 +1,17 @@
-"""How late records are while half of all bins move from one worker to the other, by strategy.
+"""Latency of records while half of all bins move from one worker to the other, by strategy.
 
-Two jobs of key-count on two processes, in an open loop: many keys with a count each, and fewer keys with larger values.
-Worker 0 gives its bins, half of all, to worker 1 and gets them back, once for each strategy and repetition; before each
-move the job is calm for a while. All-at-once comes last in a repetition: what it does to a process's memory stays. The
-others take turns in being first: a worker's dict is made anew after so many keys came, which takes some forty to eighty
-milliseconds at these sizes, and whose turn that is says nothing of a strategy.
+Two jobs of key-count run on two processes, in an open loop: many keys with a count each, and fewer keys with larger
+values. Worker 0 gives its bins, half of all, to worker 1 and gets them back, once for each strategy and repetition.
+Before each move the job is calm for a while.
 
-A latency is the time from the moment a line was due until its epoch was closed everywhere, so a line that nobody could
-read during a stall counts as late. A move lasts from the command until its last step is done, and what is done within
-the time given by `--after` counts as its own, too: the lines that it has held up. Shown are medians of all moves, of
-maxima as well; of memory the move in which a process grew most.
+All-at-once comes last in a repetition because its effect on a process's memory lasts. The others take turns at being
+first. A worker's dict is rebuilt each time it has received a certain number of keys, which takes 40 to 80 ms at these
+sizes, and the strategy whose turn it is must not be blamed for that.
+
+A latency is the time from the moment a line was due until its epoch was closed everywhere. So a line that waits during
+a stall counts as late. A move lasts from the command until its last step is done. Lines completed within `--after`
+seconds also count, because the move has held them up. The table has medians over all moves, also of maxima; for memory
+it has the move in which a process grew most.
 """
 
 import tempfile
@@ -31,10 +33,10 @@ from megaflow.control.client.move_request import Selection, make_plan, table_of
 FLUID, OPTIMIZED, BATCHED, ALL_AT_ONCE = STRATEGIES = ("fluid", "optimized", "batched", "all-at-once")
 GRADUAL = STRATEGIES[:-1]
 STEADY = "steady"
-WARM_UP_SECONDS = 40.0  # that there are lines for
-STEP_SECONDS = 0.1  # of a move of one bin, for which there are lines: three times what it takes on an idle machine
+WARM_UP_SECONDS = 40.0  # of lines for the warm-up
+STEP_SECONDS = 0.1  # of lines for the move of one bin: three times what it takes on an idle machine
 PLAIN_LINES = 500_000
-STALL_MS = 200.0  # where all-at-once stalls longer, the others are compared with it
+STALL_MS = 200.0  # if all-at-once stalls longer, the others are compared with it
 TIMES_BETTER_MIN = 10
 LATENCY_MS_MAX = 50.0  # of fluid and optimized
 MICROSECONDS_PER_KEY_MAX = 1.0
@@ -43,7 +45,7 @@ SHADES = {FLUID: COLOURS[0], OPTIMIZED: "#4a9d5b", BATCHED: "#b08f26", ALL_AT_ON
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     keys: int = size(1_000_000, "Keys that have a count.")
     value_keys: int = size(200_000, "Keys that have a larger value.")
@@ -107,7 +109,7 @@ def measure_job(sizes: Sizes, load: Load, path: Path) -> Record:
 
 
 def move(job: KeyCount, strategy: str, bins: Sequence[int], to: int, sizes: Sizes) -> Record:
-    """Move these bins after a calm while; return when, and the account of it."""
+    """Move these bins after a calm while; return its moments and its account."""
     job.await_calm()
     calm = time.monotonic()
     job.running.rest(sizes.steady)
@@ -123,7 +125,7 @@ def move(job: KeyCount, strategy: str, bins: Sequence[int], to: int, sizes: Size
 
 
 def summary(part: Record) -> dict[str, Record]:
-    """Return for the calm stretches and for each strategy: the medians that are shown, and keys moved per second."""
+    """Return the medians for the calm stretches and for each strategy, and the time per moved key."""
     names = ("p50", "p99", "max", "seconds")
     found = {STEADY: medians([each[STEADY] for each in part["moves"]], names)}
     for strategy in STRATEGIES:
@@ -140,7 +142,7 @@ def summary(part: Record) -> dict[str, Record]:
 
 
 def microseconds_per_key(account: Record) -> float:
-    """Return what a key took from the command on, the wait for the epochs before it included."""
+    """Return the time per key since the command, including the wait for earlier epochs."""
     return float(1e6 * account["seconds"] / max(1, account["keys"]))
 
 
@@ -175,7 +177,7 @@ def part_text(part: Record) -> str:
 
 
 def goals(found: dict[str, Record], value_bytes: int) -> list[str]:
-    """Return a line for each goal: what was found, and whether that is good enough."""
+    """Return a line for each goal: the measured value and the verdict."""
     stall, lines = found[ALL_AT_ONCE]["max"], []
     for strategy in (FLUID, OPTIMIZED):
         late = found[strategy]["max"]
@@ -209,7 +211,7 @@ def draw_timeline(axes: Any, part: Record, title: str) -> None:
     for name, label, colour in (("max", "maximum", "#444444"), ("p50", "p50", "#999999")):
         late = [point[name] for point in part["timeline"]]
         axes.plot(seconds, late, ".-", color=colour, linewidth=1.0, markersize=2.0, label=label)
-    labels: dict[str, str] = {strategy: strategy for strategy in STRATEGIES}  # each is given once
+    labels: dict[str, str] = {strategy: strategy for strategy in STRATEGIES}  # each label is given once
     for each in part["moves"]:
         shade, label = SHADES[each["strategy"]], labels.pop(each["strategy"], "")
         axes.axvspan(each["began"], each["ended"], color=shade, alpha=0.45, linewidth=0, label=label)

@@ -1,7 +1,6 @@
-"""S7 and S8: what moving state costs and what a join costs, by the experiments of `migration.py` and `rescaling.py`.
+"""S7 and S8: cost of moving state and of a join, measured by the experiments of `migration.py` and `rescaling.py`.
 
-They measure as those do; their tables, and more pictures, are had by running those. An experiment repeats its moves by
-itself, so it is run once.
+Run those programs for their own tables and more pictures. An experiment repeats its moves by itself, so it runs once.
 """
 
 from collections.abc import Sequence
@@ -33,13 +32,13 @@ PER_KEY, TO_PINNED = "µs per key moved", "p99 to that of pinned state"
 TO_STEADY, FIRST = "max to the p99 before", "seconds to its first record"
 COUNTS, VALUES = "a count each", "larger values"
 ORDERED = ", in order"
-STEADY_SECONDS = 1.0  # before a move, which is enough to see what is usual; all are to be done in minutes
+STEADY_SECONDS = 1.0  # before a move: enough to see the usual values, and short, so that the suite takes minutes
 AFTER_SECONDS = 2.0  # after a join
 JOIN, JOINER = "during a join", "a process that joins"
 
 
 def checked(record: Record) -> Record:
-    """Return what an experiment has found. Raises WrongCounts."""
+    """Return the record of an experiment. Raises WrongCounts."""
     if not record["exact"]:
         raise WrongCounts("the outputs are not those of a Counter")
     return record
@@ -49,7 +48,7 @@ def checked(record: Record) -> Record:
 
 
 def run_moves(setting: Setting) -> Found:
-    """Move half of the bins there and back, with each strategy; then again with one reader, in order."""
+    """Move half of the bins there and back, with each strategy. Then do it again with one reader, in order."""
     sizes = MOVES.quick if setting.quick else MOVES.sizes(steady=STEADY_SECONDS)
     record = checked(MOVES.measure(sizes))
     setting.picture("moves", partial(MOVES.draw, record))
@@ -58,7 +57,7 @@ def run_moves(setting: Setting) -> Found:
 
 
 def figures_of(record: Record, end: str) -> Found:
-    """Return the rows of an experiment, whose names end so."""
+    """Return the rows of an experiment, with `end` appended to their names."""
     found: Found = {}
     for name, part in zip((COUNTS, VALUES), record["parts"].values()):
         for strategy in (STEADY, *STRATEGIES):
@@ -86,12 +85,12 @@ def run_bins(setting: Setting) -> Found:
 
 
 def bins_row(bins: int) -> str:
-    """Return the row of so many bins."""
+    """Return the name of the row for a number of bins."""
     return f"{bins:,} bins"
 
 
 def move_goals() -> tuple[Goal, ...]:
-    """Return what is asked of moves: gradual ones are compared with all-at-once wherever that stalls."""
+    """Return the goals of moves. Gradual moves are compared with all-at-once wherever that stalls."""
     gradual = [(f"{strategy}, {name}", f"{ALL_AT_ONCE}, {name}") for name in (COUNTS, VALUES)
                for strategy in (FLUID, OPTIMIZED)]  # fmt: skip
     return (
@@ -125,7 +124,7 @@ S7 = Workload(
 
 
 def run_join(setting: Setting) -> Found:
-    """Have a process join two that keep up."""
+    """Measure the join of a process to two that keep up."""
     sizes = LATENCY.quick if setting.quick else LATENCY.sizes(after=AFTER_SECONDS)
     record = checked(measure_steady(sizes, setting.folder / "lines.txt"))
     before, join, moves, after = record["phases"]

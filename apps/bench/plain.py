@@ -1,9 +1,9 @@
-"""The loops that a Python programmer would write, with the same folds, each in a process of its own.
+"""Plain Python loops with the same folds, each in a process of its own.
 
     python -m apps.bench.plain words FILE | numbers FILE | ints RECORDS | latency RATE SECONDS WARM_UP
     python -m apps.bench.plain echo FD | count FD
 
-Nothing is imported here but what Python has, so that the memory that is told is the loop's. Prints a line of JSON.
+Imports only the standard library, so that the reported memory is that of the loop. Prints a line of JSON.
 """
 
 import itertools
@@ -54,7 +54,7 @@ def count_numbers(path: Path) -> dict[str, Any]:
 
 
 def count_ints(records: int) -> dict[str, Any]:
-    """Count so many random ints that are in memory."""
+    """Count `records` random ints that are in memory."""
     draw = random.Random(SEED).randrange
     keys = [draw(LATENCY_KEYS) for _ in range(2 * LATENCY_KEYS)]
     began = time.process_time()
@@ -76,7 +76,7 @@ def keys_of_ticks(rate: float, ticks: int, seed: int, keys: int = LATENCY_KEYS) 
 
 
 def wait_latencies(rate: float, seconds: float, warm_up: float) -> dict[str, Any]:
-    """Count keys that are due in ticks of 10 ms, whatever the loop does; return how late they were: (ms, records)."""
+    """Count keys that are due in ticks of 10 ms, even if the loop is behind; return the latencies: (ms, records)."""
     ticks = keys_of_ticks(rate, round((seconds + warm_up) / TICK_SECONDS), SEED)
     totals: dict[int, int] = {}
     late: list[tuple[float, int]] = []
@@ -95,7 +95,7 @@ def wait_latencies(rate: float, seconds: float, warm_up: float) -> dict[str, Any
 
 
 def echo(descriptor: int) -> dict[str, Any]:
-    """Send back what comes, parked in between, until the other side closes."""
+    """Send all bytes back, and sleep until more come, until the other side closes."""
     with socket.socket(fileno=descriptor) as other, selectors.DefaultSelector() as selector:
         selector.register(other, selectors.EVENT_READ)
         while True:
@@ -107,14 +107,14 @@ def echo(descriptor: int) -> dict[str, Any]:
 
 
 def count_lines(descriptor: int) -> dict[str, Any]:
-    """Count the lines of everybody who connects, and tell each how many came; never ends by itself."""
+    """Count the lines of each connection, and answer how many came. Never returns."""
     with socket.socket(fileno=descriptor) as listener:
         while True:
             threading.Thread(target=count_lines_of, args=(listener.accept()[0],), daemon=True).start()
 
 
 def count_lines_of(other: socket.socket) -> None:
-    """Count those of one connection."""
+    """Count the lines of one connection."""
     with other:
         lines, buffer = 0, bytearray(BUFFER_BYTES)
         while size := other.recv_into(buffer):
@@ -123,9 +123,9 @@ def count_lines_of(other: socket.socket) -> None:
 
 
 def peak_mb() -> float:
-    """Return the most memory that this process has held, in MiB; 0.0 where that is not told.
+    """Return the most memory that this process has held, in MiB; 0.0 where the system does not report it.
 
-    Not what getrusage says, which on Linux begins with what the process held that started this one.
+    Does not use getrusage, whose maximum on Linux begins with the memory of the parent process.
     """
     status = Path("/proc/self/status")
     lines = status.read_text(encoding="utf-8").splitlines() if status.exists() else []
@@ -133,7 +133,7 @@ def peak_mb() -> float:
 
 
 def main(kind: str, *words: str) -> None:
-    """Run one, and tell what it came to."""
+    """Run one loop, and print its result."""
     match kind:
         case "words":
             record = count_words(Path(words[0]))

@@ -1,6 +1,6 @@
-"""Processes under measurement: who they are, what memory they hold and what they compute; from /proc, so on Linux.
+"""Processes under measurement: their ids, memory and CPU time, read from /proc, so only on Linux.
 
-Elsewhere nothing is found, and figures that need it are left out.
+Other systems have no such files, and figures that need them are left out.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MEBIBYTE = 1 << 20
 KIBIBYTES_PER_MEBIBYTE = 1024
-SAMPLE_SECONDS = 0.005  # between looks at the memory of a move
-PEAK_SECONDS = 0.05  # between looks at a peak, which the kernel keeps
+SAMPLE_SECONDS = 0.005  # between samples of the memory during a move
+PEAK_SECONDS = 0.05  # between reads of a peak, which the kernel keeps
 LOOK_SECONDS = 0.05
 START_SECONDS_MAX = 30.0
 DRAIN_SECONDS = 10.0  # from the first Ctrl-C to the second
@@ -30,7 +30,7 @@ END_SECONDS = 5.0  # and from there to the end
 
 
 def children_of(parent: int) -> list[int]:
-    """Return the processes that this one has started and that live."""
+    """Return the living processes that this one has started."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -41,12 +41,12 @@ def children_of(parent: int) -> list[int]:
 
 
 def resident(statm: Path) -> int:
-    """Return the resident bytes that a process's file tells of."""
+    """Return the resident bytes that a process's file reports."""
     return int(statm.read_text(encoding="ascii").split()[1]) * PAGE_BYTES
 
 
 def resident_mb(pids: Iterable[int]) -> float:
-    """Return what processes hold together, in MiB; those that have ended hold nothing."""
+    """Return the total memory of processes, in MiB. An ended process counts as 0."""
     held = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -64,17 +64,17 @@ def peak_mb(pid: int) -> float:
 
 
 def processor_seconds(pids: Iterable[int]) -> float:
-    """Return the processor time that processes have taken so far, all together; 0.0 where that is not told."""
+    """Return the total CPU time of processes so far; 0.0 where the system does not report it."""
     ticks = 0
     for pid in pids:
         with contextlib.suppress(OSError):
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-            ticks += int(fields[11]) + int(fields[12])  # of the user's code and of the system's
+            ticks += int(fields[11]) + int(fields[12])  # user and system time
     return ticks / TICKS_PER_SECOND
 
 
 class Looking:
-    """A thread that looks at something every so often while the `with` block runs."""
+    """A thread that takes samples at an interval during the `with` block."""
 
     def __init__(self, look: Callable[[], None], every_seconds: float) -> None:
         self._look = look
@@ -97,20 +97,20 @@ class Looking:
             try:
                 self._look()
             except OSError:
-                return  # no such files on this system, or the job has ended
+                return  # the system has no such files, or the job has ended
 
 
 class Memory(Looking):
-    """How much memory the process of each worker holds, looked at every few milliseconds."""
+    """Memory of each worker's process, sampled every few milliseconds."""
 
     def __init__(self, pids: dict[int, int]) -> None:
-        """`pids` has the process of each worker."""
+        """`pids` maps each worker to its process."""
         super().__init__(self._sample, SAMPLE_SECONDS)
         self._files = {worker: Path(f"/proc/{pid}/statm") for worker, pid in pids.items()}
-        self._samples: list[tuple[float, dict[int, int]]] = []  # (second, worker -> bytes), by the thread alone
+        self._samples: list[tuple[float, dict[int, int]]] = []  # (second, worker -> bytes); only the thread writes
 
     def peaks(self, start: float, end: float) -> dict[int, float]:
-        """Return the most that each worker's process held in a stretch of time, in MiB."""
+        """Return the most that each worker's process held between two moments, in MiB."""
         found = [held for moment, held in self._samples if start <= moment <= end]
         return {worker: max((held[worker] for held in found), default=0) / MEBIBYTE for worker in self._files}
 
@@ -120,12 +120,12 @@ class Memory(Looking):
 
 
 class Peaks(Looking):
-    """The most memory that each process started by this one has held, while the block runs."""
+    """Peak memory of each process that this one starts, during the block."""
 
     def __init__(self) -> None:
         super().__init__(self._sample, PEAK_SECONDS)
-        self.by_pid: dict[int, float] = {}  # MiB; by the thread alone
-        self._known = set(children_of(os.getpid()))  # not ours to tell of
+        self.by_pid: dict[int, float] = {}  # MiB; only the thread writes
+        self._known = set(children_of(os.getpid()))  # older processes, which do not count
 
     def _sample(self) -> None:
         for pid in set(children_of(os.getpid())) - self._known:
@@ -137,11 +137,11 @@ class Command:
     """A job that was started by `megaflow run`."""
 
     launcher: "subprocess.Popen[bytes]"
-    workers: list[int]  # processes
-    said: IO[bytes]  # what it told on standard error
+    workers: list[int]  # process ids
+    said: IO[bytes]  # its standard error
 
     def check(self) -> None:
-        """Raise ChildProcessError with its last word if it has ended."""
+        """Raise ChildProcessError with the job's last message if it has ended."""
         if self.launcher.poll() is not None:
             self.said.seek(0)
             words = self.said.read().decode(errors="replace").strip().splitlines()
@@ -150,10 +150,10 @@ class Command:
 
 @contextlib.contextmanager
 def megaflow_run(words: Sequence[str], processes: int, stdin: int | None = None) -> Iterator[Command]:
-    """Have `megaflow run` run while the block does.
+    """Run `megaflow run` during the block.
 
-    It is stopped as a user stops it, by Ctrl-C and then another one. Raises TimeoutError if the workers do not come,
-    ChildProcessError if it ends before.
+    Afterwards the job is stopped by Ctrl-C, and then by a second one. Raises TimeoutError if the workers do not come,
+    and ChildProcessError if the job ends before.
     """
     command = [sys.executable, "-m", "megaflow", "run", *words, "--processes", str(processes), "--output", "none"]
     with tempfile.TemporaryFile() as said:
@@ -175,7 +175,7 @@ def megaflow_run(words: Sequence[str], processes: int, stdin: int | None = None)
 
 
 def end(launcher: "subprocess.Popen[bytes]", workers: Sequence[int]) -> None:
-    """End a job: drained if that is soon done, killed if not; nobody survives."""
+    """Stop a job: drain it if this is fast enough, otherwise kill it. No process survives."""
     for patience in (DRAIN_SECONDS, END_SECONDS):
         launcher.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):

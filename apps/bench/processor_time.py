@@ -1,10 +1,9 @@
-"""S18: the processor time that a record costs as processes grow: running counts of random ints, each sent where its
-key is.
+"""S18: CPU time of a record as the number of processes grows: running counts of random ints, exchanged by key.
 
-Processes compete for the processors that there are, so seconds by the clock say little; what counts is the processor
-time of all of them. What they take to start, and to find each other, is taken off: it is what the same program takes
-with hardly a record. Each process sends its share, an epoch of some batches after the other, and goes on when the
-probe lags behind by no more than a few. Its garbage collector is set as that of a job's process is.
+Processes compete for the processors, so elapsed seconds say little. The figure is the CPU time of all processes. The
+time to start and connect is subtracted: it is the CPU time of the same program with hardly any records. Each process
+sends its share in epochs of some batches, and waits while the probe is more than a few epochs behind. Its garbage
+collector has the settings of a job's process.
 """
 
 import random
@@ -17,20 +16,20 @@ from apps.bench.plain import LATENCY_KEYS as KEYS
 from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, plain
 from apps.wordcount import count
-from megaflow.job.worker.child import settle_memory
+from megaflow.job.worker.process.child import settle_memory
 from megaflow.timely import InputHandle, ProbeHandle, Worker
 
 COST = "µs of a processor a record"
 PROCESSES, PROCESSES_QUICK = (1, 2, 4, 8, 16), (1, 2)
 RECORDS, RECORDS_QUICK = 6_000_000, 300_000
-BLOCK_RECORDS = 20_000  # drawn before the start is over, and sent again and again
+BLOCK_RECORDS = 20_000  # drawn during the start, and sent again and again
 EPOCH_RECORDS = 7_000
 LAG_EPOCHS = 5
 MICRO = 1e6
 
 
 def main(worker: Worker) -> int:
-    """Send this worker's share of so many records; return how many counts came out here."""
+    """Send this worker's share of `records`; return how many counts came out here."""
     share = int(worker.args[0]) // worker.peers
     draw = random.Random(worker.index).randrange
     block = [(draw(KEYS), 1) for _ in range(BLOCK_RECORDS)]
@@ -60,7 +59,7 @@ def main(worker: Worker) -> int:
 
 
 def processor_seconds(processes: int, records: int) -> float:
-    """Run the program; return the processor time of all its processes. Raises WrongCounts."""
+    """Run the program; return the CPU time of all its processes. Raises WrongCounts."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     came = sum(run_cluster(main, processes, [records]))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -79,19 +78,19 @@ def run_plain(records: int) -> Found:
 
 
 def run_processes(processes: int, records: int) -> Found:
-    """Run the program with all records and with hardly any."""
+    """Run the program with all records and with hardly any; return the figures."""
     both = processor_seconds(processes, records), processor_seconds(processes, processes)
     return one(row(processes), {COST: MICRO * (both[0] - both[1]) / records})
 
 
 def steps(numbers: Sequence[int], records: int) -> Sequence[Step]:
-    """Return who takes turns."""
+    """Return the contenders."""
     several = [Step(row(each), lambda each=each: run_processes(each, records)) for each in numbers]  # type: ignore[misc]
     return (Step(PLAIN, lambda: run_plain(records)), *several)
 
 
 def open_processes(setting: Setting) -> Sequence[Step]:
-    """Nothing is written."""
+    """Return the contenders. This workload needs no files."""
     return steps(PROCESSES_QUICK if setting.quick else PROCESSES, setting.size(RECORDS, RECORDS_QUICK))
 
 

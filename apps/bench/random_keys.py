@@ -1,7 +1,7 @@
-"""S3: a count for each of a million random integers, in one process: no key is in the cache, and memory counts.
+"""S3: counts of a million random integers in one process: no key is in the CPU cache, and memory matters.
 
-Memory is the most that the worker's process has held, beside that of a process that runs the plain loop; the launcher,
-which has no part in the counting, is not in it.
+Memory is the peak of the worker's process, compared with that of a process that runs the plain loop. The launcher is
+not included, because it has no part in the counting.
 """
 
 import random
@@ -13,11 +13,10 @@ from apps.bench.processes import Peaks
 from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Setting, Step, Workload, check_count, one, peer, plain
 from apps.wordcount import count
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 RATE, MEMORY = "k records/s", "RSS MB"
@@ -35,14 +34,14 @@ def dataflow(flow: Flow) -> Stream[Any]:
 
 
 def write_numbers(path: Path, keys: int, records: int) -> None:
-    """Write so many draws of so many numbers, one a line."""
+    """Write `count` random numbers below `keys`, one a line."""
     draw = random.Random(SEED).randrange
     with path.open("w", encoding="ascii") as lines:
         lines.writelines(f"{draw(keys)}\n" for _ in range(records))
 
 
 def figures(records: int, seconds: float, peak_mb: float) -> dict[str, float]:
-    """Return the row's figures; memory only where it is known."""
+    """Return the row's figures. Memory is included only where it is known."""
     found = {RATE: records / seconds / KILO}
     return {**found, MEMORY: peak_mb} if peak_mb else found
 
@@ -55,9 +54,9 @@ def run_plain(path: Path, records: int) -> Found:
 
 
 def run_job(path: Path, records: int) -> Found:
-    """Run a job, and watch the memory of its worker."""
+    """Run a job, and measure the memory of its worker."""
     with Peaks() as peaks:
-        account = launch(JobSpec(pickle_app(dataflow)), str(path), NothingWriter)
+        account = launch(LaunchOptions(JobSpec(pickle_app(dataflow)), str(path)))
     check_count(MEGAFLOW, account.records, records)
     return one(MEGAFLOW, figures(records, account.flow_seconds, max(peaks.by_pid.values(), default=0.0)))
 
@@ -69,7 +68,7 @@ def run_peer(setting: Setting, script: str, name: str, path: Path, *sizes: str) 
 
 
 def steps(setting: Setting, keys: int) -> Sequence[Step]:
-    """Write the numbers; return who takes turns."""
+    """Write the numbers; return the contenders."""
     path, records = setting.folder / "numbers.txt", keys * RECORDS_PER_KEY
     write_numbers(path, keys, records)
     pathway = "Pathway, one process"

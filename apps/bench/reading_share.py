@@ -1,9 +1,10 @@
-"""S13: a CPU-heavy parse over eight files, and a process that is added: how soon it does its share of the reading.
+"""S13: a CPU-heavy parse over eight files, and an added process: how soon does it do its share of the reading?
 
-One process reads the files; then `add-workers 1 --balance`. Compared are the lines a second before the command, and
-those from AFTER_SECONDS after it on, while bins still move: two processors do twice as much at best, one no more. The
-job is stopped when it is measured, long before the first of the two has read its last file: a file is read by one
-process, so the other would read on alone. Each partition's lines come in order: the fold checks it.
+One process reads the files. Then `add-workers 1 --balance` adds another. The benchmark compares the lines per second
+before the command with those from AFTER_SECONDS after it, while bins still move. Two processors can at best double the
+rate; one processor cannot raise it. The job is stopped when the measurement is complete, long before the first process
+has read its last file. Otherwise the other process would still be reading alone, because one process reads each file.
+The fold checks that each partition's lines come in order.
 """
 
 import os
@@ -19,21 +20,21 @@ from apps.bench.workload import Setting, Step, Workload, WrongCounts, one
 from megaflow.control.client.commands import add_processes, ask_status, run_plan
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Selection, make_plan
-from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.spec import Form
 
 FILES = 8
-TURNS = 2_000  # of the loop that a parse is: about 0.1 ms
-LINES, LINES_QUICK = 250_000, 80_000  # of each file: several times what is read
+TURNS = 2_000  # iterations of the loop that simulates a parse: about 0.1 ms
+LINES, LINES_QUICK = 250_000, 80_000  # of each file: several times as many as are read
 AFTER_SECONDS = 3.0
-OVER_SECONDS, OVER_SECONDS_QUICK = 4.0, 1.0  # that a rate is measured over
+OVER_SECONDS, OVER_SECONDS_QUICK = 4.0, 1.0  # over which a rate is measured
 SHARE_MIN = 0.8
 ALONE, JOINED, IDEAL = "one process", "a process added", "of the ideal"
 RATE, NEW = "lines/s", "lines/s of the new one"
 
 
 def parse(line: str) -> tuple[str, int]:
-    """Take a while, and return a file and a number in it."""
+    """Spend the time of a parse, and return the file and the number of a line."""
     name, number = line.split()
     value = 0
     for turn in range(TURNS):
@@ -53,7 +54,7 @@ def dataflow(flow: Any) -> Any:
 
 
 class Count(Writer):
-    """How many outputs came."""
+    """A writer that counts the outputs."""
 
     form: Form = "records"
 
@@ -66,7 +67,7 @@ class Count(Writer):
 
 
 def rates(talk: Conversation, running: Running, seconds: float, moves: Iterator[Any]) -> dict[int, float]:
-    """Return the lines a second of each worker, over so many seconds and the move that is under way then."""
+    """Return the lines per second of each worker, over at least `seconds` and until the move under way is done."""
     before, began = {each.id: each.lines for each in ask_status(talk).workers}, time.monotonic()
     go_on(running, began + seconds, moves)
     after, passed = ask_status(talk).workers, time.monotonic() - began
@@ -74,14 +75,14 @@ def rates(talk: Conversation, running: Running, seconds: float, moves: Iterator[
 
 
 def go_on(running: Running, until: float, moves: Iterator[Any]) -> None:
-    """Make one move after another until that moment, or rest when there are none."""
+    """Make one move after another until a moment, or rest if there are none."""
     while (left := until - time.monotonic()) > 0:
         if next(moves, None) is None:
             running.rest(left)
 
 
 def run_join(setting: Setting, folder: Path) -> Found:
-    """Measure one process, add one, measure both."""
+    """Measure one process, add one, and measure both."""
     seconds, outputs = OVER_SECONDS_QUICK if setting.quick else OVER_SECONDS, Count()
     with Running(dataflow, str(folder), outputs) as running:
         talk = running.converse()

@@ -1,9 +1,9 @@
-"""What was found, as values: medians, ratios, goals held or missed; and how that becomes a table, JSON and a picture.
+"""Results as values: medians, ratios and goals, held or missed; and their table, JSON and picture.
 
-1. A ratio is the median of the ratios of neighbours: contenders of one repetition ran one after the other, so a machine
-   that is slow for a while is slow for both.
-2. Of several contenders that a goal is a multiple of, the one counts that is hardest to beat.
-3. A goal whose figures are not there is not measured, which is neither held nor missed.
+1. A ratio is the median of the ratios of neighbours. The contenders of one repetition run one after the other, so a
+   slow spell of the machine affects both.
+2. If a goal is a multiple of several contenders, the one that is hardest to beat counts.
+3. A goal without figures is not measured. It is neither held nor missed.
 """
 
 import math
@@ -16,27 +16,27 @@ from apps.bench.experiment import COLOURS, plain_axes
 from megaflow.cli.text import table_text
 
 HELD, MISSED, UNKNOWN = "held", "missed", "not measured"
-PEERS = ("Bytewax", "Pathway", "Spark")  # begin the rows of others, for their colour
-YARDSTICKS = ("plain", "bare", "two parked", "python", "pinned", "steady", "before")  # and those to compare with
-LOG_FROM = 50  # how many times the least the most has to be, to be drawn on a logarithmic scale
+PEERS = ("Bytewax", "Pathway", "Spark")  # beginnings of the rows of other systems, for their colour
+YARDSTICKS = ("plain", "bare", "two parked", "python", "pinned", "steady", "before")  # and of the rows to compare with
+LOG_FROM = 50  # least ratio of the greatest to the smallest value for a logarithmic scale
 
-Found = dict[str, dict[str, list[float]]]  # row -> figure -> values, one of each repetition at least
+Found = dict[str, dict[str, list[float]]]  # row -> figure -> values, at least one of each repetition
 Draw = Callable[[Any], None]  # into a matplotlib Figure
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a figure of a row has to be: a number, or a multiple of the same figure of others."""
+    """Goal of a row's figure: a number, or a multiple of the same figure of other rows."""
 
     row: str
     figure: str
     limit: float
-    at_least: bool = False  # else at most
-    of: tuple[str, ...] = ()  # rows, those of them that are there; empty: the figure itself is compared
-    of_above: float = 0.0  # compared only where the others' median is more
+    at_least: bool = False  # otherwise at most
+    of: tuple[str, ...] = ()  # rows, as far as they exist; empty: compare the figure itself
+    of_above: float = 0.0  # compare only if the others' median is greater
 
     def text(self) -> str:
-        """Return it in words.
+        """Return the goal in words.
 
         >>> Goal("one process", "words/s", 0.85, at_least=True, of=("plain",)).text()
         'one process: words/s at least 0.85 times plain'
@@ -50,7 +50,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A goal and what became of it."""
+    """A goal with its verdict."""
 
     goal: Goal
     value: float | None  # the figure's median, or the ratio
@@ -59,20 +59,20 @@ class Judged:
 
 @dataclass(slots=True)
 class Result:
-    """All that is known of one workload; filled while it runs."""
+    """All results of one workload, added while it runs."""
 
     id: str
     title: str
-    base: str | None  # the row that others are shown as a ratio to
+    base: str | None  # the row to which others are shown as a ratio
     goals: tuple[Goal, ...]
     notes: tuple[str, ...] = ()
     found: Found = field(default_factory=dict)
-    absent: dict[str, str] = field(default_factory=dict)  # contender -> why it was left out
-    wrong: list[str] = field(default_factory=list)  # what failed, and counts that were not right
-    drawings: dict[str, Draw] = field(default_factory=dict)  # name -> a picture besides the bars
+    absent: dict[str, str] = field(default_factory=dict)  # contender -> reason why it was left out
+    wrong: list[str] = field(default_factory=list)  # failures, and counts that were not right
+    drawings: dict[str, Draw] = field(default_factory=dict)  # name -> a picture in addition to the bars
 
     def add(self, more: Found) -> None:
-        """Take in what one step has found."""
+        """Add the results of one step."""
         for row, figures in more.items():
             for figure, values in figures.items():
                 self.found.setdefault(row, {}).setdefault(figure, []).extend(values)
@@ -83,7 +83,7 @@ class Result:
 
 
 def judge(goal: Goal, found: Found) -> Judged:
-    """Compare what was found with a goal.
+    """Compare the results with a goal.
 
     >>> found = {"a": {"rate": [8.0, 9.0, 10.0]}, "b": {"rate": [10.0, 10.0, 10.0]}}
     >>> judged = judge(Goal("a", "rate", 0.85, at_least=True, of=("b", "c")), found)
@@ -98,7 +98,7 @@ def judge(goal: Goal, found: Found) -> Judged:
 
 
 def measured(goal: Goal, found: Found) -> float | None:
-    """Return what a goal's limit is compared with; None if it cannot be said."""
+    """Return the value to compare with a goal's limit; None if there is none."""
     own = found.get(goal.row, {}).get(goal.figure, [])
     if not own:
         return None
@@ -111,7 +111,7 @@ def measured(goal: Goal, found: Found) -> float | None:
 
 
 def ratio(own: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return the median of the ratios of neighbours; None if there are none.
+    """Return the median of the ratios of neighbours; None without values.
 
     >>> ratio([2.0, 30.0, 3.0], [1.0, 10.0, 2.0])
     2.0
@@ -140,7 +140,7 @@ def number(value: float) -> str:
 
 
 def text(result: Result) -> str:
-    """Return the table of a workload, its goals, what was left out and what was wrong."""
+    """Return a workload's table and goals, the contenders left out, and the failures."""
     figures = list(dict.fromkeys(figure for row in result.found.values() for figure in row))
     shown = f"of {result.base}" if result.base in result.found and len(result.found) > 1 else None
     rows = [[name, *(cell(row.get(figure, [])) for figure in figures)] for name, row in result.found.items()]
@@ -172,20 +172,20 @@ def cell(values: Sequence[float]) -> str:
 
 
 def of_base(result: Result, row: str, figure: str) -> str:
-    """Return what a row's figure is in that of the base."""
+    """Return the ratio of a row's figure to that of the base."""
     assert result.base is not None
     found = ratio(result.found[row][figure], result.found[result.base].get(figure, []))
     return "-" if found is None else f"{found:.2f}"
 
 
 def judged_text(judged: Judged) -> str:
-    """Return one line: the verdict, the goal, what was found."""
+    """Return one line: the verdict, the goal and the value."""
     value = "" if judged.value is None else f": {number(judged.value)}"
     return f"{judged.verdict:<12} {judged.goal.text()}{value}"
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Return how many goals were held, and the others by name."""
+    """Return how many goals were held, and the names of the others."""
     judged = [(result.id, each) for result in results for each in result.judged()]
     counts = {word: sum(each.verdict == word for _, each in judged) for word in (HELD, MISSED, UNKNOWN)}
     lines = [f"goals: {', '.join(f'{count} {word}' for word, count in counts.items())}"]
@@ -194,7 +194,7 @@ def summary(results: Sequence[Result]) -> str:
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """Return a result as what JSON can hold: every value, and what was made of them."""
+    """Return a result for JSON: every value, with medians and verdicts."""
     return {
         "title": result.title,
         "found": result.found,
@@ -223,7 +223,7 @@ def draw(result: Result, figure: Any) -> None:
 
 
 def draw_bars(axes: Any, values_of: Mapping[int, Sequence[float]], rows: Sequence[str]) -> None:
-    """Draw one figure of the rows that have it, at their places; on a scale that shows the small ones, too."""
+    """Draw one figure of the rows that have it, on a scale on which small values are also visible."""
     for place, values in values_of.items():
         if values:
             colour = COLOURS[1 if rows[place].startswith(PEERS) else 2 if rows[place].startswith(YARDSTICKS) else 0]

@@ -1,13 +1,13 @@
-"""What rescaling costs and what it gains: the experiments that work on rescaling timely left open, on megaflow.
+"""Cost and benefit of rescaling: the experiments that earlier work on rescaling timely left open, on megaflow.
 
     python apps/bench/rescaling.py EXPERIMENT [--json] [--plots DIR]
 
 EXPERIMENT is overhead, latency, joins, progress, workers, traffic, bootstrap, restart or all.
 
-Most drive real jobs in real processes, through the launcher and the coordinator that `megaflow run` and `megaflow
-control` use; `traffic` runs programs of the engine in real processes, `progress` and `workers` step the engine by hand.
-The module of each experiment says what exactly it measures. `all` takes some minutes; with `--quick` everything is too
-small to mean anything. Performance that misses its goal is said to, wrong counts are an error.
+Most experiments run real jobs in real processes, through the same launcher and coordinator as `megaflow run` and
+`megaflow control`. `traffic` runs engine programs in real processes; `progress` and `workers` step the engine by hand.
+The module of each experiment describes what it measures. `all` takes some minutes. With `--quick` the sizes are too
+small for meaningful results. A missed performance goal is reported; a wrong count is an error.
 """
 
 from apps.bench.experiment import commands, main

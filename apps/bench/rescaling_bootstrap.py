@@ -1,11 +1,17 @@
-"""What a join takes, phase by phase.
+"""Duration of a join, phase by phase.
 
-One process counts under load; another is started, joins, gets half of the bins and leaves again, several times.
-Phases as `megaflow control add-workers` prints them: *start* (the process, until it asks), *connect* (it loads and
-builds the program, and reaches everybody), *back-fill*, *snapshot* and *ranges* (it learns the progress made so far),
-*mint* and *settle* (its capabilities), *routing* (the table), *moves* (its bins, one by one); *asking* is what else
-passes until the command is heard and answered. Bytes are those of progress. The first record is the first output that
-came from it, on the launcher's clock, since the command.
+One process counts under load. Another is started, joins, gets half of the bins and leaves again, several times. The
+phases are those that `megaflow control add-workers` prints:
+- *start*: the process, until it asks to join
+- *connect*: it loads and builds the program, and connects to all workers
+- *back-fill*, *snapshot* and *ranges*: it learns the progress made so far
+- *mint* and *settle*: its capabilities
+- *routing*: the routing table
+- *moves*: its bins, one by one
+- *asking*: the remaining time until the command is heard and answered
+
+Bytes are those of progress. The first record is the time from the command to the first output of the joiner, on the
+launcher's clock.
 """
 
 import statistics
@@ -22,13 +28,13 @@ from megaflow.cli.text import table_text
 
 FIRST_RECORD_SECONDS_MAX = 1.0
 WARM_UP_SECONDS = 1.0
-SECONDS_MAX = 300.0  # that there are lines for
+SECONDS_MAX = 300.0  # of lines
 PROTOCOL = ("back-fill", "snapshot", "ranges", "mint", "settle", "routing")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     repeat: int = size(5, "Joins.")
     bins: int = size(256, "Bins, of which half move at each join.")
@@ -37,7 +43,7 @@ class Sizes:
 
 
 def measure(sizes: Sizes) -> Record:
-    """Have processes join and leave; return what each join took."""
+    """Let processes join and leave; return the durations of each join."""
     lines = round(sizes.rate * SECONDS_MAX)
     tally = Tally(lines)
     growths: list[Growth] = []
@@ -59,7 +65,7 @@ def measure(sizes: Sizes) -> Record:
 
 
 def phases(record: Record) -> dict[str, list[float]]:
-    """Return phase -> what it took in each join, in the order of the phases."""
+    """Return phase -> its duration in each join, in the order of the phases."""
     joins = record["joins"]
     return {phase: [join["seconds"][phase] for join in joins] for phase in joins[0]["seconds"]}
 
@@ -84,12 +90,12 @@ def text(record: Record) -> str:
 
 
 def sums(found: dict[str, list[float]], names: tuple[str, ...]) -> list[float]:
-    """Return what these phases took together in each join."""
+    """Return the total of these phases in each join."""
     return [sum(parts) for parts in zip(*(found[name] for name in names))]
 
 
 def draw(record: Record, figure: Any) -> None:
-    """Draw a bar a phase, every join a point: all phases, and those of the protocol enlarged."""
+    """Draw a bar for each phase and a point for each join: all phases, and those of the protocol enlarged."""
     found = phases(record)
     for axes, names in zip(figure.subplots(1, 2), (tuple(found), PROTOCOL)):
         for place, name in enumerate(names):

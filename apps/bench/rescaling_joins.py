@@ -1,8 +1,8 @@
-"""How late lines are while two processes join two: the second figure of the report on rescaling timely dataflow.
+"""Latency of lines while two processes join two: the second figure of the report on rescaling timely dataflow.
 
-Two processes of two workers each count words; a hundred lines a second come, of a hundred words each, in an open loop.
-A process of two workers joins, is given its share of the bins, and after a while another one. All counts are compared
-with those of `collections.Counter` on the lines that were read.
+Two processes of two workers each count words, in an open loop of a hundred lines a second with a hundred words each. A
+process of two workers joins and is given its share of the bins; after a while another one does the same. All counts
+are compared with those of `collections.Counter` on the lines that were read.
 
 A latency is the time from the moment a line was due until its epoch was closed everywhere.
 """
@@ -22,18 +22,18 @@ from apps.bench.rescaling_job import Growth, grow
 from apps.bench.rescaling_latency import course, draw_timeline, phases, rows
 from apps.bench.rescaling_load import words
 from megaflow.cli.text import table_text
-from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.spec import Form
 
 SEED = 7
-PROCESSES = WORKERS = JOINS = 2  # processes at first, workers in each, processes that join
-SECONDS_MAX = 90.0  # that there are lines for, beside the rests
+PROCESSES = WORKERS = JOINS = 2  # at the start; in each process; processes that join
+SECONDS_MAX = 90.0  # of lines, in addition to the rests
 SETTLE_SECONDS = 1.0  # at the beginning, left out
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     rate: float = size(100.0, "Lines per second.")
     words: int = size(100, "Words of a line.")
@@ -43,7 +43,7 @@ class Sizes:
 
 
 class Counts(Writer):
-    """The outputs of a word count: the last count of each word, and whether each was one more than that before."""
+    """The outputs of a word count: each word's last count, and whether each count was the previous one plus one."""
 
     form: Form = "records"
 
@@ -52,14 +52,14 @@ class Counts(Writer):
         self.steady = True
 
     def write(self, epoch: int, records: list[tuple[str, int]]) -> None:
-        """Take in the records of an epoch; those of a word are in order."""
+        """Take the records of an epoch, which are in order for each word."""
         for word, count in records:
             self.steady = self.steady and count == self.last.get(word, 0) + 1
             self.last[word] = count
 
 
 def measure(sizes: Sizes) -> Record:
-    """Run the job with its joins; return how late lines were, in each phase and over time."""
+    """Run the job with its joins; return the latencies of lines, in each phase and over time."""
     counts, growths = Counts(), list[Growth]()
     with tempfile.TemporaryDirectory(prefix="megaflow-bench-") as folder:
         path = Path(folder, "lines.txt")

@@ -1,10 +1,11 @@
-"""How late records are while processes join: where there were too few of them, and where there were enough.
+"""Latency of records while processes join: a job with too few processes, and one with enough.
 
-*Saturated*: one process is offered more than it can do, in an open loop; two processes are added, one after the
-other, each with its share of the bins. A record costs some time in the fold: by default it waits, as for a service (a
-machine with two cores has none for a third process that computes; `--fold cpu` computes). *Steady*: two processes do
-what they are offered; one is added. The maximum while it joins, from the command until it may own bins, is to stay
-under ten times the p99 before; its moves are shown apart. Counts are compared with `collections.Counter`.
+*Saturated*: one process is offered more than it can do, in an open loop. Two processes are added, one after the other,
+each with its share of the bins. The fold spends some time on a record. By default it sleeps, as if it waited for a
+service, because a machine with two cores has none for a third process that computes; `--fold cpu` computes instead.
+*Steady*: two processes can do what they are offered, and one is added. The maximum while it joins, from the command
+until it may own bins, must stay under ten times the p99 before. Its moves are shown apart. Counts are compared with
+`collections.Counter`.
 
 A latency is the time from the moment a line was due until its epoch was closed everywhere.
 """
@@ -23,17 +24,17 @@ from apps.bench.rescaling_job import Growth, Tally, grow
 from apps.bench.rescaling_load import LIGHT, numbered
 from megaflow.cli.text import table_text
 from megaflow.control.latency import Histogram
-from megaflow.job.launcher.run_summary import RunSummary
+from megaflow.job.launcher.run.run_summary import RunSummary
 
-SECONDS_MAX = 90.0  # that there are lines for
-LINE_BYTES = 200  # of the saturated job: a batch of 6 KB is some milliseconds of its work
+SECONDS_MAX = 90.0  # of lines
+LINE_BYTES = 200  # of the saturated job: a batch of 6 KB takes some milliseconds of its time
 SETTLE_SECONDS = 1.0  # at the beginning, left out
-TIMES_STEADY_MAX = 10  # how late a record may be during a join
+TIMES_STEADY_MAX = 10  # limit of the latency during a join, in times the p99 before
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     fold: str = size("wait", "What a record of the saturated job costs: wait or cpu.")
     fold_us: float = size(400.0, "How much of it, in microseconds.")
@@ -99,12 +100,12 @@ def measure_steady(sizes: Sizes, path: Path) -> Record:
 
 
 def phases(account: RunSummary, names: Sequence[str], moments: Sequence[float]) -> list[Record]:
-    """Return how late the lines were that were done between each two moments."""
+    """Return the latencies of the lines completed between each two successive moments."""
     return [{"phase": name, **figures(account, *part)} for name, part in zip(names, pairwise(moments))]
 
 
 def course(account: RunSummary, growths: Sequence[Growth], over: float) -> Record:
-    """Return what is drawn: how late lines were over time, and when processes joined."""
+    """Return the data of the picture: latencies over time, and the moments of joins."""
     origin = min(begin for begin, _ in account.flows)
     joins = [[each.began - origin, each.joined - origin, each.ended - origin] for each in growths]
     points = [point for point in timeline(account.latency, origin) if point["second"] <= over - origin]
@@ -112,19 +113,19 @@ def course(account: RunSummary, growths: Sequence[Growth], over: float) -> Recor
 
 
 def figures(account: RunSummary, start: float, end: float) -> Record:
-    """Return how late the lines were that were done in a stretch of time."""
+    """Return the latencies of the lines completed between two moments."""
     late: Histogram = between(account.latency, start, end)
     return {"seconds": end - start, "lines": late.lines, **latency(late)}
 
 
 def limit(record: Record) -> tuple[float, float]:
-    """Return the longest a record may take while a process joins, and the longest that one took, in ms."""
+    """Return the allowed and the measured maximum latency while a process joins, in ms."""
     before, join = record["steady"]["phases"][:2]
     return TIMES_STEADY_MAX * before["p99"], join["max"]
 
 
 def text(record: Record) -> str:
-    """Return the two tables and whether the join went unnoticed."""
+    """Return the two tables, and whether the join kept its limit."""
     head = ["", "seconds", "lines", "p50 ms", "p99 ms", "max ms"]
     allowed, found = limit(record)
     exact = "equal to Counter's" if record["exact"] else "WRONG"

@@ -1,7 +1,7 @@
-"""What the rescaling benchmarks run, and what they feed it.
+"""Dataflows and inputs of the rescaling benchmarks.
 
-The dataflows count keys, with a state per key: moving bins, or pinned to the workers that the job began with. They are
-imported by the worker processes, so they stand in a module of their own.
+The dataflows count keys, with a state per key: in bins that can move, or pinned to the workers of the job's start.
+Worker processes import them, so they are in a module of their own.
 """
 
 import random
@@ -13,26 +13,26 @@ from itertools import islice
 from typing import Any
 
 from apps.wordcount import count
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.stream import Stream
 
 SEED = 7
 KEYS = 10_000  # of numbered lines
-LIGHT = ("nothing", "0")  # what a record costs in `numbered`
-IDLE_SECONDS = 0.002  # between looks whether a line is due
-RESTORED = "="  # begins what follows a key whose state is brought back
-FIRST = "-"  # what follows it where it is not part of the load
-KEYS_PER_LINE = 100  # when many are fed in at once: about 2 KB
+LIGHT = ("nothing", "0")  # cost of a record in `numbered`
+IDLE_SECONDS = 0.002  # between checks whether a line is due
+RESTORED = "="  # begins the rest of a key's entry when its state is restored
+FIRST = "-"  # the rest of a key's entry that is not part of the load
+KEYS_PER_LINE = 100  # when many keys are fed at once: about 2 KB
 
 
 def words(flow: Flow) -> Stream[Any]:
-    """Count the words of lines, as `apps.wordcount` does. `flow.args`: how many bins."""
+    """Count the words of lines, as `apps.wordcount` does. `flow.args`: the number of bins."""
     pairs = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])
     return pairs.stateful_state_machine(count, bins=int(flow.args[0]))
 
 
 def pinned_words(flow: Flow) -> Stream[Any]:
-    """Count the words of lines, as `apps.wordcount` does, on workers that can never change."""
+    """Count the words of lines, as `apps.wordcount` does, on a fixed set of workers."""
     words = flow.lines().flat_map(lambda line: [(word, 1) for word in line.split()])
     return words.state_machine(count)
 
@@ -40,7 +40,7 @@ def pinned_words(flow: Flow) -> Stream[Any]:
 def numbered(flow: Flow) -> Stream[Any]:
     """Count the keys of numbered lines. Outputs are (worker, number, count of its key so far).
 
-    `flow.args`: how many bins, and what else a record costs: a kind of `SPENDING` and seconds.
+    `flow.args`: the number of bins, and the cost of a record: a kind of `SPENDING` and seconds.
     """
     worker, (bins, kind, seconds) = flow.worker.index, flow.args
     spend = SPENDING[kind]
@@ -60,12 +60,12 @@ def _key_and_number(line: str) -> tuple[int, int]:
 
 
 def key_of(number: int, keys: int = KEYS) -> int:
-    """Return the key of the line of this number: one of many, all over the place."""
+    """Return the key of the line with this number: one of many, in no visible order."""
     return number * 2654435761 % 2**32 % keys
 
 
 def spend_processor(seconds: float) -> None:
-    """Compute for so long: time in which the thread does not run does not count."""
+    """Compute for `seconds` of the thread's CPU time."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
@@ -77,7 +77,7 @@ SPENDING: dict[str, Callable[[float], None] | None] = {"nothing": None, "wait": 
 def stamped(flow: Flow) -> Stream[Any]:
     """Count the keys of lines `KEY STAMP KEY STAMP …`. Outputs are (key, count, stamp); `KEY =5` sets a count.
 
-    `flow.args`: how many bins.
+    `flow.args`: the number of bins.
     """
 
     def fold(key: str, stamp: str, total: int | None) -> tuple[int, list[tuple[str, int, str]]]:
@@ -95,22 +95,22 @@ def _keys_and_stamps(line: str) -> list[tuple[str, str]]:
 
 
 def packed(keys_and_stamps: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield lines of many keys each: a launcher that feeds a state in is to be no slower than it must."""
+    """Yield lines of many keys each, so that the launcher takes the least time to restore a state."""
     pairs = iter(keys_and_stamps)
     while some := list(islice(pairs, KEYS_PER_LINE)):
         yield " ".join(f"{key} {stamp}" for key, stamp in some)
 
 
 class OpenLoop:
-    """Lines of random keys, each due at a moment that is in it, whether or not anybody is there to read it.
+    """Lines of random keys. Each contains the moment at which it is due, even if no worker is ready to read it then.
 
-    The launcher draws them on its thread; `end` is called on another one. `lines` may be called again, for another job:
-    it goes on where the first ended.
+    The launcher draws the lines on its thread; `end` is called on another one. `lines` may be called again for another
+    job, and continues where the previous job ended.
     """
 
     def __init__(self, key_count: int, rate: float) -> None:
-        self.drawn: Counter[str] = Counter()  # keys of the load; written by the launcher's thread, as are the next two
-        self.begun: list[float] = []  # seconds, when the load began, or went on, in each job
+        self.drawn: Counter[str] = Counter()  # keys of the load; the launcher's thread writes this and the next two
+        self.begun: list[float] = []  # seconds, when the load began or continued in each job
         self._sent = 0  # lines of the load
         self._key_count = key_count
         self._rate = rate
@@ -118,7 +118,7 @@ class OpenLoop:
         self._over = threading.Event()
 
     def lines(self, before: Iterable[str]) -> Iterator[str]:
-        """Yield what comes before the load at once, then the load until `end`."""
+        """Yield the first lines at once, then the load until `end`."""
         self._over.clear()
         yield from before
         self.begun.append(time.monotonic())
@@ -134,5 +134,5 @@ class OpenLoop:
             yield f"{key} {due:.6f}"
 
     def end(self) -> None:
-        """Have the lines end here."""
+        """End the lines here."""
         self._over.set()

@@ -1,8 +1,8 @@
-"""What it costs to be able to rescale while nothing is rescaled: a job whose bins can move beside one that is fixed.
+"""Cost of being able to rescale while nothing is rescaled: a job whose bins can move, compared with a fixed one.
 
-Both count words with the same fold, in two processes of `megaflow run`. The pinned one exchanges words among the
-workers it began with and keeps their counts there; it has no bins and no routing table. (What the engine itself does
-for membership cannot be taken out: it is in both.) Repetitions take turns; medians are shown.
+Both count words with the same fold, in two processes of `megaflow run`. The pinned job exchanges words among the
+workers of its start and keeps their counts there. It has no bins and no routing table. (The engine's own work for
+membership is in both and cannot be removed.) Repetitions take turns, and the table has medians.
 """
 
 import statistics
@@ -19,10 +19,9 @@ from apps.bench.wordcount import run_plain, write_text
 from apps.bench.workload import PLAIN
 from apps.wordcount import dataflow
 from megaflow.cli.text import table_text
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.run_summary import RunSummary
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
+from megaflow.job.launcher.run.run_summary import RunSummary
 from megaflow.job.spec import JobSpec
 
 PROCESSES = 2
@@ -33,7 +32,7 @@ JOBS: dict[str, Callable[[Any], Any]] = {PINNED: pinned_words, MOVABLE: dataflow
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     copies: int = size(6, "How many times Python's standard library is read, for throughput.")
     repeat: int = size(3, "Repetitions.")
@@ -42,7 +41,7 @@ class Sizes:
 
 
 def measure(sizes: Sizes) -> Record:
-    """Run everything; return seconds and latencies of each repetition."""
+    """Run everything; return the seconds and latencies of each repetition."""
     seconds: dict[str, list[float]] = {LOOP: [], **{name: [] for name in JOBS}}
     p99: dict[str, list[float]] = {name: [] for name in JOBS}
     with tempfile.TemporaryDirectory(prefix="megaflow-bench-") as folder:
@@ -59,19 +58,19 @@ def measure(sizes: Sizes) -> Record:
 
 
 def write_lines(source: Path, target: Path, lines: int) -> None:
-    """Write so many lines of the source, which is read again if it has fewer."""
+    """Write `lines` lines of the source, from its start again if it has fewer."""
     content = source.read_text(encoding="utf-8").splitlines(keepends=True)
     with target.open("w", encoding="utf-8") as text:
         text.writelines(content[number % len(content)] for number in range(lines))
 
 
 def run(job: Callable[[Any], Any], path: Path, rate: float | None) -> RunSummary:
-    """Run it to the end of the text."""
-    return launch(JobSpec(pickle_app(job), processes=PROCESSES, rate=rate), f"{path}?unordered", NothingWriter)
+    """Run the job to the end of the text."""
+    return launch(LaunchOptions(JobSpec(pickle_app(job), processes=PROCESSES, rate=rate), f"{path}?unordered"))
 
 
 def steady_p99(account: RunSummary) -> float:
-    """Return the p99 in ms without the beginning."""
+    """Return the p99 in ms without the warm-up."""
     began = min(begin for begin, _ in account.flows)
     return between(account.latency, began + WARM_UP_SECONDS, float("inf")).quantile(0.99)
 
@@ -94,14 +93,14 @@ def text(record: Record) -> str:
 
 
 def ratios(record: Record) -> tuple[float, float]:
-    """Return throughput and p99 of the rescalable job, in those of the pinned one, as medians of their ratios."""
+    """Return the medians of the ratios of throughput and p99, rescalable to pinned."""
     pairs = zip(record["seconds"][PINNED], record["seconds"][MOVABLE])
     lates = zip(record["p99_ms"][PINNED], record["p99_ms"][MOVABLE])
     return statistics.median(a / b for a, b in pairs), statistics.median(b / a for a, b in lates)
 
 
 def draw(record: Record, figure: Any) -> None:
-    """Draw bars with every repetition as a point."""
+    """Draw bars, with every repetition as a point."""
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     rates = {name: [record["words"] / each / 1e6 for each in seconds] for name, seconds in record["seconds"].items()}
     for axes, values in ((left, rates), (right, record["p99_ms"])):

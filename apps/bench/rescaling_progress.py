@@ -1,9 +1,10 @@
-"""How large the progress state is, that a joiner is sent: it must not grow with the past.
+"""Size of the progress state that a joiner receives. It must not grow with the number of past epochs.
 
-Two workers of the engine in one thread, on a dataflow with an exchange, bins and a control stream; inputs go from epoch
-to epoch, each worker takes a step in each. At marks the pointstamps that the tracker counts and the bytes of the
-snapshot that would be sent to a joiner are noted, the most over some epochs before the mark. Nothing is drained for
-that: what is under way counts. Bytes grow a little with the numbers in them: an epoch above 65,535 takes two more.
+Two workers of the engine run in one thread, on a dataflow with an exchange, bins and a control stream. Inputs advance
+from epoch to epoch, and each worker takes one step in each. At certain epochs (marks) the benchmark notes the
+pointstamps that the tracker counts and the bytes of the snapshot that a joiner would receive, as the maximum over some
+epochs before the mark. Nothing is drained first, so records on their way count. Bytes grow a little with the numbers
+in them: an epoch above 65,535 takes two more bytes.
 """
 
 import time
@@ -20,14 +21,14 @@ LOOK_EPOCHS = 100  # before a mark
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     first: int = size(1_000, "The epochs to compare with.")
     epochs: int = size(100_000, "How many epochs there are.")
 
 
 def marks(first: int, epochs: int) -> list[int]:
-    """Return round numbers of epochs, `first` and the last.
+    """Return round numbers of epochs, with `first` and the last.
 
     >>> marks(400, 1000)
     [100, 200, 400, 500, 1000]
@@ -37,7 +38,7 @@ def marks(first: int, epochs: int) -> list[int]:
 
 
 def measure(sizes: Sizes) -> Record:
-    """Go through the epochs; return the state at each mark."""
+    """Run the epochs; return the state at each mark."""
     bench, wanted = Stepped(stateful, WORKERS), marks(sizes.first, sizes.epochs)
     points: list[dict[str, int]] = []
     seen: list[tuple[int, int]] = []
@@ -57,7 +58,7 @@ def measure(sizes: Sizes) -> Record:
 
 
 def text(record: Record) -> str:
-    """Return the table and whether it is flat."""
+    """Return the table, and whether the state stays constant."""
     rows = [[f"{point['epochs']:,}", point["pointstamps"], point["bytes"]] for point in record["points"]]
     first = next(point for point in record["points"] if point["epochs"] == record["first"])
     last = record["points"][-1]

@@ -1,13 +1,13 @@
-"""Growing from one process to two with many keys of state under load, beside a stop and restart of the same job.
+"""Growing from one process to two with many keys of state under load, compared with a restart of the same job.
 
-The load is an open loop: each line has the moment in it at which it was due, so an output tells how late it is,
-however often the job was restarted. *Grow*: `add-workers 1 --balance` on the running job. *Restart*: the lines are held
-back, the job drains and ends; then it is started with two processes, reads the state back, and goes on with what was
-due meanwhile.
+The load is an open loop. Each line contains the moment at which it was due, so an output shows its latency even across
+a restart. *Grow*: `add-workers 1 --balance` on the running job. *Restart*: the lines are held back, and the job drains
+and ends. Then it is started with two processes, reads the state back, and continues with the lines that were due
+meanwhile.
 
-There are no checkpoints yet, so the restart keeps the state in the best way that there is without: every output is
-(key, count), the launcher has the last one of each key in memory when the job has ended, and feeds them in as lines.
-Reading and writing a disk would come on top. Both are timed from the command on, on the launcher's clock.
+The restart uses no checkpoints but the fastest way without them. Every output is (key, count); the launcher keeps the
+last one of each key in memory when the job has ended, and feeds them in as lines. Reading and writing a disk would add
+to its time. Both are timed from the command, on the launcher's clock.
 """
 
 import time
@@ -22,22 +22,22 @@ from apps.bench.job import Running
 from apps.bench.rescaling_job import grow
 from apps.bench.rescaling_load import FIRST, RESTORED, OpenLoop, packed, stamped
 from megaflow.cli.text import table_text
-from megaflow.job.launcher.epoch_merge import Writer
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.spec import Form
 
 STEP_SECONDS = 0.1  # of the timelines
-GAP_SECONDS = 0.2  # what is longer is time without output
-USUAL_SECONDS = 1.5  # before the command, in which what comes is as usual
-SHOWN_SECONDS = 2.0  # before it
-PATIENCE_SECONDS = 30.0  # until all must be in time again
-LATE_TIMES = 2.0  # what is no later than so many times the latest usual record is in time
-CALM_SECONDS = 0.5  # that all is in time, when it has caught up
+GAP_SECONDS = 0.2  # a longer gap is time without output
+USUAL_SECONDS = 1.5  # before the command, whose outputs define what is usual
+SHOWN_SECONDS = 2.0  # before the command
+PATIENCE_SECONDS = 30.0  # until all outputs must be in time again
+LATE_TIMES = 2.0  # a record is in time if it is no later than this times the latest usual record
+CALM_SECONDS = 0.5  # all outputs must be in time for so long to count as caught up
 GROW, RESTART = "grow", "stop and restart"
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     keys: int = size(500_000, "Keys of state.")
     bins: int = size(256, "Bins, of which half move.")
@@ -48,15 +48,15 @@ class Sizes:
 
 @dataclass
 class Outputs(Writer):
-    """What comes out: the state as it tells, and when how many records of the load came and how late they were."""
+    """Outputs of the job: the state that they report, and the number and latency of the load's records over time."""
 
     form: Form = "records"
     last: dict[str, int] = field(default_factory=dict)  # key -> count
-    wrong: int = 0  # counts that were not the one before and one more
-    seen: list[tuple[float, int, float]] = field(default_factory=list)  # (second, records, latest by so many seconds)
+    wrong: int = 0  # counts other than the previous one plus one
+    seen: list[tuple[float, int, float]] = field(default_factory=list)  # (second, records, greatest latency in seconds)
 
     def write(self, epoch: int, records: list[tuple[str, int, str]]) -> None:
-        """Take in the records of an epoch; those of a key are in order."""
+        """Take the records of an epoch, which are in order for each key."""
         last, now, found, due = self.last, time.monotonic(), 0, float("inf")
         for key, count, stamp in records:
             if count != last.get(key, 0) + 1:
@@ -70,7 +70,7 @@ class Outputs(Writer):
 
 
 def measure(sizes: Sizes) -> Record:
-    """Do both."""
+    """Measure both ways."""
     runs = {GROW: run_grow(sizes), RESTART: run_restart(sizes)}
     exact = all(run["exact"] for run in runs.values())
     return {"keys": sizes.keys, "rate": sizes.rate, "runs": runs, "exact": exact}
@@ -119,7 +119,7 @@ def first_lines(keys: int) -> Iterator[str]:
 
 
 def await_load(running: Running, outputs: Outputs, seconds: float) -> float:
-    """Wait until the load has been coming out for so long; return how late it was at most of late, in seconds."""
+    """Wait until the load has been coming out for `seconds`; return its greatest recent latency, in seconds."""
     while not outputs.seen:
         running.rest(STEP_SECONDS)
     running.rest(seconds)
@@ -127,7 +127,7 @@ def await_load(running: Running, outputs: Outputs, seconds: float) -> float:
 
 
 def await_calm(running: Running, outputs: Outputs, late_max: float) -> None:
-    """Wait until what comes out is in time again, but not for ever."""
+    """Wait until outputs are in time again, for at most PATIENCE_SECONDS."""
     until = time.monotonic() + PATIENCE_SECONDS
     running.rest(CALM_SECONDS)
     while latest(outputs, CALM_SECONDS) > late_max and time.monotonic() < until:
@@ -135,7 +135,7 @@ def await_calm(running: Running, outputs: Outputs, late_max: float) -> None:
 
 
 def latest(outputs: Outputs, seconds: float) -> float:
-    """Return how late something was at most, of what has come out in the last seconds; inf if that is nothing."""
+    """Return the greatest latency among the outputs of the last seconds; inf if there are none."""
     since = time.monotonic() - seconds
     return max((late for moment, _, late in outputs.seen if moment >= since), default=float("inf"))
 
@@ -148,7 +148,7 @@ def account(
     usual: float,
     parts: dict[str, float],
 ) -> Record:
-    """Return what a run came to, in which the command was given and done at these moments."""
+    """Return the results of a run whose command was given and done at these moments."""
     began, ended = command
     expected = load.drawn + Counter(f"key{number}" for number in range(sizes.keys))
     moments = [moment for moment, _, _ in outputs.seen]
@@ -168,7 +168,7 @@ def account(
 
 
 def timeline(seen: Sequence[tuple[float, int, float]], origin: float) -> list[dict[str, float]]:
-    """Return for each step, silent ones included: its second since `origin`, records per second, seconds late at most.
+    """Return for each step, silent or not: its second since `origin`, records per second, greatest latency in seconds.
 
     >>> points = timeline([(5.01, 2, 0.5), (5.02, 1, 0.25), (5.25, 1, 0.125)], origin=5.0)
     >>> [(point["per_second"], point["late"]) for point in points]
@@ -185,9 +185,9 @@ def timeline(seen: Sequence[tuple[float, int, float]], origin: float) -> list[di
 
 
 def caught_up(points: Sequence[dict[str, float]], late_max: float) -> float | None:
-    """Return the first second, from 0 on, from which all came in time for half a second; None if never.
+    """Return the first second, from 0 on, at which a half second begins whose outputs are all in time; None if never.
 
-    Something has to come: time without output is not in time.
+    A gap of more than GAP_SECONDS without output is not in time.
 
     >>> points = timeline([(step / 10, 1, 2.0 if 3 <= step < 9 else 0.1) for step in range(20)], origin=0.0)
     >>> caught_up(points, late_max=0.2)
@@ -234,7 +234,7 @@ def text(record: Record) -> str:
 
 
 def draw(record: Record, figure: Any) -> None:
-    """Draw both timelines: what came out, and how late it was."""
+    """Draw both timelines: the rates and latencies of outputs."""
     above, below = figure.subplots(2, 1, sharex=True)
     for (name, run), colour in zip(record["runs"].items(), COLOURS):
         seconds = [point["second"] for point in run["timeline"]]

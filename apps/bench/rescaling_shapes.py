@@ -1,8 +1,8 @@
-"""Dataflows whose progress is measured, by what there is to track; and workers in one thread that run them by hand.
+"""Dataflows whose progress is measured, in several shapes; and workers in one thread that run them by hand.
 
-The workers are those of threads and processes, so what they tell each other of their progress is counted, not modelled.
-Only what decides how much of it is told at once is simulated: in a pass everyone takes a step, in the order of ids or
-in one drawn from a seed, and what is sent arrives at once.
+The workers are those of threads and processes, so the progress that they broadcast is counted, not modelled. Only the
+timing, which decides how much one broadcast combines, is simulated. In a pass every worker takes a step, in the order
+of ids or in one drawn from a seed, and all messages arrive at once.
 """
 
 import random
@@ -33,14 +33,14 @@ KEYS_APART = 7  # between the first keys of neighbouring epochs
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What one worker has of its dataflows."""
+    """Handles of one worker on its dataflows."""
 
     records: Sequence[InputHandle[int]]
-    controls: Sequence[InputHandle[Any]]  # open on worker 0 alone, which is the one that ticks
+    controls: Sequence[InputHandle[Any]]  # open on worker 0 alone, which issues the ticks
     probes: Sequence[ProbeHandle]
 
     def advance(self, index: int, epoch: int, records: int) -> None:
-        """Send so many records of an epoch, as worker `index`, and end it."""
+        """Send `records` records of an epoch, as worker `index`, and end the epoch."""
         for handle in self.records:
             for number in range(records):
                 handle.send((epoch * KEYS_APART + index + number) % KEYS)
@@ -50,7 +50,7 @@ class Fed:
                 control.advance_to(epoch + 1)
 
     def is_behind(self, epoch: int) -> bool:
-        """Whether something of an epoch, or of one before, may still come out."""
+        """Whether outputs of an epoch, or of an earlier one, may still come."""
         return any(probe.less_than(epoch + 1) for probe in self.probes)
 
 
@@ -69,12 +69,12 @@ def stateful(worker: Worker, dataflows: int = 1) -> Fed:
 
 
 def several(worker: Worker) -> Fed:
-    """The same, several times."""
+    """Build the same dataflow several times."""
     return stateful(worker, DATAFLOWS)
 
 
 def loop(worker: Worker) -> Fed:
-    """Each record goes so many rounds, from worker to worker."""
+    """Send each record round a loop from worker to worker, for a number of rounds."""
     records: InputHandle[int] = InputHandle()
     with worker.dataflow("loop") as scope, scope.iterative() as inner:
         handle, back = inner.loop_variable(1)
@@ -86,13 +86,13 @@ def loop(worker: Worker) -> Fed:
 
 
 def is_last(time: Time) -> bool:
-    """Whether a record has gone round often enough."""
+    """Whether a record has done all its rounds."""
     assert isinstance(time, Product)
     return bool(time.inner >= ROUNDS - 1)
 
 
 def chain(worker: Worker) -> Fed:
-    """Many operators: each record is sent on so many times."""
+    """Chain many operators, which all exchange every record."""
     records: InputHandle[int] = InputHandle()
     with worker.dataflow("chain") as scope:
         stream = scope.input_from(records)
@@ -111,21 +111,21 @@ SHAPES: dict[str, Callable[[Worker], Fed]] = {
 
 
 class Traffic:
-    """The progress batches that workers broadcast, and what they would be if all of a pass were told in one."""
+    """The progress batches that workers broadcast, and what they would be if each pass had one combined batch."""
 
     def __init__(self) -> None:
-        self._sums: dict[int, ChangeBatch[tuple[int, Time]]] = {}  # dataflow -> what was told in this pass
+        self._sums: dict[int, ChangeBatch[tuple[int, Time]]] = {}  # dataflow -> progress of this pass
         self.clear()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset the counts."""
         self.batches = 0
-        self.bytes = 0  # of a message of each, its frame's head and address included
-        self.merged = 0  # the sums of what all workers told in a pass
+        self.bytes = 0  # of one message for each batch, with its frame's head and address
+        self.merged = 0  # combined batches, one for each dataflow and pass with progress
         self.merged_bytes = 0
 
     def hear(self, event: Event) -> None:
-        """Take in an event of a worker's log."""
+        """Count an event of a worker's log."""
         if isinstance(event, ProgressSent):
             self.batches += 1
             self.bytes += message_bytes(event.dataflow, event.number, event.changes)
@@ -133,7 +133,7 @@ class Traffic:
             self._sums.setdefault(event.dataflow, ChangeBatch()).extend(changes)
 
     def end_pass(self) -> None:
-        """Take what was told since the last time as one batch for each dataflow."""
+        """Combine the progress since the last call into one batch for each dataflow."""
         for dataflow, told in self._sums.items():
             if not told.is_empty():
                 changes = [(*place, delta) for place, delta in told.drain()]
@@ -142,17 +142,17 @@ class Traffic:
 
 
 def message_bytes(dataflow: int, number: int, changes: Iterable[tuple[int, Time, int]]) -> int:
-    """Return what a progress batch takes on the wire, for each process that it is sent to."""
+    """Return the bytes of a progress batch on the wire, for each receiving process."""
     return sum(map(len, pack_message(0, 1, Channel.progress(dataflow), encode((number, list(changes))))))
 
 
 class Stepped:
-    """So many workers in one thread, with the same dataflows."""
+    """Several workers in one thread, with the same dataflows."""
 
     def __init__(
         self, shape: Callable[[Worker], Fed], workers: int, records: int = 1, rng: random.Random | None = None
     ) -> None:
-        """`records` are what each sends in each epoch, to each of the shape's inputs; `rng` shuffles the passes."""
+        """`records` is the number that each worker sends per epoch to each input; `rng` shuffles each pass."""
         fabric, everyone = LocalFabric(range(workers)), founding(range(workers))
         clocks = (time.monotonic, time.monotonic)
         self.traffic = Traffic()
@@ -166,12 +166,12 @@ class Stepped:
             self.fed.append(shape(worker))
 
     def advance(self, epoch: int) -> None:
-        """Feed everyone one epoch."""
+        """Send the records of one epoch to all workers."""
         for index, fed in enumerate(self.fed):
             fed.advance(index, epoch, self._records)
 
     def step(self) -> None:
-        """Have everyone take a step."""
+        """Let every worker take a step."""
         if self._rng is not None:
             self._rng.shuffle(self._order)
         for worker in self._order:
@@ -179,13 +179,13 @@ class Stepped:
         self.traffic.end_pass()
 
     def is_behind(self, epoch: int) -> bool:
-        """Whether an epoch is not over on some worker."""
+        """Whether an epoch is still open on some worker."""
         return any(fed.is_behind(epoch) for fed in self.fed)
 
     def look(self) -> tuple[int, int]:
-        """Return the pointstamps that worker 0 counts, and the bytes of its snapshot for a joiner.
+        """Return the number of pointstamps that worker 0 counts, and the bytes of its snapshot for a joiner.
 
-        Nothing is drained for that: what is under way counts.
+        Nothing is drained first, so records on their way count.
         """
         worker = self._workers[0]
         graphs = {graph.number: graph for graph in worker.graphs()}

@@ -1,9 +1,9 @@
-"""How much progress real processes tell each other, by how many there are and how many epochs a second.
+"""Volume of progress messages between real processes, by the number of processes and of epochs per second.
 
-Programs of the engine, one worker in each process, with what `rescaling_shapes.stateful` builds. Each sends some
-records in every epoch and ends it when it is due, in an open loop; nobody waits for the others. A batch goes to every
-other process as one message. Where the processes together want more than the cores can do, they step more rarely and
-tell more at once: then the epochs a second that were reached, and what they computed, say so.
+Engine programs run with one worker in each process, on the dataflow of `rescaling_shapes.stateful`. Each worker sends
+some records in every epoch and ends the epoch when it is due, in an open loop, without waiting for the others. A batch
+goes to every other process as one message. If the processes together need more than the cores can do, they step more
+rarely and combine more progress in a batch. The reached epochs per second and the CPU time show this.
 """
 
 import time
@@ -21,7 +21,7 @@ STYLES = ("o-", "s-", "^-", "v-")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     processes: str = size("2,4,8,16", "Numbers of processes.")
     rates: str = size("4,20,100", "Epochs a second: a job has 4 when idle, 20 when saturated, 100 otherwise.")
@@ -30,14 +30,14 @@ class Sizes:
 
 
 def main(worker: Worker) -> list[float]:
-    """Go through the epochs; return batches and bytes told by this worker, seconds, and those computed.
+    """Run the epochs; return this worker's batches and bytes of progress, elapsed seconds, and CPU seconds.
 
-    `worker.args`: epochs a second, how many epochs, records in each.
+    `worker.args`: epochs per second, number of epochs, records in each.
     """
     rate, epochs, records = float(worker.args[0]), int(worker.args[1]), int(worker.args[2])
     traffic, fed = Traffic(), stateful(worker)
     fed.advance(worker.index, 0, records)
-    worker.step_while(lambda: fed.is_behind(0))  # all are there
+    worker.step_while(lambda: fed.is_behind(0))  # all processes have started
     unsubscribe = worker.log.subscribe(traffic.hear)
     began, computed = time.monotonic(), time.process_time()
     for epoch in range(1, epochs + 1):
@@ -69,7 +69,7 @@ def measure(sizes: Sizes) -> Record:
                 "messages": messages / max(seconds),  # a second, of all
                 "bytes": sum(told) * (processes - 1) / max(seconds),  # a second, of all
                 "computed": sum(computed) / max(seconds),  # cores
-                "message_us": 1e6 * sum(computed) / max(1, messages),  # all that was computed, for each message
+                "message_us": 1e6 * sum(computed) / max(1, messages),  # all CPU time, divided by the messages
             })  # fmt: skip
     return {"points": points, "records": sizes.records}
 

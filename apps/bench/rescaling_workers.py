@@ -1,14 +1,17 @@
-"""What tracking progress takes, by how many workers there are and what they run.
+"""Cost of tracking progress, by the number of workers and the kind of dataflow.
 
-Workers of the engine in one thread, far more of them than any machine here has cores. Each sends some records in every
-epoch, and an epoch ends everywhere before the next one begins: as in a job whose workers keep up, which is when most
-is told. Noted are the state, that is the most pointstamps that worker 0 counts at any moment and the most bytes of the
-snapshot that it would send to a joiner, and the traffic: the batches that a worker broadcasts, which go to every other
-one, and their bytes. Beside it stands what a tree would carry that sums up what all workers tell in a pass: each sends
-its batches up once, and gets one for each pass down.
+Workers of the engine run in one thread, far more of them than any machine here has cores. Each sends some records in
+every epoch, and an epoch ends everywhere before the next one begins. A job whose workers keep up behaves like this,
+and causes the most progress traffic.
 
-All of it is counted, so a loaded machine changes nothing but what was computed for a message: sending, taking in and
-folding it without any socket, with the work of the operators, which counts less the more workers there are.
+The state is the greatest number of pointstamps that worker 0 counts at any moment, and the most bytes of the snapshot
+that it would send to a joiner. The traffic is the number of batches that a worker broadcasts to all others, and their
+bytes. For comparison, the table shows the messages of a tree that combines the progress of all workers in a pass: each
+worker sends its batches up once, and receives one batch for each pass.
+
+All of this is counted, so load on the machine affects only one figure, the CPU time per message. That is the time to
+send, receive and fold it without a socket. It includes the work of the operators, whose part shrinks as the number of
+workers grows.
 """
 
 import random
@@ -28,7 +31,7 @@ STYLES = ("o-", "s-", "^-", "v-")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of what is measured."""
+    """Sizes of the measurement."""
 
     workers: str = size("2,4,8,16,32,64", "Numbers of workers.")
     shapes: str = size(",".join(SHAPES), "What they run.")
@@ -45,7 +48,7 @@ def measure(sizes: Sizes) -> Record:
 
 
 def count(shape: str, workers: int, sizes: Sizes) -> Record:
-    """Go through the epochs; return the most of the state, and the traffic of an epoch."""
+    """Run the epochs; return the greatest state, and the traffic of an epoch."""
     bench = Stepped(SHAPES[shape], workers, sizes.records, random.Random(SEED))
     traffic = bench.traffic
     seen: list[tuple[int, int]] = []
@@ -70,7 +73,7 @@ def count(shape: str, workers: int, sizes: Sizes) -> Record:
         "batch_bytes": traffic.bytes / max(1, traffic.batches),
         "messages": told * others,  # in an epoch, of all workers
         "bytes": traffic.bytes / sizes.epochs * others,
-        "merged": traffic.merged / sizes.epochs,  # passes of an epoch in which something was told, for each dataflow
+        "merged": traffic.merged / sizes.epochs,  # per epoch: passes with progress, for each dataflow
         "merged_bytes": traffic.merged_bytes / max(1, traffic.merged),
         "tree": told + traffic.merged / sizes.epochs * workers,  # messages in an epoch, between workers and the tree
         "message_us": 1e6 * computed / max(1, traffic.batches * others),
@@ -86,7 +89,7 @@ def of_shapes(record: Record) -> dict[str, list[Record]]:
 
 
 def text(record: Record) -> str:
-    """Return the table, and what a further worker adds to a snapshot."""
+    """Return the table, and the bytes that each further worker adds to a snapshot."""
     head = ["", "workers", "pointstamps", "snapshot bytes", "batches", "bytes each", "messages", "kB"]
     head += ["in a tree", "µs a message"]
     rows, grown = [], []

@@ -1,7 +1,8 @@
-"""S5: how long a round takes: one record is sent, and everybody waits until a probe says that it is done.
+"""S5: duration of a round: one record is sent, and all workers wait until a probe reports that it is done.
 
-With one worker that is the cost of the engine's bookkeeping. With two processes the record goes to either in turn, and
-both park while they wait; beside it, what two parked Python processes take to pass one byte there and back.
+With one worker this is the cost of the engine's bookkeeping. With two processes the record goes to each in turn, and
+both park while they wait. The yardstick for this is the time that two parked Python processes take to send one byte
+there and back.
 """
 
 import selectors
@@ -22,12 +23,12 @@ MEAN, MIDDLE, LATE = "mean µs", "p50 µs", "p99 µs"
 ONE, TWO = "megaflow, one worker", "megaflow, two processes"
 BARE = "two parked processes, one byte there and back"
 ROUNDS, ROUNDS_QUICK = 10_000, 1_000
-WARM_UP_SHARE = 10  # one in so many rounds more, before
+WARM_UP_SHARE = 10  # one warm-up round for so many rounds
 MICRO = 1e6
 
 
 def main(worker: Worker) -> list[float]:
-    """Do so many rounds; return what each took here, in seconds."""
+    """Run the rounds; return the seconds that each took on this worker."""
     rounds = int(worker.args[0])
     numbers: InputHandle[int] = InputHandle()
     probe = ProbeHandle()
@@ -48,24 +49,24 @@ def main(worker: Worker) -> list[float]:
 
 
 def figures(took: Sequence[float]) -> dict[str, float]:
-    """Return the figures of rounds, given in seconds; the first of them are left out."""
+    """Return the figures of rounds, given in seconds, without the warm-up."""
     rounds = sorted(took[len(took) // (WARM_UP_SHARE + 1) :])
     late = rounds[min(len(rounds) - 1, len(rounds) * 99 // 100)]
     return {MEAN: MICRO * statistics.mean(rounds), MIDDLE: MICRO * rounds[len(rounds) // 2], LATE: MICRO * late}
 
 
 def run_rounds(name: str, processes: int, rounds: int) -> Found:
-    """Run the program; what worker 0 saw counts."""
+    """Run the program; return the figures of worker 0."""
     return one(name, figures(run_cluster(main, processes, [with_warm_up(rounds)])[0]))
 
 
 def with_warm_up(rounds: int) -> int:
-    """Return how many rounds there are in all."""
+    """Return the number of rounds, including the warm-up."""
     return rounds + rounds // WARM_UP_SHARE
 
 
 def run_bare(rounds: int) -> Found:
-    """Pass a byte to a process that waits for it, and wait for its answer."""
+    """Send a byte to a process that waits for it, and wait for its answer, again and again."""
     mine, other = socket.socketpair()
     command = [sys.executable, "-m", "apps.bench.plain", "echo", str(other.fileno())]
     took = []
@@ -84,7 +85,7 @@ def run_bare(rounds: int) -> Found:
 
 
 def run_plain(rounds: int) -> Found:
-    """Call a fold for one record, and look at what came of it."""
+    """Call a fold for one record, and use its result."""
     fold: Callable[..., tuple[int, list[tuple[int, int]]]] = count
     totals: dict[int, int] = {}
     took = []
@@ -97,7 +98,7 @@ def run_plain(rounds: int) -> Found:
 
 
 def steps(rounds: int) -> Sequence[Step]:
-    """Return who takes turns."""
+    """Return the contenders."""
     return (
         Step(PLAIN, lambda: run_plain(rounds)),
         Step(ONE, lambda: run_rounds(ONE, 1, rounds)),
@@ -107,7 +108,7 @@ def steps(rounds: int) -> Sequence[Step]:
 
 
 def open_rounds(setting: Setting) -> Sequence[Step]:
-    """Nothing is written."""
+    """Return the contenders. This workload needs no files."""
     return steps(setting.size(ROUNDS, ROUNDS_QUICK))
 
 

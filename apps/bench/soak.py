@@ -1,17 +1,18 @@
-"""S17: does a job with a store stay as it is for hours? It is watched while it is steered, and killed now and then.
+"""S17: does a job with a store stay constant for hours? It is watched, steered, and a process is killed now and then.
 
     python -m apps.bench.soak [words|sessions] [--minutes N | --seconds N] [--rate N] [--seed N] [--json] [--plots DIR]
 
-The job of the crash test reads the same lines again and again at a steady rate, so what it keeps does not grow once all
-keys have come. It takes checkpoints; bins move, workers are added, removed and join by hand; every two minutes one of
-them, never the launcher, is killed by SIGKILL. All that is committed is compared with a plain loop.
+The job of the crash test reads the same lines again and again at a steady rate, so its state stops growing once all
+keys have come. It takes checkpoints. Meanwhile bins move, workers are added, removed and join by hand. Every two
+minutes one worker, never the launcher, is killed by SIGKILL. All committed output is compared with a plain loop.
 
-Every other second is noted what each process holds, in memory, open files and threads, and what the store has, in bytes
-and files. Each process that lives for five minutes or longer is compared with itself, and the store with itself: the
-median of the last quarter of its life with that of the second (see `soak_lives`). Memory may differ by a twentieth,
-counts by a quarter. A process that joined by hand is killed only while the launcher has processes of its own: without
-one the job ends by such a kill, as it must, and no launcher would live long. Exit code 1 says that something was wrong,
-or grew, or that no launcher lived for five minutes.
+Every other second the soak notes the memory, open files and threads of each process, and the bytes and files of the
+store. It compares each process that lives for five minutes or longer with itself, and also the store: the median of
+the last quarter of its life with that of the second (see `soak_lives`). Memory may differ by a twentieth, counts by a
+quarter. A process that joined by hand is killed only while the launcher has processes of its own. Otherwise the job
+would have to end, and no launcher would live long.
+
+Exit code 1 means that something was wrong or grew, or that no launcher lived for five minutes.
 """
 
 import argparse
@@ -37,32 +38,32 @@ from megaflow.errors import StoreError
 
 SAMPLE_SECONDS = 2.0
 SHOW_SECONDS = 60.0
-CHECK_SECONDS = 20.0  # from one look at the output to the next
-TEXT_FILES = 10  # of Python's library: about ten thousand words
+CHECK_SECONDS = 20.0  # between two checks of the output
+TEXT_FILES = 10  # of Python's standard library: about ten thousand words
 STRIKES = {"worker": 4, "added": 2, "by hand": 1}
 STEERING = {"status": 2, "balance": 3, "move": 4, "add": 3, "remove": 3, "join": 2, "checkpoint": 2}
 
 
 def calm(kill_every: float) -> Pace:
-    """Return what happens to the job, with so many seconds from one kill to the next."""
+    """Return the frequencies of actions, with `kill_every` seconds between two kills."""
     return Pace(((2, 1),), (3,), STRIKES, STEERING, (1.0, 5.0), kill_every, 0.25, SHOW_SECONDS)
 
 
 @dataclass(slots=True)
 class Soak:
-    """What was seen of the job. One thread."""
+    """Samples of the job. One thread."""
 
     samples: list[Sample] = field(default_factory=list)
     checked_at: float = 0.0
     shown_at: float = 0.0
 
     def watch(self, second: float, job: UsersJob, checker: Checker) -> None:
-        """Note what there is, now and then, and look at what was put out."""
+        """Take a sample from time to time, and check the output."""
         if not self.samples or second >= self.samples[-1].second + SAMPLE_SECONDS:
             self.samples.append(look(second, job))
         if second >= self.checked_at + CHECK_SECONDS:
             self.checked_at = second
-            with contextlib.suppress(StoreError):  # what is said of the store when the job has ended counts
+            with contextlib.suppress(StoreError):  # only errors of the store after the job's end count
                 if (commit := job.newest()) is not None and commit.outputs:
                     checker.look(commit.outputs[0].length)
 
@@ -72,31 +73,31 @@ class Soak:
 
 
 def shown(sample: Sample) -> str:
-    """Return what there is at one moment, of processes the one that holds most memory of each kind."""
+    """Return a line about a sample, with the process that holds the most memory of each kind."""
     most = {held.kind: held for held in sorted(sample.processes, key=lambda held: held.mb)}
     held = [f"{kind} {most[kind].mb:.1f} MB {most[kind].files} files {most[kind].threads} threads" for kind in most]
     return ", ".join([*held, f"store {sample.store_mb:.2f} MB {sample.store_files} files"])
 
 
 def look(second: float, job: UsersJob) -> Sample:
-    """Return what there is now."""
+    """Take a sample."""
     processes = []
     for kind, pid in job.processes():
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the process has just ended
             proc = Path(f"/proc/{pid}")
             files, threads = len(os.listdir(proc / "fd")), len(os.listdir(proc / "task"))
             processes.append(Held(kind, pid, resident(proc / "statm") / MEBIBYTE, files, threads))
     sizes = []
     with contextlib.suppress(FileNotFoundError):
         for path in job.store.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # it was removed
+            with contextlib.suppress(FileNotFoundError):  # the file was removed
                 sizes.append(path.stat().st_size)
     output_mb = job.output_bytes() / MEBIBYTE
     return Sample(round(second, 1), tuple(processes), sum(sizes) / MEBIBYTE, len(sizes), output_mb)
 
 
 def draw(samples: list[Sample], figure: Any) -> None:
-    """Draw what each process held, a line for each of their lives, and what the store had."""
+    """Draw the samples of each process, a line for each of its lives, and those of the store."""
     panels = (("mb", "memory", "RSS, MiB"), ("files", "open files", ""), ("threads", "threads", ""))
     *above, below = figure.subplots(2, 2, sharex=True).flat
     for axes, (what, title, unit) in zip(above, panels):

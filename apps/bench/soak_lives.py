@@ -1,12 +1,12 @@
-"""What each process of a soak held from its start to its end, and whether it grew.
+"""Resources of each process of a soak from its start to its end, and whether they grew.
 
-1. A process is compared with nobody but itself: the median of the last quarter of its life with that of the second, so
-   that what comes and goes with workers, and a launcher that follows another one, hide nothing. The first quarter is
-   not compared: everything is still warming up.
-2. How many files and threads there are, and how large the store is, follows how many processes the job has. So these
-   are compared between moments that have equally many: as many as both quarters had most often.
-3. A life shorter than LIFE_SECONDS_MIN is shown, not judged.
-4. The store outlives all processes: it is judged over the whole time, in the same way.
+1. A process is compared only with itself: the median of the last quarter of its life with that of the second. So
+   processes that come and go, and a launcher that follows another one, hide nothing. The first quarter is left out
+   because everything is still warming up.
+2. The numbers of files and threads, and the size of the store, depend on the number of processes of the job. So they
+   are compared between moments with the same number: the one that is most frequent in both quarters.
+3. A life shorter than LIFE_SECONDS_MIN is shown, but not judged.
+4. The store outlives all processes. It is judged over the whole time, in the same way.
 """
 
 import statistics
@@ -22,7 +22,7 @@ COUNT_GROWTH_MAX = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a process holds."""
+    """Resources of a process."""
 
     kind: str  # launcher, worker, added or by hand
     pid: int
@@ -33,7 +33,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What there is at one moment."""
+    """Resources of the job at one moment."""
 
     second: float
     processes: tuple[Held, ...]
@@ -44,7 +44,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The medians of the second and of the last quarter of something."""
+    """Medians of a figure in the second and in the last quarter."""
 
     early: float
     late: float
@@ -52,7 +52,7 @@ class Change:
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is more than there may be.
+        """Whether the figure grew by more than its limit.
 
         >>> Change(50.0, 52.4, 0.05).has_grown, Change(50.0, 52.6, 0.05).has_grown, Change(12, 14, 0.25).has_grown
         (False, True, False)
@@ -65,7 +65,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """A process, or the store, from when it was first seen to when it was last seen."""
+    """A process, or the store, from its first to its last sample."""
 
     what: str  # the kind of process, or "store"
     pid: int  # 0: the store
@@ -75,12 +75,12 @@ class Life:
 
     @property
     def is_judged(self) -> bool:
-        """Whether it was long enough for that."""
+        """Whether it was long enough to be judged."""
         return self.ended - self.began >= LIFE_SECONDS_MIN
 
     @property
     def grown(self) -> list[str]:
-        """What has grown, of one that is judged."""
+        """Figures that have grown, if the life is judged."""
         return [name for name, change in self.changes.items() if self.is_judged and change.has_grown]
 
     def __str__(self) -> str:
@@ -88,12 +88,12 @@ class Life:
         return f"{self.what:8} {self.pid or '':7} minute {self.began / 60:4.1f} to {self.ended / 60:4.1f}: {held}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it."""
+        """Return all values for JSON."""
         return {**asdict(self), "judged": self.is_judged, "grown": self.grown}
 
 
 def series(samples: Sequence[Sample]) -> dict[tuple[str, int], list[tuple[Sample, Held]]]:
-    """Return for each process, by its kind and number, what it held and when."""
+    """Return the samples of each process, by its kind and id."""
     found: dict[tuple[str, int], list[tuple[Sample, Held]]] = {}
     for sample in samples:
         for held in sample.processes:
@@ -122,18 +122,18 @@ def lives(samples: Sequence[Sample]) -> list[Life]:
 
 
 def is_steady(found: Sequence[Life]) -> bool:
-    """Whether nothing has grown, and a launcher was among what is judged."""
+    """Whether no figure has grown, and a launcher was among the judged lives."""
     return not any(life.grown for life in found) and any(life.what == "launcher" and life.is_judged for life in found)
 
 
 def compared(when: Sequence[Sample], values: Sequence[float], is_memory: bool = False) -> Change | None:
-    """Compare the last quarter of these values with the second; None if they are too few."""
+    """Compare the last quarter of these values with the second; None if there are too few."""
     quarter = len(values) // 4
     crowds = [0 if is_memory else len(sample.processes) for sample in when]
     early = list(zip(crowds, values))[quarter : 2 * quarter]
     late = list(zip(crowds, values))[len(values) - quarter :]
     seen, again = Counter(crowd for crowd, _ in early), Counter(crowd for crowd, _ in late)
-    both = seen & again  # each as often as where it is rarer
+    both = seen & again  # each number as often as in the quarter where it is rarer
     if not both:
         return None
     [(crowd, _)] = both.most_common(1)

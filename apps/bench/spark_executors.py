@@ -1,7 +1,7 @@
-"""S19: running counts of words, once in processes of this machine and once on Spark's executors, which take turns.
+"""S19: running counts of words in processes of this machine and on Spark's executors, which take turns.
 
-The executors are those of a local cluster, so both have the same cores. A job's time is from the first line read to the
-last epoch closed: what Spark takes to start is told by itself, and not in the rate.
+The executors are those of a local cluster, so both use the same cores. A job's time is from the first line read to the
+last epoch closed. The start of Spark is shown separately and does not count in the rate.
 """
 
 import contextlib
@@ -17,9 +17,8 @@ from apps.bench.wordcount import COPIES, COPIES_QUICK, MEGA, RATE, write_text
 from apps.bench.workload import Absent, Setting, Step, Workload, check_count, one
 from apps.wordcount import dataflow
 from megaflow.errors import SourceError
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
 from megaflow.spark.preflight import find_java
 
@@ -31,7 +30,7 @@ SETTINGS = (("spark.executor.memory", "900m"),)
 
 @contextlib.contextmanager
 def home_of_its_own(folder: Path) -> Iterator[None]:
-    """Have SPARK_HOME be a folder that looks like the real one: executors of a local cluster work in one below it."""
+    """Set SPARK_HOME to a lookalike folder, because executors of a local cluster work in a folder below it."""
     home = folder / "spark"
     home.mkdir()
     for path in Path(pyspark.__file__).parent.iterdir():
@@ -48,7 +47,7 @@ def home_of_its_own(folder: Path) -> Iterator[None]:
 
 
 def open_executors(setting: Setting) -> Sequence[Step]:
-    """Write the text; return who takes turns. Raises Absent without a Java that can run Spark."""
+    """Write the text; return the contenders. Raises Absent without a Java that can run Spark."""
     try:
         find_java()
     except SourceError as error:
@@ -63,7 +62,7 @@ def open_executors(setting: Setting) -> Sequence[Step]:
     def run(name: str, on: str | None) -> Found:
         began = time.monotonic()
         spec = JobSpec(pickle_app(dataflow), processes=2, on=on, conf=() if on is None else SETTINGS)
-        account = launch(spec, f"{path}?unordered", NothingWriter)
+        account = launch(LaunchOptions(spec, f"{path}?unordered"))
         check_count(name, account.records, words)
         start = min(flow for flow, _ in account.flows) - began
         return one(name, {RATE: words / account.flow_seconds / MEGA, START: start})

@@ -1,18 +1,20 @@
-"""S10: how fast lines, and rows, come from Spark into a job that only counts them, beside a bare socket.
+"""S10: rate of lines and rows from Spark into a job that only counts them, compared with a bare socket.
 
-Bare is what a Spark job cannot do without: each task of a `foreachPartition` sends its lines as text to a socket of
-another process, which counts their ends and answers how many. Both are streaming queries over the same files, each to
-their end, in one session that is warm. Timed is, for both, from the moment that Spark says its first batch began (the
-query's start and the worker's are before) until the last line is counted: until the call of foreachBatch is done, and
-for megaflow until the last epoch is closed.
+The bare version does the least that a Spark job must do: each task of a `foreachPartition` sends its lines as text to
+a socket of another process, which counts the line ends and answers with the number. Both versions are streaming
+queries over the same files, run to their end in one warm session. The time starts for both when Spark reports that its
+first batch began, so it does not include the start of the query and of the worker. It ends when the last line is
+counted. For the bare version, that is the end of the call of foreachBatch; for megaflow, the close of the last epoch.
 
-With `--state` a batch is answered when it is in a checkpoint, so each costs a fixed time more: nothing beside one batch
-of all lines, and the more the smaller they are. So there are twenty small ones, too, with it and without.
+With `--state`, megaflow answers a batch once the batch is in a checkpoint. This adds a fixed time to each batch. It is
+negligible for one batch of all lines, and matters more as batches get smaller. So the workload also runs twenty small
+batches, with `--state` and without.
 
-Rows have four columns, a timestamp among them, and come from Parquet; bare, a row is sent as the text of its values.
+Rows have four columns, including a timestamp, and come from Parquet. The bare version sends a row as the text of its
+values.
 
-Both leave Spark without Arrow unless what that needs is installed; `MEGAFLOW_SPARK_TRANSFER=rows` does without it all
-the same, so both ways can be measured in one run.
+In both versions, data leaves Spark without Arrow unless Arrow's packages are installed. `MEGAFLOW_SPARK_TRANSFER=rows`
+also avoids Arrow when they are, so one run can measure both ways.
 """
 
 import importlib.util
@@ -34,11 +36,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from apps.bench.report import Found, Goal
 from apps.bench.workload import ROOT, Absent, Setting, Step, Workload, check_count, one
 from megaflow.errors import SourceError
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
-from megaflow.job.worker.flow import Flow
+from megaflow.job.worker.process.flow import Flow
 from megaflow.spark.preflight import find_java
 from megaflow.spark.spark_session import spark_session, start_query
 from megaflow.stream import Stream
@@ -51,34 +52,34 @@ COLUMNS = ("id", "concat('customer ', id % 1000) AS customer", "id * 0.5D AS amo
 SCHEMA = "id LONG, customer STRING, amount DOUBLE, at TIMESTAMP"
 FILES = 20
 LINES, LINES_QUICK = 3_000_000, 100_000
-ROWS_SHARE = 3  # of so many lines there is a row
-LINES_SMALL = 5_000 * FILES  # in a batch for each file
-FEW = 100 * FILES  # to get warm
+ROWS_SHARE = 3  # lines for each row
+LINES_SMALL = 5_000 * FILES  # of a small batch, all files together
+FEW = 100 * FILES  # lines for the warm-up
 CHUNK_BYTES = 1 << 16
 LINE = "{} the quick brown fox jumps over the lazy dog\n"
 TRANSFER = "MEGAFLOW_SPARK_TRANSFER"
 KILO = 1e3
-WORD_SECONDS = 30.0  # for Spark to say when a query's batch began
+WORD_SECONDS = 30.0  # for Spark to report when a query's batch began
 
 
 def dataflow(flow: Flow) -> Stream[Any]:
-    """Only count lines: what is counted is what comes out."""
+    """Emit only the number of lines."""
     return flow.lines()
 
 
 def rows_dataflow(flow: Flow) -> Stream[Any]:
-    """Only count rows."""
+    """Emit only the number of rows."""
     return flow.rows("orders")
 
 
 def write_rows(session: Any, folder: Path, rows: int) -> str:
-    """Write so many rows in some files; return the folder's name."""
+    """Write `rows` rows in some files; return the folder's name."""
     session.range(0, rows, 1, FILES).selectExpr(*COLUMNS).write.parquet(str(folder))
     return str(folder)
 
 
 def write_folder(folder: Path, lines: int) -> str:
-    """Write so many lines in some files; return the folder's name."""
+    """Write `lines` lines in some files; return the folder's name."""
     folder.mkdir()
     for number in range(FILES):
         with (folder / f"{number}.txt").open("w", encoding="ascii") as text:
@@ -90,7 +91,7 @@ def write_folder(folder: Path, lines: int) -> str:
 
 
 def push(port: int, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Send the lines, or rows, of a partition; runs in Spark's task."""
+    """Send the lines, or rows, of a partition. Runs in a task of Spark."""
     chunk: list[str] = []
     size = count = 0
     with socket.create_connection(("127.0.0.1", port)) as sink:
@@ -120,19 +121,19 @@ class Sink:
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[listener.fileno()], stdout=subprocess.PIPE)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._process.kill()
         self._process.communicate()
 
 
 class Starts(StreamingQueryListener):
-    """When Spark began the first batch of a query, by its own account."""
+    """Start of the first batch of a query, as Spark reports it."""
 
     def __init__(self) -> None:
-        self._began: queue.SimpleQueue[float] = queue.SimpleQueue()  # put by a thread of Spark's, once for each query
+        self._began: queue.SimpleQueue[float] = queue.SimpleQueue()  # one entry per query, from a thread of Spark
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing has begun yet."""
+        """Do nothing, as no batch has begun."""
 
     def onQueryProgress(self, event: Any) -> None:
         """Note when the first batch began."""
@@ -140,10 +141,10 @@ class Starts(StreamingQueryListener):
             self._began.put(datetime.fromisoformat(event.progress.timestamp).timestamp())
 
     def onQueryIdle(self, event: Any) -> None:
-        """Nothing has begun."""
+        """Do nothing, as no batch has begun."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """It has been told before."""
+        """Do nothing, as the first batch was reported before."""
 
     def clear(self) -> None:
         """Forget a query that failed."""
@@ -151,7 +152,7 @@ class Starts(StreamingQueryListener):
             self._began.get()
 
     def take(self) -> float:
-        """Return when it was, in seconds of the wall clock; waits for the word."""
+        """Wait for the report; return the moment in seconds of the wall clock."""
         return self._began.get(timeout=WORD_SECONDS)
 
 
@@ -174,7 +175,7 @@ def run_job(
     folder: str, lines: int, transfer: str | None, options: str = "", store: Callable[[], str] | None = None,
     *, rows: bool = False,
 ) -> float:
-    """Run the job, perhaps with a new store; return when its last epoch was closed, in seconds of the wall clock."""
+    """Run the job, optionally with a new store; return when its last epoch was closed, in seconds of the wall clock."""
     before = os.environ.pop(TRANSFER, None)
     if transfer is not None:
         os.environ[TRANSFER] = transfer
@@ -182,9 +183,9 @@ def run_job(
         spec = JobSpec(pickle_app(rows_dataflow if rows else dataflow), state=None if store is None else store())
         if rows:
             inputs = {"orders": f"spark:parquet:{folder}?schema={SCHEMA}&trigger=availableNow{options}"}
-            account = launch(spec, None, NothingWriter, rows=inputs)
+            account = launch(LaunchOptions(spec, None, rows=inputs))
         else:
-            account = launch(spec, f"spark:text:{folder}?trigger=availableNow{options}", NothingWriter)
+            account = launch(LaunchOptions(spec, f"spark:text:{folder}?trigger=availableNow{options}"))
     finally:
         os.environ.pop(TRANSFER, None)
         if before is not None:
@@ -204,7 +205,7 @@ def timed(name: str, lines: int, run: Callable[[str, int], float], folder: str, 
 
 
 def open_ingest(setting: Setting) -> Sequence[Step]:
-    """Start Spark, write the lines, warm up. Raises Absent without a Java that can run Spark."""
+    """Start Spark, write the lines and warm up. Raises Absent without a Java that can run Spark."""
     try:
         find_java()
     except SourceError as error:
@@ -214,7 +215,7 @@ def open_ingest(setting: Setting) -> Sequence[Step]:
     small = write_folder(setting.folder / "small", LINES_SMALL)
     session = setting.stack.enter_context(spark_session(setting.folder))
     sink = setting.stack.enter_context(closing(Sink()))
-    queries = iter(range(1_000_000))  # each has a checkpoint of its own
+    queries = iter(range(1_000_000))  # each query has a checkpoint of its own
 
     def bare(folder: str, _: int, *, rows: bool = False) -> float:
         reader = session.readStream
@@ -247,7 +248,7 @@ def open_ingest(setting: Setting) -> Sequence[Step]:
 
 
 def without_arrow() -> Found:
-    """Say why there is no such row."""
+    """Report why there is no such row."""
     raise Absent("pandas and pyarrow are not installed (pip install 'megaflow[arrow]')")
 
 

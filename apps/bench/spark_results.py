@@ -1,7 +1,7 @@
-"""S20: how fast results leave a job for Spark, which writes them as Parquet: the running counts of words.
+"""S20: rate at which results leave a job for Spark, which writes them as Parquet: running counts of words.
 
-Timed is from the first line read until Spark has noted the last batch as done and the job has ended, in a session that
-is warm. With `--state` results are for Spark when a checkpoint has them.
+The time is from the first line read until Spark has marked the last batch as done and the job has ended, in a warm
+session. With `--state`, results go to Spark only once they are in a checkpoint.
 """
 
 import importlib.util
@@ -14,9 +14,9 @@ from apps.bench.report import Found, Goal
 from apps.bench.workload import Absent, Setting, Step, Workload, check_count, one
 from apps.wordcount import dataflow
 from megaflow.errors import SourceError
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
-from megaflow.job.launcher.spark_results import open_results
+from megaflow.job.launcher.outputs.spark_results import open_results
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
 from megaflow.spark.preflight import find_java
 from megaflow.spark.results_spec import ARROW
@@ -25,7 +25,7 @@ from megaflow.spark.spark_session import spark_session
 RATE = "k rows/s"
 PARQUET, KEPT = "into Parquet", "into Parquet, --state"
 ROWS, ROWS_QUICK = 2_000_000, 20_000
-FEW = 100_000  # to get warm
+FEW = 100_000  # words for the warm-up
 WORDS_A_LINE = 10
 KEYS = 10_000
 COLUMNS = "word STRING, n LONG"
@@ -33,7 +33,7 @@ KILO = 1e3
 
 
 def write_words(path: Path, words: int) -> str:
-    """Write so many words; return the file's name."""
+    """Write `words` words; return the file's name."""
     with path.open("w", encoding="ascii") as text:
         for first in range(0, words, WORDS_A_LINE):
             text.write(" ".join(f"word{number % KEYS}" for number in range(first, first + WORDS_A_LINE)) + "\n")
@@ -45,7 +45,8 @@ def run(name: str, path: str, rows: int, folder: Path, is_kept: bool) -> Found:
     where = folder / str(time.monotonic_ns())
     state = f"{where}-store" if is_kept else None
     output = f"spark:parquet:{where}?schema={COLUMNS}"
-    account = launch(JobSpec(pickle_app(dataflow), state=state), path, lambda: open_results(output, state))
+    spec = JobSpec(pickle_app(dataflow), state=state)
+    account = launch(LaunchOptions(spec, path, lambda: open_results(output, state)))
     ended = time.monotonic()
     check_count(name, account.records, rows)
     return one(name, {RATE: rows / (ended - account.flows[0][0]) / KILO})

@@ -1,10 +1,10 @@
-"""All workloads, S1 to S20 but S17, one after the other: `make bench`.
+"""All workloads, S1 to S21 except S17, one after the other: `make bench`.
 
     python apps/bench/suite.py [--only S1,S4] [--repeat N] [--quick] [--text FILE] [--folder DIR] [--json FILE]
 
-Everybody who counts the same thing takes turns, so that a machine that is slow for a while is slow for all; medians of
-the repetitions are shown, with ratios and with the goals, held or missed. What was found is written after each
-workload, as JSON and as pictures (which need matplotlib). A goal that is missed is told; wrong counts are an error.
+All contenders that count the same input take turns, so that a slow spell of the machine affects all of them. The table
+has medians of the repetitions, with ratios and with the goals, held or missed. After each workload the results are
+written as JSON and as pictures (which need matplotlib). A missed goal is reported; a wrong count is an error.
 """
 
 import json
@@ -38,15 +38,16 @@ from apps.bench.rounds import S5
 from apps.bench.spark_executors import S19
 from apps.bench.spark_ingest import S10
 from apps.bench.spark_results import S20
+from apps.bench.viewers import S21
 from apps.bench.wordcount import S1, S2
 from apps.bench.workload import ROOT, Absent, Setting, Workload
 
-WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S18, S19, S20)
+WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S18, S19, S20, S21)
 REPEAT, REPEAT_QUICK = 5, 2
 
 
 def carry_out(workload: Workload, setting: Setting, repeat: int) -> Result:
-    """Run a workload's contenders in turn, so many times; what fails is noted, and left out from then on."""
+    """Run a workload's contenders in turn, several times. A contender that fails is noted and left out from then on."""
     result = Result(workload.id, workload.title, workload.base, workload.goals, workload.notes)
     times = min(repeat, workload.repeat_max or repeat)
     try:
@@ -79,7 +80,7 @@ def run_workload(workload: Workload, quick: bool, text: Path | None, repeat: int
 
 
 def chosen(only: str) -> Sequence[Workload]:
-    """Return the workloads of these names; all for none. Raises BadParameter.
+    """Return the workloads with these ids, or all without ids. Raises BadParameter.
 
     >>> [workload.id for workload in chosen("S4, s1")]
     ['S1', 'S4']
@@ -92,7 +93,7 @@ def chosen(only: str) -> Sequence[Workload]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures were measured on."""
+    """Return a description of the machine and the software."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
@@ -114,7 +115,7 @@ def picture(result: Result, folder: Path, figure_of: Any) -> None:
 
 
 def say(what: str) -> None:
-    """Tell how far it is, apart from what was found."""
+    """Print progress to standard error, apart from the results."""
     click.echo(what, err=True)
 
 
@@ -130,7 +131,7 @@ def say(what: str) -> None:
 def main(
     only: str, repeat: int | None, quick: bool, text: Path | None, folder: Path, json_path: Path | None
 ) -> None:
-    """Run the workloads of the suite beside the plain Python loop and whoever else is installed."""
+    """Run the workloads of the suite, compared with the plain Python loop and with the other systems installed."""
     workloads = chosen(only)
     folder.mkdir(parents=True, exist_ok=True)
     path = json_path or folder / "results.json"

@@ -1,7 +1,7 @@
-"""S1 and S2: running counts of the words of a text, every record emitting its new count.
+"""S1 and S2: running counts of the words of a text; each record emits its word's new count.
 
-A job's time is from the first line read to the last epoch closed: the processes' start is told apart, as it is for the
-others. Nothing is gathered (`--output none`).
+A job's time is from the first line read to the last epoch closed. The start of the processes is shown apart, as for
+the other systems. Outputs are not collected (`--output none`).
 """
 
 import sys
@@ -13,9 +13,8 @@ from typing import Any
 from apps.bench.report import Found, Goal
 from apps.bench.workload import PLAIN, Absent, Setting, Step, Workload, check_count, one, peer, plain
 from apps.wordcount import dataflow
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.launch import launch
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.spec import JobSpec
 
 RATE = "M words/s"
@@ -24,24 +23,24 @@ TWO, ORDERED = "megaflow, two processes, ?unordered", "megaflow, two processes, 
 BYTEWAX = ("Bytewax, one worker", "Bytewax, two threads")
 BYTEWAX_TWO = "Bytewax, two processes"
 COPIES, COPIES_QUICK = 10, 1  # of the text
-SPARK_SHARE = 20  # Spark gets one in so many lines, or nobody would wait for it
+SPARK_SHARE = 20  # Spark gets one in so many lines, otherwise its run would take too long
 MEGA = 1e6
 
 
 def run_plain(path: Path) -> dict[str, Any]:
-    """Run the loop that a Python programmer would write."""
+    """Run the plain Python loop."""
     return plain("words", path)
 
 
 def run_job(job: Callable[[Any], Any], lines: str, processes: int, expected: int) -> float:
-    """Run a job to the end of its lines; the seconds while they flowed. Raises WrongCounts."""
-    account = launch(JobSpec(pickle_app(job), processes=processes), lines, NothingWriter)
+    """Run a job to the end of its lines; return the seconds while they flowed. Raises WrongCounts."""
+    account = launch(LaunchOptions(JobSpec(pickle_app(job), processes=processes), lines))
     check_count(f"{processes} processes", account.records, expected)
     return account.flow_seconds
 
 
 def write_text(source: Path | None, copies: int, target: Path) -> int:
-    """Write the text, `copies` times; return its number of words. None: that of Python's own library."""
+    """Write the text `copies` times; return its number of words. Without a text, use Python's standard library."""
     if source is not None:
         content = source.read_text(encoding="utf-8", errors="replace")
     else:
@@ -56,13 +55,13 @@ def write_text(source: Path | None, copies: int, target: Path) -> int:
 
 
 def write_share(source: Path, share: int, target: Path) -> None:
-    """Write one in so many lines of a text."""
+    """Write one in `share` lines of a text."""
     with source.open(encoding="utf-8", errors="replace") as lines, target.open("w", encoding="utf-8") as text:
         text.writelines(line for number, line in enumerate(lines) if number % share == 0)
 
 
 def plain_step(path: Path, words: int) -> Step:
-    """Return the plain loop's turn."""
+    """Return the plain loop as a contender."""
 
     def run() -> Found:
         record = run_plain(path)
@@ -73,12 +72,12 @@ def plain_step(path: Path, words: int) -> Step:
 
 
 def job_step(name: str, lines: str, words: int, processes: int) -> Step:
-    """Return megaflow's turn."""
+    """Return megaflow as a contender."""
     return Step(name, lambda: one(name, {RATE: words / run_job(dataflow, lines, processes, words) / MEGA}))
 
 
 def peer_step(setting: Setting, script: str, name: str, path: Path, *sizes: str) -> Step:
-    """Return the turn of Bytewax or Pathway."""
+    """Return Bytewax or Pathway as a contender."""
 
     def run() -> Found:
         record = peer(setting.peers, script, name, path, "words", *sizes)
@@ -88,7 +87,7 @@ def peer_step(setting: Setting, script: str, name: str, path: Path, *sizes: str)
 
 
 def spark_step(setting: Setting, path: Path) -> Step:
-    """Return Spark's turn, with a small part of the text; its row says which way it went."""
+    """Return Spark as a contender, with a small part of the text. Its row names the way in which it counts."""
     part = setting.folder / "part.txt"
     write_share(path, setting.size(SPARK_SHARE, SPARK_SHARE // 4), part)
 
@@ -102,7 +101,7 @@ def spark_step(setting: Setting, path: Path) -> Step:
 
 
 def open_one(setting: Setting) -> Sequence[Step]:
-    """Write the text; return who takes turns with one process."""
+    """Write the text; return the contenders with one process."""
     path = setting.folder / "text.txt"
     words = write_text(setting.text, setting.size(COPIES, COPIES_QUICK), path)
     return (
@@ -116,7 +115,7 @@ def open_one(setting: Setting) -> Sequence[Step]:
 
 
 def open_two(setting: Setting) -> Sequence[Step]:
-    """Write the text; return who takes turns with two processes."""
+    """Write the text; return the contenders with two processes."""
     path = setting.folder / "text.txt"
     words = write_text(setting.text, setting.size(COPIES, COPIES_QUICK), path)
     return (

@@ -1,7 +1,8 @@
-"""What a workload of the suite is: contenders that take turns, and the goals that their figures are held to.
+"""Workloads of the suite: contenders that take turns, and the goals for their figures.
 
-Beside megaflow stands the plain Python loop that calls the same fold, in a process of its own: the limit of any fold in
-Python, and the first thing to ask for. Others are left out, with the reason, where they are not installed.
+Each workload includes the plain Python loop that calls the same fold, in a process of its own. It is the limit of any
+fold in Python, and the first number to compare with. Other systems that are not installed are left out, with the
+reason.
 """
 
 import contextlib
@@ -18,72 +19,72 @@ from apps.bench.report import Draw, Found, Goal
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLAIN = "plain Python loop"
-CHILD_SECONDS_MAX = 900.0  # the slowest peer on the largest text takes a few minutes
+CHILD_SECONDS_MAX = 900.0  # the slowest system takes a few minutes on the largest text
 
 
 class Absent(Exception):
-    """A contender that is not installed, or does not run here; says why."""
+    """A contender that is not installed, or does not run here. The message gives the reason."""
 
 
 class WrongCounts(Exception):
-    """What came out is not what has to."""
+    """The output of a contender is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What the command was told, and where things may be put."""
+    """Options of the command, and the folders for files."""
 
-    quick: bool  # sizes that show only that everything works
-    folder: Path  # of the workload; gone when it is over
+    quick: bool  # sizes that only show that everything works
+    folder: Path  # of the workload; deleted when it is over
     stack: contextlib.ExitStack  # closed when it is over
-    text: Path | None = None  # to count words of; None: Python's own library
-    peers: Path = ROOT / ".venv-peers" / "bin" / "python"  # of the environment that has Bytewax and Pathway
-    drawings: dict[str, Draw] | None = None  # where a workload puts pictures of its own
+    text: Path | None = None  # whose words to count; None: Python's standard library
+    peers: Path = ROOT / ".venv-peers" / "bin" / "python"  # of the environment with Bytewax and Pathway
+    drawings: dict[str, Draw] | None = None  # for the pictures of a workload
 
     def size(self, full: int, quick: int) -> int:
         """Return the size for this run."""
         return quick if self.quick else full
 
     def picture(self, name: str, draw: Draw) -> None:
-        """Have a picture drawn at the end, besides the bars."""
+        """Add a picture to draw at the end, besides the bars."""
         if self.drawings is not None:
             self.drawings[name] = draw
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What takes its turn in every repetition: a contender, as a rule. Raises Absent to be left out."""
+    """One turn in every repetition, usually that of a contender. Its run raises Absent to be left out."""
 
     name: str
     run: Callable[[], Found]
-    times_max: int | None = None  # for one that is too slow to have every turn
+    times_max: int | None = None  # for a contender that is too slow for every turn
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One of the suite."""
+    """One workload of the suite."""
 
     id: str  # S1, S2 …
     title: str
-    open: Callable[[Setting], Sequence[Step]]  # writes what they need first
+    open: Callable[[Setting], Sequence[Step]]  # first writes the files that the steps need
     goals: tuple[Goal, ...]
     base: str | None = PLAIN
-    repeat_max: int | None = None  # for one whose single run is long enough, or repeats by itself
+    repeat_max: int | None = None  # for a workload whose single run is long enough or repeats by itself
     notes: tuple[str, ...] = ()
 
 
 def one(row: str, figures: dict[str, float]) -> Found:
-    """Return what a single run of one row has found."""
+    """Return the result of a single run of one row."""
     return {row: {name: [value] for name, value in figures.items()}}
 
 
 def usual_environment() -> dict[str, str]:
-    """Return the environment, but with Python keeping what it compiles, as it does for everybody: it starts faster."""
+    """Return the environment, but let Python cache its bytecode, as usual: it starts faster."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def run_json(command: Sequence[str | Path], what: str, seconds_max: float = CHILD_SECONDS_MAX) -> dict[str, Any]:
-    """Run a program that prints a line of JSON at the end; return that. Raises Absent if it fails."""
+    """Run a program that prints a line of JSON at the end; return its value. Raises Absent if it fails."""
     try:
         done = subprocess.run(
             [str(word) for word in command],
@@ -107,18 +108,18 @@ def run_json(command: Sequence[str | Path], what: str, seconds_max: float = CHIL
 
 
 def plain(*words: str | Path) -> dict[str, Any]:
-    """Run the plain loop of that name (see `apps.bench.plain`) in a fresh process."""
+    """Run the plain loop with that name (see `apps.bench.plain`) in a new process."""
     return run_json([sys.executable, "-m", "apps.bench.plain", *words], PLAIN)
 
 
 def peer(interpreter: Path | str, script: str, what: str, *words: str | Path) -> dict[str, Any]:
-    """Run a script of `apps/bench/peers` by the interpreter that has what it needs."""
+    """Run a script of `apps/bench/peers` with the interpreter of its environment."""
     if not Path(interpreter).exists():
         raise Absent(f"{what} is not installed (make bench-peers)")
     return run_json([interpreter, ROOT / "apps" / "bench" / "peers" / script, *words], what)
 
 
 def check_count(what: str, found: int, expected: int) -> None:
-    """Raise WrongCounts if they differ."""
+    """Raise WrongCounts if the two differ."""
     if found != expected:
         raise WrongCounts(f"{what}: {found:,} records came out, not {expected:,}")

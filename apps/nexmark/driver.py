@@ -25,7 +25,7 @@ from apps.nexmark.q8 import q8
 from apps.nexmark.terms import Terms
 from megaflow import Move
 from megaflow.control.client.planner import plan
-from megaflow.megaphone.routing import initial_table
+from megaflow.megaphone.base.routing import initial_table
 from megaflow.timely import InputHandle, ProbeHandle, Stream, Worker
 
 QUERIES: dict[str, Callable[[Stream[Event], Stream[Any], Terms, int], Stream[Any]]] = {
@@ -92,7 +92,7 @@ def main(worker: Worker) -> list[tuple[Any, Any]]:
         worker.step()
         worker.step_while(partial(probe.less_than, time - lag))
     time = terms.time_of(request.events)
-    while mover.steps or mover.is_waiting():  # what is left of the plan goes on where the events end
+    while mover.steps or mover.is_waiting():  # continue with the rest of the plan where the events end
         events.advance_to(time + 1)
         mover.advance_to(time, may_move=True)
         mover.advance_to(time + 1, may_move=False)

@@ -12,7 +12,7 @@ from typing import Any
 from apps.nexmark.events import Event
 from apps.nexmark.terms import Terms
 from apps.nexmark.winning import average, winning_bids
-from megaflow.megaphone.timers import Timers
+from megaflow.megaphone.base.timers import Timers
 from megaflow.timely import Stream
 
 Totals = tuple[int, int]  # sum of prices, how many

@@ -16,7 +16,7 @@ from typing import Any
 
 from apps.nexmark.events import Event, bids
 from apps.nexmark.terms import Terms
-from megaflow.megaphone.timers import Timers
+from megaflow.megaphone.base.timers import Timers
 from megaflow.timely import Stream
 
 Count = tuple[int, int]  # auction, bids

@@ -12,7 +12,7 @@ from typing import Any
 
 from apps.nexmark.events import Event, auctions, people
 from apps.nexmark.terms import Terms
-from megaflow.megaphone.timers import Timers
+from megaflow.megaphone.base.timers import Timers
 from megaflow.timely import Stream
 
 User = tuple[int, str]  # time, name

@@ -11,7 +11,7 @@ PERIOD = PERSONS + AUCTIONS + BIDS  # events
 FIRST_ID = 1000  # of people and of auctions
 FIRST_CATEGORY, CATEGORIES = 10, 5
 HOT_BATCH = 100  # one person or auction in so many is hot
-ID_LEAD = 10  # so many ids ahead of the last one may be named already: arrivals seem swapped
+ID_LEAD = 10  # events may name ids up to this far ahead of the last one: arrivals seem swapped
 
 _MINUTE = 60_000
 _HOUR = 60 * _MINUTE
@@ -31,7 +31,7 @@ class Terms:
     person_bytes: int = 200  # on average, as `extra` fills up
     auction_bytes: int = 500
     bid_bytes: int = 100
-    auction_skip: int = 123  # Q2 looks at every so-many-th auction
+    auction_skip: int = 123  # Q2 selects every 123rd auction
     last_auctions: int = 10  # Q6 averages so many of each seller
     hot_items_ms: int = 60 * _MINUTE  # Q5: range
     hot_items_slide_ms: int = _MINUTE  # Q5: slide

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from apps.nexmark.events import Event, auctions, bids
 from apps.nexmark.terms import Terms
-from megaflow.megaphone.timers import Timers
+from megaflow.megaphone.base.timers import Timers
 from megaflow.timely import Stream
 
 

@@ -5,10 +5,12 @@
    `docs/environment.md` lists them all.
 """
 
+import os
 from typing import Any
 
 import click
 
+RUNTIME_DIR = "MEGAFLOW_RUNTIME_DIR"
 UNGROUPED = "Options"
 NAMES_WIDTH_MAX = 28  # longer names get a line of their own
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -41,6 +43,22 @@ class GroupedOption(click.Option):
 
 class Command(click.Command):
     """A command whose help lists its options by groups."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, with the folder of --runtime-dir in the environment only until it ends.
+
+        A program may call several commands.
+        """
+        before, folder = os.environ.get(RUNTIME_DIR), ctx.meta.get(RUNTIME_DIR)
+        if folder is None:
+            return super().invoke(ctx)
+        os.environ[RUNTIME_DIR] = folder
+        try:
+            return super().invoke(ctx)
+        finally:
+            os.environ.pop(RUNTIME_DIR)
+            if before is not None:
+                os.environ[RUNTIME_DIR] = before
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group, in the order of their first options."""

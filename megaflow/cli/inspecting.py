@@ -1,30 +1,29 @@
-"""The commands of `megaflow control` that ask a running job and change nothing: `status`, `explain` and `get`."""
+"""The commands of `megaflow control` that ask a running job and change nothing: `status`, `watch`, `explain`
+and `get`.
+"""
 
-import contextlib
 import json
 import sys
-import time
-from dataclasses import replace
+from datetime import date
 
 import click
 
 from megaflow.cli import text
+from megaflow.cli.event_text import day_of, event_line, event_record
 from megaflow.cli.help import Command
-from megaflow.cli.json_records import to_json
+from megaflow.cli.json_records import plain, to_json
 from megaflow.cli.options import Where, answer, option, steering, tell_silence
 from megaflow.control.client import commands
-from megaflow.control.client.commands import ask_status
-from megaflow.control.reports import Explanation, JobStatus
-from megaflow.errors import JobNotFound, JobRecovers, MegaflowError, NoAnswer, PeerLost
+from megaflow.control.job_events import JobEvent
+from megaflow.control.reports import JobStatus
+from megaflow.errors import MegaflowError
+from megaflow.job import watching
 from megaflow.job.contact import conversation
-from megaflow.job.job_file import find
-from megaflow.job.side_door import Silence, find_reason
-
-WATCH_SECONDS = 1.0
+from megaflow.job.watching import Wanted, Watcher
 
 
 @click.command(cls=Command)
-@option("--watch", env="WATCH", is_flag=True, help="Show the status every second until the job ends.")
+@option("--watch", is_flag=True, help="Show the status every second until the job ends.")
 @option("--bins", env="SHOW_BINS", is_flag=True, help="Also show each bin's owner and load, and the hottest keys.")
 @steering
 def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
@@ -38,71 +37,37 @@ def status(where: Where, as_json: bool, watch: bool, bins: bool) -> None:
     coordinator does not answer, the status shows only that, and the job's state is "busy". A job that resumes after
     losing a process is "recovering".
     """
-    seen = False
-    while True:
-        try:
-            with conversation(*where, give_up, waits=False) as talk:
-                while True:
-                    now = ask_status(talk, tables=bins or as_json, loads=bins, partial=True)
-                    seen = True
-                    told = ask_launcher_of(where)
-                    now = replace(now, busy=told.busy if now.silent else (), output=told.output or None)
-                    show_status(now, as_json, watch)
-                    if not watch:
-                        return
-                    time.sleep(WATCH_SECONDS)
-        except CoordinatorBusy as error:
-            silence = error.silence
-            show_status(
-                JobStatus(silence.job, "busy", None, None, (), (), silent=silence.coordinating, busy=silence.busy),
-                as_json, watch,
-            )  # fmt: skip
-            if not watch:
-                return
-            time.sleep(WATCH_SECONDS)
-        except JobRecovers:
-            job = None if where[1] is not None else find(where[0])
-            if job is None or not job.recovering:
-                continue  # it is back
-            seen = True
-            show_status(JobStatus(job.name, "recovering", None, None, (), (), restart=job.recovering), as_json, watch)
-            if not watch:
-                return
-            time.sleep(WATCH_SECONDS)
-        except (PeerLost, JobNotFound):
-            if watch and seen:  # the job has ended
-                return
-            raise
+    wanted = Wanted(events=False, tables=bins or as_json, loads=bins)
+    for now in Watcher(where, wanted, tell_silence).watch():
+        assert isinstance(now, JobStatus), "no events are wanted"
+        if watch and not as_json and sys.stdout.isatty():
+            click.clear()  # the status before
+        answer(to_json(now) if as_json else text.status_text(now))
+        if not watch:
+            return
 
 
-def show_status(now: JobStatus, as_json: bool, watch: bool) -> None:
-    """Print it, in the place of the last one on a terminal."""
-    if watch and not as_json and sys.stdout.isatty():
-        click.clear()
-    answer(to_json(now) if as_json else text.status_text(now))
+@click.command("watch", cls=Command)
+@option("--gauges", env="WATCH_GAUGES", is_flag=True, help="Also print the status every second.")
+@steering
+def watch_job(where: Where, as_json: bool, gauges: bool) -> None:
+    """Print moves, joins, checkpoints and restarts as they happen.
 
+    \b
+      megaflow control watch
+      megaflow control watch --json | jq 'select(.event == "checkpoint-failed")'
 
-class CoordinatorBusy(NoAnswer):
-    """The coordinator of a job is in a long step."""
-
-    def __init__(self, silence: Silence) -> None:
-        super().__init__(str(silence))
-        self.silence = silence
-
-
-def give_up(silence: Silence) -> None:
-    """Raise CoordinatorBusy if it is; wait on otherwise."""
-    if silence.is_busy:
-        raise CoordinatorBusy(silence)
-    tell_silence(silence)
-
-
-def ask_launcher_of(where: Where) -> Silence:
-    """Return which workers are in a long step, and what the output waits for; nothing if that cannot be asked."""
-    job, connect, _ = where
-    with contextlib.suppress(JobNotFound):  # it has answered, and ended since
-        return Silence("", True) if connect is not None else find_reason(find(job), "", True)
-    return Silence("", True)
+    The command ends with the job. It begins with the events that the job still knows, about a thousand. The first event
+    of another day has its date. With --json, each event is one line: "attempt" and "number" identify it, and "time" is
+    in seconds since 1970. Event "status" of --gauges has the fields of `megaflow control status --bins --json`.
+    """
+    day = date.today()  # of the last line
+    for news in Watcher(where, Wanted(status=gauges), tell_silence).watch():
+        if isinstance(news, JobEvent):
+            answer(to_json(event_record(news)) if as_json else event_line(news, day))
+            day = day_of(news)
+        else:
+            answer(to_json({"event": "status", **plain(news)}) if as_json else text.gauges_text(news))
 
 
 @click.command(cls=Command)
@@ -113,13 +78,7 @@ def explain(where: Where, as_json: bool) -> None:
     If a worker does not answer within two seconds, the answer names the operator and line where it is. If the
     coordinator does not answer, the answer shows only that.
     """
-    try:
-        with conversation(*where, give_up) as talk:
-            report = commands.ask_explanation(talk)
-            report = replace(report, busy=ask_launcher_of(where).busy) if report.silent else report
-    except CoordinatorBusy as error:
-        silence = error.silence
-        report = Explanation(silence.job, None, None, False, (), silence.coordinating, busy=silence.busy)
+    report = watching.explain(where, tell_silence)
     answer(to_json(report) if as_json else text.explanation_text(report))
 
 
@@ -150,4 +109,4 @@ def get_state(where: Where, as_json: bool, operator: str, key: str) -> None:
         raise MegaflowError(f"Operator {operator!r} has no key {key} at epoch {found.epoch}.")
 
 
-COMMANDS = (explain, get_state, status)
+COMMANDS = (explain, get_state, status, watch_job)

@@ -4,13 +4,25 @@ import json
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
-from megaflow.control.reports import ChangeStatus, Explanation, JobStatus, OperatorLoad, UsefulTime, WorkerStatus
 from megaflow.control.watermark_messages import WatermarkStatus
 from megaflow.timely.order import Product
 
-IF_SAID = {"checkpoint", "restart", "output", "watermark"}
-"""Of a status or explanation: left out of a job that has, or waits for, nothing of that."""
+LEFT_OUT: dict[type, dict[str, Any]] = {
+    reports.JobStatus: {**dict.fromkeys(("checkpoint", "launcher", "restart", "output", "watermark")), "attempt": 0},
+    reports.Explanation: dict.fromkeys(("output", "watermark")),
+    reports.WorkerStatus: {
+        "timers": None, "inputs": {}, "skipped": {}, "replaced": {}, "partitions": (), "sinks": (),
+        "memory_bytes": None, "blocked_seconds": {}, "outputs": {}, "arrived": {}, "pauses": reports.Durations(),
+        "latencies": reports.Durations(),
+    },
+    reports.SinkStatus: {"written": 0},
+    reports.CheckpointStatus: {"total_bytes": 0},
+    reports.UsefulTime: {"late": 0, "overtaken": 0},
+    reports.ChangeStatus: dict.fromkeys(("processes", "server", "worker")),
+}  # fmt: skip
+"""Class -> field -> value with which it is left out: a job or worker that has, or waits for, nothing of that."""
 NAMES = {
     "source": "from",
     "target": "to",
@@ -30,23 +42,6 @@ def to_json(value: object) -> str:
 def plain(value: object) -> Any:
     """Return a report as dicts, lists and numbers; its keys are the fields' names, but for those in `NAMES`."""
     match value:
-        case JobStatus():
-            found = {**_by_field(value), "operators": operator_records(value)}
-            return {key: each for key, each in found.items() if key not in IF_SAID or each is not None}
-        case Explanation():
-            return {key: each for key, each in _by_field(value).items() if key not in IF_SAID or each is not None}
-        case WorkerStatus():
-            lists: tuple[tuple[str, Any], ...] = ("partitions", ()), ("sinks", ())
-            counts: tuple[tuple[str, Any], ...] = ("skipped", {}), ("replaced", {})
-            unsaid: tuple[tuple[str, Any], ...] = ("timers", None), ("inputs", {}), *counts, *lists
-            empty = {key for key, each in unsaid if getattr(value, key) == each}
-            return {key: each for key, each in _by_field(value).items() if key not in empty}
-        case UsefulTime():
-            return {key: each for key, each in _by_field(value).items() if key not in ("late", "overtaken") or each}
-        case WatermarkStatus():
-            return {**_by_field(value), "idle": list(value.idle)}
-        case ChangeStatus():
-            return {key: each for key, each in _by_field(value).items() if each is not None}
         case dict():
             return {str(key): plain(each) for key, each in value.items()}
         case list() | tuple() | Product():
@@ -57,10 +52,17 @@ def plain(value: object) -> Any:
 
 
 def _by_field(value: Any) -> dict[str, Any]:
-    return {NAMES.get(field.name, field.name): plain(getattr(value, field.name)) for field in fields(value)}
+    left_out, found = LEFT_OUT.get(type(value), {}), ((each.name, getattr(value, each.name)) for each in fields(value))
+    said = ((name, each) for name, each in found if name not in left_out or each != left_out[name])
+    record = {NAMES.get(name, name): plain(each) for name, each in said}
+    if isinstance(value, reports.JobStatus):
+        record["operators"] = operator_records(value)
+    if isinstance(value, WatermarkStatus):
+        record["idle"] = list(value.idle)
+    return record
 
 
-def operator_records(status: JobStatus) -> list[dict[str, Any]]:
+def operator_records(status: reports.JobStatus) -> list[dict[str, Any]]:
     """Return a status's operators; what was not asked for has no key."""
     records = []
     for operator in status.operators:
@@ -73,7 +75,7 @@ def operator_records(status: JobStatus) -> list[dict[str, Any]]:
     return records
 
 
-def load_record(load: OperatorLoad, table: tuple[int, ...] | None) -> dict[str, Any]:
+def load_record(load: reports.OperatorLoad, table: tuple[int, ...] | None) -> dict[str, Any]:
     """Return an operator's `loads` by bin, busiest first, and `hot_keys`."""
     rows = zip(load.bins, load.records_per_second, load.busy_ms_per_second, load.keys, load.bytes)
     return {

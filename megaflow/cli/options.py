@@ -2,20 +2,21 @@
 
 import contextlib
 import functools
+import io
 import os
 import re
-import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from megaflow.cli.help import Command, GroupedOption, variable_of
-from megaflow.errors import MegaflowError, UsageError
+from megaflow.cli.help import RUNTIME_DIR, Command, GroupedOption, variable_of
+from megaflow.errors import MegaflowError, UsageError, naming
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+LOG_FORMAT = "megaflow.log_format"  # the key in click's `meta`
 Where: TypeAlias = tuple[str | None, str | None, float]  # --job, --connect and --timeout: what `conversation` takes
 
 
@@ -34,7 +35,7 @@ class SingleOption(GroupedOption):
         """Take the one value. Raises UsageError if there is another."""
         name, values = str(self.name), opts.get(str(self.name))
         if isinstance(values, list):
-            if len(values) > 1:
+            if len(values) > 1 and not ctx.resilient_parsing:  # a shell completes the words so far
                 given = (f"{self.opts[0]} {each}" if isinstance(each, str) else self.opts[0] for each in values[:2])
                 raise UsageError(f"{self.opts[0]} is given twice: {' and '.join(given)}. Give it once.")
             opts = {**opts, name: values[0]}
@@ -55,15 +56,39 @@ class LinesOption(GroupedOption):
         return tuple(re.split(r"\s+(?=[^\W\d]\w*=)", text)) if re.match(r"[^\W\d]\w*=", text) else (text,)
 
 
-def option(*names: str, env: str, cls: type[GroupedOption] = SingleOption, **more: Any) -> Callable[[F], F]:
-    """Declare an option together with its environment variable. The help shows one that its name does not give."""
-    variable = f"MEGAFLOW_{env}"
-    return click.option(*names, cls=cls, envvar=variable, show_envvar=variable != variable_of(names[0]), **more)
+def complete_files(context: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Have the shell complete names of files."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
 
 
-def repeated(*names: str, env: str, cls: type[GroupedOption] = GroupedOption, **more: Any) -> Callable[[F], F]:
+def complete_jobs(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of this machine's jobs that begin so."""
+    from megaflow.job.job_file import present
+
+    if (folder := context.meta.get(RUNTIME_DIR)) is not None:
+        os.environ[RUNTIME_DIR] = folder  # this process only completes
+    with contextlib.suppress(MegaflowError):
+        return sorted({job.name for job, _ in present() if job.name.startswith(incomplete)})
+    return []
+
+
+def option(*names: str, env: str = "", cls: type[GroupedOption] = SingleOption, **more: Any) -> Callable[[F], F]:
+    """Declare an option together with its environment variable; `env` is its name if that is not the option's own.
+
+    The help shows such a variable, and the default.
+    """
+    variable = f"MEGAFLOW_{env}" if env else variable_of(names[0])
+    shown = {"show_envvar": bool(env), "show_default": "default" in more}
+    if "type" not in more and not more.get("is_flag"):
+        more.setdefault("shell_complete", complete_files)
+    return click.option(*names, cls=cls, envvar=variable, **shown, **more)
+
+
+def repeated(*names: str, cls: type[GroupedOption] = GroupedOption, **more: Any) -> Callable[[F], F]:
     """Declare an option that may come several times; its environment variable has the values with blanks between."""
-    return option(*names, env=env, cls=cls, multiple=True, **more)
+    return option(*names, cls=cls, multiple=True, **more)
 
 
 def grouped(title: str, *options: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -85,7 +110,7 @@ class ArgsCommand(Command):
         """Read the words; raise UsageError for ARGS before the `--`, such as those that a shell makes of a glob."""
         dashes = args.index("--") if "--" in args else len(args)
         rest = super().parse_args(ctx, args[:dashes])
-        if stray := ctx.params["args"]:
+        if (stray := ctx.params["args"]) and not ctx.resilient_parsing:
             words = ", ".join(map(repr, stray[:2])) + (f" and {len(stray) - 2} more" if len(stray) > 2 else "")
             hint = "If the shell expanded a glob, quote the glob: --lines 'FOLDER/*.txt'. "
             app = ctx.params["app"]
@@ -96,38 +121,109 @@ class ArgsCommand(Command):
         return rest
 
 
-def steering(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that every control command has; the command gets `where` and `as_json`."""
+def use_runtime_dir(context: click.Context, param: click.Parameter, folder: str | None) -> None:
+    """Set the folder for the files of running jobs, for this command and the processes that it starts."""
+    if folder is not None:
+        context.meta[RUNTIME_DIR] = os.path.abspath(folder)
+
+
+runtime_dir = option(
+    "--runtime-dir", metavar="DIR", expose_value=False, callback=use_runtime_dir,
+    type=click.Path(file_okay=False), help="Keep the files that name running jobs in DIR.",
+)  # fmt: skip
+
+
+def watching(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a job; the command gets `where`."""
 
     @grouped(
         "Job",
-        option("--job", env="JOB", metavar="NAME", help="Name of the job; needed only if several are running."),
-        option("--connect", env="CONNECT", metavar="HOST:PORT",
-               help="Address of one of its processes; needs MEGAFLOW_SECRET."),
-        option("--timeout", env="TIMEOUT", metavar="SECONDS", type=float, default=60.0, show_default=True,
+        option("--job", metavar="NAME", shell_complete=complete_jobs,
+               help="Name of the job; needed only if several are running."),
+        option("--connect", metavar="HOST:PORT", help="Address of one of its processes; needs MEGAFLOW_SECRET."),
+        runtime_dir,
+        option("--timeout", metavar="SECONDS", type=float, default=60.0,
                help="Stop waiting for the command after this long."),
-        option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON."),
     )  # fmt: skip
     @functools.wraps(command)
     def steered(job: str | None, connect: str | None, timeout: float, **more: Any) -> None:
-        command(where=(job, connect, timeout), **more)
+        from megaflow.job.contact import checked_timeout
+
+        command(where=(job, connect, checked_timeout(timeout)), **more)
 
     return steered
 
 
-def say(text: str, wait_seconds: float | None = None) -> None:
-    """Print a message that is not a result. A job goes on if its terminal is closed.
+def steering(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that every control command has; the command gets `where` and `as_json`."""
+    return watching(grouped("Job", option("--json", "as_json", is_flag=True, help="Print JSON."))(command))
 
-    Blocks while standard error is full, but no longer than `wait_seconds`; after that it drops the message.
-    """
+
+def use_log_format(context: click.Context, param: click.Parameter, form: str) -> str:
+    """Note the form in which this command prints its messages."""
+    context.meta[LOG_FORMAT] = form
+    return form
+
+
+def say(text: str, level: str = "INFO") -> None:
+    """Print a message that is not a result. A job goes on if its terminal is closed."""
+    if is_json():
+        say_json(text, level)
+    else:
+        say_text(text)
+
+
+def say_text(text: str) -> None:
+    """Print a message as text."""
     with contextlib.suppress(OSError):
-        if wait_seconds is not None and not select.select([], [sys.stderr], [], wait_seconds)[1]:
-            return
         print(f"megaflow: {text}\n", end="", file=sys.stderr, flush=True)  # in one call: other threads also print
 
 
+def is_json() -> bool:
+    """Return whether this command prints its messages as JSON: see `--log-format`."""
+    context = click.get_current_context(silent=True)
+    given = os.environ.get(variable_of("--log-format"))
+    return (given if context is None else context.meta.get(LOG_FORMAT, given)) == "json"
+
+
+def say_json(text: str, level: str, exception: str = "") -> None:
+    """Print a message as a JSON object."""
+    import logging
+
+    from megaflow.job.log_records import line_of, places
+
+    line = line_of(text, places.here, getattr(logging, level), "megaflow", exception)
+    with contextlib.suppress(OSError):
+        write = getattr(sys.stderr, "write_rendered", sys.stderr.write)  # of a process that joins by hand
+        write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def reporter(level: str | None, form: str) -> Callable[[str], None]:
+    """Set up the logging of this process; return the function that prints the messages of a job, from any thread."""
+    import logging
+
+    from megaflow.control.wording import Notice
+    from megaflow.job.log_records import set_up, settle
+
+    set_up(level, form)
+    settle(level, form, is_loaded=True)
+    least = logging.INFO if level is None else getattr(logging, level.upper())
+
+    def report(text: str) -> None:
+        name = "INFO" if isinstance(text, Notice) else "WARNING"
+        if getattr(logging, name) < least:
+            return
+        if form == "json":
+            say_json(text, name)
+        else:
+            say_text(text)
+
+    return report
+
+
 def tell_silence(silence: Any) -> None:
-    """Print why a command waits, if `silence`, a `megaflow.job.side_door.Silence`, has the reason."""
+    """Print why a command waits, if `silence`, a `megaflow.job.admin_socket.Silence`, has the reason."""
     waits = "The request has been sent and waits there." if silence.sent else "The request is sent when it answers."
     if silence.is_busy:
         remedy = "To end the job at once, run megaflow control stop --force."
@@ -140,12 +236,8 @@ def answer(text: str) -> None:
     """Print a result. Raises BrokenPipeError if its reader has closed it, MegaflowError if it cannot be written."""
     if sys.stdout is None:
         raise MegaflowError("Cannot print the answer: standard output is closed.")
-    try:
+    with naming(MegaflowError, "Cannot write the answer to standard output"):
         print(text, flush=True)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise MegaflowError(f"Cannot write the answer to standard output: {error.strerror}.") from error
 
 
 def give_up_output() -> None:
@@ -158,7 +250,10 @@ def give_up_output() -> None:
 
 
 def keep_standard_files() -> None:
-    """Replace closed standard files, so that no socket gets their numbers; the replacements fail like them."""
+    """Replace closed standard files, so that no socket gets their numbers; the replacements fail like them.
+
+    Answers are UTF-8 in every locale, as records are: what reads them cannot know the locale.
+    """
     for file, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_RDWR)):
         try:
             os.fstat(file)
@@ -166,6 +261,8 @@ def keep_standard_files() -> None:
             os.set_inheritable(os.open(os.devnull, mode), True)  # the lowest number that is free
     if sys.stderr is None:  # `print` would take standard output in its place
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 @contextlib.contextmanager
@@ -181,6 +278,18 @@ def progress_bar(label: str) -> Iterator[Callable[[Any], None] | None]:
             bar.update(progress.done - bar.pos, progress.what)
 
         yield show
+
+
+@contextlib.contextmanager
+def ticked(length: int, label: str) -> Iterator[Callable[[object], None]]:
+    """Give a function to call with each thing that is done; on a terminal, show how many are."""
+    with counted(range(length), length, label) as shown:
+        steps = iter(shown)
+
+        def tick(thing: object) -> None:
+            next(steps, None)
+
+        yield tick
 
 
 @contextlib.contextmanager

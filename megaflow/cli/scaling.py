@@ -27,18 +27,17 @@ from megaflow.job.contact import conversation
 STROKE_SECONDS = 0.1  # of a progress bar
 
 target_utilization = option(
-    "--target-utilization", env="TARGET_UTILIZATION", metavar="SHARE", type=float, default=TARGET_UTILIZATION,
-    show_default=True, help="Keep workers busy for this share of their time.",
+    "--target-utilization", metavar="SHARE", type=float, default=TARGET_UTILIZATION,
+    help="Keep workers busy for this share of their time.",
 )  # fmt: skip
 target_rate = option(
-    "--target-rate", env="TARGET_RATE", metavar="N", type=float,
+    "--target-rate", metavar="N", type=float,
     help="Process N lines per second; by default as many as arrive.",
 )  # fmt: skip
 
 
 @click.command(cls=Command)
-@option("--over", env="OVER", metavar="SECONDS", type=float, default=5.0, show_default=True,
-        help="Sample the job for this long.")  # fmt: skip
+@option("--over", metavar="SECONDS", type=float, default=5.0, help="Sample the job for this long.")
 @target_utilization
 @target_rate
 @steering
@@ -55,9 +54,9 @@ def recommend(where: Where, as_json: bool, over: float, target_utilization: floa
     goal.check()
     check_seconds("--over", over)
     with conversation(*where, tell_silence) as talk:
-        first = ask_status(talk, tables=False)
+        first = ask_status(talk, tables=False, ledger=True)
         wait(over)
-        second = ask_status(talk, tables=False)
+        second = ask_status(talk, tables=False, ledger=True)
     try:
         advice = advise(sample(first, second), goal)
     except CommandRefused as error:
@@ -67,13 +66,12 @@ def recommend(where: Where, as_json: bool, over: float, target_utilization: floa
 
 
 @click.command(cls=Command)
-@option("--min", "least", env="MIN_PROCESSES", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
+@option("--min", "least", env="MIN_PROCESSES", metavar="N", type=click.IntRange(min=1), default=1,
         help="Never go below N processes.")  # fmt: skip
 @option("--max", "most", env="MAX_PROCESSES", metavar="N", type=click.IntRange(min=1), required=True,
         help="Never go above N processes.")  # fmt: skip
-@option("--cool-down", env="COOL_DOWN", metavar="SECONDS", type=float, default=30.0, show_default=True,
-        help="Wait this long after a change.")  # fmt: skip
-@option("--every", env="EVERY", metavar="SECONDS", type=float, default=10.0, show_default=True,
+@option("--cool-down", metavar="SECONDS", type=float, default=30.0, help="Wait this long after a change.")
+@option("--every", metavar="SECONDS", type=float, default=10.0,
         help="Sample the job for this long before each decision.")  # fmt: skip
 @target_utilization
 @target_rate

@@ -3,14 +3,14 @@
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import click
 
 from megaflow.cli.help import Command
 from megaflow.cli.json_records import to_json
-from megaflow.cli.options import answer, counted, option
+from megaflow.cli.options import answer, option, ticked
 from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.wording import quantity
@@ -18,15 +18,14 @@ from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import drop_name, read_commits
 from megaflow.durable.inspection import StoreContent, inspect, verify
 from megaflow.durable.local_folder import LocalFolder, lock_holder, open_for_a_job, open_to_look
-from megaflow.durable.segments import SegmentRef
-from megaflow.durable.store import FolderStore
-from megaflow.errors import StoreError
+from megaflow.durable.store import Store
+from megaflow.errors import StoreError, naming
+from megaflow.job.admin_socket import ask_launcher
 from megaflow.job.job_file import Job, present
-from megaflow.job.side_door import ask_launcher
 
 DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path())
 DROP_SECONDS = 30.0  # for the launcher, which may be committing
-AS_JSON = option("--json", "as_json", env="JSON", is_flag=True, help="Print JSON.")
+AS_JSON = option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command("ls", cls=Command)
@@ -39,7 +38,7 @@ def list_checkpoints(directory: str, as_json: bool) -> None:
     segments. The exit code is 1 if a commit is damaged, or was written by another version.
     """
     with looking_at(directory) as folder:
-        content = inspect(FolderStore(folder))
+        content = inspect(Store(folder))
     answer(to_json(store_record(directory, content)) if as_json else content_text(directory, content))
     raise_damage(directory, content)
 
@@ -54,14 +53,9 @@ def verify_store(directory: str, as_json: bool) -> None:
     place, and the exit code is 1.
     """
     with looking_at(directory) as folder:
-        store = FolderStore(folder)
+        store = Store(folder)
         names = {segment.name for commit in inspect(store).commits for segment in commit.files}
-        with counted(names, len(names), "reading segments") as shown:
-            progress = iter(shown)
-
-            def checked(segment: SegmentRef) -> None:
-                next(progress, None)
-
+        with ticked(len(names), "reading segments") as checked:
             content = verify(store, checked)
     if as_json:
         answer(to_json(store_record(directory, content)))
@@ -96,12 +90,8 @@ def remove_name(directory: str, name: str, as_json: bool) -> None:
         if answered.refused is not None:
             raise StoreError(answered.refused) from None
     else:
-        try:
-            drop_name(FolderStore(folder), name)
-        except OSError as error:
-            raise StoreError(f"Cannot write to the store {directory!r}: {error.strerror}.") from error
-        finally:
-            folder.close_folder()
+        with closing(Store(folder)) as store, naming(StoreError, f"Cannot write to the store {directory!r}"):
+            drop_name(store, name)
     gone = f"removed the name {name!r} from {directory}"
     answer(to_json({"store": directory, "removed": name}) if as_json else gone)
 
@@ -113,10 +103,13 @@ def job_of(directory: str) -> Job | None:
 
 
 def last_checkpoint(folder: str) -> int | None:
-    """Return the checkpoint from which a job goes on that has stopped; None if all its lines were read."""
+    """Return the checkpoint from which a stopped job resumes.
+
+    None: all its lines were read, or the store has no checkpoint or cannot be read.
+    """
     try:
         with looking_at(folder) as store:
-            newest = read_commits(FolderStore(store))[0]
+            newest = read_commits(Store(store))[0]
     except (StoreError, IndexError):  # whatever is wrong there, the job has stopped
         return None
     return None if newest.ended else newest.checkpoint or None
@@ -124,7 +117,7 @@ def last_checkpoint(folder: str) -> int | None:
 
 @contextmanager
 def looking_at(directory: str) -> Iterator[LocalFolder]:
-    """Open a store to look at it. Raises StoreError if it is none, or cannot be read."""
+    """Open a store to look at it. Raises StoreError if the folder is no store, or cannot be read."""
     folder = open_to_look(directory)
     try:
         yield folder
@@ -160,8 +153,8 @@ def content_text(directory: str, content: StoreContent) -> str:
     if rows:
         head = ["checkpoint", "epoch", "age", "incarnation", "segments", "keys written", "size", "ended", "name"]
         parts.append(table_text(head, rows))
-    for operator in newest.operators if newest else ():
-        parts.append(f"operator {operator.name}: {quantity(len(operator.bases), 'bin')}")
+    operators = newest.operators if newest else ()
+    parts += [f"operator {each.name}: {quantity(len(each.bases), 'bin')}" for each in operators]
     for _, batch in newest.spark if newest else ():
         lines = sum(each.lines for each in newest.untaken) if newest else 0
         left = f"; {quantity(lines, 'line')} of that batch still to be processed" if lines else ""

@@ -1,11 +1,12 @@
 """`megaflow state outbox`: the records that wait in a store for a sink, and a way past one that its system refuses."""
 
 import json
+from contextlib import closing
 from typing import Any
 
 import click
 
-from megaflow.cli.app_operators import AppOperators
+from megaflow.cli.built_program import AppOperators
 from megaflow.cli.options import ArgsCommand, answer, option, repeated
 from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
 from megaflow.cli.state_reading import APP, ARGS
@@ -14,9 +15,9 @@ from megaflow.durable.copying import copy_store, open_to_copy
 from megaflow.durable.local_folder import open_for_a_job, open_to_look
 from megaflow.durable.outbox import DROPPED, rewrite, waiting
 from megaflow.durable.reading import open_checkpoint
-from megaflow.durable.store import FolderStore
-from megaflow.errors import ProtocolError, StoreError, UsageError
-from megaflow.job.worker.json_lines import state_text
+from megaflow.durable.store import Store
+from megaflow.errors import ProtocolError, StoreError, UsageError, naming
+from megaflow.job.worker.writing.json_lines import state_text
 
 
 @click.command("outbox", cls=ArgsCommand)
@@ -63,7 +64,7 @@ def show(directory: str, as_json: bool) -> None:
     """Print what waits."""
     with looking_at(directory) as folder:
         commit = open_checkpoint(folder)
-        found = list(waiting(FolderStore(folder), commit))
+        found = list(waiting(Store(folder), commit))
     if as_json:
         records = [{"record": each.name, "sink": each.sink, "value": state_text(each.record, True)} for each in found]
         answer(json.dumps([{**each, "value": json.loads(each["value"])} for each in records]))
@@ -96,9 +97,8 @@ def change(directory: str, changes: dict[str, Any], backup: str | None, as_json:
     """Copy the store, change it, and print that."""
     open_to_look(directory).close_folder()  # `open_for_a_job` would make a store
     folder = open_for_a_job(directory)
-    try:
+    with closing(Store(folder)) as store, naming(StoreError, f"Cannot change the store {directory!r}"):
         commits = open_to_copy(folder)
-        store = FolderStore(folder)
         there = {each.name for each in waiting(store, commits[-1])} if commits else set()
         if missing := sorted(changes.keys() - there):
             hint = f"'megaflow state outbox {directory}' shows those that do."
@@ -106,18 +106,12 @@ def change(directory: str, changes: dict[str, Any], backup: str | None, as_json:
         copy = backup or f"{directory.rstrip('/')}.before-{commits[-1].number}"
         copy_store(folder, commits, copy)
         commit = rewrite(store, changes)
-    except OSError as error:
-        raise StoreError(f"Cannot change the store {directory!r}: {error.strerror}.") from error
-    finally:
-        folder.close_folder()
-    if as_json:
-        record = {"store": directory, "changed": sorted(changes), "backup": copy, "checkpoint": commit.checkpoint}
-        answer(json.dumps(record))
-    else:
-        dropped = sum(value is DROPPED for value in changes.values())
-        counts = ("dropped", dropped), ("rewrote", len(changes) - dropped)
-        done = " and ".join(f"{verb} {quantity(count, 'record')}" for verb, count in counts if count)
-        answer(f"{done.capitalize()} of checkpoint {commit.checkpoint}. The unchanged store is in {copy}.")
+    record = {"store": directory, "changed": sorted(changes), "backup": copy, "checkpoint": commit.checkpoint}
+    dropped = sum(value is DROPPED for value in changes.values())
+    counts = ("dropped", dropped), ("rewrote", len(changes) - dropped)
+    done = " and ".join(f"{verb} {quantity(count, 'record')}" for verb, count in counts if count)
+    said = f"{done.capitalize()} of checkpoint {commit.checkpoint}. The unchanged store is in {copy}."
+    answer(json.dumps(record) if as_json else said)
 
 
 COMMANDS = (outbox,)

@@ -1,4 +1,4 @@
-"""The commands of `megaflow state` that take something out of a store: a state, all states, a copy.
+"""The commands of `megaflow state` that read the contents of a store: `get`, `export` and `copy`.
 
 Nothing in a store is run, and no class is loaded unless --app names a program. States of unknown classes are shown by
 the names of their types and their size.
@@ -15,25 +15,24 @@ from typing import Any
 
 import click
 
-from megaflow.cli.app_operators import AppOperators
+from megaflow.cli.built_program import AppOperators
 from megaflow.cli.help import Command
-from megaflow.cli.options import ArgsCommand, answer, counted, option, say
+from megaflow.cli.options import ArgsCommand, answer, counted, option, say, ticked
 from megaflow.cli.state import AS_JSON, DIRECTORY, looking_at
 from megaflow.cli.text import bytes_text
-from megaflow.control.coordinator.lookups import keys_meant
+from megaflow.control.coordinator.controller.lookups import keys_meant
 from megaflow.control.wording import quantity
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.copying import copy_store, open_to_copy, segments_of
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.reading import OperatorStates, Unreadable, find_operator, open_checkpoint
-from megaflow.durable.segments import SegmentRef
-from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreError, UsageError
-from megaflow.job.worker import json_lines
-from megaflow.megaphone.bins import BinStore
+from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreError, UsageError, naming
+from megaflow.job.worker.writing import json_lines
+from megaflow.megaphone.base.bins import BinStore
 
-CHECKPOINT = option("--checkpoint", env="CHECKPOINT", metavar="N|NAME",
+CHECKPOINT = option("--checkpoint", metavar="N|NAME",
                     help="Use this checkpoint; by default the newest one.")  # fmt: skip
-APP = option("--app", env="APP", metavar="FILE|MODULE[:FUNCTION]",
+APP = option("--app", metavar="FILE|MODULE[:FUNCTION]",
              help="Load the classes and hash functions of this program.")  # fmt: skip
 ARGS = click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 
@@ -91,7 +90,7 @@ def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> 
 @click.argument("operator", metavar="[OPERATOR]", required=False)
 @ARGS
 @option("--output", env="EXPORT_OUTPUT", metavar="FILE", type=click.Path(dir_okay=False),
-        help="Write to this new file instead of standard output.")  # fmt: skip
+        help="Write to this new file instead of standard output; '-' is standard output.")  # fmt: skip
 @CHECKPOINT
 @APP
 def export_states(
@@ -111,11 +110,12 @@ def export_states(
     builds its dataflow, with ARGS.
     """
     operators = AppOperators(app, args) if app is not None else None
+    path = None if output == "-" else output
     with looking_at(directory) as folder:
         commit = open_checkpoint(folder, checkpoint)
         chosen = commit.operators if operator is None else [find_operator(commit, operator)]
         keys = 0
-        with open_output(output) as write:
+        with open_output(path) as write:
             for cut in chosen:
                 states = states_of(folder, commit, cut, operators)
                 with counted(states.by_bin(), len(cut.bases), f"reading {cut.name}") as bins:
@@ -123,36 +123,32 @@ def export_states(
                         for key, state in found.items():
                             write(json_text({"operator": cut.name, "key": key, "state": shown(state)}, key))
                         keys += len(found)
-    if output is not None:
-        say(f"wrote {quantity(keys, 'key')} of checkpoint {commit.checkpoint} to {output}")
+    if path is not None:
+        say(f"wrote {quantity(keys, 'key')} of checkpoint {commit.checkpoint} to {path}")
 
 
 @contextlib.contextmanager
 def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
     """Give a function that writes a line. A new file that cannot be completed is removed.
 
-    Raises UsageError if there is such a file, MegaflowError if it cannot be written, BrokenPipeError.
+    Raises UsageError if the file exists, MegaflowError if it cannot be written, and BrokenPipeError.
     """
     file = sys.stdout
-    if path is not None:
+    failing = naming(MegaflowError, f"Cannot write to {'standard output' if path is None else f'--output {path}'}")
+    with failing:
         try:
-            file = open(path, "x", encoding="utf-8")  # noqa: SIM115
+            file = file if path is None else open(path, "x", encoding="utf-8")  # noqa: SIM115
         except FileExistsError as error:
             raise UsageError(f"--output {path}: the file already exists. Name a new one.") from error
-        except OSError as error:
-            raise unwritable(path, error) from error
 
-    def do(act: Callable[[], object]) -> None:
-        try:
-            act()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise unwritable(path, error) from error
+    def write(line: str) -> None:
+        with failing:
+            print(line, file=file)
 
     try:
-        yield lambda line: do(lambda: print(line, file=file))
-        do(file.flush if path is None else file.close)
+        yield write
+        with failing:
+            (file.flush if path is None else file.close)()
     except BaseException:
         if path is not None:
             with contextlib.suppress(OSError):  # it is gone already
@@ -160,12 +156,6 @@ def open_output(path: str | None) -> Iterator[Callable[[str], None]]:
             with contextlib.suppress(OSError):  # what is still to be written has no room either
                 file.close()
         raise
-
-
-def unwritable(path: str | None, error: OSError) -> MegaflowError:
-    """Return the error for lines that cannot be written."""
-    target = "standard output" if path is None else f"--output {path}"
-    return MegaflowError(f"Cannot write to {target}: {error.strerror}.")
 
 
 @click.command("copy", cls=Command)
@@ -185,21 +175,14 @@ def copy_a_store(directory: str, new: str, checkpoint: str | None, as_json: bool
     with looking_at(directory) as folder:
         commits = open_to_copy(folder, checkpoint)
         segments = segments_of(commits)
-        with counted(segments, len(segments), "copying segments") as shown_segments:
-            progress = iter(shown_segments)
-
-            def copied(segment: SegmentRef) -> None:
-                next(progress, None)
-
+        with ticked(len(segments), "copying segments") as copied:
             copy_store(folder, commits, new, copied)
     size = sum(segment.length for segment in segments)
     newest = commits[-1]
-    if as_json:
-        record = {"store": new, "checkpoint": newest.checkpoint, "segments": len(segments), "bytes": size}
-        answer(json.dumps(record))
-    else:
-        parts = f"{quantity(len(segments), 'segment')}, {bytes_text(size)}"
-        answer(f"copied checkpoint {newest.checkpoint}, epoch {newest.time}, to {new}: {parts}")
+    record = {"store": new, "checkpoint": newest.checkpoint, "segments": len(segments), "bytes": size}
+    what = f"copied checkpoint {newest.checkpoint}, epoch {newest.time}, to {new}"
+    parts = f"{quantity(len(segments), 'segment')}, {bytes_text(size)}"
+    answer(json.dumps(record) if as_json else f"{what}: {parts}")
 
 
 def states_of(folder: LocalFolder, commit: Commit, cut: OperatorCut, operators: AppOperators | None) -> OperatorStates:
@@ -227,7 +210,7 @@ def state_text(state: Any) -> str:
 
 
 def json_text(record: dict[str, Any], key: Any) -> str:
-    """Return a record as a line of JSON, by the rules of the output. Raises MegaflowError for what has no form."""
+    """Return a record as a line of JSON, by the rules of the output. Raises MegaflowError if it has no form as JSON."""
     try:
         return json_lines.to_json(record)
     except ProgramError as error:

@@ -20,31 +20,29 @@ from megaflow.control.reports import JobStatus, MoveReport, RemovalReport
 from megaflow.control.wording import quantity
 from megaflow.durable.commits import check_checkpoint_name
 from megaflow.errors import JobNotFound, MegaflowError, UsageError
-from megaflow.job.contact import checked_timeout, conversation
+from megaflow.job.admin_socket import end_by_force
+from megaflow.job.contact import conversation
 from megaflow.job.job_file import find
-from megaflow.job.side_door import end_by_force
 
 
 @click.command("move-bins", cls=Command)
 @grouped(
     "Which bins",
-    option("--bins", env="BINS", metavar="LIST", help="Move these bins, such as 0-127,200, to the worker --to."),
-    option("--to", env="TO", metavar="WORKER", type=int, help="Move the bins of --bins to this worker."),
-    option("--balance", env="BALANCE", is_flag=True, help="Give each worker its share of all bins."),
-    option("--by", env="BALANCE_BY", type=click.Choice(["number", "load"]), default="number", show_default=True,
+    option("--bins", metavar="LIST", help="Move these bins, such as 0-127,200, to the worker --to."),
+    option("--to", metavar="WORKER", type=int, help="Move the bins of --bins to this worker."),
+    option("--balance", is_flag=True, help="Give each worker its share of all bins."),
+    option("--by", env="BALANCE_BY", type=click.Choice(["number", "load"]), default="number",
            help="Balance the number of bins, or their load in the last seconds."),
-    option("--drain", env="DRAIN", metavar="WORKER", type=int, help="Move all bins away from this worker."),
-    option("--map", "map_file", env="MAP", metavar="FILE", type=click.File(),
-           help="Read the new worker of each bin from FILE."),
+    option("--drain", metavar="WORKER", type=int, help="Move all bins away from this worker."),
+    option("--map", "map_file", metavar="FILE", type=click.File(), help="Read the new worker of each bin from FILE."),
 )  # fmt: skip
 @grouped(
     "Steps",
-    option("--strategy", env="STRATEGY", metavar="NAME", type=click.Choice(list(STRATEGIES)), default="fluid",
-           show_default=True, help="Divide the move into steps by this strategy."),
-    option("--batch", env="BATCH", metavar="N", type=int, help="Move N bins in each step of `batched`."),
-    option("--gap", env="GAP", metavar="SECONDS", type=float, default=0.0, show_default=True,
-           help="Wait this long between two steps."),
-    option("--dry-run", env="DRY_RUN", is_flag=True, help="Print the plan and change nothing."),
+    option("--strategy", metavar="NAME", type=click.Choice(list(STRATEGIES)), default="fluid",
+           help="Divide the move into steps by this strategy."),
+    option("--batch", metavar="N", type=int, help="Move N bins in each step of `batched`."),
+    option("--gap", metavar="SECONDS", type=float, default=0.0, help="Wait this long between two steps."),
+    option("--dry-run", is_flag=True, help="Print the plan and change nothing."),
 )  # fmt: skip
 @steering
 def move_bins(where: Where, as_json: bool, map_file: Any, dry_run: bool, **words: Any) -> None:
@@ -91,7 +89,7 @@ def ask_settled(talk: Conversation, loads: bool = False) -> JobStatus:
 
 
 @click.command(cls=Command)
-@option("--gap", env="GAP", metavar="SECONDS", type=float,
+@option("--gap", metavar="SECONDS", type=float,
         help="Wait this long between two steps; by default as long as before.")  # fmt: skip
 @steering
 def resume(where: Where, as_json: bool, gap: float | None) -> None:
@@ -120,9 +118,8 @@ def carry_out(talk: Conversation, plan: Plan, number: int | None = None) -> Move
 
 @click.command("add-workers", cls=Command)
 @click.argument("count", metavar="N", type=click.IntRange(min=1))
-@option("--balance", env="BALANCE", is_flag=True, help="Also move their share of the bins to them, bin by bin.")
-@option("--allow-other-code", env="ALLOW_OTHER_CODE", is_flag=True,
-        help="Add them even if the program's files have changed.")  # fmt: skip
+@option("--balance", is_flag=True, help="Also move their share of the bins to them, bin by bin.")
+@option("--allow-other-code", is_flag=True, help="Add them even if the program's files have changed.")
 @steering
 def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_other_code: bool) -> None:
     """Start N more worker processes.
@@ -136,10 +133,7 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_ot
     moved = None
     with conversation(*where, tell_silence) as talk:
         if balance:
-            before = ask_status(talk)
-            move_request.check_bins(before)
-            move_request.check_no_plan(before)
-            commands.try_growth(talk, before, count)
+            commands.check_growth(talk, count)
         with progress_bar("adding workers") as show:
             added = commands.add_processes(talk, count, show, allow_other_code)
         for join in added.joins if not as_json else ():
@@ -156,7 +150,7 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_ot
 
 
 @click.command("remove-workers", cls=Command)
-@option("--id", "worker", env="ID", metavar="WORKER", type=int, required=True,
+@option("--id", "worker", metavar="WORKER", type=int, required=True,
         help="Remove the process of this worker.")  # fmt: skip
 @steering
 def remove_workers(where: Where, as_json: bool, worker: int) -> None:
@@ -193,9 +187,9 @@ def show_moved(moved: MoveReport, removal: RemovalReport | None, as_json: bool) 
 
 
 @click.command(cls=Command)
-@option("--server", env="SERVER", metavar="WORKER", type=int, required=True,
+@option("--server", metavar="WORKER", type=int, required=True,
         help="Copy the routing table of this worker.")  # fmt: skip
-@option("--worker", env="WORKER", metavar="WORKER", type=int, required=True, help="Send it to this worker.")
+@option("--worker", metavar="WORKER", type=int, required=True, help="Send it to this worker.")
 @steering
 def bootstrap(where: Where, as_json: bool, server: int, worker: int) -> None:
     """Send the routing table to a worker that has joined.
@@ -229,9 +223,8 @@ def checkpoint(where: Where, as_json: bool, name: str | None) -> None:
 
 
 @click.command(cls=Command)
-@option("--force", env="FORCE", is_flag=True, help="End the job at once, with exit code 1.")
-@option("--no-drain", env="NO_DRAIN", is_flag=True,
-        help="Do not wait for event time or timers; drop open windows.")  # fmt: skip
+@option("--force", is_flag=True, help="End the job at once, with exit code 1.")
+@option("--no-drain", is_flag=True, help="Do not wait for event time or timers; drop open windows.")
 @steering
 def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
     """Process the lines that were read, then end the job.
@@ -249,7 +242,7 @@ def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
     if force:
         if connect is not None:
             raise UsageError("--force and --connect do not go together. Use --job, where the job was started.")
-        end_by_force(find(job), checked_timeout(timeout))
+        end_by_force(find(job), timeout)
         answer(to_json({"stopped": True, "forced": True}) if as_json else "the job was ended")
         return
     folder = None
@@ -259,12 +252,9 @@ def stop(where: Where, as_json: bool, force: bool, no_drain: bool) -> None:
     with conversation(*where, tell_silence) as talk:
         commands.stop_job(talk, drain=not no_drain)
     at = None if folder is None else last_checkpoint(folder)
-    if at is None:
-        answer(to_json({"stopped": True}) if as_json else "the job has stopped")
-    elif as_json:
-        answer(to_json({"stopped": True, "checkpoint": at}))
-    else:
-        answer(f"the job has stopped at checkpoint {at}; run the same command again to resume")
+    record = {"stopped": True} if at is None else {"stopped": True, "checkpoint": at}
+    more = "" if at is None else f" at checkpoint {at}; run the same command again to resume"
+    answer(to_json(record) if as_json else f"the job has stopped{more}")
 
 
 COMMANDS = (add_workers, bootstrap, checkpoint, move_bins, remove_workers, resume, stop)

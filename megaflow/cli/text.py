@@ -1,25 +1,44 @@
 """What a job's reports and plans look like as text on a screen."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Final
 
-from megaflow.cli.counted_text import counted_texts
-from megaflow.cli.event_time_text import about_seconds, plain_seconds, watermark_text
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
-from megaflow.control.wording import busy_text, busy_where, quantity, ranges_text, workers_text
-from megaflow.timely.order import Product
+from megaflow.control.watermark_messages import HoldsBack, IdlePartition, WatermarkStatus
+from megaflow.control.wording import busy_text, busy_where, counted_texts, quantity, ranges_text, workers_text
+from megaflow.timely.order import Product, grouped
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
 PARTITIONS_SHOWN = 20
 BINS_SHOWN = 10  # busiest; --json has them all
 STEPS_SHOWN = 20
+IDLE_SHOWN: Final = 5  # partitions; --json has them all
+YEAR: Final = timedelta(days=365)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def gauges_text(status: reports.JobStatus) -> str:
+    """Return a status as one line."""
+    if status.epoch is None:
+        return f"job {status.job}: {status.state}"
+    rate = sum(worker.records_per_second for worker in status.workers)
+    late = max((worker.latency_ms.p99 for worker in status.workers), default=0.0)
+    lines = sum(worker.lines for worker in status.workers)
+    workers = quantity(len(status.workers), "worker")
+    return f"job {status.job}: {status.state}, {workers}, {lines:,} lines, {rate:,.0f} records/s, p99 {late:.1f} ms"
 
 
 def status_text(status: reports.JobStatus) -> str:
     """Return a status as a few tables."""
     if status.restart is not None:
-        return f"job {status.job}: recovering ({status.restart}) from the loss of a process"
+        return f"job {status.job}: recovering from the loss of a process ({status.restart})"
+    if status.state == "silent":
+        return f"job {status.job}: silent: neither its coordinator nor its launcher answers\n{status.launcher}"
     if status.epoch is None:
         return "\n".join([f"job {status.job}: {UNKNOWN}", *silent_texts(status.silent, status.busy)])
     frontier = "none" if status.frontier is None else status.frontier
@@ -44,9 +63,9 @@ def status_text(status: reports.JobStatus) -> str:
     parts += sink_texts(status)
     parts += counted_texts(status)
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
-    parts += silent_texts(status.silent, status.busy) + ([status.output] if status.output else [])
+    parts += silent_texts(status.silent, members(status)) + ([status.output] if status.output else [])
     parts += [change_text(change) for change in status.changes]
-    parts += [joining_text(each) for each in status.joining]
+    parts += [joining_text(each, status.busy) for each in status.joining]
     for operator in status.operators:
         parts.append(f"operator {operator.name}: {quantity(operator.bins, 'bin')}")
         if operator.table is not None:
@@ -57,7 +76,9 @@ def status_text(status: reports.JobStatus) -> str:
     parts += [f"pending: {quantity(pending.bins, 'bin')} at epoch {pending.epoch}" for pending in status.pending]
     if ledger := status.ledger:
         size = bytes_text(sum(entry.bytes for entry in ledger))
-        parts.append(f"moved so far: {quantity(len(ledger), 'bin')}, {size}; the last:")
+        operators = len({each.operator for each in ledger})
+        of_all = f" of {operators} operators" if operators > 1 else ""
+        parts.append(f"moved so far: {quantity(len(ledger), 'bin')}{of_all}, {size}; the last:")
         shown = [
             [each.operator, each.bin, each.epoch, each.source, each.target, each.bytes, each.keys,
              f"{each.seconds * 1000:.1f}"]
@@ -162,9 +183,7 @@ def plan_text(plan: Plan) -> str:
     parts = [f"would move {quantity(len(plan.moves), 'bin')}{size} in {quantity(len(plan.steps), 'step')}{gap}:"]
     sources = {bin: source for bin, source, _ in plan.moves}
     for number, step in enumerate(plan.steps[:STEPS_SHOWN], 1):
-        changes: dict[tuple[int, int], list[int]] = {}
-        for move in step:
-            changes.setdefault((sources[move.bin], move.worker), []).append(move.bin)
+        changes = grouped(((sources[move.bin], move.worker), move.bin) for move in step)
         what = "; ".join(f"{ranges_text(bins)} from {a} to {b}" for (a, b), bins in changes.items())
         parts.append(f"  step {number}: {what}")
     if len(plan.steps) > STEPS_SHOWN:
@@ -187,10 +206,10 @@ def moved_text(moved: reports.MoveReport) -> str:
 def explanation_text(report: reports.Explanation) -> str:
     """Return what holds a job's output back, as a sentence and a table."""
     epoch, frontier = report.epoch, report.frontier
-    parts = silent_texts(report.silent, report.busy)
+    parts = silent_texts(report.silent, members(report)) + ([report.output] if report.output else [])
     if epoch is None:
         return "\n".join([f"job {report.job}: {UNKNOWN}", *parts])
-    parts += [joining_text(each) for each in report.joining]
+    parts += [joining_text(each, report.busy) for each in report.joining]
     parts += [watermark_text(report.watermark)] if report.watermark is not None else []
     if report.settled:
         state = "all output is complete" if frontier is None else f"output is complete before epoch {frontier}"
@@ -271,19 +290,33 @@ def silent_texts(silent: Sequence[int], busy: Sequence[reports.BusyWorker]) -> l
     return parts + [busy_text(each) for each in busy if not set(each.workers).intersection(silent)]
 
 
-def joining_text(joining: reports.JoiningStatus) -> str:
+def members(report: reports.JobStatus | reports.Explanation) -> list[reports.BusyWorker]:
+    """Return the busy workers. A joining process counts once it has worker ids, which this adds to its entry."""
+    joining = {each.pid: each.workers for each in report.joining}
+    known = [replace(each, workers=joining.get(each.pid, each.workers)) for each in report.busy]
+    return [each for each in known if each.workers or each.pid not in joining]
+
+
+def joining_text(joining: reports.JoiningStatus, busy: Sequence[reports.BusyWorker] = ()) -> str:
     """Return a process on its way in.
 
-    >>> joining_text(reports.JoiningStatus("127.0.0.1:5", 4711, 12.3, (), "it is loading its program"))
+    >>> joining = reports.JoiningStatus("127.0.0.1:5", 4711, 12.3, (), "it is loading its program")
+    >>> joining_text(joining)
     'process 127.0.0.1:5 (pid 4711), requested 12 s ago, has not joined: it is loading its program'
+    >>> joining_text(joining, [reports.BusyWorker((), 4711, 11.2, "busy", "load", "app.py:3")])
+    "process 127.0.0.1:5 (pid 4711), requested 12 s ago, has not joined: it has been in 'load' (app.py:3) for 11.2 s"
     """
     who = f"process {joining.address}" if joining.address else "a process"
     who = who if joining.pid is None else f"{who} (pid {joining.pid})"
     how = f"joins as {workers_text(joining.workers)}" if joining.workers else "has not joined"
-    return f"{who}, requested {joining.seconds:.0f} s ago, {how}: {joining.waits}"
+    reasons = [joining.waits]
+    known = next((each for each in busy if each.pid == joining.pid), None)
+    if known is not None and not joining.workers:
+        reasons = [*(reasons if known.workers else ()), f"it has been {busy_where(known)}"]
+    return f"{who}, requested {joining.seconds:.0f} s ago, {how}: {'; '.join(reasons)}"
 
 
-UNKNOWN = "busy: the coordinator is in a long step, so nothing else is known"
+UNKNOWN = "busy: the coordinator does not answer, so nothing else is known"
 STATES = {"joined": "has joined, but has no routing table yet", "leaving": "is leaving"}
 NOTHING = "nothing to move: every bin is already where it should be"
 
@@ -294,9 +327,7 @@ def owners(table: Sequence[int]) -> dict[int, str]:
     >>> owners([0, 0, 1, 0])
     {0: '0-1,3', 1: '2'}
     """
-    bins: dict[int, list[int]] = {worker: [] for worker in sorted(set(table))}
-    for bin, owner in enumerate(table):
-        bins[owner].append(bin)
+    bins = grouped(sorted((owner, bin) for bin, owner in enumerate(table)))
     return {worker: ranges_text(owned) for worker, owned in bins.items()}
 
 
@@ -323,3 +354,121 @@ def bytes_text(size: int) -> str:
         return f"{size} bytes"
     power = min((size.bit_length() - 1) // 10, 4)
     return f"{size / 1024**power:.1f} {' KMGT'[power]}iB"
+
+
+def watermark_text(status: WatermarkStatus) -> str:
+    """Return the watermark and the partition that holds it back.
+
+    >>> held = HoldsBack("clicks", "", "b.json", None, 1)
+    >>> print(watermark_text(WatermarkStatus(None, age_seconds=3.2, held_by=held)))
+    no watermark for 3 s: clicks waits for b.json, which has no record yet (worker 1 reads it)
+    >>> idle = (IdlePartition("", "a", 12.3, 0.0),)
+    >>> print(watermark_text(WatermarkStatus(2_000_000, age_seconds=3.2, idle_partitions=idle, all_idle_seconds=12.3)))
+    watermark: 2 s, for 3 s: all partitions have been idle for 12 s, so it is that of the furthest one
+      idle for 12.3 s: a, the furthest one
+    """
+    if status.is_infinite:
+        return "watermark: infinite, because all lines have been read"
+    if status.micros is None:
+        head = f"no watermark for {status.age_seconds:.0f} s"
+    else:
+        behind = "" if status.lag_seconds is None else f", {seconds_text(status.lag_seconds)} behind the newest record"
+        head = f"watermark: {time_text(status.micros)}, for {status.age_seconds:.0f} s{behind}"
+    held = "" if status.held_by is None else f": {held_text(status.held_by)}"
+    if status.all_idle_seconds is not None and not status.held_by:
+        so = "so it is that of the furthest one" if status.micros is not None else "and none has a record yet"
+        held = f": all partitions have been idle for {status.all_idle_seconds:.0f} s, {so}"
+    return "\n".join([f"{head}{held}", *idle_texts(status.idle_partitions), *limit_texts(status.read_limits)])
+
+
+def held_text(held: HoldsBack) -> str:
+    """Return which partition an operator waits for, and why.
+
+    >>> print(held_text(HoldsBack("clicks", "a", "logs/b.json", 1_500_000, 2, lag_seconds=40.0)))
+    clicks waits for logs/b.json of 'a', which is at 1.5 s, 40 s behind the furthest one (worker 2 reads it)
+    >>> text = held_text(HoldsBack("clicks", "", "b.json", None, None, 0, True))
+    >>> print(text.removeprefix("clicks waits for b.json, "))
+    which has no record yet, and by the order of names none before 0 s (no worker reads it)
+    """
+    whose = f" of {held.input!r}" if held.input else ""
+    if held.maximum is not None:
+        lag = f", {seconds_text(held.lag_seconds)} behind the furthest one" if held.lag_seconds else ""
+        why = f"which is at {time_text(held.maximum)}{lag}"
+    elif held.bound is not None:
+        by = "by the order of names" if held.in_order else "by its source's promise"
+        why = f"which has no record yet, and {by} none before {time_text(held.bound)}"
+    else:
+        why = "which has no record yet"
+    who = "no worker reads it" if held.worker is None else f"worker {held.worker} reads it"
+    return f"{held.operator} waits for {held.partition}{whose}, {why} ({who})"
+
+
+def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
+    """Return the idle partitions: first those without a record, then those furthest behind.
+
+    >>> print(*idle_texts([IdlePartition("", "a", 12.34, 40.0), IdlePartition("clicks", "b", 7.0)]), sep="\\n")
+      idle for 7.0 s: b of 'clicks', which has no record yet
+      idle for 12.3 s: a, 40 s behind the newest record
+    """
+    behind = sorted(idle, key=lambda each: inf if each.lag_seconds is None else each.lag_seconds, reverse=True)
+    more = [f"  idle: {len(idle) - IDLE_SHOWN} more, see --json"] if len(idle) > IDLE_SHOWN else []
+    return [*map(_idle_text, behind[:IDLE_SHOWN]), *more]
+
+
+def _idle_text(idle: IdlePartition) -> str:
+    whose = f" of {idle.input!r}" if idle.input else ""
+    if idle.lag_seconds is None:
+        where = "which has no record yet"
+    else:
+        where = f"{seconds_text(idle.lag_seconds)} behind the newest record" if idle.lag_seconds else "the furthest one"
+    return f"  idle for {idle.idle_seconds:.1f} s: {idle.partition}{whose}, {where}"
+
+
+def limit_texts(limits: Mapping[str, int]) -> list[str]:
+    """Return how far the files of each input may be read now, with `--max-skew`.
+
+    >>> print(*limit_texts({"orders": 75_000_000}))
+      files of 'orders' are read up to 75 s, by --max-skew
+    """
+    return [
+        f"  files of {input!r} are read up to {time_text(micros)}, by --max-skew" for input, micros in limits.items()
+    ]
+
+
+def time_text(micros: int) -> str:
+    """Return a time of an event: as seconds if it is within a year of 1970, as such programs count from elsewhere.
+
+    >>> time_text(2_500_000), time_text(1_700_000_000_250_000)
+    ('2.5 s', '2023-11-14T22:13:20.250000Z')
+    """
+    since = timedelta(microseconds=micros)
+    if abs(since) < YEAR:
+        return f"{micros / 1_000_000:.10g} s"
+    return f"{(_EPOCH + since).replace(tzinfo=None).isoformat()}Z"
+
+
+def plain_seconds(seconds: float) -> str:
+    """Return a number of seconds to the microsecond.
+
+    >>> plain_seconds(0.25), plain_seconds(7e-6), plain_seconds(1_000_000.0)
+    ('0.25', '0.000007', '1000000')
+    """
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
+
+
+def about_seconds(seconds: float) -> str:
+    """Return a number of seconds in three digits.
+
+    >>> about_seconds(11.010047), about_seconds(1_234_567.5)
+    ('11', '1230000')
+    """
+    return plain_seconds(float(f"{seconds:.3g}"))
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a duration.
+
+    >>> seconds_text(0.25), seconds_text(4000)
+    ('0.2 s', '4000 s')
+    """
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -6,106 +6,126 @@ The database is one of
     env:NAME, file:PATH             one of these, or another form that psycopg accepts, in an environment variable of
                                     the workers or the first line of a file that only its owner can read; it may
                                     contain a password there
-    a function without arguments    returns a new connection of any driver, which is not in autocommit
+    a function without arguments    returns a new connection of any driver whose transactions `transactions` can undo
 
-1. This module never keeps, shows or raises a password. It reads the password when it connects, and removes from the
-   driver's messages all words that stand where the password does. Errors of a function are shown as they are.
+1. This module never keeps, shows or raises a password. It reads the password when it connects, and removes the words of
+   the password from the driver's messages, but not the host. If it cannot tell where the password stands in an address,
+   it removes all words of the address. Errors of a function are shown as they are.
 2. A transaction is done as a whole or not at all. If its connection is lost, it is unknown whether it was committed, so
    it is tried again. Each transaction must therefore be safe to repeat.
 3. Transient failures are retried for `patience_seconds`: lost and refused connections, locks, deadlocks, transactions
-   that cannot be serialized, a server that starts. Each try has its own connection, because the state of a failed
-   connection is unknown.
+   that cannot be serialized, a server that is starting. Each try has its own connection, because the state of a failed
+   connection is unknown. The log has the reason of each failure. If a reason repeats, the log has it only before
+   attempts 2, 4, 8, 16 and so on. A refused user or database is no transient failure. Nor is a missing file of SQLite:
+   it is created only for a sink that creates its table.
 """
 
 import importlib
+import logging
 import os
-import re
 import sqlite3
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias, TypeVar
-from urllib.parse import parse_qs, unquote, urlsplit
+from itertools import chain, repeat
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
-from megaflow.connect.row_check import RowCheck, row_check
-from megaflow.connect.sql_statements import PARAMSTYLES, arranged, written_for
-from megaflow.errors import MegaflowError, UsageError
+from megaflow.connect import database_address as addresses
+from megaflow.connect import exact_values
+from megaflow.connect.sql_statements import BY_NAME, PARAMETER, PARAMSTYLES, arranged, shown, written_for
+from megaflow.connect.transactions import MYSQL, PLANNERS, RECIPES, Transactions, driver_of, kept_probe
+from megaflow.connect.transient_errors import CannotConnect, TryAgain, may_pass, said
+from megaflow.errors import MegaflowError, Outage, UsageError
+from megaflow.timely.dataflow.running_place import Waits
 
 R = TypeVar("R")
+_log = logging.getLogger("megaflow.connect")
 
-Place: TypeAlias = str | Callable[[], Any]
-"""Where a database is: see the module."""
-
-PLACES: Final = "sqlite:PATH, postgresql://USER@HOST/NAME, env:NAME, file:PATH, or a function that returns a connection"
-POSTGRESQL: Final = ("postgresql://", "postgres://")
 CONNECT_SECONDS: Final = 10  # for one attempt
-SILENCE_MS: Final = 30_000  # until a server is given up that does not acknowledge what it is sent
-PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)  # between tries; the last one from then on
-PASSING_STATES: Final = ("08", "40", "53", "55P03", "57")  # SQLSTATE: connection, rollback, room, lock, operator
-PASSING_SQLITE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
-PASSING_NAMES: Final = {"OperationalError", "InterfaceError"}  # that drivers must give to such errors
-PUBLIC_WORDS: Final = {"postgres", "postgresql", "host", "hostaddr", "port", "user", "dbname", "password", "localhost"}
-
-
-class TryAgain(Exception):
-    """Raised in a transaction that is to be tried again."""
-
-
-class CannotConnect(Exception):
-    """A driver's error, without what is secret; `passes`: whether it may succeed later."""
-
-    def __init__(self, text: str, passes: bool) -> None:
-        super().__init__(text)
-        self.passes = passes
+SILENCE_MS: Final = 30_000  # without an acknowledgement, after which a server is given up
+PAUSES_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)  # between tries; the last one from then on
+POSITIONAL: Final = {"psycopg", "psycopg2", "pymysql", "MySQLdb"}  # say pyformat, and are faster with format
+REMEDY: Final = "wait until the database can be used, or give a longer patience_seconds="
+TROUBLE_CHARACTERS: Final = 160  # of the last error, in reports of what a worker waits for
 
 
 class Cursor:
     """A cursor that takes the statements of `sql_statements`."""
 
     def __init__(self, cursor: Any, paramstyle: str) -> None:
-        self._cursor = cursor
+        self.raw = cursor  # of the driver
         self._paramstyle = paramstyle
+        self.is_mysql = driver_of(type(cursor)) in MYSQL
 
     def execute(self, statement: str, *values: Any) -> None:
         """Run a statement with the values of its parameters."""
-        text = written_for(self._paramstyle, statement)
+        text = written_for(self._paramstyle if values else "qmark", statement, backquotes=self.is_mysql)
         if values:
-            self._cursor.execute(text, arranged(self._paramstyle, values))
+            self.raw.execute(text, arranged(self._paramstyle, values))
         else:
-            self._cursor.execute(written_for("qmark", statement))
+            self.raw.execute(text)
+
+    def plan(self, statement: str) -> None:
+        """Let the database plan a statement without values and without running it, where it supports that."""
+        if driver_of(type(self.raw)) in PLANNERS:
+            self.execute(f"EXPLAIN {statement.replace(PARAMETER, 'NULL')}")
+            self.rows()
+
+    def execute_exactly(self, statement: str, *values: Any) -> None:
+        """Run a query whose values are to arrive as they are. Raises ValueError if the driver would change them."""
+        exact_values.prepare(self.raw)
+        self.execute(statement, *values)
+        exact_values.check(self.raw)
 
     def execute_each(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run a statement for each of these rows of values."""
-        text = written_for(self._paramstyle, statement)
-        self._cursor.executemany(text, [arranged(self._paramstyle, row) for row in rows])
+        text = written_for(self._paramstyle, statement, backquotes=self.is_mysql)
+        if self._paramstyle in BY_NAME:
+            rows = [arranged(self._paramstyle, row) for row in rows]
+        self.raw.executemany(text, rows if isinstance(rows, list) else [*rows])
+
+    def copy_each(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Copy rows to PostgreSQL; psycopg only."""
+        with self.raw.copy(shown(statement)) as copy:
+            for row in rows:
+                copy.write_row(row)
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return all rows of the query that was run."""
-        rows = self._cursor.fetchall()
+        rows: list[Any] = self.raw.fetchall()
+        if rows and type(rows[0]) is tuple:
+            return rows
         return [tuple(row.values()) if isinstance(row, Mapping) else tuple(row) for row in rows]
 
-    def row_check(self, columns: int) -> RowCheck | None:
-        """Return the check for rows of the columns of the query that was run."""
-        return row_check(self._cursor, columns)
-
     def columns(self) -> list[str]:
-        """Return the names of its columns."""
-        return [column[0] for column in self._cursor.description]
+        """Return the names of the columns of the query that was run."""
+        return [column[0] for column in self.raw.description]
 
 
 class Database:
     """A place, and the connection to it that is open, if one is. Used by one thread."""
 
-    def __init__(self, place: Place, failure: type[MegaflowError], patience_seconds: float) -> None:
-        """`failure`: what is raised when something cannot be done. Raises UsageError for what is no place."""
-        check_place(place)
-        self._place = absolute(place)
+    def __init__(
+        self, place: addresses.Place, failure: type[MegaflowError], patience_seconds: float, *, writes: bool = False,
+        may_create: bool = False,
+    ) -> None:  # fmt: skip
+        """`failure`: the class of the error if something cannot be done. `may_create`: create a missing file of SQLite.
+
+        Raises UsageError if `place` is not one of the forms above.
+        """
+        addresses.check_place(place)
+        self._place = addresses.absolute(place)
         self._failure = failure
         self._patience_seconds = patience_seconds
-        self._connection: Any = None
+        self._writes = writes
+        self._may_create = may_create
+        self._is_probing = False
+        self._transactions: Transactions | None = None  # of the connection
         self._paramstyle = ""
+        self._shown = self.title  # with the address that an env:NAME or file:PATH has, once that is known
 
     def __repr__(self) -> str:
         return f"Database({self.title})"
@@ -118,17 +138,19 @@ class Database:
         return f"the database {self._place}"
 
     def transaction(self, work: Callable[[Cursor], R]) -> R:
-        """Do some work and commit it; return what it returns. It may be done several times: see rules 2 and 3.
+        """Call `work` and commit; return what it returns. It may be called several times: see rules 2 and 3.
 
-        Blocks until then. Raises the failure if it cannot be done, or not in time.
+        Blocks until the commit. Raises the failure if the work cannot be done, Outage if it cannot be done in time.
         """
         until: float | None = None
-        for pause in _pauses():
+        waits = Waits(self._shown)  # for reports about this thread
+        for pause in chain(PAUSES_SECONDS, repeat(PAUSES_SECONDS[-1])):
             try:
-                if self._connection is None:
-                    self._connect()
-                result = work(Cursor(self._connection.cursor(), self._paramstyle))
-                self._connection.commit()
+                transactions = self._transactions or self._connect()
+                if self._is_probing and not transactions.is_probed:
+                    self._probe(transactions)
+                result = work(Cursor(transactions.begin(), self._paramstyle))
+                transactions.commit()
                 return result
             except MegaflowError:
                 self._undo()
@@ -138,32 +160,54 @@ class Database:
                     self._undo()
                 self.close()
                 until = time.monotonic() + self._patience_seconds if until is None else until
-                if not passes:
-                    raise self._failed(error, "") from _told_by(error)
-                if time.monotonic() + pause > until:
-                    raise self._failed(error, f" for {self._patience_seconds:g} s") from _told_by(error)
+                if not passes or time.monotonic() + pause > until:
+                    cause = None if isinstance(error, CannotConnect) else error  # the failure's text has all of it
+                    if passes:
+                        raise Outage(
+                            f"{self.title} failed for {self._patience_seconds:g} s: {said(error)}; {REMEDY}"
+                        ) from cause
+                    raise self._failure(f"{self.title} failed: {said(error)}") from cause
+                reason, attempt = shortened(said(error)), waits.attempt + 1
+                news = reason != waits.trouble or attempt & (attempt - 1) == 0
+                if news and (pause >= 1.0 or not isinstance(error, TryAgain)):  # megaflow's own reason passes soon
+                    _log.warning("%s failed; attempt %d follows: %s", self._shown, attempt, reason)
+                waits = Waits(self._shown, attempt, reason)
             time.sleep(pause)
         raise AssertionError("there is always another pause")
 
+    def begin_probing(self) -> None:
+        """Probe this connection and each new one before its next transaction. The table of marks must exist."""
+        self._is_probing = True
+
     def close(self) -> None:
         """Close the connection, if there is one; what it has not committed is undone."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
             with suppress(Exception):  # it is lost, or was opened by another thread
-                connection.close()
+                transactions.close()
 
     def _undo(self) -> None:
         """Undo what is not committed, at once: an error that is being handled may keep a cursor of the connection.
 
-        SQLite would hold the lock as long as that cursor is there. Not for a lost server, which might not answer.
+        SQLite would hold the lock as long as that cursor exists. Do not call this for a lost
+        server: it might not answer.
         """
-        if self._connection is not None:
+        if self._transactions is not None:
             with suppress(Exception):
-                self._connection.rollback()
+                self._transactions.roll_back()
         self.close()
 
-    def _connect(self) -> None:
-        connection = self._connection = self._place() if callable(self._place) else self._connected(self._place)
+    def _probe(self, transactions: Transactions) -> None:
+        """Raise the failure for a connection whose rollback keeps a row."""
+        if kept_probe(transactions, lambda cursor: Cursor(cursor, self._paramstyle)):
+            recipe = RECIPES.get(transactions.driver, "return a connection whose autocommit is off")
+            raise self._failure(
+                f"{self.title} keeps a row of the table megaflow_marks that was rolled back, so a crash could leave "
+                f"half of a transaction: {recipe}"
+            )
+
+    def _connect(self) -> Transactions:
+        connection = self._place() if callable(self._place) else self._connected(self._place)
         paramstyle = paramstyle_of(type(connection))
         if paramstyle is None:
             kind = type(connection).__name__
@@ -171,23 +215,21 @@ class Database:
                 f"{self.title} returned a {kind}, which is not a connection of a DB-API 2 driver: return such a "
                 "connection"
             )
-        if is_autocommit(connection):
-            raise self._failure(
-                f"{self.title} returned a connection in autocommit mode, which could leave half of a transaction: "
-                "turn autocommit off"
-            )
         self._paramstyle = paramstyle
+        self._transactions = Transactions(connection, self._writes)
+        return self._transactions
 
     def _connected(self, place: str) -> Any:
         text = self._text(place)
+        if text != place and (address := addresses.shown_address(text)):
+            self._shown = f"{self.title} at {address}"
         try:
-            return connected(text)
+            return connected(text, self._may_create)
         except MegaflowError:
             raise
         except Exception as error:
-            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            failed = CannotConnect(without_secrets(said, text) if text != place else said, may_pass(error))
-        raise failed  # out of the handler, or the error would have the driver's as its context
+            failed = CannotConnect(addresses.without_secrets(said(error), addresses.secret_of(text)), may_pass(error))
+        raise failed  # outside the handler: inside, the driver's error, which may have secrets, would be its context
 
     def _text(self, place: str) -> str:
         """Return what is to be connected to, with its password."""
@@ -207,57 +249,28 @@ class Database:
         else:
             text = place
         text = text.strip()
-        if not text.startswith(("sqlite:", *POSTGRESQL)) and "=" not in text:  # psycopg takes NAME=VALUE, too
+        if not text.startswith(("sqlite:", *addresses.POSTGRESQL)) and "=" not in text:  # psycopg also takes NAME=VALUE
             raise self._failure(
                 f"{self.title}: its text is not an address: write sqlite:PATH or postgresql://USER@HOST/NAME"
             )
         return text
 
-    def _failed(self, error: Exception, how_long: str) -> MegaflowError:
-        said = " ".join(str(error).split())
-        kind = "" if isinstance(error, CannotConnect) else f"{type(error).__name__}: "
-        return self._failure(f"{self.title} failed{how_long}: {kind}{said}")
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text."""
+    return text if len(text) <= TROUBLE_CHARACTERS else f"{text[: TROUBLE_CHARACTERS - 1]}…"
 
 
-def _told_by(error: Exception) -> Exception | None:
-    """Return what is to be shown as the cause of a failure that has an error's words."""
-    return None if isinstance(error, CannotConnect) else error
+def connected(text: str, may_create: bool) -> Any:
+    """Return a new connection to SQLite or PostgreSQL. Raises what the driver raises; UsageError without a driver.
 
-
-def absolute(place: Place) -> Place:
-    """Return a place whose file, if it has one, does not depend on the folder in which a process is."""
-    if not isinstance(place, str) or not place.startswith(("sqlite:", "file:")):
-        return place
-    kind, _, path = place.partition(":")
-    return f"{kind}:{os.path.abspath(os.path.expanduser(path))}"
-
-
-def check_place(place: Place) -> None:
-    """Raise UsageError unless this can be a place; without a word of it that may be secret."""
-    if callable(place):
-        return
-    if not isinstance(place, str):
-        raise UsageError(f"a database must be one of {PLACES}, not {type(place).__name__}")
-    kind, colon, name = place.partition(":")
-    if not colon or not name or not (kind in ("sqlite", "env", "file") or place.startswith(POSTGRESQL)):
-        raise UsageError(f"a database must be one of {PLACES}")
-    if place.startswith(POSTGRESQL):
-        try:
-            url = urlsplit(place)
-            has_password = url.password is not None or "password" in parse_qs(url.query)
-        except ValueError:
-            has_password = True
-        if has_password:
-            raise UsageError(
-                "the address of a database must not contain its password, because programs, logs and process lists "
-                "would show it: keep the password in ~/.pgpass or PGPASSWORD, or the address in env:NAME or file:PATH"
-            )
-
-
-def connected(text: str) -> Any:
-    """Return a new connection to SQLite or PostgreSQL. Raises what the driver raises; UsageError if there is none."""
+    `may_create`: create a missing file of SQLite.
+    """
     if text.startswith("sqlite:"):
-        return sqlite3.connect(os.path.expanduser(text[7:]))
+        path = os.path.abspath(os.path.expanduser(text[7:]))
+        if not may_create and not os.path.exists(path):
+            raise FileNotFoundError(f"no file {path!r}, and nothing creates it: correct the path or create the tables")
+        return sqlite3.connect(f"file:{quote(path)}?mode={'rwc' if may_create else 'rw'}", uri=True)
     try:
         psycopg = importlib.import_module("psycopg")
     except ImportError as error:
@@ -266,7 +279,9 @@ def connected(text: str) -> Any:
 
 
 def paramstyle_of(kind: type) -> str | None:
-    """Return how parameters are written for connections of this type, as its driver's module says; None: nowhere.
+    """Return how parameters are written for connections of this type, as its driver's module declares it.
+
+    None: no module declares it.
 
     >>> paramstyle_of(sqlite3.Connection)
     'qmark'
@@ -276,54 +291,6 @@ def paramstyle_of(kind: type) -> str | None:
         while name:
             found = getattr(sys.modules.get(name), "paramstyle", None)
             if found in PARAMSTYLES:
-                return str(found)
+                return "format" if found == "pyformat" and name in POSITIONAL else str(found)
             name = name.rpartition(".")[0]
     return None
-
-
-def is_autocommit(connection: Any) -> bool:
-    """Tell whether each statement is a transaction of its own, as far as the connection says."""
-    if getattr(connection, "autocommit", False) is True:
-        return True
-    return (
-        isinstance(connection, sqlite3.Connection)
-        and connection.isolation_level is None
-        and getattr(connection, "autocommit", -1) == -1  # from Python 3.12 on: isolation_level counts
-    )
-
-
-def may_pass(error: Exception) -> bool:
-    """Tell whether what has failed may succeed later, by what drivers say: SQLite's code, SQLSTATE, names of errors."""
-    if isinstance(error, CannotConnect):
-        return error.passes
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is not None:
-        return code & 0xFF in PASSING_SQLITE
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-    if state is None and error.args and isinstance(error.args[0], dict):  # pg8000's
-        state = error.args[0].get("C")
-    if isinstance(state, str) and state:
-        return state.startswith(PASSING_STATES)
-    return isinstance(error, TryAgain | ConnectionError | TimeoutError) or is_called(error, PASSING_NAMES)
-
-
-def is_called(error: Exception, names: set[str]) -> bool:
-    """Tell whether an error is of one of the kinds that DB-API 2 gives these names."""
-    return not names.isdisjoint(kind.__name__ for kind in type(error).__mro__)
-
-
-def without_secrets(text: str, secret: str) -> str:
-    """Return a text without the words of another one, but for a few that tell nothing.
-
-    >>> without_secrets("user ann has not the password blue_42", "postgresql://ann:blue_42@db/shop")
-    'user … has not the password …'
-    """
-    words = {*re.findall(r"\w+", secret), *re.findall(r"\w+", unquote(secret))} - PUBLIC_WORDS
-    return re.sub(r"\w+", lambda found: "…" if found[0] in words else found[0], text)
-
-
-def _pauses() -> Iterator[float]:
-    """Yield how long to wait between tries, without end."""
-    yield from PAUSES_SECONDS
-    while True:
-        yield PAUSES_SECONDS[-1]

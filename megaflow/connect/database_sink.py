@@ -5,57 +5,49 @@
    does all the work itself. That also holds if the first one's connection was lost, or its process killed, and the
    server has not noticed yet.
 2. A mark is needed until the next checkpoint is durable (rule 5 of `sink`). It is kept far longer, for MARKS_KEPT
-   deliveries of the worker that wrote it: a worker that was suspended and replaced may wake up and deliver again.
+   deliveries of the worker that wrote it: a worker that was suspended and replaced may wake up and deliver again. No
+   other marks are removed: a mark bears the sink's name only, and another job may have a sink of that name.
 3. With a key, the last row or `Delete` of each key counts. Parallel workers could not tell which is last after the bin
-   of a key has moved. So one worker writes all rows, in the order of epochs, and a transaction contains the last one of
-   each key.
-4. Rows are written and deleted in the order of their keys. So two jobs that write the same keys never wait for each
-   other in a cycle, unless another program writes as well. The database then ends one transaction, which is retried.
-5. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
+   of a key has moved. So one worker writes all rows, in the order of epochs.
+4. Only the database knows which keys are equal, so `latest_of_keys` leaves out few rows. A statement writes one row.
+5. A transaction reads its records in chunks, so memory is bounded. A second try reads the same chunks again.
+6. Rows are locked in the order of records. So two jobs that write the same keys may wait for each other in a cycle. The
+   database then ends one transaction, which is retried. On PostgreSQL the retry locks the table against other writers
+   first. Otherwise one job of several could lose each time, until its patience ends.
+7. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
    the rows of a token, each row is tried by itself, in a transaction that is undone. So the error shows the row, and
-   `megaflow state outbox` can drop or rewrite it.
+   `megaflow state outbox` can drop or rewrite it. If the statement fails without a row, the table is at fault.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, Final, TypeAlias
+from itertools import count, groupby
+from typing import Any, Final, Literal, TypeAlias
 
-from megaflow.connect.database import Cursor, Database, Place, TryAgain, is_called, may_pass
-from megaflow.connect.row_check import RowCheck
+from megaflow.connect import sql_statements as sql
+from megaflow.connect.database import Cursor, Database
+from megaflow.connect.database_address import Place
+from megaflow.connect.postgres_rows import PostgresRows, lock_alone, postgres_rows
+from megaflow.connect.row_check import RowCheck, row_check
 from megaflow.connect.sink import OutboxSink, SinkPlace
-from megaflow.connect.sql_statements import (
-    ADD_MARK,
-    CREATE_MARKS,
-    DROP_MARK,
-    FIND_MARK,
-    MARKS,
-    delete,
-    insert,
-    no_rows,
-    table_name,
-    upsert,
-)
-from megaflow.errors import MegaflowError, OutputError, ProgramError, RecordRefused, UsageError
+from megaflow.connect.table_rows import Change, Row, TableRows, latest_of_keys, whole
+from megaflow.connect.table_rows import Delete as Delete  # stores of earlier versions name it here
+from megaflow.connect.transient_errors import TryAgain, is_called, is_denied, is_final, may_pass, said, state_of
+from megaflow.errors import MegaflowError, OutputError, RecordRefused, UsageError
 
 AT_ONCE: Final = {"IntegrityError", "DuplicateObject", "DuplicateTable"}  # PostgreSQL's, of two that make one table
+ENDED_STATES: Final = "40"  # SQLSTATE of deadlocks and of transactions that cannot be serialized
 MARKS_KEPT: Final = 1000  # of one worker: a quarter of an hour of checkpoints
+MARKS_NEEDED: Final = (
+    f"sinks select, insert and delete its rows; an administrator can make it: {sql.shown(sql.CREATE_MARKS)}"
+)
 
-Row: TypeAlias = tuple[Any, ...]
-Batch: TypeAlias = tuple[str, list[tuple[int, Row]]]  # a statement; positions of records, and their rows or keys
+Batch: TypeAlias = tuple[str, Sequence[int], Sequence[Row]]  # a statement; positions of records, their rows or keys
 
 
 class TransactionUndone(MegaflowError):
     """Raised in a transaction to undo it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Record that makes a `DatabaseSink` with a key delete the row of that key, if there is one."""
-
-    key: Any  # its value; of several columns a tuple of theirs, in the order of `key=`
 
 
 class DatabaseSink(OutboxSink[Any]):
@@ -65,11 +57,11 @@ class DatabaseSink(OutboxSink[Any]):
         DatabaseSink("env:SHOP", "totals", ["customer", "cents"], key="customer")    keeps the last row per customer
 
     connect             "sqlite:PATH", "postgresql://USER@HOST/NAME", "env:NAME" or "file:PATH" with one of these, or a
-                        function that returns a DB-API 2 connection, not in autocommit, which each worker calls
+                        function that returns a DB-API 2 connection, which each worker calls
     table, columns      must exist; the case of names counts, and "a.b" is b in schema a
     key                 one column or several: the table must have them as its key, or a unique index of them.
                         None and NaN, which equal nothing, are refused in them
-    create              a statement that makes a missing table: CREATE TABLE IF NOT EXISTS …
+    create              a statement that makes a missing table: CREATE TABLE IF NOT EXISTS …; else None or False
     patience_seconds    how long to retry a lost or locked database before the job ends with an error
 
     Records are tuples or lists of the columns' values in order, or dicts and NamedTuples with the columns' names. With
@@ -87,86 +79,134 @@ class DatabaseSink(OutboxSink[Any]):
         columns: Sequence[str],
         key: str | Sequence[str] = (),
         *,
-        create: str | None = None,
+        create: str | Literal[False] | None = None,
         patience_seconds: float = 60.0,
     ) -> None:
-        self._table = table_name(table)
+        self._target = sql.table_name(table)
+        self._table = sql.shown(self._target)
+        self._names = table.split(".") if isinstance(table, str) else [*table]
         self._columns = [columns] if isinstance(columns, str) else [*columns]
         self._key = [key] if isinstance(key, str) else [*key]
         if not self._columns or len({*self._columns}) < len(self._columns):
             raise UsageError(f"columns of {self._table}: give at least one name, each once, not {self._columns!r}")
         if not {*self._key} <= {*self._columns}:
             raise UsageError(f"key of {self._table}: {self._key!r} must be among the columns {self._columns!r}")
-        self._create = create
+        self._create = create or None
         self._connect: Place = connect
         self._patience_seconds = patience_seconds
-        self._database = Database(connect, OutputError, patience_seconds)
+        self._database = self._opened()
         self._statement = (
-            upsert(self._table, self._columns, self._key) if self._key else insert(self._table, self._columns)
+            sql.upsert(self._target, self._columns, self._key) if self._key else sql.insert(self._target, self._columns)
         )
-        self._deletion = delete(self._table, self._key)
-        self._key_places = [self._columns.index(name) for name in self._key]
+        self._deletion = sql.delete(self._target, self._key)
+        self._rows = TableRows(self._table, self._columns, self._key)
         self._delivered: deque[str] = deque()  # tokens, oldest first
-        self._row_check: RowCheck | None = None  # known once it is open
+        self._row_check: RowCheck | None = None  # known once it is open, as is the next one
+        self._postgres: PostgresRows | None = None
         if self._key:
             self.parallel, self.ordered = False, True
 
     def __repr__(self) -> str:
         return f"DatabaseSink({self._database.title}, {self._table})"
 
+    def _opened(self) -> Database:
+        may_create = self._create is not None
+        return Database(self._connect, OutputError, self._patience_seconds, writes=True, may_create=may_create)
+
     def open(self, place: SinkPlace) -> None:
         """Connect, and find the tables or make them."""
-        self._database = Database(self._connect, OutputError, self._patience_seconds)
+        self._database = self._opened()
         self._delivered = deque()
         self._sink = place.sink
-        if self._create is not None:
-            self._make(self._create)
-        if not self._database.transaction(_has_marks):
-            self._make(CREATE_MARKS)
-
-        def look(cursor: Cursor) -> RowCheck | None:
-            cursor.execute(no_rows(self._table, self._columns))
-            return cursor.row_check(len(self._columns))
-
         try:
-            self._row_check = self._database.transaction(look)
+            failure = self._failure(_find_marks)
+        except TransactionUndone:
+            failure = self._made(sql.CREATE_MARKS)
+        if failure is None:
+            self._database.begin_probing()
+            failure = self._failure(lambda cursor: cursor.execute(sql.DROP_MARK, ""))  # first needed far later
+        if failure is not None:
+            remedy = f"; {MARKS_NEEDED}" if "megaflow_marks" in str(failure) else ""
+            raise OutputError(f"{failure}{remedy}") from failure.__cause__
+        self._look()
+        self._plan(self._statement)
+
+    def _failure(self, work: Callable[[Cursor], object]) -> OutputError | None:
+        """Do the work in a transaction; return the failure if it cannot pass. Raises OutputError for all others."""
+        try:
+            self._database.transaction(work)
         except OutputError as error:
-            if not isinstance(error.__cause__, Exception) or may_pass(error.__cause__):
+            if not is_final(error):
                 raise
-            columns = ", ".join(self._columns)
-            what = f"the table {self._table} with the columns {columns} must exist, unless create= creates it"
-            raise OutputError(f"{error}; {what}") from error.__cause__
+            return error
+        return None
+
+    def _look(self) -> None:
+        """Find the table and its columns, or make the table. Raises OutputError, of a fault with its remedy."""
+        missing = self._failure(self._find_table)
+        if missing is None:
+            return
+        columns = ", ".join(self._columns)
+        what = f"the table {self._table} with the columns {columns} must exist, unless create= creates it"
+        if self._create is None:
+            hint = "" if is_denied(missing.__cause__) else f"; {what}"
+            raise OutputError(f"{missing}{hint}") from missing.__cause__
+        if (failure := self._made(self._create)) is not None:
+            raise OutputError(f"{missing}; create= did not create it: {failure}") from failure.__cause__
+        if (failure := self._failure(self._find_table)) is not None:
+            raise OutputError(f"{failure}; {what}") from failure.__cause__
+
+    def _plan(self, statement: str) -> None:
+        """Let the database check a statement without a row. Raises OutputError, of a fault with its remedy."""
+        if (failure := self._failure(lambda cursor: cursor.plan(statement))) is not None:
+            key = f" and a primary key or unique index of exactly {', '.join(self._key)}" if self._key else ""
+            needed = f"the columns {', '.join(self._columns)}{key}, and let this user change its rows"
+            raise OutputError(f"{failure}; the table {self._table} must have {needed}") from failure.__cause__
+
+    def _find_table(self, cursor: Cursor) -> None:
+        """Learn what the columns take. Raises OutputError if the table cannot be written to exactly once."""
+        cursor.execute(sql.no_rows(self._target, self._columns))
+        self._row_check = row_check(cursor.raw, len(self._columns))
+        self._postgres = postgres_rows(cursor, self._table, self._columns, copies=not self._key)
+        if not cursor.is_mysql:
+            return
+        if (fault := sql.mysql_fault(cursor, self._names, self._columns, self._key)) is not None:
+            raise OutputError(f"{self._database.title}: the table {self._table} {fault}")
+        if self._key:
+            self._statement = sql.mysql_upsert(self._target, self._columns, self._key)
 
     def check(self, records: list[Any]) -> None:
         """Raise ProgramError for a record that is not a row or has a value that cannot be written."""
-        for record in records:
-            self._checked(record)
+        self._rows.check(records, self._row_check)
 
     def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
         """Write these records and the mark of their token in one transaction, unless the mark is there.
 
         Raises RecordRefused if the database refuses a row, OutputError for other failures.
         """
-        batches = [*self._batches(records)]  # which a second try needs, too
+        again = [*records] if isinstance(records, Iterator) else records
         old = [*self._delivered][: max(0, len(self._delivered) + 1 - MARKS_KEPT)]
+        was_ended = False  # by the server, in favor of another transaction
 
         def write(cursor: Cursor) -> None:
-            if self._mark(cursor, token):
-                for each in old:
-                    cursor.execute(DROP_MARK, each)
-                for statement, rows in batches:
-                    cursor.execute_each(statement, [row for _, row in rows])
-
-        refused: OutputError | None = None
-        try:
-            self._database.transaction(write)
-        except OutputError as error:
-            if not isinstance(error.__cause__, Exception) or may_pass(error.__cause__):
+            nonlocal was_ended
+            try:
+                if was_ended and self._postgres is not None:
+                    lock_alone(cursor, self._target)
+                if self._mark(cursor, token):
+                    for each in old:
+                        cursor.execute(sql.DROP_MARK, each)
+                    self._write(cursor, self._batches(again))
+            except Exception as error:
+                was_ended = state_of(error).startswith(ENDED_STATES)
                 raise
-            refused = error
-        if refused is not None:  # out of the handler, or the error would have this one as its context
-            self._find_refused(batches)
-            raise refused
+
+        if (refused := self._failure(write)) is not None:
+            self._find_refused(again)
+            if self._postgres is None or not self._postgres.copy:
+                raise refused
+            self._postgres.copy = ""
+            self._database.transaction(write)
         for _ in old:
             self._delivered.popleft()
         self._delivered.append(token)
@@ -175,30 +215,49 @@ class DatabaseSink(OutboxSink[Any]):
         """Close the connection."""
         self._database.close()
 
-    def _find_refused(self, batches: Sequence[Batch]) -> None:
-        """Raise RecordRefused for the first row that the database refuses by itself, if there is one."""
+    def _write(self, cursor: Cursor, batches: Iterable[Batch]) -> None:
+        for statement, some in groupby(batches, key=lambda batch: batch[0]):
+            chunks = (rows for _, _, rows in some)
+            if self._postgres is not None and statement == self._statement:
+                self._postgres.write(cursor, statement, chunks)
+            else:
+                for rows in chunks:
+                    cursor.execute_each(statement, rows)
+
+    def _bound(self, statement: str, row: Row) -> Row:
+        return row if self._postgres is None or statement is not self._statement else self._postgres.bound([row])[0]
+
+    def _find_refused(self, records: Iterable[Any]) -> None:
+        """Raise RecordRefused for the first row that the database refuses by itself, if there is one.
+
+        Raises OutputError instead if the database refuses the statement with any row.
+        """
+        statement = self._statement
 
         def try_each(cursor: Cursor) -> None:
-            for statement, rows in batches:
-                for position, row in rows:
+            nonlocal statement
+            for statement, positions, rows in self._batches(records):
+                for position, row in zip(positions, rows, strict=True):
                     try:
-                        cursor.execute(statement, *row)
+                        cursor.execute(statement, *self._bound(statement, row))
                     except Exception as error:
                         if may_pass(error):
                             raise
-                        said = " ".join(str(error).split())
                         raise RecordRefused(
-                            f"{self._database.title} refuses the row {row!r:.200} for {self._table}: "
-                            f"{type(error).__name__}: {said}",
+                            f"{self._database.title} refuses the row {row!r:.200} for {self._table}: {said(error)}",
                             position,
                         ) from error
             raise TransactionUndone(f"{self._table} accepts each row by itself")
 
-        with suppress(TransactionUndone):
-            self._database.transaction(try_each)
+        try:
+            with suppress(TransactionUndone):
+                self._database.transaction(try_each)
+        except RecordRefused:
+            self._plan(statement)  # to drop the row would not help
+            raise
 
-    def _make(self, statement: str) -> None:
-        """Make a table, unless it exists or another process is about to make it."""
+    def _made(self, statement: str) -> OutputError | None:
+        """Make a table, unless it exists or another process is about to make it; return a failure as `_failure`."""
 
         def make(cursor: Cursor) -> None:
             try:
@@ -208,15 +267,15 @@ class DatabaseSink(OutboxSink[Any]):
                     raise TryAgain(f"another worker is creating a table: {error}") from error
                 raise
 
-        self._database.transaction(make)
+        return self._failure(make)
 
     def _mark(self, cursor: Cursor, token: str) -> bool:
         """Mark the token as delivered; return whether it was not."""
-        cursor.execute(FIND_MARK, token)
+        cursor.execute(sql.FIND_MARK, token)
         if cursor.rows():
             return False
         try:
-            cursor.execute(ADD_MARK, token, self._sink[:200])
+            cursor.execute(sql.ADD_MARK, token, self._sink[:200])
         except Exception as error:
             if is_called(error, {"IntegrityError"}):
                 raise TryAgain(f"another connection is writing the same rows: {error}") from error
@@ -224,107 +283,34 @@ class DatabaseSink(OutboxSink[Any]):
         return True
 
     def _batches(self, records: Iterable[Any]) -> Iterator[Batch]:
-        """Yield each statement with its rows, or keys; those of a key are in an order that all writers have.
+        """Yield each statement with its rows, or keys, chunk by chunk.
 
-        Beside each row is the position of its record. Raises RecordRefused for what is no row.
+        Beside the rows are the positions of their records. Raises RecordRefused for what is no row.
         """
         if not self._key:
-            if rows := [(position, row) for position, (row, _) in self._changes(records)]:
-                yield self._statement, rows
+            for start, chunk in whole(records):
+                rows = self._rows.all_rows(chunk) or [row for _, (row, _) in self._rows.each_change(chunk, start)]
+                yield self._statement, range(start, start + len(rows)), rows
             return
-        latest = {key: (position, row) for position, (key, row) in self._changes(records)}
-        changes = sorted(latest.items(), key=lambda change: [repr(value) for value in change[0]])  # of any types
-        for is_row, some in groupby(changes, key=lambda change: change[1][1] is not None):
-            yield self._statement if is_row else self._deletion, [
-                (position, key if row is None else row) for key, (position, row) in some
-            ]
+        for chunk in latest_of_keys(self._changes(records)):
+            for is_row, some in groupby(chunk, key=lambda change: change[1][1] is not None):
+                changes = [*some]
+                positions = [position for position, _ in changes]
+                batch = [key if row is None else row for _, (key, row) in changes]
+                yield self._statement if is_row else self._deletion, positions, batch
 
-    def _changes(self, records: Iterable[Any]) -> Iterator[tuple[int, tuple[Row, Row | None]]]:
-        """Yield the position of each record, and its key and row. What the driver cannot bind it says by itself."""
-        for position, record in enumerate(records):
-            try:
-                change = self._key_and_row(record)
-            except ProgramError as error:  # kept by another program, or before its table was another one
-                raise RecordRefused(str(error), position) from error
-            yield position, change
-
-    def _key_and_row(self, record: Any) -> tuple[Row, Row | None]:
-        """Return the key and row of a record, as `_change` does; without keys the row twice. Raises ProgramError."""
-        if not self._key:
-            row = self._row(record)
-            return row, row
-        key, changed = self._change(record)
-        try:
-            hash(key)
-        except TypeError as error:
-            raise ProgramError(
-                f"the record {record!r:.200} cannot be written to {self._table}: its key {key!r:.80} cannot be "
-                f"hashed ({error}); give plain values"
-            ) from None
-        for name, value in zip(self._key, key, strict=True):
-            if changed is not None and (value is None or value != value):  # SQLite makes NULL of NaN
-                raise ProgramError(
-                    f"the record {record!r:.200} cannot be written to {self._table}: its key column {name!r} is "
-                    f"{value}, which equals no value, so a later row would not replace this one; filter such records "
-                    "out, or give them a key"
-                )
-        return key, changed
-
-    def _checked(self, record: Any) -> None:
-        """Raise ProgramError for a record that cannot be written."""
-        key, row = self._key_and_row(record)
-        if row is None:
-            self._check_values(record, self._key_places, key)
-        else:
-            self._check_values(record, range(len(row)), row)
-
-    def _check_values(self, record: Any, places: Sequence[int], values: Row) -> None:
-        if self._row_check is None:
-            return
-        for place, value in zip(places, values, strict=True):
-            if (reason := self._row_check(place, value)) is not None:
-                raise ProgramError(
-                    f"the record {record!r:.200} cannot be written to {self._table}, column "
-                    f"{self._columns[place]!r}: {reason}; map the stream to values that the database accepts"
-                )
-
-    def _change(self, record: Any) -> tuple[Row, Row | None]:
-        """Return a key and its row; None: it is to have none."""
-        if not isinstance(record, Delete):
-            row = self._row(record)
-            return tuple([row[place] for place in self._key_places]), row
-        key = (record.key,) if len(self._key) == 1 else record.key
-        if not isinstance(key, tuple) or len(key) != len(self._key):
-            wanted = ", ".join(self._key)
-            raise ProgramError(f"{record!r:.200}: the key of {self._table} is {wanted}: give a tuple of these")
-        return key, None
-
-    def _row(self, record: Any) -> Row:
-        columns = self._columns
-        if isinstance(record, Mapping):
-            if len(record) == len(columns) and all(name in record for name in columns):
-                return tuple([record[name] for name in columns])
-        elif isinstance(record, tuple) and hasattr(record, "_fields"):
-            if {*record._fields} == {*columns}:
-                return tuple([getattr(record, name) for name in columns])
-        elif isinstance(record, tuple | list) and len(record) == len(columns):
-            return tuple(record)
-        if isinstance(record, Delete):
-            raise ProgramError(
-                f"{record!r:.200}: no key is given for the rows of {self._table}: name its columns with key="
-            )
-        raise ProgramError(
-            f"the record {record!r:.200} is not a row of {self._table} with the columns {', '.join(columns)}: give a "
-            "tuple of their values, or a dict or NamedTuple with their names"
-        )
+    def _changes(self, records: Iterable[Any]) -> Iterator[Change]:
+        """Yield the position of each record, and its key and row."""
+        for start, chunk in whole(records):
+            changes = self._rows.all_changes(chunk)
+            yield from self._rows.each_change(chunk, start) if changes is None else zip(count(start), changes)
 
 
-def _has_marks(cursor: Cursor) -> bool:
-    """Tell whether the table of marks is there."""
+def _find_marks(cursor: Cursor) -> None:
+    """Raise TransactionUndone if the table of marks is missing: after an error, drivers refuse to commit."""
     try:
-        cursor.execute(no_rows(MARKS))
+        cursor.execute(sql.no_rows(sql.MARKS))
     except Exception as error:
-        if is_called(error, {"OperationalError", "ProgrammingError"}) and "megaflow_marks" in str(error):
-            return False  # so say all drivers
+        if is_called(error, {"DatabaseError"}) and not is_denied(error) and "megaflow_marks" in str(error):
+            raise TransactionUndone("there is no table megaflow_marks") from error  # all drivers name it
         raise
-    return True

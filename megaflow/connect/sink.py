@@ -23,8 +23,9 @@ With `--state`, n is the number of a checkpoint. Each record becomes visible exa
     higher than the n of their `prepare`.
  5. All tokens of a checkpoint are committed before the next one is durable. So a sink that notes its committed tokens
     may forget those with a lower n.
- 6. The last checkpoint, at the end of the input or at a stop, is committed before the job ends. A leaving worker
-    prepares its records; another worker commits its tokens.
+ 6. The last checkpoint, at the end of the input or at a stop, is committed before the job ends. The store then forgets
+    its tokens, so the next run does not commit them again. A leaving worker prepares its records; another worker
+    commits its tokens.
 
 Without `--state`, n counts flushes on each worker: one per second in which something was written, and one at the end.
 Each is `prepare(n)`, followed at once by `commit(n, token)`. If a run is repeated, it writes again.
@@ -137,8 +138,9 @@ class OutboxSink(Sink[T]):
         this sink with a lower n (rule 5 of the module), but not marks of this token with another n. Without `--state`,
         n begins at 1 on each worker and in each run. Then only the token counts, and no mark is needed.
 
-        `records` can be iterated over once: they are read from the store bit by bit, in the order in which they were
-        written. After a crash before the commit of the transaction, `deliver` is called again with equal records.
+        Each iteration over `records` reads them from the store bit by bit, in the order in which they were written. So
+        a transaction that is tried again iterates again. After a crash before the commit of the transaction, `deliver`
+        is called again with equal records.
         """
         raise NotImplementedError
 

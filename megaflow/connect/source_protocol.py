@@ -65,7 +65,11 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """Result of `read`: all records of the partition have been read, and it gets no further ones."""
+    """Result of `read`: all records of the partition have been read, and it gets no further ones in this run."""
+
+    resumable: bool = False
+    """Whether it may get more before the next run. If so, checkpoints keep its last position, and the next run opens it
+    there once `discover` names it. A recovery belongs to the same run and does not open it again."""
 
 
 Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted
@@ -99,6 +103,10 @@ class Source(Protocol[T]):
     program's `event_time` counts them (a number, or a datetime with a time zone), or None. With a bound, windows need
     not stay open until the first record of the partition is read. The coordinator's
     worker thread calls it for each partition that `discover` returns; it must not block.
+
+    It may also have `recall(partitions)`. The coordinator's worker thread calls it before it calls `discover`, with the
+    partitions that are known from a checkpoint or an earlier coordinator, and have not been forgotten. So a source that
+    cuts its records into partitions can return the same ones in every run. It must not block.
     """
 
     def discover(self) -> Iterable[Partition] | Found:
@@ -106,8 +114,8 @@ class Source(Protocol[T]):
 
         The coordinator's process calls it in a separate thread, at the start of the job, at each resume, and then as
         often as `Found` requests. It may block. Known partitions do no harm. Partitions that a checkpoint lists as
-        completely read are not read again, except as `Found.complete` states. A job ends when all its sources have
-        returned their last partitions and all partitions have ended.
+        completely read are not read again, except as `Exhausted.resumable` and `Found.complete` state. A job ends when
+        all its sources have returned their last partitions and all partitions have ended.
         """
 
     def open(self, partition: Partition, position: Position | None) -> OpenPartition[T]:

@@ -17,80 +17,40 @@ Behind the operator, the stream `sent` is empty. Its frontier passes a time once
 written.
 """
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from megaflow.connect.sink import Sink, undefined
+from megaflow.connect.sink_host import SinkHost, Writing
 from megaflow.errors import BuildError
-from megaflow.megaphone.routing import Checkpoint, Numbered
-from megaflow.quick_dataclass import dataclass
-from megaflow.timely.dataflow import given
-from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
+from megaflow.megaphone.base.routing import Checkpoint, Numbered
+from megaflow.timely.dataflow import argument_checks
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.context import OperatorInfo
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.pact import Addressed, Pipeline
-from megaflow.timely.order import Time
+from megaflow.timely.order import Time, sort_key
 
 T = TypeVar("T")
 
 
-class Outlet(Protocol):
-    """A sink on one worker, as its operator uses it."""
-
-    def begin(self, activate: Callable[[], None]) -> None:
-        """Open the sink, in the operator's first run; `activate` has the operator run again, from any thread."""
-
-    def write(self, epoch: int, batch: list[Any]) -> None:
-        """Write some records."""
-
-    def cut(self, epoch: int, checkpoint: Checkpoint) -> None:
-        """Have all that was written kept by a checkpoint at this epoch."""
-
-    def hand_over(self) -> bool:
-        """Have all that was written kept by others, as the worker leaves; return whether that is done."""
-
-    def turn(self) -> float | None:
-        """Do what is due after each run; return in how many seconds more is, None if nothing."""
-
-
-class SinkHost(Protocol):
-    """What a job lends to the sinks of its dataflow, on one worker."""
-
-    commands: Port[Numbered]  # the job's control stream, broadcast
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the sinks, sorted."""
-
-    def place(self, sink: Sink[Any], name: str, where: str) -> Outlet:
-        """Return what a sink is on this worker, declared at that line. Raises BuildError if another has this name."""
-
-    def has_built(self, operator: "WriteOperator") -> None:
-        """Take note of its operator."""
-
-    def is_leave(self, command: object) -> bool:
-        """Tell whether a command has this worker's source close, since it is to leave."""
-
-
-@dataclass(slots=True)
-class Writing:
-    """Whether sinks can be written to in a dataflow: an extension of its graph."""
-
-    host: SinkHost | None = None
-
-
 def write(port: Port[T], sink: Sink[T], name: str) -> Port[T]:
     """Build the operator that writes a stream to a sink; return the stream. Raises BuildError."""
-    given.instance("write", sink, Sink, "a Sink, such as those of megaflow.connect")
-    given.name(name, "a sink")
+    argument_checks.instance("write", sink, Sink, "a Sink, such as those of megaflow.connect")
+    argument_checks.name(name, "a sink")
     if missing := undefined(sink):
         raise BuildError(
             f"write to {name!r} ({user_line()}): {type(sink).__name__} is a sink without {' and '.join(missing)}; "
             "define it as help('megaflow.connect.sink') describes"
         )
+    for method in sink._to_define:
+        called = method.partition("(")[0]
+        argument_checks.function(f"write to {name!r}", getattr(sink, called), f"the sink's method {called}")
     host = port.scope.graph.extension(Writing).host
     if host is None:
         raise BuildError(
@@ -107,7 +67,6 @@ def gathered(port: Port[Any], name: str) -> Port[Any]:
     """Send all records to the worker with the lowest id, batch by batch; to the next one when that leaves."""
     builder = NodeBuilder(port.scope, f"gather {name}")
     source: Input[Any] = builder.new_input(port, Pipeline(), notify=False)
-    output: Output[Any]
     output, result = builder.new_output()
     membership = builder.graph.context.membership
 
@@ -124,21 +83,20 @@ class WriteOperator:
 
     def __init__(self, port: Port[Any], sink: Sink[Any], name: str, host: SinkHost) -> None:
         self.name = name
-        self.is_told = True  # whether all is known that was under way when this worker joined, see rule 3
+        self.is_told = True  # whether this worker knows which checkpoint was under way when it joined: see rule 3
         self._host = host
         self._waiting: deque[tuple[Capability, list[Any]]] = deque()  # in order of arrival
         self._cuts: deque[tuple[int, Checkpoint]] = deque()  # (epoch, command) to be cut, in order
         self._has_begun = False
-        self._told = 0  # the checkpoint that was under way when this worker joined, whose command may come here, too
+        self._told = 0  # the checkpoint that was under way when this worker joined; its command may also come here
         self._is_leaving = False
         self._hold: Capability | None = None  # while the outlet of a leaving worker has something
-        self._due = 0.0  # seconds: a later moment is already on the worker's timers
+        self._due = 0.0  # seconds: the moment of the last timer; no other is set until then
         builder = NodeBuilder(port.scope, f"write {name}")
         self.outlet = host.place(sink, name, builder.where)
         self._commands: Input[Numbered] = builder.new_input(host.commands, Pipeline())
         self._input: Input[Any] = builder.new_input(port, Pipeline() if sink.parallel else Addressed())
         self._is_ordered = sink.ordered
-        self._output: Output[Any]
         self._output, self.sent = builder.new_output()
         self._now = builder.graph.context.now
         builder.build(self._make)
@@ -211,7 +169,7 @@ class WriteOperator:
 
     def _write_waiting(self) -> None:
         if self._is_ordered:
-            self._waiting = deque(sorted(self._waiting, key=lambda each: each[0].time))
+            self._waiting = deque(sorted(self._waiting, key=lambda each: sort_key(each[0].time)))
         for _ in range(len(self._waiting)):
             held, batch = self._waiting.popleft()
             if self._may_write(held.time):

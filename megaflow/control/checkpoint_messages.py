@@ -1,25 +1,30 @@
-"""What is said of a checkpoint, by all who take part in it.
+"""Messages about a checkpoint, between all parts that take part in it.
 
     coordinator ─ Checkpoint, on the control stream ─▶ operators and sources: each cuts by itself
     coordinator ─ CheckpointBegun ─▶ launcher             before that: it marks its output there
     workers     ─ CutWritten | CutFailed, PositionsAt, TokensAt ─▶ coordinator
     coordinator ─ CheckpointReady | CheckpointAbandoned ─▶ launcher
-    launcher    ─ Committed | CommitFailed ─▶ coordinator ─ Committed ─▶ workers, and whoever has asked
+    launcher    ─ Committed | CommitFailed ─▶ coordinator ─ Committed ─▶ workers, and the clients that asked
 
-1. One is under way at a time. Each `CheckpointBegun` is followed by either `CheckpointReady`, which the launcher
-   answers, or `CheckpointAbandoned`, which it does not. Whoever coordinates when it begins sees it to its end.
-2. At the job's end there is neither: with `at_end` the checkpoint keeps the effects of all lines, each worker's
-   `Ended` has its part, and the launcher commits when it has all.
-3. After a `last` one that is committed the job is stopped: the launcher ends the workers.
-4. What sinks have prepared is committed by workers once they have the word, which the launcher waits for only at a stop
-   and at the end: `Committed` comes by the coordinator, `CommittedAtEnd` from the launcher, as nobody coordinates then.
+1. At most one checkpoint is under way. Either `CheckpointReady` or `CheckpointAbandoned` follows each
+   `CheckpointBegun`; the launcher answers only the former. The process that coordinates when a checkpoint begins
+   coordinates until it ends.
+2. Neither follows at the end of the job. With `at_end`, the checkpoint contains the effects of all lines. Each worker's
+   `Ended` carries its part, and the launcher commits when it has all of them.
+3. The commit of a `last` checkpoint stops the job: the launcher ends the workers.
+4. The launcher opens no input. Readers send prints of the data that they have read (`megaflow.job.formats.raw_file`):
+   with the position of a split, and when they report its end. The coordinator keeps the latter until a checkpoint
+   contains them.
+5. When workers learn that the checkpoint is committed, they commit the records that their sinks have prepared. They
+   learn it from the coordinator (`Committed`) or, at the end of the job, from the launcher (`CommittedAtEnd`), because
+   no process coordinates then. The launcher waits for the workers' commits only at a stop and at the end.
 
-The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
+The receiver checks every record with `megaflow.control.shapes`; it trusts no record for its type.
 """
 
 
 from megaflow.control.messages import Split
-from megaflow.durable.commits import Fingerprint, Portion, SinkToken, UntakenLines
+from megaflow.durable.commits import Fingerprint, SinkToken, SourcePartition, UntakenLines
 from megaflow.durable.segments import SegmentRef
 from megaflow.quick_dataclass import dataclass
 
@@ -31,55 +36,60 @@ class DurableOperator:
     name: str
     bins: int
     version: int = 1  # of its states
-    kind: str = ""  # see `durable.restored`
-    form: str = ""  # likewise
+    kind: str = ""  # as in `durable.restored`
+    form: str = ""  # as in `durable.restored`
+
+
+@dataclass(frozen=True, slots=True)
+class OfCheckpoint:
+    """Message about one checkpoint."""
+
+    checkpoint: int
 
 
 # Workers to the coordinator, or in `Ended` to the launcher --------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class CutWritten:
-    """All that a worker has to keep for a checkpoint is on the disk."""
+class CutWritten(OfCheckpoint):
+    """A worker has written everything that it keeps for a checkpoint to disk."""
 
-    checkpoint: int
-    segments: tuple[SegmentRef, ...]  # none, if nothing has changed
+    segments: tuple[SegmentRef, ...]  # empty if nothing has changed
     whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins that were written whole), sorted
-    seconds: float  # of a processor that it took
+    seconds: float  # of processor time
 
 
 @dataclass(frozen=True, slots=True)
-class CutFailed:
-    """A worker could not write it; the next one may succeed."""
+class CutFailed(OfCheckpoint):
+    """A worker could not write its part of a checkpoint; the next one may succeed."""
 
-    checkpoint: int
     reason: str
+    errno: int = 0  # of the system's error; 0: it was no system error
 
 
 @dataclass(frozen=True, slots=True)
-class PositionsAt:
-    """What is left of each split and portion that a source holds: what it has read has times before the checkpoint's.
+class PositionsAt(OfCheckpoint):
+    """Remainder of each split and partition that a source holds; all earlier records are before the checkpoint's time.
 
-    And what is left of Spark's lines that were committed before that; it is on the disk.
+    It also contains the rest of Spark's lines that were committed before that time; these are on disk.
     """
 
-    checkpoint: int
     splits: tuple[Split, ...]
     untaken: tuple[UntakenLines, ...] = ()
-    portions: tuple[Portion, ...] = ()
+    partitions: tuple[SourcePartition, ...] = ()
+    lines: int = 0  # lines that the worker has read before the checkpoint's time, in this attempt
 
 
 @dataclass(frozen=True, slots=True)
-class TokensAt:
-    """What a worker's sinks have prepared and not committed: all that they were given before the checkpoint's time."""
+class TokensAt(OfCheckpoint):
+    """Tokens that a worker's sinks have prepared and not committed, for all records before the checkpoint's time."""
 
-    checkpoint: int
     tokens: tuple[SinkToken, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TokensLeft:
-    """What the sinks of a worker that leaves have prepared: for the next checkpoint, and for others to commit."""
+    """Tokens of a leaving worker's sinks, for the next checkpoint; other workers commit them."""
 
     tokens: tuple[SinkToken, ...]
 
@@ -89,7 +99,10 @@ class TokensLeft:
 
 @dataclass(frozen=True, slots=True)
 class UnderWayAtJoin:
-    """Which checkpoint was under way, or none: its sinks have not heard its command, and it waits for them."""
+    """Checkpoint under way, or none, for the sinks of a new worker.
+
+    They have not received its command, and the checkpoint waits for their tokens.
+    """
 
     epoch: int
     checkpoint: int | None
@@ -100,49 +113,52 @@ class UnderWayAtJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointBegun:
+class CheckpointBegun(OfCheckpoint):
     """A checkpoint is about to go on the control stream; no output of `epoch` or later has left any worker."""
 
-    checkpoint: int
-    epoch: int  # it keeps the effects of all before
-    since: int | None  # the committed one that it follows; None: it is whole by itself
+    epoch: int  # the checkpoint contains the effects of all earlier epochs
+    since: int | None  # the commit that it builds on, by its checkpoint; None: it is complete by itself
     operators: tuple[DurableOperator, ...]
     table: tuple[int, ...]  # bin -> worker, at the epoch
     next_worker: int  # the lowest id that no worker has had
-    last: bool = False  # the job is to stop: when it is committed the launcher ends the workers
-    at_end: bool = False  # all lines are read: it keeps the effects of all times, see rule 2
+    last: bool = False  # the job is stopping: the launcher ends the workers after the commit
+    at_end: bool = False  # all lines are read: it contains the effects of all times, see rule 2
     code: Fingerprint | None = None  # of the coordinator's process
-    spark: tuple[tuple[str, int], ...] = ()  # query, the newest batch that was committed before the epoch
-    names: tuple[str, ...] = ()  # that it is to have
-    known: tuple[Portion, ...] = ()  # the partitions of sources; those of which nothing is left then are wholly read
+    spark: tuple[tuple[str, int], ...] = ()  # query, its newest batch that was committed before the epoch
+    names: tuple[str, ...] = ()  # requested for it
+    known: tuple[SourcePartition, ...] = ()  # partitions of sources; those with no remainder at the cut are wholly read
+    # (their ends are here if they were reported before, else in `CheckpointReady.ended`)
     sinks: tuple[str, ...] = ()  # that the program writes to
-    tokens: tuple[SinkToken, ...] = ()  # of workers that have left, at the end; one before has them when it is ready
-    watermark: int | None = None  # microseconds, the last finite one that was issued; None: there was none
-    clock: int = 0  # microseconds that the job has run, as operators were told last
+    tokens: tuple[SinkToken, ...] = ()  # at the end: of workers that have left; otherwise `CheckpointReady` has them
+    watermark: int | None = None  # microseconds, the last finite one issued; None: none was
+    clock: int = 0  # microseconds that the job has run, as last told to operators
     sources: tuple[str, ...] = ()  # that the program reads, sorted
     members: tuple[int, ...] = ()  # the workers of the job
+    columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of its CSV inputs, as in a commit
+    read: tuple[tuple[int, str], ...] = ()  # only at the end; otherwise `CheckpointReady` has them
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointReady:
-    """All workers have written, all sources have said where they are, and all output before its epoch is complete."""
+class CheckpointReady(OfCheckpoint):
+    """All workers have written, all sources reported their positions, and all output before its epoch is complete."""
 
-    checkpoint: int
     segments: tuple[SegmentRef, ...]
-    whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins that were written whole), of all workers, sorted
-    splits: tuple[Split, ...]  # that are still to be read, by number
-    untaken: tuple[UntakenLines, ...] = ()  # of Spark's batches, those of one worker one behind the other
-    portions: tuple[Portion, ...] = ()  # that are still to be read, the first first
-    tokens: tuple[SinkToken, ...] = ()  # of sinks, those of one worker in their order
-    committers: tuple[int, ...] = ()  # the workers that are to commit these, sorted
+    whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins written whole), of all workers, sorted
+    splits: tuple[Split, ...]  # still to be read, by number
+    untaken: tuple[UntakenLines, ...] = ()  # of Spark's batches, each worker's in order
+    partitions: tuple[SourcePartition, ...] = ()  # still to be read, in reading order
+    tokens: tuple[SinkToken, ...] = ()  # of sinks, each worker's in order
+    committers: tuple[int, ...] = ()  # the workers that commit these, sorted
     bound: int | None = None  # microseconds, the greatest of all partitions; None: nothing was seen, or it is the end
+    lines: int = 0  # lines read by its workers before its epoch, in this attempt
+    ended: tuple[SourcePartition, ...] = ()  # reported since it began: ends that the next run may continue
+    read: tuple[tuple[int, str], ...] = ()  # (split, print), of splits read to their ends since the last checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointAbandoned:
-    """Nothing comes of it; the next one has another number and the same `since`."""
+class CheckpointAbandoned(OfCheckpoint):
+    """A checkpoint was given up. The next one has another number and the same `since`."""
 
-    checkpoint: int
     reason: str
 
 
@@ -150,19 +166,17 @@ class CheckpointAbandoned:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(OfCheckpoint):
     """A checkpoint is durable."""
 
-    checkpoint: int
-    refused: tuple[tuple[str, str], ...] = ()  # (name that it was to have, why it has not)
-    tokens: tuple[SinkToken, ...] = ()  # of workers that have left, which the worker that gets this is to commit
+    refused: tuple[tuple[str, str], ...] = ()  # (requested name, why the checkpoint does not have it)
+    tokens: tuple[SinkToken, ...] = ()  # of workers that have left; the receiver commits them
 
 
 @dataclass(frozen=True, slots=True)
-class CommitFailed:
-    """It is not, and will not be."""
+class CommitFailed(OfCheckpoint):
+    """A checkpoint is not durable, and never will be."""
 
-    checkpoint: int
     reason: str
 
 
@@ -170,17 +184,16 @@ class CommitFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedAtEnd:
+class CommittedAtEnd(OfCheckpoint):
     """The last checkpoint is durable."""
 
-    checkpoint: int
-    worker: int  # that is to commit these tokens, too, before its own
+    worker: int  # it also commits these tokens, before its own
     tokens: tuple[SinkToken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SinksCommitted:
-    """A worker has committed what a checkpoint has of its sinks, and what it was given of others."""
+    """A worker has committed its own tokens of a checkpoint, and those that it was given."""
 
     worker: int
     checkpoint: int

@@ -1,9 +1,9 @@
-"""What the launcher and its worker processes say to each other (role "launcher"): lines, outputs, more processes.
-And what the launcher is asked at its side door, see `megaflow.job.side_door`.
+"""Messages between the launcher and its worker processes (role "launcher"): lines, outputs, more processes.
+The messages of the launcher's admin socket are also here, see `megaflow.job.admin_socket`.
 
-The receiver checks every record; none is trusted for its type. `Coordinates` goes to all workers, too, and the
-coordinator's controller takes what the launcher answers to `StartProcesses`. Checkpoints have a vocabulary of
-their own, `megaflow.control.checkpoint_messages`.
+The receiver checks every record; it trusts no record for its type. `Coordinates` also goes to all workers. The
+coordinator's controller receives the launcher's answers to `StartProcesses`. Messages about checkpoints are in
+`megaflow.control.checkpoint_messages`.
 """
 
 from dataclasses import field
@@ -18,18 +18,19 @@ from megaflow.quick_dataclass import dataclass
 class Lines:
     """Lines from the launcher's stdin or iterable, for the source of the first worker of the coordinator's process.
 
-    Or items of any type that the program gives, each encoded.
+    They can also be items of any type from the program, each encoded.
     """
 
     lines: list[str] | list[bytes]
-    input: str = ""  # whose they are; "": the job's only ones, which have no name
+    input: str = ""  # their input; "": the job's only one, which has no name
 
 
 @dataclass(frozen=True, slots=True)
 class LinesEnded:
-    """The launcher has no more lines, or those that follow go elsewhere: another process coordinates the job now."""
+    """The launcher has no more lines, or sends the rest elsewhere: another process coordinates the job now."""
 
     elsewhere: bool = False
+    cut: tuple[str, ...] = ()  # inputs that a stop has cut off; their last lines may be parts of records
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,32 +42,33 @@ class LinesTaken:
 
 @dataclass(frozen=True, slots=True)
 class OutputBatch:
-    """Output of one epoch from one worker, in order: records, or lines that show them."""
+    """Output of one epoch from one worker, in order: records, or their text lines."""
 
     worker: int
     epoch: int
     records: list[Any]
-    output: str = ""  # whose they are; "": of the stream that the dataflow function returns
+    output: str = ""  # its name; "": the stream that the dataflow function returns
 
 
 @dataclass(frozen=True, slots=True)
 class OutputClosed:
-    """No output of this worker before `epoch` is still to come; None: none at all."""
+    """This worker will send no further output before `epoch`; None: none at all."""
 
     worker: int
     epoch: int | None
+    counts: tuple[tuple[int, int], ...] = ()  # of a durable job: (epoch, records in it) since the last message
 
 
 @dataclass(frozen=True, slots=True)
 class HoldOutput:
-    """The launcher has as many outputs as it may keep: no more of them are to come until it says so."""
+    """Ask workers to hold back their output, because the launcher keeps as much as it may; or to go on sending."""
 
     hold: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyWindow:
-    """How late the lines were that were done in one tenth of a second."""
+    """Latencies of the lines that were done in one tenth of a second."""
 
     start: float  # wall clock, seconds
     buckets: dict[int, int]  # bucket of `megaflow.control.latency` -> lines
@@ -75,16 +77,16 @@ class LatencyWindow:
 
 @dataclass(frozen=True, slots=True)
 class ToldOnce:
-    """A worker has met something for the first time that the user is to know of, once in a run."""
+    """A worker's notice for the user about something that it has met for the first time; shown once in a run."""
 
     worker: int
-    about: str  # the same for all that is of one kind, whichever worker says it
+    about: str  # equal for all notices of one kind, from any worker
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """What waits for event time, or for the job's clock."""
+    """Counts of windows and timers that wait for event time or for the job's clock."""
 
     windows: int = 0
     timers: int = 0  # for timestamps
@@ -98,86 +100,90 @@ class Unfinished:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker is done: its share of the final account."""
+    """A worker is done; this is its share of the final account."""
 
     worker: int
     lines: int
     records: int
-    latency: tuple[LatencyWindow, ...] = ()  # oldest first; what before, during and after a move is read from
+    latency: tuple[LatencyWindow, ...] = ()  # oldest first; for the figures before, during and after a move
     flow: tuple[float, float] | None = None  # seconds on its machine's clock: first line read, last epoch closed
-    cut: CutWritten | CutFailed | None = None  # for the checkpoint at the end; None: it has no part in one
-    skipped: dict[str, int] = field(default_factory=dict)  # input -> lines that were left out, as they cannot be parsed
-    sinks: TokensAt | CutFailed | None = None  # likewise, of its sinks
+    cut: CutWritten | CutFailed | None = None  # for the checkpoint at the end; None: it takes no part in one
+    skipped: dict[str, int] = field(default_factory=dict)  # input -> skipped faults: parts that cannot be parsed
+    sinks: TokensAt | CutFailed | None = None  # for the checkpoint at the end, as for `cut`
     replaced: dict[str, int] = field(default_factory=dict)  # input -> sequences of bytes that are not text
-    open: Unfinished = Unfinished()  # that are left
-    early: Unfinished = Unfinished()  # that were closed, or fired, only because the job has ended
-    deadline: int | None = None  # microseconds, the greatest watermark that one of these would have waited for
+    open: Unfinished = Unfinished()  # still left
+    early: Unfinished = Unfinished()  # closed, or fired, only because the job has ended
+    deadline: int | None = None  # microseconds, the greatest watermark that any of these would have waited for
+    windowed: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it received
+    late: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it left out as late
 
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """The coordinator was asked to stop the job: from now on it works off what it has."""
+    """The coordinator was asked to stop the job; it now processes what it has read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker raised: the text to show, last and alone."""
+    """A worker raised an error; the launcher shows its text last and alone."""
 
     worker: int
     text: str
-    unfit: bool = False  # no traceback, but one line: the store and the program do not fit
+    unfit: bool = False  # one line, no traceback: the store and the program do not fit
+    raised: str = ""  # the class of the error, as "module:name"
+    passes: bool = False  # one line, no traceback: an external system was out of reach for too long
 
 
 @dataclass(frozen=True, slots=True)
 class StartProcesses:
-    """The coordinator asks the launcher for more processes, which join through this address."""
+    """Ask the launcher for more processes, which join through this address."""
 
     count: int
     host: str
     port: int
-    number: int = 0  # of this request; it comes back in the answers
+    number: int = 0  # of this request; the answers repeat it
     other_code: bool = False  # whether they may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The launcher has started processes that it was asked for; they will join from these addresses."""
+    """The launcher has started the requested processes; they will join from these addresses."""
 
-    addresses: tuple[tuple[str, int], ...]  # where each listens
+    addresses: tuple[tuple[str, int], ...]  # where each process listens
     number: int = 0  # of the request
     pids: tuple[int, ...] = ()  # of each
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """After `Started`: one of these processes has ended before it had joined. Instead of it: none could be started."""
+    """A process ended before it joined (after `Started`), or none could be started (instead of `Started`)."""
 
     reason: str
     number: int = 0  # of the request
-    address: tuple[str, int] | None = None  # of the process that has ended
+    address: tuple[str, int] | None = None  # of the process that ended
 
 
 @dataclass(frozen=True, slots=True)
 class StartWaits:
-    """So many of the processes that the launcher was asked for cannot be started yet."""
+    """The launcher cannot start some of the requested processes yet."""
 
     number: int  # of the request
-    count: int
+    count: int  # of processes that wait
     reason: str  # what they wait for, and what would help
 
 
 @dataclass(frozen=True, slots=True)
 class EndProcess:
-    """The coordinator asks the launcher to kill a process that it has started and that does not join."""
+    """Ask the launcher to kill a process that it has started and that does not join."""
 
     host: str
     port: int
-    reason: str  # why the coordinator waits no longer
+    reason: str  # why the coordinator stops waiting
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessJoined:
-    """A process has become part of the job: outputs of these workers will come from there."""
+    """A process has become part of the job and will send the outputs of these workers."""
 
     host: str
     port: int
@@ -186,48 +192,48 @@ class ProcessJoined:
 
 @dataclass(frozen=True, slots=True)
 class Coordinates:
-    """From now on the process that listens there coordinates the job."""
+    """The process that listens at this address coordinates the job from now on."""
 
     host: str
     port: int
 
 
-# At the side door ---------------------------------------------------------------------
+# At the admin socket ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class WhoIsBusy:
-    """Ask the launcher which workers are in a step that takes long, answered by `BusyReport`."""
+    """Ask the launcher which workers are in a long step; it answers with `BusyReport`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusyReport:
-    """Who does not answer because it is busy, and since when."""
+    """Workers that do not answer because they are busy, and for how long."""
 
-    busy: tuple[BusyWorker, ...]  # the longest first, BUSY_REPORTED_MAX at most
-    coordinating: tuple[int, ...]  # the workers of the process that coordinates the job
-    output: str = ""  # what the output waits for, if that is another one than the workers
+    busy: tuple[BusyWorker, ...]  # the longest first, at most BUSY_REPORTED_MAX
+    coordinating: tuple[int, ...]  # the workers of the coordinating process
+    output: str = ""  # what the output or the input waits for, other than a worker
 
 
 @dataclass(frozen=True, slots=True)
 class DropName:
-    """Ask the launcher to have no checkpoint kept by this name, answered by `NameDropped`."""
+    """Ask the launcher to remove this name from its checkpoint; it answers with `NameDropped`."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class NameDropped:
-    """It is done, and durable."""
+    """The name is removed, durably, unless the launcher refused."""
 
-    refused: str | None = None  # why it is not
+    refused: str | None = None  # the reason; None: the name is removed
 
 
 @dataclass(frozen=True, slots=True)
 class EndNow:
-    """Have the launcher end the job at once, whatever its workers do; answered by `EndsNow`, before it has."""
+    """Ask the launcher to end the job at once, whatever its workers do. It first answers with `EndsNow`."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndsNow:
-    """The job ends."""
+    """The launcher ends the job."""

@@ -1,20 +1,24 @@
-"""What the parts of a running job say to each other, each conversation a set of frozen records.
+"""Messages between the parts of a running job; each conversation is a set of frozen records.
 
 1. *On the control stream*, numbered, from the coordinator to every operator: the routing commands of
-   `megaflow.megaphone.routing` and, for sources, `CommitBatch`, `ReadPushed`, `Withdraw`, `EndOfLines`.
-2. *Client to coordinator* (role "control"): a `Request` with a body; the answer is `Refused`, or `Accepted`, perhaps
-   some `CommandProgress`, and later `Done`.
-3. *Worker to worker* (mail): what sources and joined workers report to the coordinator, status, and trials of bins.
+   `megaflow.megaphone.base.routing` and, for sources, `CommitBatch`, `ReadPushed`, `Withdraw`, `EndOfLines`.
+2. *Client to coordinator* (role "control"): a `Request` with a body. The answer is `Refused`, or `Accepted`, any number
+   of `CommandProgress`, and later `Done`.
+3. *Worker to worker* (mail): reports of sources and joined workers to the coordinator, status, and trials of bins.
 
-The launcher's conversation with its processes is in `megaflow.control.launcher_messages`; statuses and accounts, which
-some records carry, are in `megaflow.control.reports`; what is said of checkpoints is in
-`megaflow.control.checkpoint_messages`, and of staged lines in `megaflow.control.staging_messages`, of
-who reads which splits and partitions in `megaflow.control.reading_messages`, and of event time in
-`megaflow.control.watermark_messages`.
+Other modules contain the other conversations:
 
-The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
+- `megaflow.control.launcher_messages`: between the launcher and its processes
+- `megaflow.control.reports`: the statuses and accounts that some records carry
+- `megaflow.control.checkpoint_messages`: about checkpoints
+- `megaflow.control.staging_messages`: about staged lines
+- `megaflow.control.reading_messages`: about the workers that read splits and partitions
+- `megaflow.control.watermark_messages`: about event time
+
+The receiver checks every record with `megaflow.control.shapes`; it trusts no record for its type.
 """
 
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
@@ -27,21 +31,22 @@ from megaflow.quick_dataclass import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A byte range of a file; whoever holds it reads the lines that *start* in it.
+    """A byte range of a file. The worker that holds it reads the lines that *start* in it.
 
-    A file that is decoded as a stream is one split, of which `skip` bytes of text were read: see
-    `megaflow.job.stream_reader`.
+    A file that is decoded as a stream is one split, and `skip` counts the bytes of its text that were read: see
+    `megaflow.job.files.stream_reader`.
     """
 
     number: int  # unique in the job
     path: str
     start: int  # bytes
     end: int  # bytes, exclusive
-    input: str = ""  # whose lines these are; "": the job's only ones, which have no name
+    input: str = ""  # the input of its lines; "": the job's only one, which has no name
     skip: int = 0  # bytes of text
     encoding: str = ""  # Python's name; "": UTF-8
     compression: str = ""  # such as gzip; "": none
-    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen of what is before)
+    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen in earlier lines)
+    print: str = field(default="", compare=False)  # of the file up to `start`; "": the job has no store
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +61,28 @@ class CommitBatch:
 
 @dataclass(frozen=True, slots=True)
 class ParserPlace:
-    """How far the lines of an input that the launcher sends are parsed: what the worker that reads on must know."""
+    """Progress of the parser of an input that the launcher sends, for the worker that continues to read it."""
 
     input: str
-    line: int  # the number of the first line in `open`, or else of the next one; from 0
+    line: int  # the number of the first line in `open`, or of the next line if `open` is empty; from 0
     head: tuple[str, ...] = ()  # the lines before the first record, as a header
-    open: tuple[str, ...] = ()  # those of a record that is not complete
+    open: tuple[str, ...] = ()  # the lines of an incomplete record
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPushed:
-    """The launcher's lines are to be read by this worker from now on; its process gets them."""
+    """Read the launcher's lines on this worker from now on; the launcher sends them to its process."""
 
     worker: int
-    places: tuple[ParserPlace, ...] = ()  # of those that are parsed
-    maxima: tuple[tuple[str, Partition, int], ...] = ()  # as of `PushedEnded`
+    places: tuple[ParserPlace, ...] = ()  # of the inputs that are parsed
+    maxima: tuple[tuple[str, Partition, int], ...] = ()  # as in `PushedEnded`
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """These workers are leaving: their sources close, and return what they have not read by `SplitsReturned`.
+    """These workers are leaving: their sources close, and return unread parts by `SplitsReturned`.
 
-    No later command gives them lines, and no earlier one has given them Spark's lines that are not taken in.
+    No later command gives them lines. They have taken in all of Spark's lines that earlier commands gave them.
     """
 
     workers: tuple[int, ...]
@@ -85,18 +90,19 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class EndOfLines:
-    """No more lines: sources close."""
+    """There are no further lines: sources close."""
 
 
 # 2. Client to coordinator -------------------------------------------------------------
 
 RUNNER_LENGTH_MAX = 200  # characters
 NO_REQUEST = -1
+WATCH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question or command; `id` is the client's and comes back in every answer."""
+    """One question or command; the client chooses `id`, and every answer repeats it."""
 
     id: int
     body: Any
@@ -104,78 +110,87 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class StatusQuery:
-    """Ask for the `JobStatus`, answered by `Done`."""
+    """Ask for the `JobStatus`; `Done` carries it."""
 
     bins: bool = False  # with a table per operator
     loads: bool = False  # and with loads by bin and by key
-    partial: bool = False  # without the workers that do not answer at once, if there are some
+    partial: bool = False  # without workers that do not answer within ANSWER_SECONDS
+    ledger: bool = True  # with the bins that moved last
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainQuery:
-    """Ask what holds the output back, answered by `Done` with an `Explanation`."""
+    """Ask what holds the output back; `Done` carries an `Explanation`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchQuery:
+    """Ask for the job's events from this one on; `Done` carries an `EventsPart`, without events after WATCH_SECONDS."""
+
+    attempt: int  # whose events the client has seen; another one: ask for all that are kept
+    next: int  # the number of the first event to return
 
 
 @dataclass(frozen=True, slots=True)
 class Reconfigure:
-    """Change owners at one time: `Move` and `Map` commands, validated together, all or none."""
+    """Change owners at one time, by `Move` and `Map` commands: all of them are valid, or none takes effect."""
 
     commands: tuple[Any, ...]
-    plan: int | None = None  # the number of the plan that it is a step of; None: of none
+    plan: int | None = None  # the number of its plan; None: it belongs to none
 
 
 @dataclass(frozen=True, slots=True)
 class BeginPlan:
-    """Announce the steps to a wanted table, each to come as a `Reconfigure`; `Done` carries the `KeptPlan`."""
+    """Announce the steps to a wanted table; each follows as a `Reconfigure`. `Done` carries the `KeptPlan`."""
 
-    table: tuple[int, ...]  # bin -> worker, that the plan was made from; refused if it has changed meanwhile
-    target: tuple[int, ...]  # bin -> worker, that it leads to
+    table: tuple[int, ...]  # bin -> worker, from which the plan was made; refused if it has changed meanwhile
+    target: tuple[int, ...]  # bin -> worker, after the last step
     strategy: str
     batch: int | None  # bins a step, for some strategies
     gap_seconds: float  # between steps
-    runner: str  # who makes the steps, for people
-    removes: int | None = None  # the worker whose process is to be removed then
+    runner: str  # the process that makes the steps, as text
+    removes: int | None = None  # the worker whose process leaves after the last step
 
 
 @dataclass(frozen=True, slots=True)
 class RenewPlan:
-    """Say, between two steps, that the runner of the plan with this number is there; `Done` carries nothing."""
+    """Report between two steps that the runner of this plan still exists; `Done` carries nothing."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePlan:
-    """Go on with the plan that nobody runs any more; `Done` carries the `KeptPlan`."""
+    """Take up the plan that has lost its runner; `Done` carries the `KeptPlan`."""
 
-    runner: str  # who makes the steps from now on, for people
+    runner: str  # the process that makes the steps from now on, as text
 
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """The last plan that was begun, as the coordinator keeps it; what is left of it is what the table lacks."""
+    """The last plan that was begun, as the coordinator keeps it. Bins whose owner differs from `target` remain."""
 
-    number: int  # of the plan; each has its own, and a new one whenever another command takes it up
+    number: int  # unique; a command that takes the plan up gives it a new one
     target: tuple[int, ...]  # bin -> worker
     strategy: str
     batch: int | None
     gap_seconds: float
-    bins: int  # that it moves, all together
+    bins: int  # that it moves in total
     runner: str
-    over: bool = False  # its last step was issued, and what it removes is being removed
-    removes: int | None = None  # the worker whose process is to be removed then
+    over: bool = False  # the last step was issued, and the removal, if any, is in progress
+    removes: int | None = None  # the worker whose process leaves after the last step
 
 
 @dataclass(frozen=True, slots=True)
 class TryBins:
-    """Ask whether all that is in these bins can travel, as is asked before bins move; change nothing."""
+    """Ask whether the contents of these bins can travel, as before a move; change nothing."""
 
     bins: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AddProcesses:
-    """Start this many worker processes, have them join, and make their workers ready to own bins."""
+    """Start this many worker processes, let them join, and make their workers ready to own bins."""
 
     count: int
     other_code: bool = False  # whether they may run other code than the job
@@ -183,10 +198,10 @@ class AddProcesses:
 
 @dataclass(frozen=True, slots=True)
 class RemoveWorker:
-    """Have the process with this worker leave; its workers own no bins any more."""
+    """Remove the process with this worker. Its workers must own no bins."""
 
     worker: int
-    ask_only: bool = False  # change nothing: answer whether it could leave, bins aside
+    ask_only: bool = False  # change nothing: answer whether it could leave, apart from its bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,67 +214,77 @@ class BootstrapWorker:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Stop reading, work off what was read, end."""
+    """Stop reading, process all lines that were read, and end."""
 
-    drain: bool = True  # whether to close windows and fire timers then; a job that keeps its state does not do so
+    drain: bool = True  # whether windows then close and timers fire; never in a job that keeps its state
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJob:
-    """Make a checkpoint; `Done` carries the `CheckpointStatus` when it is committed."""
+    """Take a checkpoint; `Done` carries the `CheckpointStatus` after the commit."""
 
-    name: str | None = None  # by which it is kept until that is dropped; refused if another one has it
+    name: str | None = None  # by which it is kept until the name is dropped; refused if another checkpoint has it
 
 
 @dataclass(frozen=True, slots=True)
 class GetState:
-    """Ask for an operator's state of a key, at an epoch that is closed then; `Done` carries a `StateReport`."""
+    """Ask for an operator's state of a key at an epoch that has closed; `Done` carries a `StateReport`."""
 
     operator: str
     key: str  # as it was typed
-    as_json: bool = False  # rather than as Python writes it
+    as_json: bool = False  # the state as JSON; otherwise as Python's repr
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """Commit a staged Spark batch; `Done` carries the epoch. A replay is answered alike."""
+    """Commit a staged Spark batch; `Done` carries the epoch. A repeated request gets the same answer."""
 
     commit: CommitBatch
-    ordered: bool = True  # its lines enter only when all those of the query's batches before have
+    ordered: bool = True  # its lines enter only after those of all earlier batches of the query
 
 
 @dataclass(frozen=True, slots=True)
 class IngestPorts:
-    """Ask where to stage: `Done` carries a list of (worker, host, port)."""
+    """Ask where to stage lines; `Done` carries a list of (worker, host, port)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEnded:
-    """The Spark query is over: when its commits are taken in, so are its lines."""
+    """A Spark query is over: its lines end when its commits are taken in."""
 
     query: str
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsQuery:
-    """Ask any process of a job what one that joins it must know: `Done` carries `JobSettings`."""
+    """Ask any process of a job for the settings that a joining process needs; `Done` carries `JobSettings`."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputNames:
+    """The inputs of a job, by kind. The name of an input without one is ""."""
+
+    rows: tuple[str, ...] = ()  # inputs of rows, which Spark's queries feed
+    lines: tuple[str, ...] = ()  # inputs of lines and items; none: the lines have no name
+    items: tuple[str, ...] = ()  # those in `lines` that have items
+    followed: tuple[tuple[str, str, str], ...] = ()  # (input whose files are followed, pattern, encoding)
+    ordered: tuple[str, ...] = ()  # inputs of lines whose files are begun in the order of their names
+    unordered: tuple[str, ...] = ()  # inputs of lines whose files are cut, so that several workers read one
+    is_given: bool = True  # False: the job has no input; the program reads only sources
 
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What a process that is started by hand has in common with the others."""
+    """Settings that a process started by hand shares with the others."""
 
     job: str
     workers: int  # in each process
-    rate: float | None  # lines per second, of all sources together
+    rate: float | None  # lines per second, of all sources in total
     encoding_errors: str
-    outputs: tuple[tuple[str, str], ...]  # name of an output -> form of the records that the launcher wants of it
-    durable: DurablePart | None = None  # None: nothing is
-    rows: tuple[str, ...] = ()  # the names of its inputs of rows
-    lines: tuple[str, ...] = ()  # and of those of lines
-    followed: tuple[tuple[str, str, str], ...] = ()  # those of these whose files are followed, pattern, encoding
-    piped: tuple[str, ...] = ()  # inputs whose lines are those of a file that the launcher reads
-    unordered: tuple[str, ...] = ()  # inputs whose files are cut for several workers
+    outputs: tuple[tuple[str, str], ...]  # (output, form of its records for the launcher)
+    durable: DurablePart | None = None  # None: the job has no store
+    inputs: InputNames = InputNames()
+    piped: tuple[str, ...] = ()  # inputs whose lines come from a file that the launcher reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,17 +297,17 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class CommandProgress:
-    """How far a long command has come; `Done` or `Refused` follows."""
+    """Progress of a long command; `Done` or `Refused` follows."""
 
     id: int
     done: int  # steps
     steps: int
-    what: str  # was done last
+    what: str  # the last step, in words
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer, or the account of what the command did."""
+    """The answer, or the account of the command's effects."""
 
     id: int
     result: Any
@@ -290,7 +315,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing has changed, and why."""
+    """The command has changed nothing, for this reason."""
 
     id: int
     reason: str
@@ -298,19 +323,19 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Nothing has changed: the coordinator is there, ask again."""
+    """The coordinator is at this address: ask again there. Nothing has changed."""
 
-    id: int  # NO_REQUEST, if nothing was asked: for a client whose connection ends before it asks
+    id: int  # NO_REQUEST: to a client that has asked nothing, before its connection ends
     host: str
     port: int
 
 
 Command: TypeAlias = (
-    StatusQuery | ExplainQuery | Reconfigure | BeginPlan | RenewPlan | ResumePlan | AddProcesses | RemoveWorker
-    | BootstrapWorker | StopJob | CheckpointJob | GetState | CommitRequest | IngestPorts | SourceEnded | SettingsQuery
-    | TryBins
+    StatusQuery | ExplainQuery | WatchQuery | Reconfigure | BeginPlan | RenewPlan | ResumePlan | AddProcesses
+    | RemoveWorker | BootstrapWorker | StopJob | CheckpointJob | GetState | CommitRequest | IngestPorts | SourceEnded
+    | SettingsQuery | TryBins
 )  # fmt: skip
-"""What a client may ask: the bodies of its requests. Any other is refused at the door."""
+"""Bodies of a client's requests. The receiving process refuses any other body."""
 
 
 # 3. Worker to worker ------------------------------------------------------------------
@@ -326,52 +351,52 @@ class CommitTaken:
 
 @dataclass(frozen=True, slots=True)
 class PushedEnded:
-    """The launcher's lines are over and taken in, or, if the others go elsewhere, those that came here are."""
+    """The launcher's lines have ended, or go elsewhere from now on; this source has taken in all that came."""
 
     elsewhere: bool = False
-    places: tuple[ParserPlace, ...] = ()  # where another worker reads on
-    maxima: tuple[tuple[str, Partition, int], ...] = ()  # (operator, of what was pushed, greatest timestamp), if so
+    places: tuple[ParserPlace, ...] = ()  # where another worker continues
+    maxima: tuple[tuple[str, Partition, int], ...] = ()  # (operator, pushed input, greatest timestamp), if `elsewhere`
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A source has data: tick fast for a while, or, if it always has more than it can read, less fast."""
+    """A source has data: tick fast for a while; or less fast, if it always has more than it can read."""
 
     saturated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingReady:
-    """A worker that has joined: each of its stateful operators knows its routing table."""
+    """All stateful operators of a worker that has joined know their routing table."""
 
     worker: int
-    seconds: float = 0.0  # that records waited there for a table, at most
+    seconds: float = 0.0  # the longest wait of records there for a table
 
 
 @dataclass(frozen=True, slots=True)
 class TableWish:
-    """A worker on its way in, from a process that was started by hand: it is to be given its routing table."""
+    """A joining worker whose process was started by hand asks for its routing table."""
 
-    server: int | None = None  # by this worker; None, or one that has none itself: by the coordinator
+    server: int | None = None  # the worker to get it from; None, or a worker without one: the coordinator
 
 
 @dataclass(frozen=True, slots=True)
 class BinsInstalled:
-    """Bins that have come to a worker, and are whole there."""
+    """Bins that have arrived at a worker and are complete there."""
 
     entries: tuple[LedgerEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StatesShown:
-    """States that were asked for, by the worker that owned the bins of their keys at that time."""
+    """Requested states, from the worker that owned the bins of their keys at that time."""
 
-    answers: tuple[tuple[int, int, str | None, str | None], ...]  # (lookup, place, text, fault): see `Shown`
+    answers: tuple[tuple[int, int, str | None, str | None], ...]  # (lookup, place, text, fault), as in `Shown`
 
 
 @dataclass(frozen=True, slots=True)
 class StatusAsk:
-    """The coordinator asks a worker how it does."""
+    """The coordinator asks a worker for its status."""
 
     id: int
     loads: bool = False  # with the loads of its operators
@@ -379,9 +404,9 @@ class StatusAsk:
 
 @dataclass(frozen=True, slots=True)
 class TrialAsk:
-    """The coordinator asks whether what is in these bins can travel, and whether these classes are known here."""
+    """The coordinator asks a worker whether the contents of these bins can travel, and if it knows these classes."""
 
-    by: int  # the coordinator; it and the id come back in the answer
+    by: int  # the coordinator; the answer repeats it and the id
     id: int
     bins: tuple[int, ...]
     classes: tuple[tuple[int, str, str], ...] = ()  # see the codec's `ClassName`
@@ -389,12 +414,12 @@ class TrialAsk:
 
 @dataclass(frozen=True, slots=True)
 class TrialAnswer:
-    """What came of it."""
+    """A worker's answer to a `TrialAsk`."""
 
     by: int
     id: int
-    fault: str | None  # operator, key and type of what cannot travel; or the class that is not known
-    classes: tuple[tuple[int, str, str], ...]  # of what is in the bins
+    fault: str | None  # operator, key and type of a value that cannot travel, or an unknown class; None: all is well
+    classes: tuple[tuple[int, str, str], ...]  # of the values in the bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,5 +427,5 @@ class StatusAnswer:
     """A worker's part of the status."""
 
     id: int  # of the question
-    status: WorkerStatus  # but for the worker's state, which the coordinator knows
+    status: WorkerStatus  # without the worker's state, which the coordinator knows
     loads: tuple[OperatorLoad, ...] = ()  # if it was asked for them

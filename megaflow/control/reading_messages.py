@@ -1,20 +1,24 @@
-"""What coordinator and sources say of splits and partitions: who reads which, from where on, at which rate.
+"""Messages between coordinator and sources about splits and partitions: their readers, their starts, and the rate.
 
-    coordinator ─ AssignSplits, AssignPortions ─▶ sources ─ SplitRead, of each ─▶ coordinator
+    coordinator ─ AssignSplits, AssignPartitions ─▶ sources ─ SplitRead, of each ─▶ coordinator
     coordinator ─ RevokeSplits ─▶ sources ─ SplitsRevoked ─▶ coordinator ─ AssignSplits ─▶ others
-    coordinator ─ RevokePortions ─▶ a source ─ PortionsRevoked ─▶ coordinator ─ AssignPortions ─▶ others
+    coordinator ─ RevokePartitions ─▶ a source ─ PartitionsRevoked ─▶ coordinator ─ AssignPartitions ─▶ others
     coordinator ─ Withdraw ─▶ sources of workers that leave ─ SplitsReturned ─▶ coordinator ─ AssignSplits ─▶ others
-    coordinator ─ ShareRate ─▶ sources
+    coordinator ─ ShareRate, ReadLimits ─▶ sources
 
-Commands are on the control stream, so all sources see them in one order; reports are mail. Why nothing is lost or read
-twice by that: `megaflow.control.coordinator.lines_to_read`, `megaflow.job.worker.source_operator`.
+Commands are on the control stream, so all sources see them in one order. Reports are mail. Two modules explain why this
+loses nothing and reads nothing twice: `megaflow.control.coordinator.reading.lines_to_read` and
+`megaflow.job.worker.reading.source_operator`.
 
-The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
+The receiver checks every record with `megaflow.control.shapes`; it trusts no record for its type.
 """
 
 
+from typing import TypeAlias
+
 from megaflow.control.messages import Split
-from megaflow.durable.commits import Portion
+from megaflow.control.watermark_messages import Partition
+from megaflow.durable.commits import SourcePartition
 from megaflow.quick_dataclass import dataclass
 
 # Coordinator to sources ---------------------------------------------------------------
@@ -28,32 +32,39 @@ class AssignSplits:
 
 
 @dataclass(frozen=True, slots=True)
-class AssignPortions:
-    """Give partitions of sources to workers, each from a position on."""
+class AssignPartitions:
+    """Give partitions of sources to workers, each from its position on."""
 
-    assignments: dict[int, tuple[Portion, ...]]  # worker -> portions
+    assignments: dict[int, tuple[SourcePartition, ...]]  # worker -> partitions
 
 
 @dataclass(frozen=True, slots=True)
 class RevokeSplits:
-    """Take splits back that are not read, or not wholly: each of these workers answers by one `SplitsRevoked`."""
+    """Take back splits that are not wholly read; each of these workers answers with one `SplitsRevoked`."""
 
-    numbers: dict[int, tuple[int, ...]]  # worker -> of splits that it was given
+    numbers: dict[int, tuple[int, ...]]  # worker -> numbers of splits that it holds
 
 
 @dataclass(frozen=True, slots=True)
-class RevokePortions:
-    """Take partitions of sources back from a worker, wherever they are; it answers by `PortionsRevoked`."""
+class RevokePartitions:
+    """Take back partitions of sources from a worker, at any position; it answers with `PartitionsRevoked`."""
 
     worker: int
-    numbers: tuple[int, ...]  # that it was given
+    numbers: tuple[int, ...]  # of partitions that it was given
 
 
 @dataclass(frozen=True, slots=True)
 class ShareRate:
-    """These workers, who have splits, read them in equal parts of `--rate` from now on."""
+    """These workers have splits; from now on they share `--rate` equally."""
 
     workers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Read no file whose bound of event time exceeds the limit of its input, until new limits arrive."""
+
+    limits: dict[str, int]  # input -> microseconds; other inputs have no limit
 
 
 # Sources to the coordinator ----------------------------------------------------------------
@@ -61,31 +72,42 @@ class ShareRate:
 
 @dataclass(frozen=True, slots=True)
 class SplitRead:
-    """A source has read a split, or a portion, to its end."""
+    """A source has read a split or a partition to its end."""
 
     number: int
+    left: tuple[SourcePartition, ...] = ()  # its end, if the next run may continue there; otherwise empty
+    print: str = ""  # of the file up to the end of the split; "": the job has no store, or it is a partition
 
 
 @dataclass(frozen=True, slots=True)
 class SplitsReturned:
-    """The source of a leaving worker has closed; these splits it has not read, each from its `start` on.
+    """The source of a leaving worker has closed, and returns unread splits, each from its `start` on.
 
-    It is the source's last report. A split that was returned keeps its number.
+    This is the source's last report. Returned splits keep their numbers.
     """
 
     splits: tuple[Split, ...]
-    portions: tuple[Portion, ...] = ()  # likewise
+    partitions: tuple[SourcePartition, ...] = ()  # the unread ones
 
 
 @dataclass(frozen=True, slots=True)
 class SplitsRevoked:
-    """A source has handed back what it was told to; these splits it has not read, each from its `start` on."""
+    """A source has handed back the requested splits; these are the unread ones, each from its `start` on."""
 
-    splits: tuple[Split, ...]  # but for those that it had read to their ends
+    splits: tuple[Split, ...]  # without those that it had read to their ends
 
 
 @dataclass(frozen=True, slots=True)
-class PortionsRevoked:
-    """A source has handed back what it was told to; these partitions have not ended."""
+class PartitionsRevoked:
+    """A source has handed back the requested partitions; these are the ones that have not ended."""
 
-    portions: tuple[Portion, ...]
+    partitions: tuple[SourcePartition, ...]
+
+
+def partition_of(part: Split | SourcePartition) -> Partition:
+    """Return the name by which maxima are kept of a split or a source's partition."""
+    return ("split" if isinstance(part, Split) else "partition"), part.number
+
+
+PartReport: TypeAlias = SplitRead | SplitsReturned | SplitsRevoked | PartitionsRevoked
+"""Sources' reports on splits and partitions."""

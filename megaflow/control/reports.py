@@ -13,6 +13,8 @@ from megaflow.timely.order import Time
 
 KEYS_REPORTED_MAX = 16  # of one operator: those that certainly have the most records
 BUSY_REPORTED_MAX = 64
+BLOCKING_LIMITS = ("queues", "network", "launcher", "epochs", "pace")
+"""Limits that hold a source back: see `megaflow.job.worker.reading.reading_pace.HeldBack`."""
 
 
 # The status ---------------------------------------------------------------------------
@@ -49,6 +51,7 @@ class BusyWorker:
     where: str | None = None  # file:line in that function
     operator: str | None = None
     record: str | None = None  # as text
+    waits: str | None = None  # for which other system, such as a database, and since how many attempts
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,15 @@ class SinkStatus:
     sink: str
     committed: int | None  # the last checkpoint, or flush, from which it committed rows; None: none
     waiting: int  # rows that are written and not committed
+    written: int = 0  # rows since the worker began
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """A histogram of durations since the worker began."""
+
+    counts: tuple[int, ...] = ()  # in each bucket of `megaflow.control.latency.BOUNDS_SECONDS`; (): none so far
+    seconds: float = 0.0  # their sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +104,16 @@ class WorkerStatus:
     timers: int | None = None  # set and not due, of all operators; None: not asked for
     partitions: tuple[PartitionLag, ...] = ()  # of sources; those that it reads
     inputs: dict[str, int] = field(default_factory=dict)  # named input -> lines, or rows, read so far
-    skipped: dict[str, int] = field(default_factory=dict)  # input, "" without a name: lines that cannot be parsed
+    skipped: dict[str, int] = field(default_factory=dict)  # input, "" without a name: faults that were left out
     replaced: dict[str, int] = field(default_factory=dict)  # likewise: sequences of bytes that are not text
     sinks: tuple[SinkStatus, ...] = ()  # that the program writes to, by name
+    memory_bytes: int | None = None  # resident, of its process with all its workers; None: not known
+    blocked_seconds: dict[str, float] = field(default_factory=dict)
+    """So far, while there were lines to read and the source was not allowed to, by one of `BLOCKING_LIMITS`."""
+    outputs: dict[str, int] = field(default_factory=dict)  # output, "" for the returned stream -> records so far
+    arrived: dict[str, int] = field(default_factory=dict)  # operator -> bins that have moved here so far
+    pauses: Durations = Durations()  # of these bins, from taken out to installed
+    latencies: Durations = Durations()  # of all lines that are done
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,18 +212,20 @@ class CheckpointStatus:
     under_way: bool = False  # the next one
     failing_seconds: float | None = None  # since the first later checkpoint failed; None: none has
     reason: str | None = None  # why the last one failed
+    total_bytes: int = 0  # written for all checkpoints since the job began or resumed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class JobStatus:
     """A running job, as its coordinator and workers report it.
 
     If the coordinator is busy, only the job's name and the busy workers are known: the state is "busy" and the epoch
-    None. The epoch is also None if the state is "recovering": the job has lost a process and is about to resume.
+    None. The epoch is also None if the state is "recovering": the job has lost a process and is about to resume. If the
+    launcher does not answer either, the state is "silent".
     """
 
     job: str
-    state: str  # starting, running, ending, stopping; or busy, recovering
+    state: str  # starting, running, ending, stopping; or busy, recovering, silent
     epoch: int | None
     frontier: int | None  # output is complete before it; None: all is
     workers: tuple[WorkerStatus, ...]  # by id; without silent ones
@@ -219,10 +240,17 @@ class JobStatus:
     checkpoint: CheckpointStatus | None = None  # None: nothing is durable
     watermark: WatermarkStatus | None = None  # None: no operator takes timestamps
     restart: str | None = None  # which restart of how many, while it recovers
-    output: str | None = None  # what it waits for, as the launcher reports; None: only for the workers
+    output: str | None = None  # what the job waits for, as the launcher reports; None: only for the workers
+    launcher: str | None = None  # why it does not answer, if the state is "silent"
+    attempt: int = 0  # launches and restarts that the store has seen; 0: there is none, or no worker has answered
+
+    def __repr__(self) -> str:
+        lines, records = (sum(getattr(each, what) for each in self.workers) for what in ("lines", "records"))
+        counts = f"workers {len(self.workers)}, epoch {self.epoch}, lines {lines}, records {records}"
+        return f"<JobStatus: {self.job!r} is {self.state}; {counts}>"
 
 
-# What holds the output back -----------------------------------------------------------
+# Explanations -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +279,7 @@ class Explanation:
     joining: tuple[JoiningStatus, ...] = ()  # processes on their way in, which may hold the end or a change back
     busy: tuple[BusyWorker, ...] = ()  # as the launcher reports, if some are silent
     watermark: WatermarkStatus | None = None  # also what holds the watermark back; None: no operator takes timestamps
+    output: str | None = None  # what the job waits for, as the launcher reports; None: only for the workers
 
 
 # Accounts -----------------------------------------------------------------------------

@@ -1,21 +1,23 @@
-"""What the launcher and the readers of its results in Spark say to each other (role "results").
+"""Messages between the launcher and the readers of its results in Spark (role "results").
 
     reader, in the driver              launcher
+    Open, of a stateful frame    ──▶   Opened, once the job has started
     Latest: all before is done   ──▶   Offset, as soon as there is more; meanwhile the reader asks anew
     in a task
     Take: a row                  ──▶   ResultRows: the pack that has it
     Take: the row after that     ──▶   ResultRows: the pack behind it
     any                          ◀──   ResultsRefused: the query cannot go on
 
-A place is a number of rows, see `megaflow.job.launcher.results_log`. A reader asks one question after another by a
-connection, each task by one of its own; nothing but `Latest` changes anything, and that only what is let go. So it does
-no harm if a task is run twice, or is left in the middle.
+A place is a number of rows, see `megaflow.job.launcher.outputs.results_log`. A reader sends one question at a time over
+its connection, and each task has a connection of its own. Only `Latest` changes anything: it releases rows that Spark
+is done with. So a task may run twice or stop in the middle without harm.
 
-Both sides know who they talk to: the connection begins with the handshake of the job's secret. What comes is checked
-for its shape, and nothing of it is unpickled.
+Both sides are authenticated: the connection begins with the handshake of the job's secret. The receiver checks the
+shape of every message and unpickles nothing.
 
-The launcher answers `Latest` late, or not at all: the reader asks anew after a moment, by the next number, and passes
-over answers to earlier ones. So neither side needs to know the clock of the other.
+The launcher may answer `Latest` late, or not at all. So the reader asks again after a moment, with the next number. It
+ignores answers to earlier questions, unless one reports that the job has ended. So neither side needs to know the clock
+of the other.
 """
 
 from megaflow.quick_dataclass import dataclass
@@ -25,19 +27,31 @@ RESULTS_ROLE = "results"
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Ask up to where may be read. This says that Spark has done with all before a place; None: it does not say."""
+    """Ask how far Spark may read, and report that it is done with all rows before `after`; None: report nothing."""
 
-    number: int  # comes back in the answer; an earlier one that was not answered is not any more
+    number: int  # the answer repeats it; the launcher forgets an earlier unanswered number
     after: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The place up to which the next batch may go; it is the one that was asked about if that is the last one."""
+    """The end of the next batch; the place that was asked about, if there are no more rows."""
 
     number: int
     place: int
-    ended: bool  # nothing comes after it
+    ended: bool  # no rows follow it
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Ask for the job behind a stateful frame, which starts for this reader's query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The job that the reader reads."""
+
+    job: str  # as offsets name it
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +63,14 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class ResultRows:
-    """The rows that came together with it."""
+    """The pack that contains the requested row."""
 
-    start: int  # the place of the first
-    data: bytes  # see `megaflow.control.result_rows`
+    start: int  # the place of the first row
+    data: bytes  # see `megaflow.rows.result_rows`
 
 
 @dataclass(frozen=True, slots=True)
 class ResultsRefused:
-    """Why there is no answer."""
+    """The reason why there is no answer."""
 
     reason: str

@@ -1,11 +1,12 @@
-"""Whether a record that has come is what its class says: the shapes of its fields, to the last number.
+"""Check that a received record matches its class: the shapes of its fields, down to the last number.
 
-The codec builds a record without running its `__init__`, so a field may hold anything. A door asks here before it hands
-a record on; what stands behind it may then compare, add and print the fields.
+The codec builds a record without running its `__init__`, so a field may contain anything. A receiver calls this check
+before it passes a record on. The code behind it may then compare, add and print the fields.
 
-1. A type is met exactly, not by a subclass: no code of a program runs, which may have classes of its own that travel.
-2. A number has 64 bits, for one of five thousand digits could not even be named in an error.
-3. `Any` is left to whoever knows more, and so is what a field may be within its type.
+1. A value must have exactly the declared type, not a subclass. A program's own classes can travel, and this way none of
+   their code runs. Only a float field also accepts an int.
+2. An int has fewer than 64 bits. A number with five thousand digits could not even be shown in an error.
+3. This module does not check `Any`, nor which values a type permits. Modules that know more check these.
 """
 
 from collections.abc import Hashable
@@ -25,9 +26,9 @@ def _hints(record: Any) -> tuple[tuple[str, Any], ...]:
 
 
 def conforms(value: Any, hint: Any) -> bool:
-    """Tell whether a value is exactly of this type: of a bool that it is no number, of a tuple what it holds.
+    """Return whether a value has exactly this type: a bool is no number, and the elements of a tuple count.
 
-    Cost: linear in what it holds.
+    Cost: linear in its contents.
 
     >>> conforms((1, None), tuple[int, str | None]), conforms(True, int), conforms({"a": 2.5}, dict[str, float])
     (True, False, True)

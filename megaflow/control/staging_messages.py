@@ -1,10 +1,10 @@
-"""What is said of lines that tasks of Spark stage, until a `CommitBatch` names those that enter the stream.
+"""Messages about lines that tasks of Spark stage, until a `CommitBatch` names those that enter the stream.
 
     executor ─ StageLines…, StageEnd ─▶ worker process (role "ingest") ─ Staged | Refused ─▶ executor
     coordinator ─ StagedAsk ─▶ workers ─ StagedAnswer ─▶ coordinator        before it issues the `CommitBatch`
 
-A task attempt sends all its lines over one connection, and their end; what an attempt has not ended is dropped with
-its connection. The receiver checks every record, by `megaflow.control.shapes`; none is trusted for its type.
+A task attempt sends all its lines, and their end, over one connection. If the connection ends earlier, the worker drops
+the attempt's lines. The receiver checks every record with `megaflow.control.shapes`; it trusts no record for its type.
 """
 
 
@@ -13,26 +13,8 @@ from megaflow.quick_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class StageLines:
-    """Lines of one task attempt, kept aside until a commit names the attempt: `text.split(separator)`.
-
-    Or packed rows: bytes (see `megaflow.control.packed_rows`), and the separator is empty.
-    """
-
-    query: str
-    run: str
-    batch: int
-    partition: int
-    attempt: int
-    worker: int
-    lines: int  # at least one
-    text: str | bytes
-    separator: str = "\n"  # is in `text` between lines and nowhere else; no two of it could overlap
-
-
-@dataclass(frozen=True, slots=True)
-class StageEnd:
-    """The attempt has sent all; `lines` is how many. Answered by `Staged` or `Refused`."""
+class AttemptPart:
+    """Part of what a task attempt stages on a worker."""
 
     query: str
     run: str
@@ -41,6 +23,22 @@ class StageEnd:
     attempt: int
     worker: int
     lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageLines(AttemptPart):
+    """Lines of one task attempt, `text.split(separator)`. The worker stages them until a commit names the attempt.
+
+    There is at least one line. Packed rows are bytes (see `megaflow.rows.packed_rows`), with an empty separator.
+    """
+
+    text: str | bytes
+    separator: str = "\n"  # occurs in `text` between lines and nowhere else; two occurrences cannot overlap
+
+
+@dataclass(frozen=True, slots=True)
+class StageEnd(AttemptPart):
+    """The attempt has sent all of its `lines` lines; the worker answers with `Staged` or `Refused`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,9 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class StagedAsk:
-    """The coordinator asks a worker whether it holds all lines that a batch is to have of it."""
+    """The coordinator asks a worker whether it holds all lines that it should have of a batch."""
 
-    asker: int  # the worker that coordinates
+    asker: int  # the coordinating worker
     id: int
     commit: CommitBatch
 
@@ -66,4 +64,4 @@ class StagedAnswer:
 
     asker: int
     id: int  # of the question
-    missing: str | None  # what it does not hold; None: it holds all
+    missing: str | None  # the part that it does not hold; None: it holds all

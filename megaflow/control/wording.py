@@ -1,24 +1,36 @@
-"""How workers, bins and numbers of things are worded, alike in all messages of a job."""
+"""Wording of workers, bins and numbers of things, the same in all messages of a job.
 
-from collections.abc import Sequence
+The things counted include skipped faults, replaced bytes and late records.
+"""
 
-from megaflow.control.reports import BusyWorker
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from megaflow.control.reports import BusyWorker, JobStatus
+
+
+class Notice(str):
+    """A report about the normal course of a job. Other reports are warnings: they need the user's attention."""
+
+    __slots__ = ()
 
 
 def busy_text(busy: BusyWorker) -> str:
-    """Return where a worker is and for how long, for a message.
+    """Return a worker's place and its time there, for a message.
 
     >>> busy_text(BusyWorker((1,), 77, 12.34, "busy", "fold", "app.py:12", "count", "'word'"))
     "worker 1 has been in 'fold' (app.py:12) for 12.3 s, operator 'count', record 'word'"
     >>> busy_text(BusyWorker((2, 3), 77, 5.0, "silent"))
     "workers 2, 3 have been silent for 5.0 s: the code holds Python's interpreter, or gets too little of a core"
+    >>> busy_text(BusyWorker((1,), 77, 12.34, "busy", operator="write a", waits="the database sqlite:a.db, attempt 3"))
+    "worker 1 has been waiting for 12.3 s for the database sqlite:a.db, attempt 3, operator 'write a'"
     """
     who = workers_text(busy.workers) if busy.workers else f"a process that has not joined yet (pid {busy.pid})"
     return f"{who} {'have' if len(busy.workers) > 1 else 'has'} been {busy_where(busy)}"
 
 
 def busy_where(busy: BusyWorker) -> str:
-    """Return what comes behind `has been`."""
+    """Return the text that follows `has been`."""
     place = "" if busy.function is None else f"{busy.function!r} ({busy.where})"
     if busy.state == "suspended":
         return f"suspended for {busy.seconds:.1f} s: resume the process with kill -CONT {busy.pid}"
@@ -27,12 +39,14 @@ def busy_where(busy: BusyWorker) -> str:
         why = "the code holds Python's interpreter, or gets too little of a core"
         return f"silent for {busy.seconds:.1f} s{last}: {why}"
     facts = f", operator {busy.operator!r}" if busy.operator is not None else ""
+    if busy.waits is not None:
+        return f"waiting for {busy.seconds:.1f} s for {busy.waits}{facts}"
     facts += f", record {busy.record}" if busy.record is not None else ""
     return f"in {place or 'one step'} for {busy.seconds:.1f} s{facts}"
 
 
 def ranges_text(bins: Sequence[int]) -> str:
-    """Return bins, in increasing order, as ranges: the form that `--bins` takes.
+    """Return increasing bins as ranges, in the form that `--bins` takes.
 
     >>> ranges_text([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'
@@ -56,10 +70,90 @@ def workers_text(ids: Sequence[int]) -> str:
 
 
 def quantity(number: int, noun: str) -> str:
-    """Return a number of things for a message.
+    """Return a number with its noun, for a message.
 
     >>> quantity(1, "bin"), quantity(2, "bin"), quantity(0, "process")
     ('1 bin', '2 bins', '0 processes')
     """
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
     return f"{number} {noun}{ending}"
+
+
+def counted_texts(status: JobStatus) -> list[str]:
+    """Return the counts of skipped faults, replaced bytes and late records, for a status."""
+    skipped: Counter[str] = Counter()
+    replaced: Counter[str] = Counter()
+    late: Counter[str] = Counter()
+    for worker in status.workers:
+        skipped.update(worker.skipped)
+        replaced.update(worker.replaced)
+        late.update({operator: use.late for operator, use in worker.useful.items() if use.late})
+    overtaken = sum(use.overtaken for worker in status.workers for use in worker.useful.values())
+    texts = summed_texts(skipped, replaced) + ([late_text(late)] if late else [])
+    return texts + ([overtaken_text(overtaken)] if overtaken else [])
+
+
+def summed_texts(skipped: Mapping[str, int], replaced: Mapping[str, int]) -> list[str]:
+    """Return one text for each of these two counts that is not empty.
+
+    >>> summed_texts({"orders": 1}, {})
+    ['1 fault skipped (orders 1)']
+    """
+    texts = (skipped, skipped_text), (replaced, replaced_text)
+    return [text(counts) for counts, text in texts if counts]
+
+
+def skipped_text(skipped: Mapping[str, int]) -> str:
+    """Return how many faults of each input were skipped: lines, rows, or rests of JSON files after a fault.
+
+    >>> skipped_text({"": 1}), skipped_text({"orders": 2, "payments": 3})
+    ('1 fault skipped', '5 faults skipped (orders 2, payments 3)')
+    """
+    return f"{quantity(sum(skipped.values()), 'fault')} skipped{of_each(skipped)}"
+
+
+def replaced_text(replaced: Mapping[str, int]) -> str:
+    """Return how many sequences of undecodable bytes were replaced in each input.
+
+    >>> replaced_text({"": 1}), replaced_text({"orders": 2, "payments": 3})
+    ('1 sequence of bytes replaced by U+FFFD', '5 sequences of bytes replaced by U+FFFD (orders 2, payments 3)')
+    """
+    count = sum(replaced.values())
+    return f"{count} sequence{'s' * (count != 1)} of bytes replaced by U+FFFD{of_each(replaced)}"
+
+
+def of_each(counts: Mapping[str, int]) -> str:
+    """Return the share of each named input, in parentheses; an empty text if no input has a name."""
+    text = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if name)
+    return text and f" ({text})"
+
+
+def late_text(late: Mapping[str, int]) -> str:
+    """Return how many records of each operator were too late for their windows.
+
+    >>> late_text({"window": 1, "sessions": 3})
+    '4 records too late for their windows (operator sessions: 3, operator window: 1)'
+    """
+    operators = ", ".join(f"operator {name}: {count}" for name, count in sorted(late.items()))
+    return f"{quantity(sum(late.values()), 'record')} too late for their windows ({operators})"
+
+
+def dropped_texts(late: Mapping[str, int], windowed: Mapping[str, int]) -> list[str]:
+    """Return how many of each windowed operator's records were late and left out.
+
+    >>> dropped_texts({"window": 83_747}, {"window": 100_000, "sessions": 5})
+    ["83,747 of 100,000 records were late and left out by 'window'"]
+    """
+    return [
+        f"{count:,} of {windowed[name]:,} records were late and left out by {name!r}"
+        for name, count in sorted(late.items())
+    ]
+
+
+def overtaken_text(count: int) -> str:
+    """Return how many of the late records were late by the watermark alone.
+
+    >>> overtaken_text(2)
+    '2 of them late only because their file or partition was idle, or is new'
+    """
+    return f"{count} of them late only because their file or partition was idle, or is new"

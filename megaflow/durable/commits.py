@@ -1,16 +1,16 @@
-"""Commits: what is durable, as one small file each, `000000000042.commit`.
+"""Commits: small files that name all durable data of a checkpoint, such as `000000000042.commit`.
 
-A commit names all that a job needs to go on from one checkpoint: the segments, where the inputs are, how long the
-outputs. The highest one counts, and those before it that it names: the last few, and those of checkpoints that were
-given a name. The launcher writes it, whole or not at all
-(`store`), and repeats the newest under the next number, with an incarnation one higher, whenever it takes the store
-over (`incarnation`). So the number of a commit is not that of its checkpoint: files are numbered without a gap,
-checkpoints may be given up.
+A commit names everything that a job needs to resume from one checkpoint: segments, positions of inputs, lengths of
+outputs. The highest commit counts, and so do the earlier commits that it names: those of the last few checkpoints, and
+those of checkpoints with a name. The launcher writes a commit whole or not at all (`store`). When it takes over the
+store, it repeats the newest commit under the next number, with the next incarnation (`incarnation`). So the number of a
+commit is not that of its checkpoint: files are numbered without a gap, but checkpoints may be given up.
 
-1. A field has a name in the bytes, and each is what its type says, to the last number; else the file is damaged. Only
-   a file of an earlier format may lack a field, which has its default then. Fields of LATER are written only if they
-   say something, and what a store lacks of them says nothing.
-2. A segment is needed as long as one bin of one operator was not written whole after it: `needed`.
+1. The bytes contain the name of each field; STORED_AS has the fields with another name there. Each value has exactly
+   the declared type, at every level; otherwise the file is damaged. A field in LATER is written only if it differs from
+   the value there, and a missing one has that value. Only a file of an earlier format may lack any other field, which
+   then has its default.
+2. A segment is needed as long as one bin of one operator was not written whole after it: see `needed`.
 """
 
 import re
@@ -32,14 +32,17 @@ COMMIT_FORMAT: Final = 3
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
-    "Commit": {"untaken": (), "named": (), "code": None, "record": None, "portions": (), "finished": (), "clock": 0,
-               "sources": (), "members": (), "bound": None},
+    "Commit": {"untaken": (), "named": (), "code": None, "record": None, "partitions": (), "finished": (), "clock": 0,
+               "sources": (), "members": (), "bound": None, "columns": None},
     "OperatorCut": {"form": ""},
-    "SplitRemainder": {"input": "", "skip": 0, "maxima": ()},
-    "Portion": {"maxima": ()},
+    "OutputLength": {"fingerprint": ""},
+    "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False},
+    "SourcePartition": {"maxima": (), "ended_in": 0},
     "SinkToken": {"worker": 0, "segments": ()},
 }
-"""Fields of records that the first stores of this format do not have, with what they say without."""
+"""Class -> field that the first stores of this format lack -> the value that a missing field has."""
+STORED_AS: Final = {"Commit": {"partitions": "portions"}}
+"""Fields of records that have another name in stores."""
 CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 _MAGIC: Final = b"mf-comm\n"
@@ -52,10 +55,10 @@ class OperatorCut:
     """A stateful operator in a commit."""
 
     name: str
-    kind: str  # of operator: see `restored`
+    kind: str  # of the operator, as in `restored`
     bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
     version: int = 1  # of its states, in all segments
-    form: str = ""  # of what its states are, as its `Form` says; "": that is not known
+    form: str = ""  # of its states, as the text of their `Form`; "": not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,94 +70,102 @@ class SplitRemainder:
     start: int  # bytes
     end: int  # bytes, exclusive
     fingerprint: str  # of the file, up to `start`
-    input: str = ""  # whose lines these are; "": the job's only ones, which have no name
+    input: str = ""  # the input of its lines; "": the job's only one, which has no name
     skip: int = 0  # bytes of text, of a compressed file
-    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen of what is before)
+    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen in earlier lines)
+    stamp: tuple[int, ...] = ()  # of the file: device, inode, time; empty: not known
+    forgotten: bool = False  # the file is gone, and the user has given up its rest
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
-    """What is still to be read of a partition of a source (`megaflow.connect.source_protocol`): all from a position on.
+class SourcePartition:
+    """The unread part of a partition of a source (`megaflow.connect.source_protocol`): all from its position on.
 
-    Partition and position are encoded, as whoever passes them on, or keeps them, has no types of the program.
+    If the partition has ended, only a later run may read on: `ended_in` then names the run that has read it to its
+    position. Partition and position are encoded, because processes that pass them on or keep them lack the program's
+    types.
     """
 
-    number: int  # unique in the job, among splits, too
+    number: int  # unique in the job, also among splits
     input: str  # the name of the source
     partition: bytes
     position: bytes | None = None  # None: the beginning
-    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen of what is before)
+    maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen in earlier records)
+    ended_in: int = 0  # the first incarnation of that run; 0: it has not ended, or never continues
 
 
 @dataclass(frozen=True, slots=True)
 class UntakenLines:
     """Spark's lines that were delivered to a worker before the checkpoint's epoch, and not taken in by its source."""
 
-    segment: SegmentRef  # which has nothing else
+    segment: SegmentRef  # contains only these lines
     lines: int
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLength:
-    """How much of an output is durable."""
+    """The durable length of an output."""
 
-    output: str  # as the user named it
+    output: str  # its kind and place, as in `Writer.name`
     length: int  # bytes
+    fingerprint: str = ""  # of its last bytes before that length; "": not known
 
 
 @dataclass(frozen=True, slots=True)
 class SinkToken:
-    """What a sink has prepared, and is to commit: again after a crash."""
+    """Records that a sink has prepared and must commit; it commits them again after a crash."""
 
     sink: str
-    checkpoint: int  # with which it was prepared: the commit's, or one before that was given up
+    checkpoint: int  # in which it was prepared: the commit's, or an earlier one that was given up
     token: bytes  # encoded
-    worker: int = 0  # that has prepared it
-    segments: tuple[SegmentRef, ...] = ()  # with its records, of an outbox
+    worker: int = 0  # the worker that prepared it
+    segments: tuple[SegmentRef, ...] = ()  # of an outbox: they contain its records
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a process runs."""
+    """Program and files that a process runs."""
 
     app: str  # FILE:FUNCTION, without the folder
     args: tuple[str, ...]
-    files: dict[str, str]  # loaded, relative to the app's folder -> digest of the bytes
+    files: dict[str, str]  # loaded file, relative to the app's folder -> digest of its bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a commit file says."""
+    """Content of a commit file."""
 
     number: int  # of the file
     checkpoint: int  # 0: none yet
-    time: int  # its epoch: the effects of all records before it are in, nothing of it or later
+    time: int  # its epoch: contains the effects of all earlier records, and nothing of this epoch or later
     incarnation: int  # from 1 on
     kept: tuple[int, ...] = ()  # numbers of earlier commits that are kept, newest first
-    app: str = ""  # whose store this is
+    app: str = ""  # the program that the store belongs to
     written_at: float = 0.0  # wall-clock seconds
     next_worker: int = 0  # the lowest id that no worker has had
     operators: tuple[OperatorCut, ...] = ()
     segments: tuple[SegmentRef, ...] = ()  # that are needed, by checkpoint
     splits: tuple[SplitRemainder, ...] = ()
-    spark: tuple[tuple[str, int], ...] = ()  # query, last batch that is in: taken in, or among the untaken lines
+    spark: tuple[tuple[str, int], ...] = ()  # query, its last included batch: taken in, or among the untaken lines
     outputs: tuple[OutputLength, ...] = ()
     tokens: tuple[SinkToken, ...] = ()
     table: tuple[int, ...] = ()  # bin -> worker
-    plan: bytes | None = None  # that was under way, encoded by who made it
+    plan: bytes | None = None  # the plan that was under way, encoded by its maker
     watermark: int | None = None  # of event time, in microseconds; None: there was none
-    ended: bool = False  # the inputs have ended, and nothing is to follow
+    ended: bool = False  # the inputs have ended, and nothing follows
     code: Fingerprint | None = None  # of the program; None: not known, as in the first stores
-    dropped: tuple[str, ...] = ()  # names of operators whose states were given up or have another name, sorted
-    untaken: tuple[UntakenLines, ...] = ()  # those of one worker one behind the other
-    named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, perhaps this one), sorted
-    portions: tuple[Portion, ...] = ()  # that are still to be read, by number
-    finished: tuple[Portion, ...] = ()  # those of which nothing is, by number; without their positions
-    clock: int = 0  # microseconds that the job had run, in all incarnations, as operators were told last
-    sources: tuple[str, ...] = ()  # that the program reads, sorted, also those that have found no partition
-    members: tuple[int, ...] = ()  # the workers of the job, also those that owned no bin; empty: they are not known
-    bound: int | None = None  # the greatest of partitions: of event time, in microseconds; None: nothing was seen
-    record: SegmentRef | None = None  # with Spark's record as of `spark`, if the checkpoint was given a name
+    dropped: tuple[str, ...] = ()  # names of operators whose states were given up or renamed, sorted
+    untaken: tuple[UntakenLines, ...] = ()  # each worker's in order
+    named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, possibly this one), sorted
+    partitions: tuple[SourcePartition, ...] = ()  # with unread records, by number
+    finished: tuple[SourcePartition, ...] = ()  # without unread records, by number; with ends if they may continue
+    clock: int = 0  # microseconds that the job had run, in all incarnations, as the operators last heard it
+    sources: tuple[str, ...] = ()  # that the program reads, sorted, including those that have found no partition
+    members: tuple[int, ...] = ()  # the workers of the job, including those without bins; empty: not known
+    bound: int | None = None  # of event time in microseconds, the greatest of all partitions; None: nothing was seen
+    columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] | None = None
+    """(CSV input, (column, type) of its values), sorted, see `csv_types`; None: not known, all values were str."""
+    record: SegmentRef | None = None  # has Spark's record as of `spark`, if the checkpoint was given a name
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:
@@ -165,7 +176,7 @@ class Commit:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """The names of segments that nobody needs if it is not committed: what an outbox has is for the next one."""
+        """Names of the segments to give up if this commit fails; the next commit needs those of outboxes."""
         outbox = {segment for token in self.tokens for segment in token.segments}
         return tuple(each.name for each in self.files if each.checkpoint == self.checkpoint and each not in outbox)
 
@@ -194,7 +205,7 @@ class Commit:
 
 
 def _checksum(version: int, rest: bytes) -> int:
-    """Return the crc32 of length and rest; from format 3 on also of the format, since one flipped bit makes 2 of 3."""
+    """Return the crc32 of length, rest and, from format 3 on, the format: one flipped bit turns 3 into 2."""
     seed = zlib.crc32(_NUMBER.pack(version)) if version > 2 else 0
     return zlib.crc32(rest, zlib.crc32(_NUMBER.pack(len(rest)), seed))
 
@@ -209,7 +220,7 @@ def commit_name(number: int) -> str:
 
 
 def check_checkpoint_name(name: str) -> None:
-    """Raise UsageError unless a checkpoint can have this name: it is no number, and no path."""
+    """Raise UsageError unless a checkpoint can have this name, which is neither a number nor a path."""
     if not CHECKPOINT_NAME.fullmatch(name):
         raise UsageError(
             f"{name!r} cannot be the name of a checkpoint: give a letter, then up to 63 letters, digits, dots, "
@@ -223,9 +234,9 @@ def commit_numbers(names: Iterable[str]) -> list[int]:
 
 
 def commit_from_bytes(name: str, content: bytes) -> Commit:
-    """Return what a commit file says.
+    """Return the commit in a file.
 
-    Raises StoreDamaged with the place if it is not as it was written, StoreError if it is of another version.
+    Raises StoreDamaged with the place if the content has changed, StoreError if it has another version.
     """
     if len(content) < _START.size:
         raise damaged(name, len(content), "it ends too early")
@@ -250,7 +261,7 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
 
 
 def needed(operators: Iterable[OperatorCut], segments: Iterable[SegmentRef]) -> tuple[SegmentRef, ...]:
-    """Return the segments that are needed still, by checkpoint: those since the oldest base of any bin.
+    """Return the segments that are still needed, by checkpoint: those since the oldest base of any bin.
 
     >>> old, new = (SegmentRef(f"i1-w0-00000{n}.seg", n, 0, 100, 0, 5) for n in (1, 2))
     >>> [each.checkpoint for each in needed([OperatorCut("count", "", (2, 2))], [new, old])]
@@ -265,17 +276,16 @@ def needed(operators: Iterable[OperatorCut], segments: Iterable[SegmentRef]) -> 
 def _plain(value: Any) -> Any:
     """Return a record as a dict of plain values."""
     if is_dataclass(value):
-        later = LATER.get(type(value).__name__, {})
+        later, stored = LATER.get(type(value).__name__, {}), STORED_AS.get(type(value).__name__, {})
         plain = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {name: each for name, each in plain.items() if name not in later or each != later[name]}
-    if isinstance(value, tuple) and value and is_dataclass(value[0]):  # a table of thousands of ints is plain already
+        written = {name: each for name, each in plain.items() if name not in later or each != later[name]}
+        return {stored.get(name, name): each for name, each in written.items()}
+    if isinstance(value, tuple) and value and is_dataclass(value[0]):  # a table of thousands of ints is already plain
         return tuple(map(_plain, value))
     return value
 
 
-@cache
-def _hints(record: type) -> dict[str, Any]:
-    return get_type_hints(record)
+_hints: Final = cache(get_type_hints)  # of a record
 
 
 @cache
@@ -284,21 +294,21 @@ def _required(record: type) -> frozenset[str]:
 
 
 def _built(hint: Any, value: Any, older: bool) -> Any:
-    """Return the value of this type that a plain value stands for; raises TypeError if there is none.
+    """Return the value of type `hint` that a plain value represents. Raises TypeError if there is none.
 
-    `older`: fields that have a default may be missing.
+    `older`: fields with a default may be missing.
     """
     origin, kinds = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
-        value = LATER.get(hint.__name__, {}) | value if type(value) is dict else value  # type: ignore[union-attr]
+        if type(value) is dict:
+            names = {stored: name for name, stored in STORED_AS.get(hint.__name__, {}).items()}  # type: ignore[union-attr]
+            value = LATER.get(hint.__name__, {}) | {names.get(name, name): each for name, each in value.items()}  # type: ignore[union-attr]
         hints = _hints(hint)  # type: ignore[arg-type]
         required = _required(hint) if older else hints.keys()  # type: ignore[arg-type]
         if type(value) is dict and required <= value.keys() <= hints.keys():
             return hint(**{name: _built(hints[name], each, older) for name, each in value.items()})  # type: ignore[operator]
     elif origin is UnionType:
-        if value is None and NoneType in kinds:
-            return None
-        return _built(kinds[0], value, older)
+        return None if value is None and NoneType in kinds else _built(kinds[0], value, older)
     elif origin is tuple:
         if type(value) is tuple and kinds[-1] is ...:
             return tuple(_built(kinds[0], each, older) for each in value)

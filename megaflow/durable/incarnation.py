@@ -1,32 +1,36 @@
-"""An incarnation: one launcher's time with a store, from the commit that begins it to its end or the next one's.
+"""An incarnation: one launcher's time with a store, from its first commit to its end or the next incarnation.
 
-Commits are numbered without a gap, and whoever writes number k + 1 has read k, or written it: so of two launchers that
-both believe that the store is theirs, exactly one writes it. The other one is *fenced*, and nothing that it writes is
-read:
- 1. The store begins an incarnation with a commit of its own, before anything else is changed and before any child is
-    started. Only then are files removed that no commit names: before, an older launcher could still commit them. It
-    follows the commit by which the launcher has decided what to read, read once: were a newer one taken over unseen,
-    what that had read would be read again. One that begins anew goes on from a commit of its own, or not at all.
- 2. A commit counts if it is written and no higher one is there. A launcher that slept for long might find the number
-    free again, which its successor has used and, many commits later, removed; the highest commit is never removed.
- 3. A commit in doubt is neither acknowledged nor given up, nor may another checkpoint follow: `commit` is to be called
-    with the same one again. Is its file there, the next number repeats it; is it not, it is written anew, unless there
-    is a higher one: a successor has repeated it, and removed it. What is then recovered after any crash is the newest
-    acknowledged checkpoint or the one in doubt.
+Commits are numbered without a gap, and a launcher that writes number k + 1 has read or written k. So if two launchers
+both believe that they own the store, exactly one of them writes the next commit. The other launcher is *fenced*:
+nothing that it writes is ever read.
+ 1. An incarnation begins with its own commit, before the launcher changes anything else and before it starts any child.
+    Only then does it remove files that no commit names: until then, an older launcher could still commit them. The
+    launcher reads the commits once, decides from them what to read, and writes its first commit directly after the
+    newest of them. If it took over a newer commit unseen, it would read again the input that this commit contains.
+    `begin_anew` continues only from this launcher's own commit.
+ 2. A commit counts if it is written and no higher one exists. A launcher that slept for long might find its next number
+    free again, because its successor has used it and, many commits later, removed it. So a launcher looks for a higher
+    commit after each write. If there is one, it takes its own back. The highest commit is never removed.
+ 3. A commit in doubt is neither acknowledged nor given up, and no other checkpoint may follow: call `commit` again with
+    the same one. If the file exists, `commit` repeats it under the next number. If not, `commit` writes it anew, unless
+    a higher commit exists: then a successor has repeated it and removed it. So after any crash, the recovered
+    checkpoint is the newest acknowledged one or the one in doubt.
 
-What is removed, and when
- 4. Kept are the newest commits of the last few checkpoints, and those of checkpoints that have a name, until it is
-    dropped; the highest one names the others. A commit that repeats a checkpoint takes over its names, since what it
-    repeats may be one that a launcher which slept takes back. Nothing else that looks like a commit counts: a launcher
-    that slept may have found a number free (2), and have ended before it saw why.
- 5. The files of commits go after one that does not name them is durable, never before; their segments go after that,
-    unless a kept commit names them too. So each commit that counts has all of its segments, at every moment. The
-    commit that begins the incarnation stays, too, until a later checkpoint is committed: processes that start read it.
- 6. A segment that no commit has named is left alone while its incarnation lasts, for it may be in flight; unless
-    `give_up` was told that it never will be, or its worker has written a later one that is committed: a worker writes
-    its segments in order of their numbers, so those before it are of earlier checkpoints, which were abandoned. The
-    next incarnation removes all, which their names tell from those of a successor that this launcher may not know of.
- 7. Files that cannot be removed are tried again after the next commit, and hinder nothing.
+Removal of files
+ 4. A launcher keeps the newest commits of the last few checkpoints, and those of checkpoints with a name, until the
+    name is dropped. The highest commit names the others. A commit that repeats a checkpoint takes over its names,
+    because a launcher that slept may take the repeated one back. Any other file that looks like a commit does not
+    count: a launcher that slept may have found a number free (rule 2), and have ended before it noticed why.
+ 5. Commit files are removed only after a commit that does not name them is durable. Then their segments are removed,
+    unless a kept commit also names them. So at every moment, each commit that counts has all of its segments. The
+    commit that begins the incarnation also stays until a later checkpoint is committed, because processes that start
+    read it.
+ 6. A segment that no commit has named stays while its incarnation lasts, because it may be in flight. There are two
+    exceptions. `give_up` may have announced that no commit will name it. Or its worker has written a later segment that
+    is committed: a worker numbers its segments in order, so the earlier ones belong to abandoned checkpoints. The next
+    incarnation removes all of them. It knows them by the incarnation in their names, so it spares the segments of a
+    successor that it may not know.
+ 7. Files that cannot be removed are tried again after the next commit. They block nothing.
 """
 
 import contextlib
@@ -41,22 +45,23 @@ from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
 
 CHECKPOINTS_KEPT: Final = 3
-ASIDE: Final = r"(?:\.\d+\.tmp)?"  # what `store` calls a file while it is written
+ASIDE: Final = r"(?:\.\d+\.tmp)?"  # the suffix that `store` gives to a file while it writes it
 COMMIT_FILE: Final = re.compile(COMMIT_NAME.pattern + ASIDE)
 SEGMENT_FILE: Final = re.compile(SEGMENT_NAME.pattern + ASIDE)
 
 
 @dataclass(frozen=True, slots=True)
 class DurablePart:
-    """What a worker process must know of the store."""
+    """Information about the store for a worker process."""
 
     folder: str  # absolute
-    incarnation: int  # that writes
-    commit: int | None  # the file to begin from; None: the store has no checkpoint yet, or the process joins
-    checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
+    incarnation: int  # the one that writes
+    commit: int | None  # number of the commit to begin from; None: there is no checkpoint yet, or the process joins
+    checkpoint_every: float = 1.0  # least time in seconds from a commit to the next checkpoint
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
-    dropped: tuple[str, ...] = ()  # operators whose states are not wanted any more
-    is_changed: bool = False  # whether the program is known to be another than the one that has written the commit
+    dropped: tuple[str, ...] = ()  # operators whose states are given up
+    is_changed: bool = False  # whether the program certainly differs from the one that wrote the commit
+    run: int = 0  # the first incarnation of the current run, which continues through recoveries
 
 
 def read_commit(store: Store, number: int) -> Commit:
@@ -66,10 +71,10 @@ def read_commit(store: Store, number: int) -> Commit:
 
 
 def read_commits(store: Store) -> list[Commit]:
-    """Return the commits that count, newest first; all of their segments are there, as long as they say.
+    """Return the commits that count, newest first. All of their segments exist and have the recorded lengths.
 
-    What is in the segments is checked by whoever reads them, block by block. Raises StoreDamaged, StoreError or
-    OSError: what is wrong is said, and nothing older is taken in its place.
+    Readers of segments check their content, block by block. Raises StoreDamaged, StoreError or OSError, and never
+    returns an older commit instead of a damaged one.
     """
     while True:
         files = store.list()
@@ -85,24 +90,24 @@ def read_commits(store: Store) -> list[Commit]:
             return commits
         except (FileNotFoundError, StoreDamaged) as error:
             if is_newer(store, numbers):
-                continue  # a launcher that is still there goes on, and removes what it does not keep
+                continue  # a launcher that still runs continues, and removes what it does not keep
             if isinstance(error, StoreDamaged):
                 raise
             raise missing(numbers[-1], str(error.filename)) from error
 
 
 def missing(number: int, name: str) -> StoreDamaged:
-    """Return the error for a file that a commit names."""
+    """Return the error for a missing file that a commit names."""
     return StoreDamaged(f"{commit_name(number)} names {name}, which is missing; restore the store from a backup")
 
 
 def is_newer(store: Store, numbers: Sequence[int]) -> bool:
-    """Tell whether the highest commit is a higher one than among these by now."""
+    """Tell whether the store now has a higher commit than these."""
     return commit_numbers(store.list())[-1:] > list(numbers[-1:])
 
 
 def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) -> None:
-    """Raise StoreDamaged unless a segment is there, as long as its commit says."""
+    """Raise StoreDamaged unless a segment exists and has the length in its commit."""
     length = lengths.get(segment.name)
     if length is None:
         raise missing(commit.number, segment.name)
@@ -114,32 +119,33 @@ def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) 
 
 
 class Incarnation:
-    """What a launcher has of its store. Made by `begin`."""
+    """A launcher's hold on its store. Made by `begin`."""
 
     def __init__(self, store: Store, begun: Commit, before: Iterable[Commit], kept: int) -> None:
         self._store = store
         self._kept = kept
-        self._doubtful: Commit | None = None  # tried last: whether it is there is not known
-        self._number = begun.number - 1  # of the newest commit that is known to be there, durable or not
-        self._begun: int | None = begun.number  # of the commit that processes read; None: there are none
-        self._commits: dict[int, tuple[int, frozenset[str]]] = {}  # number -> checkpoint, segments; of those there
-        self._doomed: set[str] = set()  # files to be removed, unless a kept commit names them
-        self.latest = begun  # the newest commit that is durable
-        self.tried = begun.checkpoint  # by the last `commit`
+        self._doubtful: Commit | None = None  # the last one tried, if it is not known whether its file exists
+        self._number = begun.number - 1  # of the newest commit that certainly exists, durable or not
+        self._begun: int | None = begun.number  # of the commit that processes read; None: no process reads one
+        self._commits: dict[int, tuple[int, frozenset[str]]] = {}  # number -> checkpoint, segments; of existing commits
+        self._doomed: set[str] = set()  # files to remove, unless a kept commit names them
+        self.latest = begun  # the newest durable commit
+        self.tried = begun.checkpoint  # the checkpoint of the last `commit`
         for commit in before:
             self._know(commit)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether a commit later than `latest` may be what is recovered: that of checkpoint `tried`."""
+        """Whether recovery may find a commit later than `latest`, of checkpoint `tried`."""
         return self._doubtful is not None or self._number > self.latest.number
 
     def commit(self, commit: Commit, names: Iterable[str] = (), dropped: Iterable[str] = ()) -> Commit:
-        """Make a checkpoint durable; return the commit as it is written, numbered and of this incarnation.
+        """Make a checkpoint durable; return the commit as written, with its number and this incarnation.
 
-        It gets these `names`, which no checkpoint has; names that are `dropped` keep none any more. Raises OSError:
-        nothing has changed, the checkpoint may be given up. CommitInDoubt: it must not be; call this again with the
-        same one. StoreFenced: another launcher has the store, and this one must stop.
+        It gets these `names`, which no other checkpoint has; names in `dropped` keep no checkpoint from now on. Raises
+        OSError if nothing has changed, so the checkpoint may be given up. Raises CommitInDoubt if it must not be given
+        up: call this again with the same commit. Raises StoreFenced if another launcher has the store, and this one
+        must stop.
         """
         assert not self.in_doubt or self.tried == commit.checkpoint, "another commit is in doubt"
         self.tried = commit.checkpoint
@@ -158,7 +164,7 @@ class Incarnation:
         except CommitInDoubt:
             self._doubtful = written
             raise
-        except OSError as error:  # this one is not written, but one before it may be
+        except OSError as error:  # this commit is not written, but an earlier one may be
             if self.in_doubt:
                 raise _doubt(self._number, error) from error
             raise
@@ -170,10 +176,10 @@ class Incarnation:
         return written
 
     def begin_anew(self) -> "Incarnation":
-        """Begin the next incarnation of the same launcher, whose processes are gone, from what the store has.
+        """Begin the next incarnation of the same launcher from the store, after its processes have ended.
 
-        Raises as `begin`; StoreFenced also if the newest commit, in doubt or not, is another launcher's, StoreDamaged
-        if there is none.
+        Raises like `begin`. Also raises StoreFenced if the newest commit, in doubt or not, belongs to another launcher,
+        and StoreDamaged if there is no commit.
         """
         found = read_commits(self._store)
         if not found:
@@ -183,16 +189,16 @@ class Incarnation:
         return begin(self._store, self.latest.app, self._kept, found=found)
 
     def give_up(self, names: Iterable[str]) -> None:
-        """Let segments of this incarnation that no commit will name be removed after the next commit."""
+        """Allow the removal, after the next commit, of segments of this incarnation that no commit will name."""
         self._doomed.update(names)
 
     def drop_name(self, name: str) -> None:
-        """Have no checkpoint kept by this name. Raises StoreError if there is none that has it, and as `commit`."""
+        """Drop a checkpoint's name. Raises StoreError if no checkpoint has it, and like `commit`."""
         check_named(self.latest, name)
         self.commit(self.latest, dropped=[name])
 
     def collect(self) -> None:
-        """Remove what is not kept; to be called after a commit. Raises OSError: it is tried again the next time."""
+        """Remove files that are not kept; call this after a commit. After an OSError, the next call tries again."""
         assert not self.in_doubt, "a commit is in doubt"
         read = {self._begun} if self._begun is not None and self._repeats(self.latest, self._begun) else set[int]()
         old = sorted(self._commits.keys() - {self.latest.number, *self.latest.others} - read)
@@ -207,10 +213,10 @@ class Incarnation:
             self._doomed.clear()
 
     def _doom_abandoned(self) -> None:
-        """Let go the segments of this incarnation whose workers have written later ones that are committed."""
+        """Mark for removal the segments of this incarnation whose workers have committed later ones."""
         latest = self.latest
         own = [SEGMENT_FILE.fullmatch(each.name) for each in latest.files if each.checkpoint == latest.checkpoint]
-        first: dict[str | None, int] = {}  # worker -> the least number of its segments of the newest checkpoint
+        first: dict[str | None, int] = {}  # worker -> the lowest number of its segments in the newest checkpoint
         for named in own:
             if named is not None and int(named[1]) == latest.incarnation:
                 first[named[2]] = min(int(named[3]), first.get(named[2], int(named[3])))
@@ -220,11 +226,11 @@ class Incarnation:
                 self._doomed.add(name)
 
     def _repeats(self, commit: Commit, number: int) -> bool:
-        """Tell whether a commit that is to be written is of the checkpoint of one that is there: see rule 4."""
+        """Tell whether a new commit repeats the checkpoint of an existing one: see rule 4."""
         return number in self._commits and self._commits[number][0] == commit.checkpoint
 
     def _to_keep(self, checkpoint: int) -> tuple[int, ...]:
-        """The numbers of the commits to be kept beside a new one of this checkpoint, newest first."""
+        """Return the numbers of the commits to keep beside a new one of this checkpoint, newest first."""
         kept: dict[int, int] = {}  # checkpoint -> number
         for number in sorted(self._commits, reverse=True):
             kept.setdefault(self._commits[number][0], number)
@@ -232,7 +238,7 @@ class Incarnation:
         return tuple(kept.values())[: self._kept - 1]
 
     def _settle(self) -> None:
-        """Find out whether the commit in doubt is there."""
+        """Find out whether the commit in doubt exists."""
         doubtful = self._doubtful
         if doubtful is None:
             return
@@ -250,7 +256,7 @@ class Incarnation:
         self._note(doubtful)
 
     def _note(self, commit: Commit) -> None:
-        """Take in that a commit of this incarnation is there."""
+        """Record that a commit of this incarnation exists."""
         self._number = commit.number
         self._know(commit)
 
@@ -258,7 +264,7 @@ class Incarnation:
         self._commits[commit.number] = commit.checkpoint, frozenset(each.name for each in commit.files)
 
     def _check_highest(self, number: int) -> None:
-        """Raise StoreFenced, and take the commit back, if there is a higher one."""
+        """If there is a higher commit, take this one back and raise StoreFenced."""
         try:
             highest = max(commit_numbers(self._store.list()), default=number)
             if highest > number:
@@ -275,7 +281,7 @@ class Incarnation:
         )
 
     def _doom_what_is_left(self) -> None:
-        """Let go what earlier launchers have left and no commit that counts names."""
+        """Mark for removal the files that earlier launchers have left and no valid commit names."""
         for name in self._store.list():
             commit, segment = COMMIT_FILE.fullmatch(name), SEGMENT_FILE.fullmatch(name)
             if commit is not None and int(commit[1]) <= self._number:
@@ -296,13 +302,12 @@ def begin(
     outputs: tuple[OutputLength, ...] = (),
     found: Sequence[Commit] | None = None,
 ) -> Incarnation:
-    """Take a store over: its newest commit under a new incarnation, or the first one of an empty store.
+    """Take a store over: repeat its newest commit in a new incarnation, or write the first one of an empty store.
 
-    `outputs` is what the first one says of the outputs: how long they are before the job writes. `found` are the
-    commits by which the caller has decided, as `read_commits` gave them; None: they are read now.
-    What earlier launchers have left, and no commit names, is removed. Nothing has been changed when this raises
-    StoreDamaged, StoreFenced (another launcher was quicker), another StoreError or OSError; of a CommitInDoubt the next
-    one to begin finds out.
+    The first commit records `outputs`, their lengths before the job writes. `found` are the commits from which the
+    caller has decided, as `read_commits` returned them; None: read them now. Files that earlier launchers have left and
+    no commit names are removed. If this raises StoreDamaged, StoreFenced (another launcher was faster), another
+    StoreError or OSError, nothing has changed. After a CommitInDoubt, the next call finds out.
     """
     before = read_commits(store) if found is None else found
     newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app, outputs=outputs)
@@ -313,21 +318,21 @@ def begin(
     begun = replace(newest, number=newest.number + 1, incarnation=newest.incarnation + 1)
     incarnation = Incarnation(store, begun, before, kept)
     incarnation.commit(begun)
-    with contextlib.suppress(OSError):  # what is not removed now is, by the next one that begins
+    with contextlib.suppress(OSError):  # the next launcher that begins removes what stays now
         incarnation._doom_what_is_left()
         incarnation.collect()
     return incarnation
 
 
 def check_named(commit: Commit, name: str) -> None:
-    """Raise StoreError unless one of the checkpoints that count has this name: `commit` is the newest of them."""
+    """Raise StoreError unless a valid checkpoint has this name; `commit` is the newest commit."""
     if name not in dict(commit.named):
         there = ", ".join(name for name, _ in commit.named) or "none"
         raise StoreError(f"no checkpoint is named {name!r}; available: {there}")
 
 
 def taken_text(name: str) -> str:
-    """Say why a checkpoint cannot have a name."""
+    """Return why a checkpoint cannot have a name."""
     return (
         f"another checkpoint is already named {name!r}, so this one was taken without a name: choose another name, "
         f"or drop the old one with megaflow state rm DIR {name}"
@@ -335,7 +340,7 @@ def taken_text(name: str) -> str:
 
 
 def drop_name(store: Store, name: str) -> None:
-    """Do so in a store that is locked, and that no job uses. Raises StoreError if there is no such name; OSError."""
+    """Drop a name in a locked store that no job uses. Raises StoreError if no checkpoint has it; OSError."""
     found = read_commits(store)
     if not found:
         raise StoreError(f"the store is empty, so no checkpoint is named {name!r}")

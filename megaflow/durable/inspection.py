@@ -1,19 +1,18 @@
-"""What is in a store, and whether it is as it was written: for `megaflow state`, while a job uses the store or not.
+"""Content and damage of a store, for `megaflow state`, whether or not a job uses the store.
 
-The highest commit names the others that count. If it cannot be read the next one below it is taken for that: to look at
-what is sound, and to begin another job with it by its number or name. What is damaged is said; no job goes on with it.
-A job that goes on removes commits, and then the segments that only these named. So what is missing counts as damage
-only if the commit that names it is still there when it has been missed.
+The highest commit names the others that count. If it cannot be read, the next lower one takes its place: a user can
+then look at the sound parts, and begin another job with a sound checkpoint by number or name. Damage is reported, and
+no job resumes from a damaged store. A running job removes commits, and then the segments that only these named. So a
+missing file counts as damage only if the commit that names it still exists after the file was missed.
 """
 
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 
 from megaflow.durable.commits import Commit, commit_name, commit_numbers
 from megaflow.durable.incarnation import check_present, is_newer, missing, read_commit
-from megaflow.durable.segments import SegmentReader, SegmentRef, damaged
+from megaflow.durable.segments import SegmentRef, crc_of, damaged
 from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.quick_dataclass import dataclass
@@ -23,12 +22,12 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoreContent:
-    """What is in a store."""
+    """Content of a store."""
 
-    commits: tuple[Commit, ...]  # that count, oldest first
+    commits: tuple[Commit, ...]  # the valid ones, oldest first
     bytes: int  # of all files
-    unnamed: tuple[str, ...]  # files that no commit names: under way, given up, or left by a launcher that is gone
-    damage: tuple[str, ...]  # what is wrong, in whole sentences
+    unnamed: tuple[str, ...]  # files that no commit names: under way, given up, or left by an earlier launcher
+    damage: tuple[str, ...]  # in whole sentences
     newest: Commit | None  # the highest commit of all; None: there is none, or it cannot be read
 
 
@@ -47,14 +46,14 @@ def inspect(store: Store) -> StoreContent:
                 commits[number] = commit = read_commit(store, number)
                 pending += [each for each in commit.others if number == head]
             except FileNotFoundError:
-                if head == numbers[-1]:  # else the highest one has had it removed, perhaps
+                if head == numbers[-1]:  # else the highest commit may have led to its removal
                     damage.append(str(missing(head, commit_name(number))))
             except StoreError as error:
                 damage.append(str(error))
                 if number == head and lower:
                     pending.append(head := lower.pop())
         if not (damage and is_newer(store, numbers)):
-            break  # else the job that uses the store has removed what was missed
+            break  # else the job that uses the store has removed the missing file
     named = {segment.name for commit in commits.values() for segment in commit.files}
     named.update(map(commit_name, commits))
     unnamed = sorted(files.keys() - named)
@@ -64,7 +63,7 @@ def inspect(store: Store) -> StoreContent:
 
 
 def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment: None) -> StoreContent:
-    """Read all commits and the whole of each segment; `checked` is called after each. Raises OSError."""
+    """Read all commits and all bytes of each segment; call `checked` after each segment. Raises OSError."""
     content = inspect(store)
     damage = list(content.damage)
     lengths = store.list()
@@ -84,17 +83,17 @@ def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment:
 
 
 def check_whole(store: Store, commit: Commit) -> None:
-    """Raise StoreDamaged, with the file and the place, unless all segments of a commit are as they were written.
+    """Raise StoreDamaged, with the file and the place, if any segment of a commit has changed since it was written.
 
-    Raises OSError for one that cannot be read. Cost: reads each once; beside the disk 0.4 s a gigabyte, a thirtieth
-    of what it takes to restore that.
+    Raises OSError for an unreadable segment. Cost: reads each once, and takes 0.4 s per gigabyte in addition to the
+    disk, a thirtieth of the time to restore it.
     """
     for segment in commit.files:
         crc = length = 0
         for chunk in chunks(store, segment):
             crc, length = zlib.crc32(chunk, crc), length + len(chunk)
         if (crc, length) != (segment.crc, segment.length):
-            verify_segment(store, segment)  # which finds the place
+            verify_segment(store, segment)  # finds the place
             raise damaged(segment.name, 0, "it does not have its length or checksum")
 
 
@@ -103,11 +102,9 @@ def verify_segment(store: Store, segment: SegmentRef) -> None:
 
     Cost: reads it twice, the second time without the disk.
     """
-    reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
+    reader = segment.open(store.read)
     keys = sum(block.count for block in reader.blocks())
-    crc = 0
-    for chunk in chunks(store, segment):
-        crc = zlib.crc32(chunk, crc)
+    crc = crc_of(chunks(store, segment))
     if (crc, keys, reader.header.number) != (segment.crc, segment.keys, segment.checkpoint):
         raise damaged(segment.name, 0, "it is a segment, but not the one that the commit names")
 

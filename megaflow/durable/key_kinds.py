@@ -1,15 +1,17 @@
-"""Whether a program that has changed still gives an operator keys of the kind that the store has.
+"""Check that a changed program still gives an operator keys of a stored kind.
 
-With other keys (a tuple in the place of a str, a text in the place of a number) every key would begin anew, and the old
-states would stay for good. Only the records show which keys a program gives, so this is found while the job runs:
- 1. Each worker compares the kinds of the keys that it routes with those in the store, until one is of such a kind.
- 2. If none is when a checkpoint is cut, the job ends. So nothing that follows from the other keys becomes durable, and
-    the program as it was before goes on with the store.
- 3. This is asked of a program that has changed, up to its first checkpoint. An operator may have keys of several kinds:
-    one that has come before is enough. A new version says that the states are others, so nothing is asked then.
+With keys of another kind (a tuple instead of a str, a text instead of a number) every key would start without state,
+and the old states would stay forever. Only the records show which keys a program uses, so the check runs with the job:
+ 1. Each worker compares the kinds of the keys that it routes with those in the store, until one matches.
+ 2. If none matches before a checkpoint is cut, the job ends. So no effect of the other keys becomes durable, and the
+    earlier program can resume from the store.
+ 3. The check applies to a program that has changed, up to its first checkpoint. An operator may have keys of several
+    kinds: one key of a stored kind is enough. A new version declares that the states are different, so nothing is
+    checked then.
 """
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from numbers import Number
 from typing import Any, Final
 
@@ -17,7 +19,8 @@ from megaflow.durable.blocks import OF_TIMERS, Block, keys_of
 from megaflow.errors import ProgramError
 from megaflow.timely.communication.codec.class_names import are_texts
 
-_ALIKE: Final = (str, bytes, frozenset)  # a key of a subclass equals one of these
+_ALIKE: Final = (str, bytes, frozenset, datetime, timedelta)  # a key of a subclass equals one of these
+_OF_NUMPY: Final = {"datetime64": "datetime", "timedelta64": "timedelta"}  # these equal their counterparts in Python
 
 
 def kind_of(key: Any) -> str:
@@ -28,13 +31,16 @@ def kind_of(key: Any) -> str:
     """
     if isinstance(key, tuple):
         return f"({', '.join(map(kind_of, key))})"
+    name = type(key).__qualname__
+    if name in _OF_NUMPY:
+        return _OF_NUMPY[name]
     if isinstance(key, Number):
         return "number"
-    return next((base.__name__ for base in _ALIKE if isinstance(key, base)), type(key).__qualname__)
+    return next((base.__name__ for base in _ALIKE if isinstance(key, base)), name)
 
 
 def kinds_of(keys: Iterable[Any]) -> frozenset[str]:
-    """Return the kinds of keys. Cost: linear in them; but for tuples next to nothing."""
+    """Return the kinds of keys. Cost: linear; next to nothing except for tuples."""
     by_type: dict[type, Any] = {}
     kinds: set[str] = set()
     for key in keys:
@@ -53,24 +59,24 @@ def kinds_in(block: Block) -> frozenset[str]:
 
 
 class KeyKinds:
-    """The kinds of the keys of one operator on one worker. One writer: the worker's thread."""
+    """Kinds of the keys of one operator on one worker. One writer: the worker's thread."""
 
     def __init__(self, operator: str, kept: frozenset[str]) -> None:
         """`kept`: the kinds that the store has."""
         self._operator = operator
         self._kept = kept
-        self._other: set[str] = set()  # that have come
-        self.is_settled = False  # whether a key of a kind that the store has has come
+        self._other: set[str] = set()  # kinds of the keys so far
+        self.is_settled = False  # whether a key of a stored kind was seen
 
     def note(self, pairs: Iterable[tuple[Any, Any]]) -> bool:
-        """Note the keys of some records; tell whether it is settled."""
+        """Note the keys of some records; return whether the check is settled."""
         kinds = kinds_of(key for key, _ in pairs)
         self.is_settled = self.is_settled or not self._kept.isdisjoint(kinds)
         self._other |= kinds
         return self.is_settled
 
     def check(self) -> None:
-        """Raise ProgramError if keys have come, and none of a kind that the store has."""
+        """Raise ProgramError if there were keys, but none of a stored kind."""
         if self._other and not self.is_settled:
             raise ProgramError(
                 f"The keys of operator {self._operator!r} in the store are of type {_listed(self._kept)}, but all "

@@ -1,16 +1,17 @@
-"""The folder of a store on this machine's file system: one user's only, and one launcher's at a time.
+"""The folder of a store on this machine's file system, for one user, and one launcher at a time.
 
-1. The folder has mode 0700, its files 0600. One that is not empty must be a store already, or what is left of one that
-   had not begun: a lock, and, where another store was being copied there, segments.
-2. It stays open while it is used: the system tells a failed sync to those who had the folder open when it happened.
-3. The lock is the operating system's, on the file LOCK, which is never removed. It goes with the process that holds it,
-   however that ends; the file says which one that was.
-4. The lock keeps two launchers of one machine apart, so that the second is told before anything happens. Where it does
-   not reach (some network file systems), the fence does: see `store`, rule 1.
+1. The folder has mode 0700, its files 0600. If it is not empty, it must be a store, or contain only the remains of a
+   store that never began: a lock, and, if another store was being copied there, segments.
+2. The folder stays open while it is used: the system reports a failed sync only to processes that had it open then.
+3. The lock is the operating system's, on the file LOCK, which is never removed. The lock ends with the process that
+   holds it, however that ends; the file names that process. It also has a random word of each of the last holders, by
+   which a launcher in another container recognizes ended launchers.
+4. The lock keeps two launchers on one machine apart, so the second is refused before it changes anything. On file
+   systems where it does not work (some network file systems), the fence does: see `store`, rule 1.
 5. A launcher that takes the store over from one that does not answer locks NEXT_LOCK, which keeps a second one out.
    LOCK is left alone while the newer launcher may still be refused: the older one may be healthy. Once the commit that
-   fences the older launcher is durable, `take_lock_over` gives NEXT_LOCK the name LOCK. If the older launcher wakes up
-   it holds a lock without a name. A launcher that is killed in between leaves LOCK to the older one, until that ends.
+   fences the older launcher is durable, `take_lock_over` gives NEXT_LOCK the name LOCK. If the older launcher wakes up,
+   it holds a lock without a name. If the newer launcher is killed in between, the older one keeps LOCK until it ends.
 """
 
 import contextlib
@@ -24,24 +25,26 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from megaflow.durable.commits import COMMIT_NAME
 from megaflow.durable.incarnation import COMMIT_FILE, SEGMENT_FILE
 from megaflow.durable.segments import SEGMENT_NAME
-from megaflow.errors import StoreError
+from megaflow.errors import StoreError, naming
 from megaflow.quick_dataclass import dataclass
 
 LOCK: Final = "lock"
 NEXT_LOCK: Final = "lock.next"  # while a store is taken over
 SPARK: Final = "spark"  # the folder with the records of Spark's queries
 _LOCK_BYTES_MAX: Final = 4096
+_WORDS_KEPT: Final = 30  # of launchers, including ones that ended before they had published their jobs; 36 bytes each
 _DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, as its file says."""
+    """Holder of a lock, as its file names it."""
 
     pid: int
     host: str
@@ -51,19 +54,21 @@ class Holder:
 
 
 class LocalFolder:
-    """A folder of this machine. Not for a forked process: it would have the same lock."""
+    """A folder of this machine. Not for a forked process, which would share the lock."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a folder that is there; raises OSError."""
+        """Open an existing folder. Raises OSError."""
         self.path = os.fspath(path)
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock: int | None = None  # open while it is held
-        self._is_next = False  # whether that is NEXT_LOCK
-        self.taken_from: Holder | None = None  # who has LOCK, or had it, if that is known; None: nobody
-        self._open: dict[str, int] = {}  # file -> descriptor, of those that are kept open
+        self._is_next = False  # whether it is NEXT_LOCK
+        self.word = ""  # this launcher's word in the lock, while it holds it
+        self.words_before: tuple[str, ...] = ()  # of earlier holders
+        self.taken_from: Holder | None = None  # holder of LOCK before a take-over, if known; None: no other launcher
+        self._open: dict[str, int] = {}  # file -> descriptor, of files that are kept open
 
     def close_folder(self) -> None:
-        """Let go of the folder, of the files that are kept open, and of the lock if it is held."""
+        """Close the folder and the files that are kept open, and release the lock if it is held."""
         if self._is_next:
             with contextlib.suppress(OSError):
                 self.remove(NEXT_LOCK)
@@ -76,8 +81,8 @@ class LocalFolder:
     def hold(self, take_over: bool = False) -> None:
         """Take the lock, until `close_folder`.
 
-        `take_over`: if another launcher has it, keep others from taking it over until `take_lock_over`, which does.
-        Raises StoreError naming who has it.
+        `take_over`: if another launcher has the lock, keep others from a take-over; `take_lock_over` completes it.
+        Raises StoreError naming the holder.
         """
         try:
             self._lock, holder = self._locked(LOCK)
@@ -86,8 +91,7 @@ class LocalFolder:
                 self._lock, holder = self._locked(NEXT_LOCK)
                 self._is_next = self._lock is not None
             if self._lock is not None:
-                os.ftruncate(self._lock, 0)
-                os.pwrite(self._lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+                self._sign(self._lock)
                 return
         except OSError as error:
             remedy = "" if error.errno in _DISK else "; keep the store on a local file system"
@@ -98,15 +102,27 @@ class LocalFolder:
             "longer responds, --take-over continues it here"
         )
 
+    def _sign(self, lock: int) -> None:
+        """Read the words of earlier holders, and add this launcher's. Raises OSError."""
+        words = _words(lock)
+        if self._is_next:
+            former = self._open_to_read(LOCK)
+            words += _words(former)
+            os.close(former)
+        self.word, self.words_before = uuid4().hex, words
+        signed = {"pid": os.getpid(), "host": socket.gethostname(), "words": [*words[-_WORDS_KEPT:], self.word]}
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps(signed).encode(), 0)
+
     def take_lock_over(self) -> None:
-        """Have the lock, if `hold` has left it to another launcher, which cannot commit any more. Raises OSError."""
+        """Take the lock that `hold` has left to another launcher, once that cannot commit. Raises OSError."""
         if self._is_next:
             os.rename(NEXT_LOCK, LOCK, src_dir_fd=self._folder, dst_dir_fd=self._folder)
             self._is_next = False
-            self._let_go()  # from now on nobody else removes anything
+            self._let_go()  # from now on no other launcher removes files
 
     def _locked(self, name: str) -> tuple[int | None, Holder | None]:
-        """Open a file, which is made if there is none, and lock it; return None and who has it if it is locked."""
+        """Open a file, creating it if needed, and lock it. If it is locked, return None and the holder."""
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         lock = os.open(name, flags, 0o600, dir_fd=self._folder)
         try:
@@ -117,14 +133,14 @@ class LocalFolder:
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.ENOENT):
                 os.close(lock)
                 raise
-        holder = _holder(lock)  # or it has been replaced
+        holder = _holder(lock)  # or the file has been replaced
         os.close(lock)
         return None, holder
 
     def keep_open(self, names: Iterable[str]) -> None:
-        """Open these files, and no others, until `close_folder`: they can be read though they are removed.
+        """Open these files, and no others, until `close_folder`, so that they can be read even if they are removed.
 
-        Raises FileNotFoundError with the name of one that is not there, and then none is kept open.
+        If a file is missing, raises FileNotFoundError with its name and keeps none open.
         """
         self._let_go()
         try:
@@ -140,7 +156,7 @@ class LocalFolder:
         return tuple(self._open.items())
 
     def adopt(self, opened: Iterable[tuple[str, int]]) -> None:
-        """Keep these open, which another process has opened."""
+        """Keep these files open, which another process has opened."""
         self._open.update(opened)
 
     def _let_go(self) -> None:
@@ -151,18 +167,18 @@ class LocalFolder:
         return os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._folder)
 
     def create(self, name: str) -> int:
-        """Make a new file and return its descriptor."""
+        """Create a file and return its descriptor. Raises FileExistsError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(name, flags, 0o600, dir_fd=self._folder)
 
     def write(self, file: int, data: bytes) -> None:
-        """Add bytes to an open file."""
+        """Append bytes to an open file."""
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(file, rest) :]
 
     def sync(self, file: int) -> None:
-        """Wait until an open file is on the disk."""
+        """Block until an open file is on the disk."""
         os.fsync(file)
 
     def close(self, file: int) -> None:
@@ -170,7 +186,7 @@ class LocalFolder:
         os.close(file)
 
     def link(self, name: str, new: str) -> None:
-        """Give a file another name; raises FileExistsError."""
+        """Give a file another name. Raises FileExistsError."""
         try:
             os.link(name, new, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)
         except OSError as error:
@@ -179,15 +195,15 @@ class LocalFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """Take a name away."""
+        """Remove a name."""
         os.unlink(name, dir_fd=self._folder)
 
     def sync_names(self) -> None:
-        """Wait until names are on the disk."""
+        """Block until added and removed names are on the disk."""
         os.fsync(self._folder)
 
     def lengths(self) -> dict[str, int]:
-        """Return the files and their lengths, but the lock's."""
+        """Return the files and their lengths, except the locks."""
         found = {}
         for name in os.listdir(self._folder):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile
@@ -214,20 +230,18 @@ class LocalFolder:
 
 
 def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False, for_a_copy: bool = False) -> LocalFolder:
-    """Open the folder of a store and take its lock; make it if there is none.
+    """Open the folder of a store and take its lock; create the folder if needed.
 
-    `take_over`: if another launcher has the lock it keeps that until `take_lock_over`.
+    `take_over`: if another launcher has the lock, it keeps the lock until `take_lock_over`.
 
-    `for_a_copy`: if it is no store, it may have what is left of a copy that was broken off.
+    `for_a_copy`: the folder may also contain the remains of an interrupted copy.
 
-    Raises StoreError if the store is in use, or the folder is another one's or holds something else. Nothing has
+    Raises StoreError if the store is in use, or if the folder cannot be opened or contains something else. Nothing has
     changed then.
     """
-    try:
+    with naming(StoreError, f"the store {os.fspath(path)} cannot be opened", ""):
         _make(Path(path))
         folder = LocalFolder(path)
-    except OSError as error:
-        raise StoreError(f"the store {os.fspath(path)} cannot be opened: {error.strerror}") from error
     try:
         _check_is_store(folder, (COMMIT_FILE, SEGMENT_FILE) if for_a_copy else (COMMIT_FILE,))
         folder.hold(take_over)
@@ -239,18 +253,14 @@ def open_for_a_job(path: str | os.PathLike[str], take_over: bool = False, for_a_
 
 def open_in_a_job(path: str | os.PathLike[str]) -> LocalFolder:
     """Open the folder of a store that the job's launcher has locked. Raises StoreError."""
-    try:
+    with naming(StoreError, f"the store {os.fspath(path)} cannot be opened", ""):
         return LocalFolder(path)
-    except OSError as error:
-        raise StoreError(f"the store {os.fspath(path)} cannot be opened: {error.strerror}") from error
 
 
 def open_to_look(path: str | os.PathLike[str]) -> LocalFolder:
-    """Open the folder of a store, which a job may be using, to read it. Raises StoreError if it is none."""
-    try:
+    """Open the folder of a store to read it; a job may be using it. Raises StoreError if it is no store."""
+    with naming(StoreError, f"cannot read {os.fspath(path)} as a store", ""):
         folder = LocalFolder(path)
-    except OSError as error:
-        raise StoreError(f"cannot read {os.fspath(path)} as a store: {error.strerror}") from error
     try:
         _check_is_store(folder)
     except BaseException:
@@ -260,22 +270,27 @@ def open_to_look(path: str | os.PathLike[str]) -> LocalFolder:
 
 
 def _make(path: Path) -> None:
-    """Make the folder, durably, unless it is there."""
+    """Create the folder durably unless it exists."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
         if not any(path.iterdir()):
             path.chmod(0o700)
         return
-    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_path(path.parent)
+
+
+def sync_path(path: str | Path) -> None:
+    """Block until a file, or the names in a folder, are on the disk. Raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(parent)
+        os.fsync(file)
     finally:
-        os.close(parent)
+        os.close(file)
 
 
 def _check_is_store(folder: LocalFolder, left: Sequence[re.Pattern[str]] = ()) -> None:
-    """Raise StoreError unless it is one, or has but a lock and what may be `left`; nothing: it is to be one."""
+    """Raise StoreError unless the folder is a store, or has only locks and files that match `left`, if given."""
     names = os.listdir(folder.path)
     if any(map(COMMIT_NAME.fullmatch, names)):
         return
@@ -288,7 +303,7 @@ def _check_is_store(folder: LocalFolder, left: Sequence[re.Pattern[str]] = ()) -
 
 
 def _holder(lock: int) -> Holder | None:
-    """Return who holds a lock; None if its file does not tell."""
+    """Return the holder of a lock; None if its file does not name one."""
     try:
         told = json.loads(os.pread(lock, _LOCK_BYTES_MAX, 0))
         return Holder(int(told["pid"]), str(told["host"]))
@@ -296,8 +311,16 @@ def _holder(lock: int) -> Holder | None:
         return None
 
 
+def _words(lock: int) -> tuple[str, ...]:
+    """Return the words of earlier holders, the oldest first."""
+    try:
+        return tuple(map(str, json.loads(os.pread(lock, _LOCK_BYTES_MAX, 0)).get("words", ())))
+    except (OSError, ValueError, TypeError, AttributeError):
+        return ()
+
+
 def lock_holder(path: str | os.PathLike[str]) -> int | None:
-    """Return the process on this machine that took the lock of a store last; None if it is another's, or not known."""
+    """Return the pid of the last holder of a store's lock; None if it is on another machine or not known."""
     try:
         lock = os.open(os.path.join(path, LOCK), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -14,22 +14,21 @@ place, while no job uses the store:
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 from megaflow.durable.blocks import KEYS_PER_BLOCK, BlockKind, CutHeader, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, SinkToken
 from megaflow.durable.incarnation import begin, read_commits
-from megaflow.durable.segments import LAUNCHER, SegmentReader, SegmentRef, SegmentWriter, segment_name
+from megaflow.durable.segments import LAUNCHER, SegmentRef, SegmentWriter, segment_name
 from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 
 DROPPED: Final = object()
-"""In the place of a record that is to go."""
-_LETTERS: Final = 8  # of a token
+"""Placeholder for a record that the user drops."""
+_LETTERS: Final = 8  # shown of a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Waiting:
 
 
 def waiting_name(token: SinkToken, number: int) -> str:
-    """Return the name of a token's record, whose number counts from 1.
+    """Return the name of a token's record; `number` counts from 1.
 
     >>> from megaflow.timely.communication.codec.encode import encode
     >>> waiting_name(SinkToken("orders", 7, encode("5f3a91c2d1e04b7a")), 3)
@@ -58,7 +57,7 @@ def name_at(store: Store, token: SinkToken, position: int) -> str:
 
 
 def waiting(store: Store, commit: Commit) -> Iterator[Waiting]:
-    """Yield the records that a commit has of outboxes, in order. Raises StoreDamaged, OSError."""
+    """Yield the records in the outboxes of a commit, in order. Raises StoreDamaged, OSError."""
     for token in commit.tokens:
         if token.segments:
             for number, record in _records(store, token):
@@ -66,15 +65,15 @@ def waiting(store: Store, commit: Commit) -> Iterator[Waiting]:
 
 
 def rewrite(store: Store, changes: Mapping[str, Any]) -> Commit:
-    """Put other records in the place of some, by their names, or DROPPED; return the new commit.
+    """Replace records by name, or drop them if the value is DROPPED; return the new commit.
 
-    The store is locked, and no job uses it. Raises StoreError, with nothing changed, if a record is not there;
-    StoreDamaged, OSError.
+    The store must be locked, and no job may use it. Raises StoreError, with nothing changed, if a record does not
+    exist; StoreDamaged, OSError.
     """
     found = read_commits(store)
     if not found:
         raise StoreError("The store is empty, so no record waits in it.")
-    rewritten: dict[int, tuple[CutHeader, list[tuple[int, Any]]]] = {}  # place among the tokens -> what it is to have
+    rewritten: dict[int, tuple[CutHeader, list[tuple[int, Any]]]] = {}  # place among the tokens -> its new content
     left = dict(changes)
     for place, token in enumerate(found[0].tokens):
         if not token.segments:
@@ -82,7 +81,7 @@ def rewrite(store: Store, changes: Mapping[str, Any]) -> Commit:
         records = list(_records(store, token))
         if left.keys().isdisjoint(waiting_name(token, number) for number, _ in records):
             continue
-        header = _reader(store, token.segments[0]).header
+        header = token.segments[0].open(store.read).header
         after = [(number, left.pop(waiting_name(token, number), record)) for number, record in records]
         rewritten[place] = header, [(number, record) for number, record in after if record is not DROPPED]
     if left:
@@ -101,7 +100,7 @@ def rewrite(store: Store, changes: Mapping[str, Any]) -> Commit:
 def _written(
     store: Store, name: str, header: CutHeader, sink: str, records: Sequence[tuple[int, Any]]
 ) -> tuple[SegmentRef, ...]:
-    """Put numbered records into a segment; return what a token says of it, nothing if there are none."""
+    """Write numbered records to a segment; return the token's references to it, none if there are no records."""
     if not records:
         return ()
     writer = SegmentWriter(header)
@@ -115,14 +114,10 @@ def _written(
 
 
 def _records(store: Store, token: SinkToken) -> Iterator[tuple[int, Any]]:
-    """Yield the records of a token, each behind its number."""
+    """Yield the records of a token with their numbers, as (number, record)."""
     place = 0
     for segment in token.segments:
-        for block in _reader(store, segment).blocks():
+        for block in segment.open(store.read).blocks():
             for record, number in zip(keys_of(block), states_of(block), strict=True):
                 place += 1
                 yield (place if number is None else number), record
-
-
-def _reader(store: Store, segment: SegmentRef) -> SegmentReader:
-    return SegmentReader(segment.name, partial(store.read, segment.name), segment.length)

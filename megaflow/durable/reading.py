@@ -1,18 +1,16 @@
-"""The states of an operator in a store, bin by bin, for whoever is no worker of its job; the job may go on meanwhile.
+"""The states of an operator in a store, bin by bin, for processes that are not workers of its job. The job may run.
 
-1. A file that is open can be read though its name is gone. So the commit of a checkpoint and all of its segments are
-   opened before the first is read. If the job has removed one by then, it has committed a later checkpoint, which is
-   tried instead.
-2. Bins count as in `restored`: as their newest base has them, and the deltas that are not older. All deltas of an
-   operator are read first, and kept by bin, without those that their bases have made superfluous; then the bases, one
-   bin at a time. So the memory that this takes is that of what has changed since the bases, and of one bin.
-3. Which bin a key is in only the operator's hash tells. It is tried on the keys of a base, so that another one than the
-   operator's is refused; of a base without keys nothing can be told.
+1. An open file can be read after its name is gone. So the commit of a checkpoint and all its segments are opened before
+   the first one is read. If the job has removed one by then, it has committed a later checkpoint, which is tried next.
+2. Bins count as in `restored`: their newest base, and the deltas that are not older. All deltas of an operator are read
+   first and kept by bin, without those that a base has replaced; then the bases, one bin at a time. So the memory is
+   that of the changes since the bases, and of one bin.
+3. Only the operator's hash tells the bin of a key. The hash is tried on the keys of a base, so a different hash is
+   refused; if all bases are empty, it cannot be checked.
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from difflib import get_close_matches
-from functools import partial
 from typing import Any, Final
 
 from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
@@ -22,7 +20,8 @@ from megaflow.durable.inspection import StoreContent, inspect
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.restored import bare
 from megaflow.durable.segments import IndexEntry, SegmentReader
-from megaflow.durable.store import FolderStore
+from megaflow.durable.state_migration import among
+from megaflow.durable.store import Store
 from megaflow.errors import ProtocolError, StoreDamaged, StoreError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.class_names import unknown_in
@@ -32,14 +31,14 @@ ALL: Final = range(1 << 63)  # bins
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """In the place of a state that has objects of classes that this process does not know, or is encoded with such."""
+    """Placeholder for a state that contains unknown classes, or is encoded together with such states."""
 
-    types: tuple[str, ...]  # their names, of all states that are encoded together
-    bytes: int  # what one of these takes, about
+    types: tuple[str, ...]  # names of the unknown classes in all states that are encoded together
+    bytes: int  # of one of these states, approximately
 
 
 def open_checkpoint(folder: LocalFolder, chosen: int | str | None = None) -> Commit:
-    """Open the segments of a checkpoint, by number or name, or of the newest, to be read until the folder is closed.
+    """Open the segments of a checkpoint, by number or name (None: the newest), for reading until the folder is closed.
 
     Raises StoreError if there is no such checkpoint, StoreDamaged, OSError.
     """
@@ -47,8 +46,8 @@ def open_checkpoint(folder: LocalFolder, chosen: int | str | None = None) -> Com
 
 
 def open_commits(folder: LocalFolder, select: Callable[[StoreContent], Sequence[Commit]]) -> Sequence[Commit]:
-    """Open the segments of some commits, to be read until the folder is closed; return the commits."""
-    store = FolderStore(folder)
+    """Open the segments of some commits for reading until the folder is closed; return the commits."""
+    store = Store(folder)
     while True:
         commits = select(inspect(store))
         try:
@@ -62,8 +61,8 @@ def open_commits(folder: LocalFolder, select: Callable[[StoreContent], Sequence[
 
 
 def open_newest(folder: LocalFolder) -> list[Commit]:
-    """Return what `read_commits` does; all that the newest commit names stays open, though a job may remove it."""
-    store = FolderStore(folder)
+    """Return the result of `read_commits`; all files of the newest commit stay open, even if a job removes them."""
+    store = Store(folder)
     while True:
         found = read_commits(store)
         try:
@@ -75,14 +74,14 @@ def open_newest(folder: LocalFolder) -> list[Commit]:
 
 
 def names_of(commit: Commit) -> set[str]:
-    """Return the names of a commit's file and of all segments that it names."""
+    """Return the names of a commit's file and of all its segments."""
     return {commit_name(commit.number), *(segment.name for segment in commit.files)}
 
 
 def find_checkpoint(path: str, content: StoreContent, chosen: int | str | None) -> Commit:
-    """Return the commit of a checkpoint, by number or name, or of the newest one. Raises StoreError if it is not there.
+    """Return the commit of a checkpoint by number or name, or the newest one. Raises StoreError if it does not exist.
 
-    The name may be a number in digits.
+    A number may also be given as digits in a str.
     """
     names = dict(content.commits[-1].named) if content.commits else {}
     wanted = int(chosen) if isinstance(chosen, str) and chosen.isdecimal() else chosen
@@ -102,15 +101,11 @@ def find_checkpoint(path: str, content: StoreContent, chosen: int | str | None) 
 
 
 def find_operator(commit: Commit, name: str) -> OperatorCut:
-    """Return what a commit says of an operator. Raises StoreError if it has none of that name."""
+    """Return an operator's cut in a commit. Raises StoreError if the commit has no operator of that name."""
     names = [each.name for each in commit.operators]
     if name in names:
         return commit.operators[names.index(name)]
-    near = get_close_matches(name, names, n=1)
-    question = f"; did you mean {near[0]!r}?" if near else "."
-    raise StoreError(
-        f"checkpoint {commit.checkpoint} has no operator {name!r}{question} It has: {', '.join(names) or 'none'}"
-    )
+    raise StoreError(f"checkpoint {commit.checkpoint} has no operator {name!r}{among(name, names, 'It has')}")
 
 
 class OperatorStates:
@@ -126,21 +121,20 @@ class OperatorStates:
     ) -> None:
         """Read the indexes of the segments.
 
-        With `may_be_unreadable`, states are `Unreadable` if they have classes that this process does not know. Raises
-        StoreError if `bin_of_key` is not the operator's, StoreDamaged or OSError, as do the methods.
+        With `may_be_unreadable`, states with classes that this process does not know become `Unreadable`. Raises
+        StoreError if `bin_of_key` is not the operator's; this and the methods raise StoreDamaged or OSError.
         """
-        self._operator = operator = cut.name
-        self._kind = cut.kind
+        self._cut = cut
         self._bin_of_key = bin_of_key
         self._may_be_unreadable = may_be_unreadable
-        self._bases: dict[int, int] = {}  # bin -> checkpoint in which it was written whole last
-        self._whole: dict[int, list[tuple[SegmentReader, IndexEntry]]] = {}  # bin -> of that checkpoint
+        self._bases: dict[int, int] = {}  # bin -> checkpoint of its newest base
+        self._whole: dict[int, list[tuple[SegmentReader, IndexEntry]]] = {}  # bin -> blocks of that base
         self._deltas: list[tuple[int, SegmentReader, IndexEntry]] = []  # by checkpoint
-        store = FolderStore(folder)
+        store = Store(folder)
         for ref in sorted(commit.segments, key=lambda each: each.checkpoint):
-            reader = SegmentReader(ref.name, partial(store.read, ref.name), ref.length)
+            reader = ref.open(store.read)
             for entry in reader.entries:
-                if entry.operator == operator:
+                if entry.operator == cut.name:
                     self._note(ref.checkpoint, reader, entry)
         self._check_hash()
 
@@ -153,7 +147,7 @@ class OperatorStates:
             self._whole[entry.bin].append((reader, entry))
 
     def _check_hash(self) -> None:
-        """Try the hash on the keys of the longest block of a base: some 500 if there are as many in a bin."""
+        """Try the hash on the keys of the longest block of any base: some 500 keys if a bin has as many."""
         blocks = [each for blocks in self._whole.values() for each in blocks]
         reader, entry = max(blocks, key=lambda each: each[1].count, default=(None, None))
         if reader is None or entry is None:
@@ -161,15 +155,15 @@ class OperatorStates:
         for key in self._keys(reader.block(entry)):
             if self._bin_of_key(key) != entry.bin:
                 raise StoreError(
-                    f"operator {self._operator!r} had key {key!r:.80} in bin {entry.bin}, but its hash gives bin "
+                    f"operator {self._cut.name!r} had key {key!r:.80} in bin {entry.bin}, but its hash gives bin "
                     f"{self._bin_of_key(key)}, so no key can be found: the program has its own hash=, or the class "
                     "of its keys has its fields in another order"
                 )
 
     def by_bin(self, bins: Container[int] = ALL) -> Iterator[tuple[int, dict[Any, Any]]]:
-        """Return the bins, those in `bins`, each with its keys and states. Cost: all keys that changed since the bases.
+        """Yield each bin in `bins` with its keys and states. Cost: all keys that changed since the bases.
 
-        Those are read at the first step, and then one bin at each.
+        The first step reads these keys; each step reads one bin.
         """
         changed = self._changed(bins)
         for bin in sorted(bin for bin in self._bases if bin in bins):
@@ -181,12 +175,12 @@ class OperatorStates:
             yield bin, {key: state for key, state in states.items() if state is not None}
 
     def find(self, key: Any) -> Any:
-        """Return the state of a key, None if there is none. Raises UsageError for what can be no key."""
+        """Return the state of a key; None if it has none. Raises UsageError for a value that cannot be a key."""
         bin = self._bin_of_key(key)
         return next((states.get(key) for _, states in self.by_bin((bin,))), None)
 
     def _changed(self, bins: Container[int]) -> dict[int, dict[Any, Any]]:
-        """Return what has changed since the bases: bin -> key -> state, or None where the key is gone."""
+        """Return the changes since the bases: bin -> key -> state, or None if the key is gone."""
         changed: dict[int, dict[Any, Any]] = {}
         for number, reader, entry in self._deltas:
             block = reader.block(entry)
@@ -206,8 +200,7 @@ class OperatorStates:
 
     def _states(self, block: Block) -> list[Any]:
         try:
-            states = states_of(block)
-            return [None if state is None else bare(self._kind, state) for state in states] if self._kind else states
+            return [None if state is None else bare(self._cut.kind, state) for state in states_of(block)]
         except ProtocolError as error:
             if self._may_be_unreadable and (types := unknown_in(block.states)):
                 return [Unreadable(tuple(types), round(len(block.states) / block.count))] * block.count
@@ -218,6 +211,6 @@ class OperatorStates:
         if not types:
             return StoreError(str(error))
         return StoreError(
-            f"operator {self._operator!r} has {what} of unknown classes ({types}): load the program that defines "
+            f"operator {self._cut.name!r} has {what} of unknown classes ({types}): load the program that defines "
             "them first"
         )

@@ -1,84 +1,92 @@
-"""What a job's operators begin with: read from the segments that a commit names."""
+"""Initial states of a job's operators, read from the segments that a commit names.
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from functools import partial
+Before a job begins, `Recovery.check_readable` checks that the program can read the keys, states and timers of an
+operator:
+
+ 1. An object is readable if its class exists and has the object's fields. So each combination of a class and its fields
+    is tried once, on a block that contains it: most blocks are only unpacked, and few are decoded.
+ 2. States of an earlier version go to `upgrade`, so their classes may have changed. Keys and payloads of timers pass no
+    upgrade.
+ 3. Keys whose class has changed may belong to another bin than before. If keys have classes, the bin of each key in a
+    base is compared; otherwise that of the first key in each bin (`Recovery.misplaced`).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from typing import Any
 
 from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
-from megaflow.durable.inheritance import adapt, adapter_of, check_version, has_changed, reshape, upgrade
 from megaflow.durable.key_kinds import KeyKinds, kinds_in
-from megaflow.durable.readable import check_readable, unfit
-from megaflow.durable.restored import Heir, Restored, restore, unchanged
+from megaflow.durable.restored import Restored, StateDescriptor, misplaced, restore, unchanged
 from megaflow.durable.segments import SegmentReader
+from megaflow.durable.state_migration import adapt, adapter_of, check_version, has_changed, reshape, upgrade
 from megaflow.durable.store import Store
-from megaflow.errors import ProtocolError
+from megaflow.errors import ProtocolError, StoreError
+from megaflow.timely.communication.codec.class_names import Shape, shapes_in
 
 
 class Recovery:
-    """One commit of a store, as operators are restored from it."""
+    """One commit of a store, from which operators are restored."""
 
     def __init__(self, store: Store, commit: Commit, renamed: Mapping[str, str]) -> None:
-        """Open the segments: their indexes are read. `renamed`: old name -> new name.
+        """Open the segments and read their indexes. `renamed`: old name -> new name.
 
-        Raises StoreDamaged or OSError, as do `restore` and `changes`.
+        Raises StoreDamaged or OSError, as do the methods that read blocks.
         """
         self._time = commit.time
-        self._cuts = {renamed.get(cut.name, cut.name): cut for cut in commit.operators}  # by the operator's name now
-        self._readers = [
-            (each.checkpoint, SegmentReader(each.name, partial(store.read, each.name), each.length))
-            for each in sorted(commit.segments, key=lambda each: each.checkpoint)
-        ]
+        self._cuts = {renamed.get(cut.name, cut.name): cut for cut in commit.operators}  # by the operator's new name
+        segments = sorted(commit.segments, key=lambda each: each.checkpoint)
+        self._readers = [(each.checkpoint, each.open(store.read)) for each in segments]
 
-    def restore(self, heir: Heir, bins: Collection[int]) -> Restored:
-        """Return what an operator's bins are, of those in `bins`. Cost: linear in all that was written of it.
+    def restore(self, descriptor: StateDescriptor, bins: Collection[int]) -> Restored:
+        """Return the content of an operator's bins among `bins`. Cost: linear in all that was written of the operator.
 
-        Raises StoreError for states of a version that it cannot read, or if its hash has changed and `rehash` does not
-        say from which; ProgramError if `upgrade` fails.
+        Raises StoreError for states of a version that the operator cannot read, or if its hash has changed and `rehash`
+        does not give the old one; ProgramError if `upgrade` fails.
         """
-        cut = self._cuts.get(heir.name)
+        cut = self._cuts.get(descriptor.name)
         if cut is None or not bins:
             return Restored({}, {})
-        check_version(heir, cut)
-        adapter = adapter_of(heir, cut)
+        check_version(descriptor, cut)
+        adapter = adapter_of(descriptor, cut)
         chain = ((number, self._blocks(reader, cut.name)) for number, reader in self._readers)
-        present = heir.binning(heir.bins, None)
-        was, is_old = self._earlier_binning(heir, cut), cut.version < heir.terms.version
+        present = descriptor.binning(descriptor.bins, None)
+        was, is_old = self._earlier_binning(descriptor, cut), cut.version < descriptor.terms.version
         try:
             restored = restore(chain, cut.name, self._time, present, bins, was, is_old)
         except ProtocolError as error:
-            raise unfit(heir, cut, "states", error) from error
-        if cut.kind != heir.terms.kind:
-            reshape(restored, heir, cut.kind)
+            raise _unfit(descriptor, cut, "states", error) from error
+        if cut.kind != descriptor.terms.kind:
+            reshape(restored, descriptor, cut.kind)
         if adapter is not unchanged:
             adapt(restored, adapter)
-        if cut.version < heir.terms.version:
-            upgrade(restored, heir, cut.version)
+        if cut.version < descriptor.terms.version:
+            upgrade(restored, descriptor, cut.version)
         return restored
 
-    def key_kinds(self, heir: Heir) -> KeyKinds | None:
-        """Return what compares the keys of records with those of an operator; None if there is nothing to compare.
+    def key_kinds(self, descriptor: StateDescriptor) -> KeyKinds | None:
+        """Return a checker of the kinds of an operator's keys; None if there is nothing to compare.
 
-        Cost: unpacks all keys, also those of other workers' bins; decodes those that are no texts.
+        Cost: unpacks all keys, including those of other workers' bins; decodes those that are not texts.
         """
-        cut = self._cuts.get(heir.name)
-        if cut is None or cut.version != heir.terms.version:
+        cut = self._cuts.get(descriptor.name)
+        if cut is None or cut.version != descriptor.terms.version:
             return None
         kinds = frozenset[str]().union(*map(kinds_in, self._needed(cut)))
-        return KeyKinds(heir.name, kinds) if kinds else None
+        return KeyKinds(descriptor.name, kinds) if kinds else None
 
-    def bases(self, heir: Heir) -> tuple[int | None, ...]:
-        """Return in which checkpoint each bin was written whole last; () if they are other bins now."""
-        cut = self._cuts.get(heir.name)
-        return () if cut is None or len(cut.bases) != heir.bins else cut.bases
+    def bases(self, descriptor: StateDescriptor) -> tuple[int | None, ...]:
+        """Return the checkpoint in which each bin was last written whole; () if the number of bins has changed."""
+        cut = self._cuts.get(descriptor.name)
+        return () if cut is None or len(cut.bases) != descriptor.bins else cut.bases
 
-    def recall(self, heir: Heir, keys: Set[Any]) -> dict[Any, Any]:
-        """Return the states that these keys have; one that is not there has none.
+    def recall(self, descriptor: StateDescriptor, keys: Set[Any]) -> dict[Any, Any]:
+        """Return the states of these keys, without keys that have none.
 
-        Keys, bins and version are as they were written. Cost: decodes the keys of their bins, and the states of the
-        blocks with some of them.
+        Keys, bins and version must be as written. Cost: decodes the keys of their bins, and the states of the blocks
+        that contain some of them.
         """
-        cut, bin_of_key = self._cuts[heir.name], heir.binning(heir.bins, None)
+        cut, bin_of_key = self._cuts[descriptor.name], descriptor.binning(descriptor.bins, None)
         bins = {key: bin_of_key(key) for key in keys}
         wanted, found = set(bins.values()), dict[Any, Any]()
         for number, reader in self._readers:
@@ -95,59 +103,59 @@ class Recovery:
                         found[key] = state
         return {key: state for key, state in found.items() if state is not None}
 
-    def timers(self, heir: Heir, bins: Collection[int]) -> Restored:
-        """Return the timers of these bins, without states; what was written is as in `recall`.
+    def timers(self, descriptor: StateDescriptor, bins: Collection[int]) -> Restored:
+        """Return the timers of these bins, without states. Keys, bins and version must be as written.
 
-        Cost: linear in the timers written.
+        Cost: linear in the written timers.
         """
-        name = self._cuts[heir.name].name
+        name = self._cuts[descriptor.name].name
         chain = ((number, self._without_states(reader, name)) for number, reader in self._readers)
-        return restore(chain, name, self._time, heir.binning(heir.bins, None), bins)
+        return restore(chain, name, self._time, descriptor.binning(descriptor.bins, None), bins)
 
-    def as_now(self, heir: Heir) -> bool:
-        """Tell whether what was written of an operator has keys, bins and states as it has them now."""
-        cut = self._cuts.get(heir.name)
-        return cut is not None and not has_changed(heir, cut) and heir.terms.rehash is None
+    def as_now(self, descriptor: StateDescriptor) -> bool:
+        """Tell whether the written keys, bins and states of an operator have their present form."""
+        cut = self._cuts.get(descriptor.name)
+        return cut is not None and not has_changed(descriptor, cut) and descriptor.terms.rehash is None
 
-    def changes(self, heir: Heir) -> bool:
-        """Tell whether an operator's states have to be written anew: see `inheritance`."""
-        cut = self._cuts.get(heir.name)
-        return cut is not None and (has_changed(heir, cut) or self._earlier_binning(heir, cut) is not None)
+    def changes(self, descriptor: StateDescriptor) -> bool:
+        """Tell whether an operator's states must be written anew: see `state_migration`."""
+        cut = self._cuts.get(descriptor.name)
+        return cut is not None and (has_changed(descriptor, cut) or self._earlier_binning(descriptor, cut) is not None)
 
-    def misplaced(self, heir: Heir) -> tuple[Any, int, int] | None:
-        """Return a key, the bin that it was in and the one where it should have been; None if there is none.
+    def misplaced(self, descriptor: StateDescriptor) -> tuple[Any, int, int] | None:
+        """Return a misplaced key, the bin that has it and the bin where it belongs; None if there is none.
 
-        Looked at is the first key of each bin.
+        Checks the first key of each bin.
         """
-        if (cut := self._cuts.get(heir.name)) is None:
+        if (cut := self._cuts.get(descriptor.name)) is None:
             return None
-        was = self._earlier_binning(heir, cut) or heir.binning(heir.bins, None)
+        was = self._earlier_binning(descriptor, cut) or descriptor.binning(descriptor.bins, None)
         samples = self._samples(cut)
         return next(((key, bin, was(key)) for key, bin in samples if was(key) != bin), None)
 
-    def check_readable(self, heir: Heir) -> None:
-        """Raise StoreError unless the program can read all that there is of an operator. Cost: reads all of it."""
-        if (cut := self._cuts.get(heir.name)) is not None:
-            was = self._earlier_binning(heir, cut) or heir.binning(heir.bins, None)
-            check_readable(self._needed(cut), heir, cut, was)
+    def check_readable(self, descriptor: StateDescriptor) -> None:
+        """Raise StoreError unless the program can read all content of an operator. Cost: reads all of it."""
+        if (cut := self._cuts.get(descriptor.name)) is not None:
+            was = self._earlier_binning(descriptor, cut) or descriptor.binning(descriptor.bins, None)
+            check_readable(self._needed(cut), descriptor, cut, was)
 
     def _needed(self, cut: OperatorCut) -> Iterator[Block]:
-        """The blocks of an operator, without those of bins that were written whole later."""
+        """Yield the blocks of an operator, without those of bins that were written whole later."""
         for number, reader in self._readers:
             for entry in reader.entries:
                 if entry.operator == cut.name and (entry.bin is None or cut.bases[entry.bin] == number):
                     yield reader.block(entry)
 
-    def _earlier_binning(self, heir: Heir, cut: OperatorCut) -> Callable[[Any], int] | None:
-        """Return what gave the bin of a key when a commit was written; None if it is what gives it now."""
-        bins, rehash = len(cut.bases), heir.terms.rehash
-        same_hash = heir.binning(bins, None)
+    def _earlier_binning(self, descriptor: StateDescriptor, cut: OperatorCut) -> Callable[[Any], int] | None:
+        """Return the function from key to bin at the time of the commit; None if it is the present one."""
+        bins, rehash = len(cut.bases), descriptor.terms.rehash
+        same_hash = descriptor.binning(bins, None)
         if rehash is not None and any(same_hash(key) != bin for key, bin in self._samples(cut)):
-            return heir.binning(bins, rehash)
-        return None if bins == heir.bins else same_hash
+            return descriptor.binning(bins, rehash)
+        return None if bins == descriptor.bins else same_hash
 
     def _samples(self, cut: OperatorCut) -> Iterator[tuple[Any, int]]:
-        """The first key of each bin that has one, in its base, with the bin."""
+        """Yield the first key in the base of each bin that has one, with the bin."""
         for number, reader in self._readers:
             seen = set()
             for entry in reader.entries:
@@ -159,13 +167,54 @@ class Recovery:
                     yield keys_of(reader.block(entry))[0], bin
 
     def _blocks(self, reader: SegmentReader, operator: str) -> Iterator[Block]:
-        """The blocks of an operator; the others stay on the disk."""
+        """Yield the blocks of an operator; the others stay on the disk."""
         return (reader.block(entry) for entry in reader.entries if entry.operator == operator)
 
     def _without_states(self, reader: SegmentReader, operator: str) -> Iterator[Block]:
-        """The timers of an operator; of its bins what tells which was written whole."""
+        """Yield the timers of an operator, and empty BIN blocks that show which bins were written whole."""
         for entry in reader.entries:
             if entry.operator == operator and entry.kind in OF_TIMERS:
                 yield reader.block(entry)
             elif entry.operator == operator and entry.kind is BlockKind.BIN:
                 yield pack(BlockKind.BIN, operator, entry.bin, [], [])
+
+
+def check_readable(
+    blocks: Iterable[Block], descriptor: StateDescriptor, cut: OperatorCut, was: Callable[[Any], int]
+) -> None:
+    """Raise StoreError unless the program can read an operator's content of these blocks.
+
+    `was` returns the bin of a key at the time when they were written. Cost: unpacks the blocks.
+    """
+    tried_states: set[Shape] = set()
+    is_old = cut.version < descriptor.terms.version
+    for block in blocks:
+        try:
+            keys = keys_of(block) if shapes_in(block.keys) else []
+            if block.kind is BlockKind.BIN and block.bin is not None:
+                for key in keys:
+                    if was(key) != block.bin:
+                        raise misplaced(descriptor.name, key, block.bin, was(key))
+        except ProtocolError as error:
+            raise _unfit(descriptor, cut, "keys", error) from error
+        what = "timers" if block.kind in OF_TIMERS else "states"
+        try:
+            shapes = shapes_in(block.states)
+            if not shapes <= tried_states:
+                states_of(block, old=is_old and what == "states")
+                tried_states |= shapes
+        except ProtocolError as error:
+            raise _unfit(descriptor, cut, what, error) from error
+
+
+def _unfit(descriptor: StateDescriptor, cut: OperatorCut, what: str, error: ProtocolError) -> StoreError:
+    """Return the error for an operator whose keys, states or timers in a store the program cannot read."""
+    upgrade = (
+        f"Or give version={cut.version + 1} and upgrade=f(key, state, version), which receives each old object with "
+        "its fields as attributes. "
+    )
+    return StoreError(
+        f"The program cannot read the {what} of operator {descriptor.name!r} in the store: {error}. Define the class "
+        f"as it was. {upgrade if what == 'states' and cut.version == descriptor.terms.version else ''}To start the "
+        f"operator without state, give it another name= and give up the old states with --drop-state {cut.name}."
+    )

@@ -1,16 +1,19 @@
-"""The states and timers of an operator, rebuilt from the blocks of a checkpoint and of those that it follows.
+"""The states and timers of an operator, rebuilt from the blocks of a checkpoint and of its predecessors.
 
-Checkpoint n follows its `since`, that one its own, and so on to one that follows none: these are its *chain*.
- 1. A bin begins as its newest BIN blocks in the chain have it, its *base*: what was written before does not count.
-    All these blocks are one worker's, of one cut.
- 2. A delta counts unless it is older than its key's base. One as old is of the same cut: a key that was touched while
-    its bin waited to be written, and is not in the base.
- 3. Timers count likewise: a cut that writes a bin whole writes all its timers. None is written twice, as each cut has
-    those set since the one that it follows. Those due before the checkpoint's time have fired. Of event timers those
-    have fired that the checkpoint's watermark and clock have reached, which the heir knows; and those whose count had
-    not begun are the checkpoint's own, for each cut writes them anew.
+The *chain* of a checkpoint is the checkpoint itself, its `since`, the `since` of that one, and so on to one that has
+none.
+ 1. A bin begins with its newest BIN blocks in the chain, its *base*; nothing written before them counts. All these
+    blocks come from one cut of one worker.
+ 2. A delta counts unless it is older than its key's base. A delta of the same checkpoint is of the same cut: it has
+    keys that were touched while their bin waited to be written, and that the base lacks.
+ 3. Timers count in the same way: a cut that writes a bin whole writes all its timers. No timer is written twice,
+    because each cut contains the timers set since its predecessor. Timers due before the checkpoint's time have fired.
+    Event timers that the checkpoint's watermark or clock has reached have also fired. They are still returned here: the
+    operator knows watermark and clock, and leaves them out.
+    Event timers whose count had not begun belong to the checkpoint alone, because each cut writes them anew.
 
-An operator that asks for them is an *heir*: it may have become another one meanwhile (`inheritance`).
+A *descriptor* describes the operator that asks for states and timers. The operator may have changed since the
+checkpoint (`state_migration`).
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -22,63 +25,68 @@ from megaflow.durable.blocks import OF_TIMERS, UNBEGUN, Block, BlockKind, keys_o
 from megaflow.durable.key_kinds import KeyKinds
 from megaflow.errors import StoreError
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.order import grouped
 
 Hash: TypeAlias = Callable[[Any], int]
 Upgrade: TypeAlias = Callable[[Any, Any, int], Any]
-"""Key, state, the version that has made it -> state of the present version, None to forget the key."""
+"""Key, state, version of the state -> state of the present version, or None to forget the key."""
 
 
 BY_CLOCK: Final = "lasts by the clock"
-"""The kind of an operator beside whose states stands since when each lasts: microseconds of the clock, or None."""
+"""Kind of an operator that stores each state with its start, in microseconds of the clock; None: not started yet."""
 BY_EVENTS: Final = "lasts by timestamps"
-"""Likewise, of event time. Of all other operators the kind is ""."""
+"""Likewise, with microseconds of event time. All other operators have the kind ""."""
 
 Adapt: TypeAlias = Callable[[Any], Any]
-"""A state in a store -> the state that an operator goes on with."""
+"""State in a store -> state with which an operator continues."""
 WINDOWS: Final = "windows: "
-"""How the form of a windowed stream begins."""
+"""Prefix of the form of a windowed stream."""
 
 
 def unchanged(state: Any) -> Any:
-    """Return the state as it is."""
+    """Return the state unchanged."""
     return state
 
 
 class Form(Protocol):
-    """Of what an operator's states are, where this can be told: a commit says it, and the next program is compared."""
+    """Form of an operator's states, if it is known. A commit records it, and the next program is compared with it."""
 
     def text(self) -> str:
-        """Return it as a commit has it; once the dataflow is built."""
+        """Return the form for a commit. Valid once the dataflow is built."""
 
     def adapter(self, kept: str) -> Adapt | None:
-        """Return what makes a state of this form of one of the form that a commit has; None if nothing does."""
+        """Return the adapter from states of a commit's form `kept` to this form; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedForm:
-    """States that are called so: a count, a sum."""
+    """States with a known name: a count, a sum."""
 
     name: str
+    earlier: str = ""  # the name in an earlier megaflow of states that `adapt` converts; "": it named none
+    adapt: Adapt = unchanged
 
     def text(self) -> str:
         """Return the name."""
         return self.name
 
     def adapter(self, kept: str) -> Adapt | None:
-        """Refuse states of another name."""
-        return unchanged if kept == self.name else None
+        """Return an adapter for states of this name or the earlier one; None for all others."""
+        if kept == self.name:
+            return unchanged
+        return self.adapt if kept == self.earlier else None
 
 
 @dataclass(frozen=True, slots=True)
 class AnyForm:
-    """States of which only the program knows what they are: any but those of windows."""
+    """States that only the program knows: any except those of windows."""
 
     def text(self) -> str:
-        """Say nothing."""
+        """Return an empty text."""
         return ""
 
     def adapter(self, kept: str) -> Adapt | None:
-        """Refuse the states of windows."""
+        """Return None for states of windows, `unchanged` for all others."""
         return None if kept.startswith(WINDOWS) else unchanged
 
 
@@ -87,37 +95,39 @@ ANY_FORM: Final = AnyForm()
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an operator says of the states that an earlier run has kept."""
+    """An operator's terms for states that an earlier run has kept."""
 
     version: int = 1  # of its states
-    upgrade: Upgrade | None = None  # for those of an earlier one
-    rehash: Hash | None = None  # the hash that it had before; None: it may not have changed
+    upgrade: Upgrade | None = None  # for states of an earlier version
+    rehash: Hash | None = None  # the earlier hash; None: the hash must not have changed
     kind: str = ""  # BY_CLOCK, BY_EVENTS or ""
     form: Form = ANY_FORM
+    is_named: bool = True  # whether the program named the operator; False: its name comes from a method or a lambda
+    fold: Callable[..., Any] | None = None  # the program's function; None: the operator has one of megaflow's
 
 
 @dataclass(frozen=True, slots=True)
-class Heir:
-    """A stateful operator of a program, which goes on with states of a store, or begins with none."""
+class StateDescriptor:
+    """A stateful operator of a program, which continues with states of a store, or begins without."""
 
     name: str
     bins: int
-    binning: Callable[[int, Hash | None], Callable[[Any], int]]  # bins, a hash or None for its own -> the bin of a key
+    binning: Callable[[int, Hash | None], Callable[[Any], int]]  # bins, hash (None: its own) -> bin of a key
     terms: Terms = Terms()
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What one operator begins with."""
+    """Initial states and timers of one operator."""
 
-    states: dict[int, dict[Any, Any]]  # bin -> key -> state; of every bin that was asked for and has been written
+    states: dict[int, dict[Any, Any]]  # bin -> key -> state; of each requested bin that was written
     timers: dict[int, list[tuple[Any, Any, Any]]]  # bin -> (time, key, payload), by time, in the order of setting
-    # what is in memory already, to be taken over as it is: key -> state; bin -> keys, as a `BinStore` has them
+    # states that are in memory already, to take over as they are: key -> state; bin -> keys, as in a `BinStore`
     kept: tuple[dict[Any, Any], dict[int, dict[Any, None]]] | None = None
-    bases: tuple[int | None, ...] = ()  # bin -> checkpoint that has its base; () if they are other bins now
-    # as `timers`: event timers, whose times are (line, microseconds); those that had become due are among them
+    bases: tuple[int | None, ...] = ()  # bin -> checkpoint of its base; () if the number of bins has changed
+    # like `timers`, but event timers, with times (line, microseconds); includes those that had become due
     events: dict[int, list[tuple[Any, Any, Any]]] = field(default_factory=dict)
-    key_kinds: KeyKinds | None = None  # if the keys that come are to be of the kinds that the store has
+    key_kinds: KeyKinds | None = None  # if new keys must be of a kind that the store has
 
 
 def restore(
@@ -129,14 +139,14 @@ def restore(
     was: Callable[[Any], int] | None = None,
     old: bool = False,
 ) -> Restored:
-    """Return what an operator's bins are in a checkpoint at `time`, for those in `bins`.
+    """Return the content of an operator's bins in a checkpoint at `time`, for those in `bins`.
 
-    `chain`: number of a checkpoint -> the blocks of all workers, the oldest first. `was` gives the bin in which a key
-    was when they were written, if that may be another than it has now. Keys are decoded first; states only if a key of
-    these bins is among them. Cost: linear in the blocks; with `was` the keys of all bins are decoded. `old`: objects in
-    states that do not fit their classes are old records, which an upgrade gets.
+    `chain`: (number of a checkpoint, blocks of all workers), the oldest first. `was` returns the bin of a key at the
+    time of writing, if that may differ from the present one. Keys are decoded first; states only if a key of these bins
+    is among them. Cost: linear in the blocks; with `was`, the keys of all bins are decoded. `old`: objects in states
+    that do not fit their classes become old records, for an upgrade.
 
-    Raises StoreError if the first key of a bin's block was not to be there.
+    Raises StoreError if the first key of a bin's block does not belong there.
     """
     placed = bin_of_key if was is None else was
     written = [(number, [block for block in blocks if block.operator == operator]) for number, blocks in chain]
@@ -185,7 +195,7 @@ def restore(
 
 
 def bare(kind: str, state: Any) -> Any:
-    """Return the state that a fold has returned, of what an operator of some kind keeps.
+    """Return the fold's own state, without what an operator of this kind keeps beside it.
 
     >>> bare(BY_CLOCK, (7_000_000, "a")), bare("", (7, "a"))
     ('a', (7, 'a'))
@@ -194,14 +204,12 @@ def bare(kind: str, state: Any) -> Any:
 
 
 def _by_bin(timers: list[tuple[Any, int, Any, Any]]) -> dict[int, list[tuple[Any, Any, Any]]]:
-    found: dict[int, list[tuple[Any, Any, Any]]] = {}
-    for when, bin, key, payload in sorted(timers, key=lambda timer: timer[0]):
-        found.setdefault(bin, []).append((when, key, payload))
-    return found
+    ordered = sorted(timers, key=lambda timer: timer[0])
+    return grouped((bin, (when, key, payload)) for when, bin, key, payload in ordered)
 
 
 def misplaced(operator: str, key: Any, was: int, now: int) -> StoreError:
-    """Return the error for an operator whose `hash=` has changed, or the class of whose keys has."""
+    """Return the error for an operator whose `hash=` has changed, or whose keys' class has."""
     kind = type(key)
     is_own = is_dataclass(kind) or isinstance(key, Enum) or (issubclass(kind, tuple) and kind is not tuple)
     fields = (

@@ -1,26 +1,28 @@
-"""Segments: the immutable files that hold the blocks of a cut, `i3-w1-000017.seg` by incarnation, worker and sequence.
+"""Segments: immutable files with the blocks of a cut, such as `i3-w1-000017.seg` (incarnation, worker, sequence).
 
-The launcher's, `i3-launcher-000012.seg`, have the number of the checkpoint.
+The launcher's segments, such as `i3-launcher-000012.seg`, have the number of the checkpoint.
 
     start   magic, format version
-    blocks  the keys and the states of each, one behind the other
-    index   the cut's header; of each block what it is, its lengths and its crc32
-    end     where the index begins, its crc32, magic
+    blocks  the keys and the states of each, one after another
+    index   the cut's header; for each block its kind, operator, bin, count, lengths and crc32
+    end     the place of the index, its crc32, magic
 
-1. A segment is made in memory, of SEGMENT_BYTES at most and a block, and written at once: a disk that fails is given a
-   new file from memory. So a large cut is several segments, each with the cut's header.
-2. The index says where each block is, so a reader takes those that it needs, one at a time; the lengths in it add up to
-   the whole file, so no byte is outside of a checksum or a constant: no flipped bit goes unnoticed.
-3. The crc32 of a block begins with its place, so that a block which a disk has put elsewhere is noticed, too.
-4. The version comes first and is outside of what the codec reads. A change of the bytes of a segment, or of a value
-   in it, takes a new version; tests read a store of each one. Format 2 has the names of NamedTuples' fields and of
-   flags: `old_classes` says how values of format 1 are read.
+1. A writer builds a segment in memory, of at most SEGMENT_BYTES plus one block, and writes it at once. If the disk
+   fails, the writer can write a new file from memory. So a large cut takes several segments, each with the cut's
+   header.
+2. The index has the place of each block, so a reader can take single blocks. The lengths in it add up to the whole
+   file, so each byte belongs to a checksum or a constant, and no flipped bit goes unnoticed.
+3. The crc32 of a block also covers its place, so a block that a disk has put elsewhere is noticed.
+4. The version comes first, outside of the codec's data. Any change of a segment's bytes, or of a value in it, takes a
+   new version; tests read a store of each version. Format 2 has the names of the fields of NamedTuples and of flags:
+   `old_classes` states how values of format 1 are read.
 """
 
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from megaflow.durable.blocks import Block, BlockKind, CutHeader
@@ -32,11 +34,11 @@ from megaflow.timely.communication.codec.encode import encode
 Read: TypeAlias = Callable[[int, int], bytes]  # (start, length) -> bytes of a file, fewer at its end
 
 SEGMENT_BYTES: Final = 64 << 20
-"""A segment that has reached this size is closed: what a worker holds in memory until it is synced."""
+"""Size at which a segment is closed. A worker holds that much in memory until it is synced."""
 SEGMENT_FORMAT: Final = 2
 SEGMENT_NAME: Final = re.compile(r"i(\d+)-(?:w(\d+)|launcher)-(\d{6,})\.seg")
 LAUNCHER: Final = -1
-"""In the place of a worker."""
+"""The launcher, in place of a worker's id."""
 
 _MAGIC: Final = b"mf-segm\n"
 _START: Final = struct.Struct("<8sI")  # magic, format
@@ -47,19 +49,23 @@ _NO_BIN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
-    """What a commit says of a segment."""
+    """Reference to a segment in a commit."""
 
     name: str
     checkpoint: int
     worker: int
     length: int  # bytes
-    crc: int  # of all of it
-    keys: int  # in its blocks, forgotten ones and timers included
+    crc: int  # of the whole file
+    keys: int  # in its blocks, including forgotten ones and those of timers
+
+    def open(self, read: Callable[[str, int, int], bytes]) -> "SegmentReader":
+        """Return a reader of the segment; `read` is the method of a store. Raises StoreDamaged or OSError."""
+        return SegmentReader(self.name, partial(read, self.name), self.length)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """What a segment's index says of a block."""
+    """Entry of a block in a segment's index."""
 
     kind: BlockKind
     operator: str
@@ -82,12 +88,20 @@ def segment_name(incarnation: int, worker: int, sequence: int) -> str:
 
 
 def checksum(data: bytes, offset: int) -> int:
-    """Return the crc32 of bytes and of the place where they stand."""
+    """Return the crc32 of bytes and of their place in the file."""
     return zlib.crc32(data, zlib.crc32(_PLACE.pack(offset)))
 
 
+def crc_of(parts: Iterable[bytes]) -> int:
+    """Return the crc32 of bytes that come in parts."""
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part, crc)
+    return crc
+
+
 class SegmentWriter:
-    """Makes one segment in memory."""
+    """Writer of one segment, in memory."""
 
     def __init__(self, header: CutHeader) -> None:
         self._header = header
@@ -96,7 +110,7 @@ class SegmentWriter:
         self.length = _START.size  # bytes so far, without the index
 
     def add(self, block: Block) -> None:
-        """Add a block."""
+        """Append a block."""
         data = block.keys + block.states
         self._entries.append(
             IndexEntry(
@@ -108,7 +122,7 @@ class SegmentWriter:
         self.length += len(data)
 
     def finish(self, name: str) -> tuple[SegmentRef, list[bytes]]:
-        """Return what a commit is to say of it, and its content in parts."""
+        """Return the segment's reference for a commit, and its content in parts."""
         header, entries = self._header, self._entries
         index = encode(
             (
@@ -123,17 +137,14 @@ class SegmentWriter:
             )
         )
         parts = [*self._parts, index, _END.pack(self.length, checksum(index, self.length), _MAGIC)]
-        crc = 0
-        for part in parts:
-            crc = zlib.crc32(part, crc)
         keys = sum(each.count for each in entries)
-        return SegmentRef(name, header.number, header.worker, sum(map(len, parts)), crc, keys), parts
+        return SegmentRef(name, header.number, header.worker, sum(map(len, parts)), crc_of(parts), keys), parts
 
 
 class SegmentReader:
-    """Reads one segment, with `partial(store.read, name)`: its header and index at first, a block when it is asked for.
+    """Reader of one segment, through `partial(store.read, name)`: first its header and index, then blocks on request.
 
-    Raises StoreDamaged with the file and the place for what is not as it was written, here and in each method.
+    The constructor and each method raise StoreDamaged, with the file and the place, for content that has changed.
     """
 
     def __init__(self, name: str, read: Read, length: int) -> None:
@@ -142,28 +153,28 @@ class SegmentReader:
         start = self._exactly(0, _START.size)
         magic, version = _START.unpack(start)
         if magic != _MAGIC:
-            raise self._damaged(0, "it does not begin as a segment does")
+            raise damaged(self.name, 0, "it does not begin as a segment does")
         check_format(name, version, SEGMENT_FORMAT)
         end_at = length - _END.size
         if end_at < _START.size:
-            raise self._damaged(length, "it ends too early")
+            raise damaged(self.name, length, "it ends too early")
         index_at, crc, magic = _END.unpack(self._exactly(end_at, _END.size))
         if magic != _MAGIC or not _START.size <= index_at < end_at:
-            raise self._damaged(end_at, "it does not end as a segment does")
+            raise damaged(self.name, end_at, "it does not end as a segment does")
         index = self._exactly(index_at, end_at - index_at)
         if checksum(index, index_at) != crc:
-            raise self._damaged(index_at, "the index does not match its checksum")
+            raise damaged(self.name, index_at, "the index does not match its checksum")
         try:
             self.header, self.entries = _index(index, index_at)
         except (MegaflowError, TypeError, ValueError) as error:
-            raise self._damaged(index_at, f"it has no valid index: {error}") from error
+            raise damaged(self.name, index_at, f"it has no valid index: {error}") from error
 
     def block(self, entry: IndexEntry) -> Block:
         """Read one block."""
         data = self._exactly(entry.offset, entry.keys_length + entry.states_length)
         if checksum(data, entry.offset) != entry.crc:
             what = f"{entry.kind.name} block of operator {entry.operator!r}"
-            raise self._damaged(entry.offset, f"a {what} of {len(data)} bytes does not match its checksum")
+            raise damaged(self.name, entry.offset, f"a {what} of {len(data)} bytes does not match its checksum")
         keys, states = data[: entry.keys_length], data[entry.keys_length :]
         return Block(entry.kind, entry.operator, entry.bin, entry.count, keys, states)
 
@@ -174,11 +185,8 @@ class SegmentReader:
     def _exactly(self, start: int, length: int) -> bytes:
         data = self._read(start, length)
         if len(data) != length:
-            raise self._damaged(start + len(data), "it ends too early")
+            raise damaged(self.name, start + len(data), "it ends too early")
         return data
-
-    def _damaged(self, offset: int, what: str) -> StoreDamaged:
-        return damaged(self.name, offset, what)
 
 
 def _index(encoded: bytes, index_at: int) -> tuple[CutHeader, list[IndexEntry]]:
@@ -195,7 +203,7 @@ def _index(encoded: bytes, index_at: int) -> tuple[CutHeader, list[IndexEntry]]:
 
 
 def damaged(name: str, offset: int, what: str) -> StoreDamaged:
-    """Return the error for a file that is not as it was written."""
+    """Return the error for a file that has changed since it was written."""
     return StoreDamaged(f"{name} is damaged at byte {offset}: {what}; restore the store from a backup")
 
 

@@ -1,14 +1,14 @@
-"""The store: five operations on named, immutable files, and how a folder carries them out.
+"""The store: five operations on named, immutable files in a folder.
 
-A file is there whole or not at all, whenever a process or the power goes.
- 1. It is written under another name, synced, and then *linked* to its own: linking fails if the name is taken, where
-    renaming would replace what is there. This is the fence between two launchers that both believe that the store is
-    theirs: one of them finds its next commit written.
- 2. The folder is synced before an operation returns: until then a file's name may be lost though its content is not.
- 3. A disk that fails to sync a file may forget what it was to write, and say yes to the next attempt. So nothing is
-    synced again: whoever wants to try once more writes a new file, under another name, from memory.
- 4. A failed link or sync of the folder leaves it open whether the file is there. For a segment that is no matter: it
-    counts once a commit names it, so it is given up. A commit is then *in doubt*: see `incarnation`.
+A file exists whole or not at all, whenever a process or the power fails.
+ 1. A file is written under another name, synced, and then *linked* to its own name. Linking fails if the name is taken;
+    renaming would replace the existing file. This is the fence between two launchers that both believe that they own
+    the store: one of them finds its next commit already written.
+ 2. The folder is synced before an operation returns: until then a file's name may be lost, even if its content is not.
+ 3. A disk that fails to sync a file may forget the data, and still report success for the next attempt. So no file is
+    synced again: a caller that tries once more writes a new file, under another name, from memory.
+ 4. After a failed link or sync of the folder, it is unknown whether the file exists. For a segment this does not
+    matter: it counts only once a commit names it, so it is given up. A commit is then *in doubt*: see `incarnation`.
 """
 
 import contextlib
@@ -18,76 +18,54 @@ from typing import Final, Protocol
 from megaflow.errors import CommitInDoubt
 
 ATTEMPTS_MAX: Final = 1000
-"""Files set aside under one name: each was left by a process that ended, and goes when the store is taken over."""
-
-
-class Store(Protocol):
-    """Where a job's segments and commits are: in a folder, say."""
-
-    def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a new file; durable when this returns. Raises OSError: it is not, put it under another name."""
-
-    def commit(self, name: str, content: bytes) -> bool:
-        """Write a new file unless there is one of that name; return whether it is written, and durable.
-
-        Raises OSError: nothing is written. CommitInDoubt: it may be there and may be durable.
-        """
-
-    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return bytes of a file from a place on; fewer than asked for at its end. Raises OSError."""
-
-    def list(self) -> dict[str, int]:
-        """Return the files and their lengths; those that are set aside, too. Raises OSError."""
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Remove files; those that are gone already are no error. Durable when this returns. Raises OSError."""
-
-    def close(self) -> None:
-        """Let go of what is open."""
+"""Limit for files set aside under one name. Each was left by a process that ended; a take-over removes them."""
 
 
 class Folder(Protocol):
-    """What the operating system does with the files of one folder. Each method raises OSError."""
+    """The operating system's operations on the files of one folder. Each method raises OSError."""
 
     def create(self, name: str) -> int:
-        """Make a new file, for its owner only, and return its descriptor; raises FileExistsError."""
+        """Create a file, for its owner only, and return its descriptor. Raises FileExistsError."""
 
     def write(self, file: int, data: bytes) -> None:
-        """Add bytes to an open file."""
+        """Append bytes to an open file."""
 
     def sync(self, file: int) -> None:
-        """Wait until what was written to an open file is on the disk."""
+        """Block until the written data of an open file is on the disk."""
 
     def close(self, file: int) -> None:
         """Close a file."""
 
     def link(self, name: str, new: str) -> None:
-        """Give a file another name; raises FileExistsError."""
+        """Give a file another name. Raises FileExistsError."""
 
     def remove(self, name: str) -> None:
-        """Take a name away; raises FileNotFoundError."""
+        """Remove a name. Raises FileNotFoundError."""
 
     def sync_names(self) -> None:
-        """Wait until the names that were given and taken are on the disk."""
+        """Block until added and removed names are on the disk."""
 
     def lengths(self) -> dict[str, int]:
-        """Return the names, and how long their files are."""
+        """Return the names and lengths of the files."""
 
     def read(self, name: str, start: int, length: int | None) -> bytes:
-        """Return bytes of a file; fewer at its end."""
+        """Return bytes of a file, fewer at its end."""
 
     def close_folder(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
 
 
-class FolderStore:
-    """A store in a folder."""
+class Store:
+    """A place for a job's segments and commits: a folder."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
     def put(self, name: str, parts: Sequence[bytes]) -> None:
-        """Write a new file. Costs two syncs."""
+        """Write a new file; it is durable when this returns. After an OSError, write it under another name.
+
+        Costs two syncs.
+        """
         aside = self._set_aside(name, parts)
         try:
             self._folder.link(aside, name)
@@ -96,7 +74,10 @@ class FolderStore:
         self._folder.sync_names()
 
     def commit(self, name: str, content: bytes) -> bool:
-        """Write a new file unless there is one of that name. Costs two syncs."""
+        """Write a new file unless one has that name; return whether it is written, and durable. Costs two syncs.
+
+        Raises OSError: nothing is written. CommitInDoubt: the file may exist and may be durable.
+        """
         aside = self._set_aside(name, [content])
         try:
             self._folder.link(aside, name)
@@ -111,19 +92,22 @@ class FolderStore:
         return True
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Return bytes of a file."""
+        """Return bytes of a file from `start` on, fewer than requested at its end. Raises OSError."""
         return self._folder.read(name, start, length)
 
     def list(self) -> dict[str, int]:
-        """Return the files and their lengths. Cost: linear in them."""
+        """Return the files and their lengths, including those that are set aside. Cost: linear. Raises OSError."""
         return self._folder.lengths()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         self._folder.close_folder()
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove files. Costs one sync for all."""
+        """Remove files; names that do not exist are no error. Costs one sync for all. Raises OSError.
+
+        The removal is durable when this returns.
+        """
         failed: OSError | None = None
         for name in names:
             try:
@@ -137,7 +121,7 @@ class FolderStore:
             raise failed
 
     def _set_aside(self, name: str, parts: Sequence[bytes]) -> str:
-        """Write and sync a file of another name, which is returned."""
+        """Write and sync a file under another name; return that name."""
         aside, file = self._create_aside(name)
         try:
             try:
@@ -159,6 +143,6 @@ class FolderStore:
         raise FileExistsError(f"{name}: {ATTEMPTS_MAX} files of that name have already been set aside")
 
     def _drop(self, aside: str) -> None:
-        """Remove what was set aside; if that fails it stays, and no harm is done."""
+        """Remove a file that was set aside; if that fails, it stays and does no harm."""
         with contextlib.suppress(OSError):
             self._folder.remove(aside)

@@ -12,42 +12,46 @@ Sums are added one value at a time, so floats are rounded as in a plain loop.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import reduce
 from itertools import chain
 from numbers import Number
 from operator import itemgetter
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
 from megaflow.errors import BuildError, ProgramError
-from megaflow.megaphone.aggregates import begins_with
-from megaflow.timely.dataflow.error_notes import raised_by_loop, user_line
-from megaflow.timely.dataflow.given import function
+from megaflow.megaphone.folds.combining import begins_with, plain_number
+from megaflow.megaphone.folds.ranking import Ranking, Stamped, by_function, top_count
+from megaflow.quick_dataclass import dataclass
+from megaflow.timely.dataflow.argument_checks import function
+from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.record_copies import copies_of
-
-Stamped: TypeAlias = tuple[int, Any]  # a timestamp in microseconds, and a value
 
 _NUMBERS: Final = frozenset({int, float, bool})  # and what else says that it is a Number
 _TIMESTAMP: Final = itemgetter(0)
 
 
-class Accumulator(Protocol):
-    """Protocol of one kind of accumulation."""
+class Accumulator(ABC):
+    """One kind of accumulation."""
 
     verb: str  # the method of the stream
 
+    @abstractmethod
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
         """Return the accumulation with these records, at least one. `accumulated` is None for the first ones."""
 
+    @abstractmethod
     def together(self, parts: Sequence[Any]) -> Any:
         """Return the combination of several accumulations, at least one."""
 
     def result(self, accumulated: Any) -> Any:
-        """Return the result of a window."""
+        """Return the result of a window: the accumulation itself, unless a subclass makes another value of it."""
+        return accumulated
 
 
-class Count:
+class Count(Accumulator):
     """Number of records."""
 
     verb = "count"
@@ -60,12 +64,8 @@ class Count:
         """Return their sum."""
         return sum(parts)
 
-    def result(self, accumulated: int) -> int:
-        """Return it."""
-        return accumulated
 
-
-class Sum:
+class Sum(Accumulator):
     """Sum of the values."""
 
     verb = "sum"
@@ -75,14 +75,16 @@ class Sum:
 
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
         """Add the values. Raises ProgramError for a value that is not a number."""
-        total = 0 if accumulated is None else accumulated
+        total = 0 if accumulated is None else plain_number(accumulated)  # an older version may have stored numpy's
         kinds = _NUMBERS
         for _, value in records:
-            if type(value) not in kinds and not isinstance(value, Number):
-                raise ProgramError(
-                    f"{self._name}: the value {value!r:.200} is a {type(value).__name__}, but only numbers have a "
-                    f"{self.verb}; map or filter the stream first, or use fold"
-                )
+            if type(value) not in kinds:
+                if not isinstance(value, Number):
+                    raise ProgramError(
+                        f"{self._name}: the value {value!r:.200} is a {type(value).__name__}, but only numbers have a "
+                        f"{self.verb}; map or filter the stream first, or use fold"
+                    )
+                value = plain_number(value)
             total = self._plus(total, value)
         return total
 
@@ -97,30 +99,22 @@ class Sum:
 
     def together(self, parts: Sequence[Any]) -> Any:
         """Return their sum."""
-        return reduce(self._plus, parts)
-
-    def result(self, accumulated: Any) -> Any:
-        """Return it."""
-        return accumulated
+        return reduce(self._plus, map(plain_number, parts))
 
 
-class Mean:
+class Mean(Sum):
     """Mean of the values, kept as their number and sum."""
 
     verb = "mean"
 
-    def __init__(self, name: str) -> None:
-        self._sum = Sum(name)
-        self._sum.verb = self.verb
-
     def add(self, accumulated: tuple[int, Any] | None, records: list[Stamped]) -> tuple[int, Any]:
         """Add the values. Raises ProgramError for a value that is not a number."""
         count, total = accumulated or (0, None)
-        return count + len(records), self._sum.add(total, records)
+        return count + len(records), super().add(total, records)
 
     def together(self, parts: Sequence[tuple[int, Any]]) -> tuple[int, Any]:
         """Return the number of values, and their sum."""
-        return sum(count for count, _ in parts), self._sum.together([total for _, total in parts])
+        return sum(count for count, _ in parts), super().together([total for _, total in parts])
 
     def result(self, accumulated: tuple[int, Any]) -> Any:
         """Return the mean."""
@@ -128,44 +122,55 @@ class Mean:
         return total / count
 
 
-class Extreme:
-    """The least or the greatest value, the first of equal ones."""
+class Extreme(Accumulator):
+    """The least or the greatest value."""
 
-    def __init__(self, verb: str, choose: Callable[..., Any], name: str) -> None:
-        """`choose`: `min` or `max`."""
-        self.verb = verb
-        self._choose = choose
-        self._name = name
+    def __init__(self, ranking: Ranking[Any]) -> None:
+        """`ranking`: of one value, which ranks by itself."""
+        self.verb = ranking.verb
+        self._ranking = ranking
 
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
         """Choose among the values so far. Raises ProgramError for None and for values that cannot be compared."""
-        values = [value for _, value in records]
-        chosen = self.together(values if accumulated is None else [accumulated, *values])
-        if chosen is None:
-            raise ProgramError(
-                f"{self._name}: the value None cannot be ordered; filter such records first, or use fold"
-            )
-        return chosen
+        if accumulated is None:
+            return self._ranking.best([value for _, value in records])
+        if len(records) == 1:  # mostly
+            return self._ranking.better(accumulated, records[0][1])
+        return self._ranking.best([accumulated, *[value for _, value in records]])
 
     def together(self, parts: Sequence[Any]) -> Any:
         """Return the chosen one."""
-        try:
-            return self._choose(parts)
-        except TypeError as error:
-            if not raised_by_loop(error):
-                raise
-            kinds = ", ".join(sorted({type(part).__name__ for part in parts}))
-            raise ProgramError(
-                f"{self._name}: {self.verb} needs values that can be compared, but these are of types {kinds}: "
-                f"{error}; map or filter the stream first"
-            ) from error
-
-    def result(self, accumulated: Any) -> Any:
-        """Return it."""
-        return accumulated
+        return self._ranking.best(parts)
 
 
-class Collect:
+class Best(Accumulator):
+    """The best values by a function of the program, with their timestamps, best first."""
+
+    def __init__(self, ranking: Ranking[Any], is_one: bool) -> None:
+        """`is_one`: the result is the only value, not a list."""
+        self.verb = ranking.verb
+        self._ranking = ranking
+        self._is_one = is_one
+
+    def add(self, accumulated: list[Stamped] | None, records: list[Stamped]) -> list[Stamped]:
+        """Put in the records. Raises ProgramError for a value that has no rank."""
+        kept = [] if accumulated is None else accumulated
+        self._ranking.take(kept, records)
+        return kept
+
+    def together(self, parts: Sequence[list[Stamped]]) -> list[Stamped]:
+        """Return the best of all."""
+        kept = list(parts[0])
+        for part in parts[1:]:
+            self._ranking.take(kept, part)
+        return kept
+
+    def result(self, accumulated: list[Stamped]) -> Any:
+        """Return the value, or the list of the values."""
+        return accumulated[0][1] if self._is_one else [value for _, value in accumulated]
+
+
+class Collect(Accumulator):
     """All values in the order of their timestamps; those of equal timestamps in order of arrival."""
 
     verb = "collect"
@@ -186,26 +191,15 @@ class Collect:
         return [value for _, value in sorted(accumulated, key=_TIMESTAMP)]
 
 
-class ByFunctions:
+@dataclass(eq=False, repr=False)
+class ByFunctions(Accumulator):
     """Accumulation by functions of the user."""
 
-    def __init__(
-        self,
-        verb: str,
-        name: str,
-        begin: Callable[[], Any] | None,
-        add: Callable[[Any, Any], Any],
-        merge: Callable[[Any, Any], Any] | None,
-    ) -> None:
-        """`begin` makes the first accumulation; None: the first value is the accumulation.
-
-        `merge` may be None for windows that never combine accumulations.
-        """
-        self.verb = verb
-        self._name = name
-        self._begin = begin
-        self._add = add
-        self._merge = merge
+    verb: str
+    _name: str  # the operator's
+    _begin: Callable[[], Any] | None  # makes the first accumulation; None: the first value is the accumulation
+    _add: Callable[[Any, Any], Any]
+    _merge: Callable[[Any, Any], Any] | None  # may be None for windows that never combine accumulations
 
     def add(self, accumulated: Any, records: list[Stamped]) -> Any:
         """Fold the values. Raises ProgramError if that returns None."""
@@ -242,10 +236,6 @@ class ByFunctions:
                 "None means that there is none"
             )
 
-    def result(self, accumulated: Any) -> Any:
-        """Return it."""
-        return accumulated
-
 
 class Accumulators(list[Accumulator]):
     """All aggregates of a windowed stream. The list grows while the dataflow is built, and not afterwards.
@@ -275,6 +265,22 @@ class Accumulators(list[Accumulator]):
     def results(self, accumulated: list[Any]) -> list[Any]:
         """Return the result of each."""
         return [each.result(part) for each, part in zip(self, accumulated)]
+
+
+def extreme(name: str, verb: str, by: Any, greatest: bool) -> Accumulator:
+    """Return the accumulator of `min(by)` or `max(by)`. Raises BuildError unless `by` is a function or None."""
+    if by is None:
+        return Extreme(Ranking(name, verb, 1, None, greatest))
+    return Best(Ranking(name, f"{verb} by", 1, by_function(name, by), greatest), is_one=True)
+
+
+def best(name: str, n: int, by: Any) -> Best:
+    """Return the accumulator of `top(n, by)`. Raises BuildError.
+
+    The verb contains `n`, because a window in a store that has kept fewer values cannot give more.
+    """
+    count = top_count(f"top of {name}", n)
+    return Best(Ranking(name, f"top {count}", count, by_function(name, by), greatest=True), is_one=False)
 
 
 def by_reduction(name: str, f: Callable[[Any, Any], Any]) -> ByFunctions:

@@ -18,9 +18,11 @@ from typing import Any, Final
 
 from megaflow.durable.restored import WINDOWS, Adapt, unchanged
 from megaflow.event_time.accumulators import Accumulators
+from megaflow.event_time.calendar_windows import CalendarWindows
 from megaflow.event_time.windows import SessionWindows, Windows
 
 _SESSIONS: Final = re.compile(r"session\((\d+)\.(\d{6})\)")
+_ADDRESS: Final = re.compile(" at 0x[0-9a-fA-F]+")  # other in each process
 
 
 class WindowsForm:
@@ -57,19 +59,25 @@ def described(windows: Windows) -> str:
     """Return the call that makes these windows, with all microseconds.
 
     >>> from megaflow.event_time.windows import session, sliding, tumbling
+    >>> described(tumbling("1D", tz="Europe/Berlin"))
+    'tumbling(1D, tz=Europe/Berlin)'
     >>> described(tumbling(20)), described(sliding(20, every=2.5, offset=1)), described(session(30))
     ('tumbling(20.000000)', 'sliding(20.000000, every=2.500000, offset=1.000000)', 'session(30.000000)')
     """
     if isinstance(windows, SessionWindows):
         return f"session({_seconds(windows.gap)})"
     offset = f", offset={_seconds(windows.offset)}" if windows.offset else ""
+    if isinstance(windows, CalendarWindows):
+        zone = _ADDRESS.sub("", str(windows.zone))  # of a class of the program's without a text of its own
+        return f"tumbling({windows.count}{windows.unit}, tz={zone}{offset})"
     if windows.every == windows.size:
         return f"tumbling({_seconds(windows.size)}{offset})"
     return f"sliding({_seconds(windows.size)}, every={_seconds(windows.every)}{offset})"
 
 
 def _seconds(micros: int) -> str:
-    return f"{micros // 1_000_000}.{micros % 1_000_000:06}"
+    sign, micros = "-" * (micros < 0), abs(micros)
+    return f"{sign}{micros // 1_000_000}.{micros % 1_000_000:06}"
 
 
 def lengthened(longer: int) -> Callable[[Any], Any]:

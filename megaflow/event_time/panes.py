@@ -5,13 +5,13 @@
 `due` is the end of the first window that is not closed and has a record. `alarm` is kept here for the code that sets
 timers. A key has an entry for each pane with records, and none for its windows, which follow from the panes:
  1. A record is late for a window exactly if its bound (`record_bounds`), or the watermark, has reached the window's end
-    plus the allowed lateness. It is late for all windows of its pane if it is late for the last. Then it goes nowhere.
+    plus the allowed lateness. It is late for all windows of its pane if it is late for the last. Then no pane gets it.
  2. Otherwise it counts in the first window of its pane that it is not late for, and in all later ones. It does so even
     if windows before that are still open. If that first window is not the first of the pane, its records are kept
     apart, under (start, end), where `end` is that of the window. When windows close, they read the records that count
     in them.
- 3. Windows close in the order of their ends. A pane goes with its last window. So no pane outlives its windows, and a
-    key without panes has no state.
+ 3. Windows close in the order of their ends. A pane is dropped with its last window. So no pane outlives its windows,
+    and a key without panes has no state.
  4. An infinite watermark makes no record late. Records that come then are in all windows of their pane, which close at
     once. A window may then close a second time, with only the records since.
 Decisions about a record depend only on its timestamp, its bound and the watermark, not on earlier records.
@@ -19,63 +19,77 @@ Decisions about a record depend only on its timestamp, its bound and the waterma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from megaflow.event_time.accumulators import Accumulators, Stamped
+from megaflow.event_time.accumulators import Accumulators
+from megaflow.event_time.record_bounds import apart, limit_of
 from megaflow.event_time.windows import AlignedWindows
-from megaflow.megaphone.event_unit import GREATEST, INFINITE, NEVER
-from megaflow.megaphone.record_bounds import apart, limit_of
+from megaflow.megaphone.base.event_unit import GREATEST, INFINITE, NEVER
+from megaflow.megaphone.folds.ranking import Stamped
 
+W = TypeVar("W")
 Closed: TypeAlias = tuple[int, int, list[Any]]  # start, end, accumulations
+State: TypeAlias = list[Any] | None  # of a key: the alarm and the rest; None: it has no windows
 Pane: TypeAlias = int | tuple[int, int]  # start, and the end of the first window that its records count in
 
 
 NONE_LATE: Final[list[Stamped]] = []
-"""As good as a list of its own, which nobody changes."""
+"""The list of late records if there are none. All calls share it, and no code changes it."""
 
 
-class Panes:
-    """The windows of one size of an operator. The caller passes the state of a key."""
+class KeyWindows(ABC, Generic[W]):
+    """The windows of one operator. The caller passes the state of a key, a list that begins with the alarm."""
 
-    def __init__(self, windows: AlignedWindows, accumulators: Accumulators, lateness: int) -> None:
+    def __init__(self, windows: W, accumulators: Accumulators, lateness: int) -> None:
         """`lateness`: microseconds for which a window takes records after its end."""
         self._windows = windows
-        self._width = windows.pane
         self._lateness = lateness
         self._accumulators = accumulators
 
     def deadline(self, state: list[Any]) -> int:
-        """Return the watermark at which the key's next window closes."""
+        """Return the watermark at which the key's next window closes, as far as is known now."""
         return self._closes_at(state[1])
 
     def _closes_at(self, end: int) -> int:
         end += self._lateness
         return end if end < GREATEST else GREATEST  # what would end after the year 9999 ends with it
 
-    def take(
-        self, state: list[Any] | None, records: list[Stamped], watermark: int
-    ) -> tuple[list[Any] | None, list[Stamped], int]:
-        """Put stamped records of one key and epoch into their panes.
+    @abstractmethod
+    def take(self, state: State, records: list[Stamped], watermark: int) -> tuple[State, list[Stamped], int]:
+        """Put in stamped records of one key and epoch.
 
-        Return the state, the records that are late for all their windows, and how many of these are late by the
-        watermark alone. Cost per record of a single pane, the usual case: two comparisons and the addition; otherwise
-        also a dict lookup.
+        Return the state, the records that are late for all their windows, and how many are late by the watermark alone.
         """
-        offset, width, micros = self._windows.offset, self._width, records[0][0]
-        start = micros - (micros - offset) % width
-        end = start + width if micros <= INFINITE else NEVER
-        late: list[Stamped] = NONE_LATE
-        groups: dict[Pane, list[Stamped]] = {}
-        for micros, _ in records:
-            if micros < start or micros >= end:  # or it is below its bound: then its stamp is above all
-                groups, late = self._by_pane(records)
-                break
-        else:
-            if state is not None and (accumulated := state[2].get(start)) is not None:
-                self._accumulators.add_to(accumulated, records)
-                return state, NONE_LATE, 0
-            groups[start] = records
+
+    @abstractmethod
+    def close(self, state: list[Any], watermark: int) -> tuple[State, list[Closed]]:
+        """Close the windows that the watermark has reached, in the order of ends.
+
+        Return the state, None for none, and the closed windows.
+        """
+
+    @abstractmethod
+    def count(self, state: list[Any]) -> int:
+        """Return the number of open windows that have records."""
+
+    @abstractmethod
+    def so_far(self, state: list[Any], records: Iterable[Stamped], watermark: int) -> list[Closed]:
+        """Return the accumulations of the open windows that have some of these records, by their ends."""
+
+
+class FixedWindows(KeyWindows[W]):
+    """Windows whose bounds do not depend on the records. A state is the alarm, the first open end, and the panes."""
+
+    @abstractmethod
+    def _first_open(self, pane: Any, limit: int) -> int | None:
+        """Return the end of the first window that takes the records of a pane at this event time; None if none does."""
+
+    def _put(
+        self, state: State, groups: Mapping[Any, list[Stamped]], late: list[Stamped], watermark: int
+    ) -> tuple[State, list[Stamped], int]:
+        """Put records into their panes; `late` are other records of the epoch. Return as `take` does."""
         overtaken = 0
         limit = limit_of(NEVER, watermark)
         for pane, group in groups.items():
@@ -93,6 +107,30 @@ class Panes:
                 state[1] = first
             state[2][pane] = self._accumulators.begin(group)
         return state, late, overtaken
+
+
+class Panes(FixedWindows[AlignedWindows]):
+    """The windows of one size."""
+
+    def __init__(self, windows: AlignedWindows, accumulators: Accumulators, lateness: int) -> None:
+        super().__init__(windows, accumulators, lateness)
+        self._width = windows.pane
+
+    def take(self, state: State, records: list[Stamped], watermark: int) -> tuple[State, list[Stamped], int]:
+        """Put stamped records of one key and epoch into their panes, see `KeyWindows.take`.
+
+        Cost per record, if all are in one pane, as usual: two comparisons and the addition; otherwise also a lookup.
+        """
+        offset, width, micros = self._windows.offset, self._width, records[0][0]
+        start = micros - (micros - offset) % width
+        end = start + width if micros <= INFINITE else NEVER
+        for micros, _ in records:
+            if micros < start or micros >= end:  # or it is below its bound: then its stamp is above all
+                return self._put(state, *self._by_pane(records), watermark)
+        if state is not None and (accumulated := state[2].get(start)) is not None:
+            self._accumulators.add_to(accumulated, records)
+            return state, NONE_LATE, 0
+        return self._put(state, {start: records}, NONE_LATE, watermark)
 
     def _by_pane(self, records: list[Stamped]) -> tuple[dict[Pane, list[Stamped]], list[Stamped]]:
         """Return records by their panes, with their timestamps; and those that are late by their bounds."""
@@ -112,7 +150,7 @@ class Panes:
                     late.append(each)
                     continue
                 pane = start if first == self._windows.first_end_after(start) else (start, first)
-                each = micros, each[1]  # should the watermark be ahead of its bound, that alone decides from now on
+                each = micros, each[1]  # from here on only a watermark ahead of its bound can make it late
             if pane in groups:
                 groups[pane].append(each)
             else:
@@ -120,7 +158,6 @@ class Panes:
         return groups, late
 
     def _first_open(self, pane: Pane, limit: int) -> int | None:
-        """Return the end of the first window that takes the records of a pane at this event time; None if none does."""
         first, last = self._first_of(pane), self._windows.last_end_of(_start_of(pane))
         while limit >= self._closes_at(first):
             first += self._windows.every
@@ -128,11 +165,10 @@ class Panes:
                 return None
         return first
 
-    def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
-        """Close the windows that the watermark has reached, in the order of ends.
+    def close(self, state: list[Any], watermark: int) -> tuple[State, list[Closed]]:
+        """Close windows, see `KeyWindows.close`.
 
-        Return the state, None for none, and the closed windows. Cost per window: linear in the key's panes, plus the
-        combination of its own panes.
+        Cost per window: linear in the key's panes, plus the combination of its own panes.
         """
         windows, panes = self._windows, state[2]
         closed: list[Closed] = []
@@ -149,7 +185,6 @@ class Panes:
         return (state if panes else None), closed
 
     def count(self, state: list[Any]) -> int:
-        """Return the number of open windows that have records."""
         windows = self._windows
         if windows.every == windows.size:
             return len(state[2])
@@ -167,10 +202,7 @@ class Panes:
         within = [pane for pane in panes if start <= _start_of(pane) < end and self._first_of(pane) <= end]
         return self._accumulators.together([panes[pane] for pane in sorted(within, key=_start_of)])
 
-    def so_far(self, state: list[Any] | None, records: Iterable[Stamped], watermark: int) -> list[Closed]:
-        """Return the accumulations of the open windows that have some of these records, by their ends."""
-        if state is None:
-            return []
+    def so_far(self, state: list[Any], records: Iterable[Stamped], watermark: int) -> list[Closed]:
         offset, windows = self._windows.offset, self._windows
         ends: set[int] = set()
         for stamp in {stamp for stamp, _ in records}:

@@ -22,39 +22,26 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
-from megaflow.event_time.accumulators import Accumulators, Stamped
-from megaflow.event_time.panes import NONE_LATE, Closed
+from megaflow.event_time.panes import NONE_LATE, Closed, KeyWindows, State
+from megaflow.event_time.record_bounds import apart, limit_of, timestamp_of
 from megaflow.event_time.windows import SessionWindows
-from megaflow.megaphone.event_unit import GREATEST, INFINITE, NEVER
-from megaflow.megaphone.record_bounds import apart, limit_of, timestamp_of
+from megaflow.megaphone.base.event_unit import INFINITE, NEVER
+from megaflow.megaphone.folds.ranking import Stamped
 
 _TIMESTAMP = _START = itemgetter(0)
 _END = itemgetter(1)
 
 
-class Sessions:
-    """The sessions of an operator. The caller passes the state of a key."""
-
-    def __init__(self, windows: SessionWindows, accumulators: Accumulators, lateness: int) -> None:
-        """`lateness`: microseconds for which a session takes records after its end."""
-        self._gap = windows.gap
-        self._lateness = lateness
-        self._accumulators = accumulators
+class Sessions(KeyWindows[SessionWindows]):
+    """The sessions of an operator."""
 
     def deadline(self, state: list[Any]) -> int:
-        """Return the watermark at which the key's next session closes, unless it grows."""
         return self._closes_at(state[1][0][1])
 
-    def _closes_at(self, end: int) -> int:
-        end += self._lateness
-        return end if end < GREATEST else GREATEST  # what would end after the year 9999 ends with it
+    def take(self, state: State, records: list[Stamped], watermark: int) -> tuple[State, list[Stamped], int]:
+        """Put stamped records of one key and epoch into their sessions, see `KeyWindows.take`.
 
-    def take(
-        self, state: list[Any] | None, records: list[Stamped], watermark: int
-    ) -> tuple[list[Any] | None, list[Stamped], int]:
-        """Put stamped records of one key and epoch into their sessions.
-
-        Return the state, the late records, and how many of these are late by the watermark alone. Cost: sorting the
+        Cost: sorting the
         records, then for each run of them a search in the key's sessions, and the additions.
         """
         intervals: list[list[Any]] = [] if state is None else state[1]
@@ -89,9 +76,9 @@ class Sessions:
 
     def _runs(self, records: list[Stamped]) -> Iterable[list[Stamped]]:
         """Cut records in the order of their times where there is a gap."""
-        begin = 0
+        begin, gap = 0, self._windows.gap
         for number in range(1, len(records)):
-            if records[number][0] - records[number - 1][0] >= self._gap:
+            if records[number][0] - records[number - 1][0] >= gap:
                 yield records[begin:number]
                 begin = number
         yield records[begin:]
@@ -102,7 +89,7 @@ class Sessions:
 
     def _insert(self, intervals: list[list[Any]], run: list[Stamped]) -> None:
         """Insert a run of records in the order of their times: a new session, or part of those that it overlaps."""
-        start, end = run[0][0], run[-1][0] + self._gap
+        start, end = run[0][0], run[-1][0] + self._windows.gap
         if intervals and start >= (youngest := intervals[-1])[0]:  # mostly
             if start < youngest[1]:
                 youngest[1] = max(end, youngest[1])
@@ -120,21 +107,17 @@ class Sessions:
         intervals[first:last] = [[min(start, met[0][0]), max(end, met[-1][1]), parts]]
 
     def count(self, state: list[Any]) -> int:
-        """Return the number of open sessions."""
         return len(state[1])
 
-    def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
-        """Close the sessions that the watermark has reached; return the state, None for none, and the closed sessions.
-        """
+    def close(self, state: list[Any], watermark: int) -> tuple[State, list[Closed]]:
         intervals = state[1]
         count = bisect_right(intervals, watermark, key=lambda interval: self._closes_at(interval[1]))
         closed = [(start, end, accumulated) for start, end, accumulated in intervals[:count]]
         del intervals[:count]
         return (state if intervals else None), closed
 
-    def so_far(self, state: list[Any] | None, records: Iterable[Stamped], watermark: int) -> list[Closed]:
-        """Return the accumulations of the sessions that have some of these records, by their ends."""
-        intervals = [] if state is None else state[1]
+    def so_far(self, state: list[Any], records: Iterable[Stamped], watermark: int) -> list[Closed]:
+        intervals = state[1]
         times = {timestamp_of(stamp) for stamp, _ in records}
         found = {self._met(intervals, micros, micros + 1) for micros in times}
         return [

@@ -18,10 +18,11 @@ What the fold does
     under an infinite watermark) and sets the next alarm. That is later than the watermark, so one call is enough.
 State and timers are plain values, which move and are written like those of every operator.
 
-A program need not declare that its timestamps are datetimes: a worker learns it from the first timestamp that it sees.
-It may own keys, and close their windows, before it sees any. So if they are datetimes and the program has not declared
-that, records go as lists, not tuples, and their states end in a mark: either teaches the receiving worker. Tuples mean
-seconds. A worker that has seen datetimes then ends the job, because workers have read both kinds.
+The bounds of windows are in the stream's unit. If the program does not declare it, S learns it from records and states
+(`stream_unit`).
+
+The results of one watermark come in the order of the ends of their windows: S sorts what it sends at the close of an
+epoch, for all keys that it owns.
 
 The timestamp of a result is the end of its window, less a microsecond. A window closes at the first watermark that has
 reached its end (plus the lateness), so the watermark before it had not. For a following window, the result is late only
@@ -32,23 +33,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from megaflow.errors import BuildError
-from megaflow.event_time.accumulators import Accumulator, Accumulators, Stamped
+from megaflow.event_time.accumulators import Accumulator, Accumulators
+from megaflow.event_time.calendar_panes import CalendarPanes
+from megaflow.event_time.calendar_windows import CalendarWindows
+from megaflow.event_time.fold_stamps import by_key
 from megaflow.event_time.kept_windows import WindowsForm
-from megaflow.event_time.panes import Closed, Panes
+from megaflow.event_time.panes import Closed, KeyWindows, Panes
 from megaflow.event_time.sessions import Sessions
-from megaflow.event_time.windows import AlignedWindows, Length, SessionWindows, Window, Windows, length_of
-from megaflow.megaphone.aggregates import place_of
-from megaflow.megaphone.event_clock import StreamUnit
-from megaflow.megaphone.event_unit import GREATEST, INFINITE, EventUnit
-from megaflow.megaphone.splitting import ByMadePair
-from megaflow.megaphone.stateful_core import Core, build
-from megaflow.megaphone.stateful_timed import TimedFolds, timed_folds
+from megaflow.event_time.windows import AlignedWindows, EarlyWindow, Length, SessionWindows, Window, Windows, length_of
+from megaflow.megaphone.base.event_unit import GREATEST, INFINITE, EventUnit
+from megaflow.megaphone.base.stream_unit import StreamUnit
+from megaflow.megaphone.folds.aggregates import place_of
+from megaflow.megaphone.folds.stateful_core import Core, build
+from megaflow.megaphone.folds.stateful_timed import TimedFolds
+from megaflow.megaphone.router.splitting import ByMadePair
+from megaflow.timely.dataflow.argument_checks import instance, shown
 from megaflow.timely.dataflow.error_notes import user_line
-from megaflow.timely.dataflow.folds import complain_about, require_pairs
-from megaflow.timely.dataflow.given import instance, shown
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.record_copies import copies_of
@@ -57,45 +60,25 @@ Emit: TypeAlias = Literal["every", "epoch"]
 Output: TypeAlias = tuple[int, tuple[int, Any]]  # number of an aggregate or LATE, timestamp, record
 
 LATE: Final = -1
-IN_DATETIMES: Final = True
-"""The last item of a state that a worker has to read, which may not have seen a datetime itself."""
-
-
-class KeyWindows(Protocol):
-    """Protocol of the windows of a key: `Panes` or `Sessions`. A state is a list that begins with the alarm."""
-
-    def deadline(self, state: list[Any]) -> int:
-        """Return the watermark at which the next window closes, as far as is known now."""
-
-    def take(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> tuple[Any, list[Stamped], int]:
-        """Put in stamped records; return the state, the late records, and how many are late by the watermark alone."""
-
-    def close(self, state: list[Any], watermark: int) -> tuple[list[Any] | None, list[Closed]]:
-        """Close the windows that the watermark has reached; return the state, None for none, and the closed windows."""
-
-    def count(self, state: list[Any]) -> int:
-        """Return the number of open windows that have records."""
-
-    def so_far(self, state: list[Any] | None, records: list[Stamped], watermark: int) -> list[Closed]:
-        """Return the accumulations of the open windows that have some of these records."""
+_KEEPERS: Final = {AlignedWindows: Panes, CalendarWindows: CalendarPanes, SessionWindows: Sessions}
 
 
 class WindowFold:
     """The fold of a windowed stream on one worker."""
 
     def __init__(
-        self, windows: KeyWindows, accumulators: Accumulators, unit: StreamUnit, emit: Emit | None, core: Core,
-        overlap: bool = True, behind: int = 0,
+        self, windows: KeyWindows[Any], accumulators: Accumulators, unit: StreamUnit, emit: Emit | None, core: Core,
+        overlap: bool = True, behind: int = 0, local: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         """`overlap`: a value may be in several windows, or in several results of one.
 
-        `behind`: microseconds for which a window stays open after its end.
+        `behind`: microseconds for which a window stays open after its end. `local`: gives bounds their final form.
         """
+        self._local = local
         self._windows = windows
         self._behind = behind
         self._accumulators = accumulators
         self._unit = unit  # of the bounds of windows
-        self._is_said = unit.known is not None  # by the program
         self._emit = emit
         self._core = core
         self._overlap = overlap or emit is not None
@@ -109,23 +92,26 @@ class WindowFold:
         """Put in the records of an epoch, or close the windows that are due: then `records` are the times of alarms."""
         watermark = self._core.store.events.watermark
         out: list[Output] = []
-        if not self._is_said:
-            self._learn({*map(type, records)}, state)
+        if not self._unit.is_declared:
+            self._unit.read({*map(type, records)}, state)
         if type(records[0]) is int:
             if state is None:
                 return None, out
             if state[0] in records:
                 state[0] = None
             state, closed = self._windows.close(state, watermark)
+            kind = Window
             if closed and watermark >= INFINITE:
+                events = self._core.store.events
                 last = max(end for _, end, _ in closed) + self._behind
-                self._core.store.events.early.closed(len(closed), min(last, GREATEST))
-            self._put(out, key, closed)
+                events.early.closed(len(closed), min(last, GREATEST))
+                kind = EarlyWindow if events.by_stop else Window
+            self._put(out, key, closed, kind)
         else:
             for some in [records] if self._emit != "every" else [[record] for record in records]:
                 state, late, overtaken = self._windows.take(state, some, watermark)
-                if self._emit is not None:
-                    self._put(out, key, self._windows.so_far(state, some, watermark))
+                if self._emit is not None and state is not None:
+                    self._put(out, key, self._windows.so_far(state, some, watermark), EarlyWindow)
                 if late:
                     self._core.late += len(late)
                     self._core.overtaken += overtaken
@@ -135,22 +121,15 @@ class WindowFold:
             if state[0] is None or deadline < state[0]:
                 timers.at_event(deadline, deadline)
                 state[0] = deadline
-            if not self._is_said and self._unit.known is EventUnit.DATETIME and state[-1] is not IN_DATETIMES:
-                state.append(IN_DATETIMES)
+            if not self._unit.is_declared:
+                self._unit.spell_state(state)
         return state, out
 
-    def _learn(self, kinds: set[type], state: Any) -> None:
-        """Learn the unit from the form of records and a state. Raises ProgramError if they disagree."""
-        if list in kinds or (state is not None and state[-1] is IN_DATETIMES):
-            self._unit.learn(EventUnit.DATETIME)
-        if tuple in kinds:
-            self._unit.learn(EventUnit.SECONDS)
-
-    def _put(self, out: list[Output], key: Any, closed: list[Closed]) -> None:
+    def _put(self, out: list[Output], key: Any, closed: list[Closed], kind: type[Window]) -> None:
         """Add the results of windows to the outputs."""
-        bound = self._unit.value
+        bound, local = self._unit.value, self._local
         for start, end, accumulated in closed:
-            window = Window(bound(start), bound(end))
+            window = kind(bound(start), bound(end)) if local is None else kind(local(bound(start)), local(bound(end)))
             results = self._accumulators.results(accumulated)
             if self._overlap or len(results) > 1:  # or a reader of one could change another
                 results = [copies_of([result])[0] for result in results]
@@ -177,7 +156,7 @@ class WindowedPort:
         """
         place = place_of("window", placing)
         self.name = place.name
-        instance(place.name, windows, (AlignedWindows, SessionWindows), "tumbling(…), sliding(…) or session(…)")
+        instance(place.name, windows, (*_KEEPERS,), "tumbling(…), sliding(…) or session(…)")
         lateness = length_of(place.name, "allowed_lateness", allowed_lateness, is_length=False)
         if lateness < 0:
             raise BuildError(f"{place.name} ({user_line()}): allowed_lateness={allowed_lateness!r} must be 0 or more")
@@ -187,18 +166,19 @@ class WindowedPort:
                 f"epoch in which a window has changed) or None (one when it closes), not {shown(emit)}"
             )
         self.behind = behind + lateness
-        self.is_merged = not isinstance(windows, AlignedWindows) or windows.every != windows.size
+        overlap = isinstance(windows, AlignedWindows) and windows.every != windows.size
+        self.is_merged = overlap or isinstance(windows, SessionWindows)
         self._accumulators = Accumulators()
         self._where = user_line()
         port.scope.graph.unmet.append(self._lacking)
-        kind: Any = Sessions if isinstance(windows, SessionWindows) else Panes
-        keeper: KeyWindows = kind(windows, self._accumulators, self.behind)
+        kind: Any = _KEEPERS[type(windows)]
+        keeper: KeyWindows[Any] = kind(windows, self._accumulators, self.behind)
+        local = windows.local if isinstance(windows, CalendarWindows) else None
 
         def policy(core: Core) -> TimedFolds:
             self._core = core
-            overlap = isinstance(windows, AlignedWindows) and windows.every != windows.size
-            fold = WindowFold(keeper, self._accumulators, unit, emit, core, overlap, self.behind)
-            return timed_folds(core, fold, EventUnit.MICROSECONDS)
+            fold = WindowFold(keeper, self._accumulators, unit, emit, core, overlap, self.behind, local)
+            return TimedFolds(core, fold, EventUnit.MICROSECONDS, fired_by=lambda output: output[1][0])
 
         pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))
         terms = replace(place.terms, form=WindowsForm(windows, self._accumulators))
@@ -212,8 +192,7 @@ class WindowedPort:
         return self._taken(len(self._accumulators) - 1, accumulator.verb)
 
     def late(self) -> Port[Any]:
-        """Return a port of pairs of a timestamp and (key, value), for the records that were late for all their windows.
-        """
+        """Return a port of pairs of a timestamp and (key, value): the records that are late for all their windows."""
         self._core.late_is_taken = True
         return self._taken(LATE, "late")
 
@@ -232,24 +211,3 @@ class WindowedPort:
         taken = linear(self._output, f"{self.name}.{what}", take)
         taken.scope.graph.nodes[taken.node].divides = True
         return taken
-
-
-def by_key(name: str, unit: StreamUnit) -> Callable[[Any, list[Any]], list[Any]]:
-    """Return a function that puts a batch's timestamps beside its values.
-
-    The function makes lists if they are datetimes and the program has not declared that. It raises ProgramError for a
-    record that is not a pair.
-    """
-    is_said = unit.known is not None
-
-    def apply(time: Any, batch: list[Any]) -> list[Any]:
-        require_pairs(name, [record for _, record in batch])
-        try:
-            if not is_said and unit.known is EventUnit.DATETIME:
-                return [(key, [micros, value]) for micros, (key, value) in batch]
-            return [(key, (micros, value)) for micros, (key, value) in batch]
-        except (TypeError, ValueError) as error:
-            complain_about([record for _, record in batch], name, error)
-            raise
-
-    return apply

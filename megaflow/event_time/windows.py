@@ -1,4 +1,4 @@
-"""Windows of event time, as a program asks for them: windows of one size at regular times, and sessions.
+"""Windows of event time, as a program asks for them: windows of one size, days, weeks and months, and sessions.
 
 All internal times are ints of microseconds. A window is half open: [start, end) contains its start and not its end. A
 watermark w promises that nothing below w comes later. So a window is complete as soon as w >= end.
@@ -13,14 +13,15 @@ window is a bound of a pane. A record is put into one pane, however many windows
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import timedelta, tzinfo
 from math import gcd
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from megaflow.errors import BuildError
+from megaflow.event_time.calendar_windows import CalendarWindows, calendar_windows
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.dataflow.argument_checks import shown
 from megaflow.timely.dataflow.error_notes import user_line
-from megaflow.timely.dataflow.given import shown
 
 LONGEST: Final = 10_000 * 366 * 86_400
 """Seconds: more than all the years 1 to 9999."""
@@ -32,12 +33,34 @@ Length: TypeAlias = int | float | timedelta  # a number of seconds, or a timedel
 class Window(NamedTuple):
     """Bounds of a window, in the form of the stream's timestamps. `start` is in the window, `end` is not.
 
-    >>> Window(60, 120).end
-    120
+    >>> Window(60, 120).end, Window(60, 120).is_final
+    (120, True)
     """
 
     start: Any
     end: Any
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the result is the last one of the window, of all records that are not late for it."""
+        return True
+
+
+class EarlyWindow(Window):
+    """Bounds of a window whose result is not final: `emit=` asked for it, or a stop closed the window early.
+
+    It equals the `Window` with the same bounds, so results of one window have one key.
+
+    >>> EarlyWindow(60, 120).is_final, EarlyWindow(60, 120) == Window(60, 120), EarlyWindow(60, 120)
+    (False, True, EarlyWindow(start=60, end=120))
+    """
+
+    __slots__ = ()
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the result is the last one of the window: always False."""
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +108,40 @@ class SessionWindows:
     gap: int
 
 
-Windows: TypeAlias = AlignedWindows | SessionWindows
+Windows: TypeAlias = AlignedWindows | CalendarWindows | SessionWindows
 
 
-def tumbling(size: Length, offset: Length = 0) -> AlignedWindows:
+@overload
+def tumbling(size: Length, offset: Length = ...) -> AlignedWindows: ...
+@overload
+def tumbling(size: str, offset: Length = ..., tz: str | tzinfo = ...) -> CalendarWindows: ...
+def tumbling(
+    size: Length | str, offset: Length = 0, tz: str | tzinfo | None = None
+) -> AlignedWindows | CalendarWindows:
     """Make windows that follow one another: each timestamp is in exactly one. `size` is in seconds, or a timedelta.
 
-    Windows begin at multiples of `size` since 1970 in UTC, or later by `offset`. Weeks that begin on Mondays have an
-    offset of four days, because 1970 began on a Thursday. Raises BuildError for an invalid length.
+    Windows begin at multiples of `size` since 1970 in UTC, or later by `offset`.
+
+    `tumbling("1D", tz="Europe/Berlin")` makes days as clocks in the zone show them, of 23 or 25 hours if the clocks
+    change. "1W" makes weeks that begin on Mondays, "1M" months, "3M" quarters. They begin at midnight, or later by
+    `offset`. The zone is UTC unless `tz` names another one. If timestamps are datetimes, so are the bounds, with the
+    zone's distance from UTC. Raises BuildError for an invalid length or zone.
 
     >>> tumbling(60)
     AlignedWindows(size=60000000, every=60000000, offset=0)
     >>> tumbling(timedelta(days=7), offset=timedelta(days=4)) == tumbling(604_800, 345_600)
     True
     """
+    shift = length_of("tumbling", "offset", offset, is_length=False)
+    if isinstance(size, str):
+        return calendar_windows(size, "UTC" if tz is None else tz, shift)
     length = length_of("tumbling", "size", size)
-    return AlignedWindows(length, length, length_of("tumbling", "offset", offset, is_length=False) % length)
+    if tz is not None:
+        raise BuildError(
+            f'tumbling(size={size!r}, tz={tz!r:.80}) ({user_line()}): tz applies to windows of the calendar: "1D", '
+            '"1W", "1M" or several of these'
+        )
+    return AlignedWindows(length, length, shift % length)
 
 
 def sliding(size: Length, every: Length, offset: Length = 0) -> AlignedWindows:

@@ -1,4 +1,4 @@
-"""What the launcher and the agents of its processes elsewhere say to each other (role "agent").
+"""Messages between the launcher and the agents of its processes on other machines (role "agent").
 
     agent                                   launcher
     hello of the handshake: `AgentHello`   ──▶
@@ -7,8 +7,8 @@
                                       ◀──   Begin: the process's part   or   Dismiss: this attempt is not wanted
     Born, Printed, Signed, …, Over    ──▶   Kill: end the process at once
 
-The app, its arguments and the secret have come with the agent's task (`AgentTask`), over Spark's own connections;
-nothing that arrives at a port is unpickled. The end of the connection ends the process, or is its end.
+The app, its arguments and the secret arrive with the agent's task (`AgentTask`), over Spark's own connections. Nothing
+that arrives at a port is unpickled. If the connection ends, the process ends, and the reverse.
 """
 
 from dataclasses import fields
@@ -24,48 +24,46 @@ AGENT_ROLE = "agent"
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """All that an agent is told by its task."""
+    """Everything that an agent gets from its task."""
 
-    number: int  # of the process; granted once
-    launchers: tuple[Address, ...]  # where the launcher may be reached, the likeliest first
+    number: int  # of the process; the launcher starts each number once
+    launchers: tuple[Address, ...]  # possible addresses of the launcher, the likeliest first
     secret: bytes
-    draft: ChildSpec  # of the process, but for its part and its seat
-    environment: tuple[tuple[str, str], ...]  # of the process, beside what it finds there
-    witnesses: tuple[tuple[str, bytes | int], ...] = ()  # files that must be there: what one has, or the bytes at least
+    draft: ChildSpec  # of the process, without its part and its slot
+    environment: tuple[tuple[str, str], ...]  # added to the environment that the process finds there
+    witnesses: tuple[tuple[str, bytes | int], ...] = ()  # files that must exist: their content, or their least size
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHello:
-    """Who an agent is."""
+    """Identity and addresses of an agent."""
 
     number: int
-    attempt: int  # of Spark's task, unique among all of the application
     executor: str
-    host: str  # of the executor, by its own name; "" if it does not say
+    host: str  # of the executor, by its own name; "" if unknown
     log_url: str  # of the executor's standard error; "" if there is none
-    hosts: tuple[str, ...]  # under which it may be reached, the likeliest first
+    hosts: tuple[str, ...]  # its possible addresses, the likeliest first
     port: int  # where its process will listen
-    probe_port: int  # where others may try whether they can connect
-    pid: int  # of the agent
+    probe_port: int  # where others may test a connection
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Instead of all else: no process can run there, and no other attempt would do better."""
+    """No process can run there, and no other attempt would succeed. Sent instead of all other messages."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Try to connect to these, of each process one after another."""
+    """Try to connect to these addresses, one group for each process."""
 
     targets: tuple[tuple[tuple[str, int], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Which of them could be connected to."""
+    """The addresses that could be connected to."""
 
     reached: tuple[tuple[str, int], ...]
 
@@ -75,14 +73,14 @@ class Begin:
     """Start the process."""
 
     name: str  # of the job
-    host: str  # where others are told that it listens
-    process: int | None  # of a founder
-    addresses: tuple[tuple[str, int], ...]  # of all founders; of one that joins: its contact
+    host: str  # the address that others get for it
+    process: int | None  # number of a founder; None: the process joins
+    addresses: tuple[tuple[str, int], ...]  # of all founders; for a joiner: its contact
 
 
 @dataclass(frozen=True, slots=True)
 class Dismiss:
-    """This attempt is not wanted: end well."""
+    """This attempt is not wanted. End without an error."""
 
     reason: str
 
@@ -101,25 +99,25 @@ class Born:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What it has written to its standard output or error."""
+    """Output of the process on its standard output or error."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """Its last sign of life, in a clock of its own; `now` is that clock's present time."""
+    """The process's last heartbeat, in a clock of its own. `now` is that clock's current time."""
 
     now: float
-    data: bytes  # as it stands in its file
+    data: bytes  # as it stands in the sign file
 
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """It has ended."""
+    """The process has ended."""
 
     code: int
-    report: bytes  # its last word, as it was written; b"" if there is none
+    report: bytes  # its exit report, as written; b"" if there is none
 
 
 TO_AGENT = (Probe, Begin, Dismiss, Kill)
@@ -127,14 +125,14 @@ FROM_AGENT = (Unfit, Probed, Born, Printed, Signed, Over)
 
 
 def check_word(value: Any, kinds: tuple[type, ...]) -> Any:
-    """Return a message that has come, if it is one of these. Raises ProtocolError."""
+    """Return a received message if it is of one of these kinds. Raises ProtocolError otherwise."""
     if type(value) not in kinds or not conforms(value, type(value)):
         raise ProtocolError(f"An agent or its launcher sent an unknown message: {value!r:.100}")
     return value
 
 
 def read_hello(record: dict[str, Any]) -> AgentHello:
-    """Return what an agent says of itself in its handshake. Raises ProtocolError."""
+    """Return an agent's hello, read from its handshake. Raises ProtocolError."""
     named: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
     if named.keys() == {field.name for field in fields(AgentHello)}:
         hello = AgentHello(**named)

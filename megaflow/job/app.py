@@ -1,6 +1,6 @@
-"""FILE[:FUNCTION] or MODULE[:FUNCTION] on the command line: which function it names, found without running anything.
+"""FILE[:FUNCTION] or MODULE[:FUNCTION] on the command line: finds the function that it names, without running code.
 
-A module is looked for in the current directory first, as `python -m` does, and then where Python looks.
+A module is looked up in the current directory first, like `python -m`, and then on Python's path.
 """
 
 import ast
@@ -18,7 +18,7 @@ FUNCTION = "dataflow"  # the default
 
 
 def find_app(text: str) -> AppFile:
-    """Return what FILE[:FUNCTION] or MODULE[:FUNCTION] names, without running it. Raises UsageError."""
+    """Return the function that FILE[:FUNCTION] or MODULE[:FUNCTION] names, without running it. Raises UsageError."""
     name, _, function = text.rpartition(":")
     if not name or not function.isidentifier():
         name, function = text, FUNCTION
@@ -35,14 +35,15 @@ def find_app(text: str) -> AppFile:
         return AppFile(str(path.resolve()), function, module)  # running it shows the error best
     names = list(top_level_names(tree.body))
     if function not in names and "*" not in names:
-        raise UsageError(f"{name} has no function {function!r}{hint_among(function, functions_in(tree))}")
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        raise UsageError(f"{name} has no function {function!r}{hint_among(function, functions)}")
     check_is_function(tree, name, function)
     check_takes_flow(tree, name, function)
     return AppFile(str(path.resolve()), function, module)
 
 
 def is_module_name(name: str) -> bool:
-    """Tell whether a module can be meant: dotted words, and no file.
+    """Return whether the text may name a module: dotted words, not a file.
 
     >>> is_module_name("pkg.app"), is_module_name("app.py"), is_module_name("apps/app")
     (True, False, False)
@@ -51,7 +52,7 @@ def is_module_name(name: str) -> bool:
 
 
 def find_module(name: str) -> Path:
-    """Return the source file of a module, which is not imported, nor are its packages. Raises UsageError."""
+    """Return the source file of a module without importing it or its packages. Raises UsageError."""
     places: Sequence[str] = [os.getcwd(), *filter(None, sys.path)]
     package, origin = "", None
     for part in name.split("."):
@@ -75,8 +76,8 @@ def find_module(name: str) -> Path:
 
 
 def find_part(name: str, places: Iterable[str]) -> tuple[str | None, list[str]] | None:
-    """Return a module's file, if it has one, and where the modules of a package are; None if no place has it."""
-    below: list[str] = []  # of a package without a file, which may have several folders
+    """Return a module's file, if any, and the folders of a package's modules. None if no place has it."""
+    below: list[str] = []  # folders of a package without a file; there may be several
     for place in places:
         importer = pkgutil.get_importer(place)
         spec = None if importer is None else importer.find_spec(name, None)
@@ -88,29 +89,25 @@ def find_part(name: str, places: Iterable[str]) -> tuple[str | None, list[str]] 
 
 
 def check_is_function(tree: ast.Module, name: str, function: str) -> None:
-    """Raise UsageError if the name is, by its last statement at the top level, plainly no function."""
-    for node in reversed(tree.body):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=bound)], value=value) | ast.AnnAssign(
-                target=ast.Name(id=bound), value=value
-            ) if bound == function:
-                is_value = isinstance(value, (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Set, ast.Dict))
-            case ast.AsyncFunctionDef(name=bound) if bound == function:
-                is_value = True
-            case _ if function in top_level_names([node]):
-                return
-            case _:
-                continue
-        if is_value:
-            raise UsageError(
-                f"{name}:{function} in line {node.lineno} is not a function. Name a function that builds the "
-                "dataflow, as in def dataflow(flow)."
-            )
-        return
+    """Raise UsageError if the last top-level statement that binds the name clearly makes it something else."""
+    node = next((node for node in reversed(tree.body) if function in top_level_names([node])), None)
+    match node:
+        case ast.Assign(targets=[ast.Name(id=bound)], value=value) | ast.AnnAssign(
+            target=ast.Name(id=bound), value=value
+        ):
+            kinds = (ast.Constant, ast.JoinedStr, ast.List, ast.Tuple, ast.Set, ast.Dict)
+            is_value = bound == function and isinstance(value, kinds)
+        case _:
+            is_value = isinstance(node, ast.AsyncFunctionDef)
+    if node is not None and is_value:
+        raise UsageError(
+            f"{name}:{function} in line {node.lineno} is not a function. Name a function that builds the "
+            "dataflow, as in def dataflow(flow)."
+        )
 
 
 def check_takes_flow(tree: ast.Module, name: str, function: str) -> None:
-    """Raise UsageError if the function cannot be called with a flow alone, with those of the file that can."""
+    """Raise UsageError if the function cannot be called with a flow alone. The error names functions that can."""
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     chosen = defined.get(function)
     if chosen is None or takes_one(chosen):
@@ -126,7 +123,7 @@ def check_takes_flow(tree: ast.Module, name: str, function: str) -> None:
 
 
 def takes_one(function: ast.FunctionDef) -> bool:
-    """Tell whether it can be called with one argument; True where a decorator may have changed that."""
+    """Return whether the function can be called with one argument. True if a decorator may have changed that."""
     given, places = function.args, len(places_of(function))
     has_room = places > 0 or given.vararg is not None
     needs_more = places - len(given.defaults) > 1 or None in given.kw_defaults
@@ -134,12 +131,12 @@ def takes_one(function: ast.FunctionDef) -> bool:
 
 
 def places_of(function: ast.FunctionDef) -> list[str]:
-    """Return the names of the arguments that go by place."""
+    """Return the names of the positional arguments."""
     return [place.arg for place in (*function.args.posonlyargs, *function.args.args)]
 
 
 def hint_among(wrong: str, names: list[str]) -> str:
-    """Return the end of a sentence: the name that was perhaps meant, and which there are.
+    """Return the end of a sentence: a name that was perhaps meant, and all available names.
 
     >>> hint_among("dataflw", ["count", "dataflow"])
     "; did you mean 'dataflow'? There are: count, dataflow"
@@ -149,13 +146,8 @@ def hint_among(wrong: str, names: list[str]) -> str:
     return f"{question} There are: {', '.join(names) or 'none'}"
 
 
-def functions_in(tree: ast.Module) -> list[str]:
-    """Return the names of the functions a module defines."""
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-
-
 def top_level_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
-    """Yield each name that statements of a module bind, also inside if, try and with; "*" for an import of all."""
+    """Yield each name that a module's statements bind, also inside if, try and with; "*" for a star import."""
     for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
@@ -165,6 +157,6 @@ def top_level_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
             case ast.Name(id=name, ctx=ast.Store()):
                 yield name
             case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                pass  # what they bind is their own
+                pass  # these bind names in a scope of their own
             case _:
                 yield from top_level_names(ast.iter_child_nodes(node))

@@ -5,17 +5,20 @@ import time
 from collections.abc import Callable, Iterator
 
 from megaflow.control.client.conversation import QUIET_AGAIN_SECONDS, QUIET_SECONDS, Conversation
-from megaflow.errors import JobNotFound, JobRecovers, PeerLost, UsageError
-from megaflow.job.job_file import Job, find
-from megaflow.job.side_door import Silence, find_reason
+from megaflow.errors import JobNotFound, JobRecovers, NoAnswer, PeerLost, UsageError
+from megaflow.job.admin_socket import LAUNCHER_SECONDS, Silence, find_reason
+from megaflow.job.job_file import Job, find, is_suspended
 from megaflow.job.spec import Address
+from megaflow.timely.communication.address import is_port, may_be_host
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.secret import given_secret
-from megaflow.timely.communication.tcp import is_port, may_be_host
 
 RECOVERY_POLL_SECONDS = 0.1
-LOSS_SECONDS = 10.0  # from when a process is lost until the launcher has ended the others, and says that it goes on
-TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts in milliseconds, and only to 2**31
+LAUNCHER_AGAIN_SECONDS = 0.1  # replaces LAUNCHER_SECONDS if the launcher did not answer before
+SUSPENDED_SECONDS = 1.0  # replaces QUIET_SECONDS if the launcher is suspended: the coordinator probably is, as well
+LEAST_SECONDS = 0.001  # a socket with a timeout of 0 does not wait at all, and raises another error
+LOSS_SECONDS = 10.0  # from the loss of a process until the launcher has ended the others and reports that it resumes
+TIMEOUT_SECONDS_MAX = 1_000_000  # eleven days; the system counts milliseconds, only up to 2**31
 
 
 @contextlib.contextmanager
@@ -26,16 +29,16 @@ def conversation(
     tell: Callable[[Silence], None] = lambda silence: None,
     waits: bool = True,
 ) -> Iterator[Conversation]:
-    """Give a conversation with the coordinator of the job that is meant. Raises MegaflowError if there is none.
+    """Yield a conversation with the coordinator of the named job. Raises MegaflowError if there is none.
 
-    `tell` is told when the coordinator has been silent for two seconds, and then again and again; what it raises goes
-    on to whoever asks. A job that recovers from a loss is waited for, unless not `waits`; JobRecovers if it is not back
-    within `timeout`, or has lost a process before it was done with what it was asked.
+    `tell` is called when the coordinator has been silent for two seconds, and then repeatedly. Its errors reach the
+    caller. With `waits`, this waits for a job that is recovering from a loss. Raises JobRecovers if the job is not back
+    within `timeout`, or if it loses a process before it has completed the request.
     """
-    checked_timeout(timeout)
+    until = time.monotonic() + checked_timeout(timeout)  # to connect; each request then has its own timeout
     found = None
     if connect is None:
-        found = find_back(job, timeout if waits else 0.0)
+        found = find_back(job, until if waits else 0.0, timeout)
         host, port, secret, name = found.host, found.port, found.secret, f"job {found.name!r}"
     else:
         if job is not None:
@@ -43,55 +46,61 @@ def conversation(
         host, port = parse_address(connect, "--connect")
         secret, name = needed_secret("--connect"), f"the job at {connect}"
 
+    patience = LAUNCHER_SECONDS
+
     def silent(sent: bool) -> str:
-        silence = find_reason(found, found.name if found is not None else str(connect), sent)
+        nonlocal patience
+        silence = find_reason(found, found.name if found is not None else str(connect), sent, patience)
+        patience = LAUNCHER_AGAIN_SECONDS if silence.unasked else LAUNCHER_SECONDS
         tell(silence)
         return str(silence)
 
-    def reach(host: str, port: int) -> Client:
-        why, patience, left = "", QUIET_SECONDS, timeout
+    def reach(host: str, port: int, until: float | None = None) -> Client:
+        until = time.monotonic() + timeout if until is None else until
+        why, quiet = "", SUSPENDED_SECONDS if found is not None and is_suspended(found) else QUIET_SECONDS
         while True:
             try:
-                return Client.connect(host, port, secret.encode(), "control", {}, min(left, patience))
+                left = max(0.0, until - time.monotonic())
+                return Client.connect(host, port, secret.encode(), "control", {}, min(left, quiet) or LEAST_SECONDS)
             except TimeoutError as error:
-                if (left := left - patience) <= 0:
+                if time.monotonic() >= until:
                     place = f"{name} does not answer at {host}:{port}"
                     why = why or silent(False)
-                    raise JobNotFound(f"{place} within {timeout:g} s, so the request was not sent: {why}") from error
-                why, patience = silent(False), QUIET_AGAIN_SECONDS
+                    raise NoAnswer(f"{place} within {timeout:g} s, so the request was not sent: {why}") from error
+                why, quiet = silent(False), QUIET_AGAIN_SECONDS
             except (OSError, PeerLost) as error:
                 raise JobNotFound(f"{name} does not answer at {host}:{port}: {error}") from error
 
     def again(besides: Address | None = None) -> Client | None:
-        with contextlib.suppress(JobNotFound):
+        with contextlib.suppress(JobNotFound, NoAnswer):
             moved = find(found.name) if found is not None else None
             return None if moved is None or (moved.host, moved.port) == besides else reach(moved.host, moved.port)
         return None
 
     def first() -> Client:
         try:
-            return reach(host, port)
+            return reach(host, port, until)
         except JobNotFound:  # perhaps the coordinator has left since the job's file was read
             client = again((host, port))
-            if client is None and found is not None and has_lost(found):
-                back = find_back(found.name, timeout if waits else 0.0)
-                client = reach(back.host, back.port)
+            if client is None and found is not None and has_lost(found, until - time.monotonic()):
+                back = find_back(found.name, until if waits else 0.0, timeout)
+                client = reach(back.host, back.port, until)
             if client is None:
                 raise
             return client
 
     talking = Conversation(first(), timeout, reach, again, quiet=lambda: silent(True))
-    with contextlib.closing(talking) as talk, telling_loss(found):
+    with contextlib.closing(talking) as talk, telling_loss(found, timeout):
         yield talk
 
 
 @contextlib.contextmanager
-def telling_loss(job: Job | None) -> Iterator[None]:
-    """Turn a lost connection into JobRecovers if the job goes on nevertheless; None: that is not known."""
+def telling_loss(job: Job | None, timeout_seconds: float) -> Iterator[None]:
+    """Turn a lost connection into JobRecovers if the job continues nevertheless. `job` None: this is unknown."""
     try:
         yield
     except PeerLost as error:
-        if job is None or not has_lost(job):
+        if job is None or not has_lost(job, timeout_seconds):
             raise
         raise JobRecovers(
             f"Job {job.name!r} lost a process and is resuming from its last checkpoint, so the request may not "
@@ -99,11 +108,13 @@ def telling_loss(job: Job | None) -> Iterator[None]:
         ) from error
 
 
-def find_back(name: str | None, timeout_seconds: float) -> Job:
-    """Return a job that runs, as `find` does; wait for one that recovers. Raises JobRecovers if it takes too long."""
-    deadline = time.monotonic() + timeout_seconds
+def find_back(name: str | None, until: float, timeout_seconds: float) -> Job:
+    """Return a running job, as `find` does. Wait for a recovering job until that time of the monotonic clock.
+
+    Raises JobRecovers if it takes longer. `timeout_seconds` is the user's timeout, for the message.
+    """
     while (found := find(name)).recovering:
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= until:
             raise JobRecovers(
                 f"Job {found.name!r} lost a process and is recovering ({found.recovering}). It was not back "
                 f"within {timeout_seconds:g} s, so the request was not sent."
@@ -112,15 +123,16 @@ def find_back(name: str | None, timeout_seconds: float) -> Job:
     return found
 
 
-def has_lost(job: Job) -> bool:
-    """Tell whether a job that does not answer has lost a process and goes on, as its file tells after a while.
+def has_lost(job: Job, timeout_seconds: float) -> bool:
+    """Return whether a silent job has lost a process and is resuming. Its file shows this after a while.
 
-    Blocks until that says so, or the job has gone, for LOSS_SECONDS at most; not at all if it is none that goes on.
+    Blocks until the file shows it or the job is gone, at most for `timeout_seconds` and LOSS_SECONDS. Does not block if
+    the job cannot resume after a loss, or if its launcher is suspended.
     """
-    deadline = time.monotonic() + LOSS_SECONDS
-    while job.life and time.monotonic() < deadline:
+    deadline = time.monotonic() + min(timeout_seconds, LOSS_SECONDS)
+    while job.attempt and time.monotonic() < deadline and not is_suspended(job):
         try:
-            if find(job.name).life > job.life:
+            if find(job.name).attempt > job.attempt:
                 return True
         except JobNotFound:
             return False
@@ -129,14 +141,14 @@ def has_lost(job: Job) -> bool:
 
 
 def checked_timeout(seconds: float) -> float:
-    """Return what `--timeout` says. Raises UsageError if nobody can wait for that."""
+    """Return the value of `--timeout`. Raises UsageError if it is not a possible timeout."""
     if not 0 < seconds <= TIMEOUT_SECONDS_MAX:
         raise UsageError(f"--timeout must be more than 0 seconds and at most {TIMEOUT_SECONDS_MAX}, not {seconds:g}.")
     return seconds
 
 
 def find_contact(target: str) -> tuple[Address, bytes]:
-    """Return where to ask for the job that `--join` NAME or HOST:PORT means, and its secret.
+    """Return the address to ask, and the secret, for the job that `--join` NAME or HOST:PORT names.
 
     Raises UsageError for a wrong address or a missing secret, JobNotFound if no job has the name.
     """
@@ -147,7 +159,7 @@ def find_contact(target: str) -> tuple[Address, bytes]:
 
 
 def needed_secret(option: str) -> str:
-    """Return the secret of the environment, which `option` needs. Raises UsageError if there is none."""
+    """Return the secret from the environment, which `option` needs. Raises UsageError if there is none."""
     secret = given_secret()
     if not secret:
         raise UsageError(f"{option} needs the job's secret in MEGAFLOW_SECRET.")
@@ -155,7 +167,7 @@ def needed_secret(option: str) -> str:
 
 
 def parse_address(text: str, option: str) -> Address:
-    """Return host and port; `option` is what the text was given for.
+    """Return host and port. `option` is the option that the text was given for.
 
     >>> parse_address("[::1]:2101", "--connect")
     ('::1', 2101)

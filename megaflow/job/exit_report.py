@@ -1,11 +1,11 @@
-"""A worker process's report of why it ends.
+"""Exit report: a worker process's statement of why it ends.
 
-The report goes through a pipe of its own, which outlives the connections: what stops a process closes those first. The
-launcher holds the reading end; its end of file is the process's end. A report fits a pipe's capacity, so writing it
-never blocks.
+The report goes through a pipe of its own, which outlives the connections: a stopping process closes those first. The
+launcher holds the reading end, and end of file there means the end of the process. A report fits a pipe's capacity, so
+writing it never blocks.
 
-A process that has lost others, and reports it, may stay when its workers have ended, to be given a part of the job
-anew: then it says so behind its report, and which bins it has. What it writes later is another part's.
+A process that has lost others and reports this may stay when its workers have ended, to get a new part of the job. In
+this case it writes after its report that it stays, and which bins it has. Its later output belongs to the new part.
 """
 
 import contextlib
@@ -20,30 +20,31 @@ from typing import Literal, TypeAlias
 from megaflow.control.wording import ranges_text
 from megaflow.quick_dataclass import dataclass
 
-TEXT_CHARACTERS_MAX = 4_000  # of the end of the text; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
+TEXT_CHARACTERS_MAX = 4_000  # the end of the text is kept; JSON makes up to 12 bytes of each, and a pipe has 64 KiB
 BINS_CHARACTERS_MAX = 8_000
 READ_BYTES = 64 * 1024
-RANGES_SHOWN = 8  # of the bins of an operator that are lost
-END = b"\n"  # of a report, and of what a process that stays says behind it
+RANGES_SHOWN = 8  # of an operator's lost bins
+END = b"\n"  # ends a report, and the lines that a staying process writes after it
 
 
 KeptBins: TypeAlias = tuple[tuple[int, ...], ...]
-"""The bins of each of several workers, in the order of their ids: those that a process has which stays, for one."""
+"""Bins of several workers, in the order of their ids: for example, those of a process that stays."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:
     """Why a process ended by itself."""
 
-    # it failed; or it stops because it has lost others; or a new process may do what this one cannot
-    kind: Literal["failed", "lost", "anew"]
+    # failed: an error; limit: a limit was reached; outage: an external system was out of reach for too long;
+    # lost: other processes are gone; anew: a new process may succeed
+    kind: Literal["failed", "limit", "outage", "lost", "anew"]
     text: str
-    workers: tuple[int, ...] = ()  # who is lost
-    bins: str = ""  # the bins they owned, by operator
+    workers: tuple[int, ...] = ()  # those that are lost
+    bins: str = ""  # the bins that they owned, by operator
 
 
 def write_report(file: int | None, report: ExitReport) -> None:
-    """Write a process's report; nothing happens if there is no pipe or no reader."""
+    """Write a process's report. Do nothing if there is no pipe or no reader."""
     if file is None:
         return
     record = asdict(report) | {"text": report.text[-TEXT_CHARACTERS_MAX:], "bins": report.bins[:BINS_CHARACTERS_MAX]}
@@ -52,7 +53,7 @@ def write_report(file: int | None, report: ExitReport) -> None:
 
 
 def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> str:
-    """Return how many of an operator's bins these workers own and which, "" if none; `table` is bin -> worker.
+    """Return how many and which of an operator's bins these workers own, "" if none. `table` is bin -> worker.
 
     >>> bins_text("count", [0, 0, 1, 1, 0], [1]), bins_text("count", [0], [1])
     ("2 of 5 bins of 'count' (2-3)", '')
@@ -69,7 +70,7 @@ def bins_text(operator: str, table: Sequence[int], workers: Collection[int]) -> 
 
 
 def say_stays(file: int, kept: KeptBins) -> None:
-    """Say behind a process's report that it waits for another part, and what it has. Blocks until that is read."""
+    """Write after a process's report that it waits for another part, and which bins it has. Blocks until it is read."""
     with contextlib.suppress(OSError):
         os.write(file, END + json.dumps(kept).encode() + END)
 
@@ -78,16 +79,16 @@ class ReportPipe:
     """The launcher's end of the pipe, opened together with the process's end."""
 
     def __init__(self) -> None:
-        self._reading, self.writing = os.pipe()  # the latter is the child's, and to be closed once it runs
+        self._reading, self.writing = os.pipe()  # `writing` is the child's end: close it here once the child runs
         os.set_blocking(self._reading, False)
-        self.data = b""  # what the process has written
+        self.data = b""  # what the process has written so far
 
     def fileno(self) -> int:
-        """Return what becomes readable when the process reports or ends."""
+        """Return the descriptor that becomes readable when the process reports or ends."""
         return self._reading
 
     def read(self) -> bool:
-        """Read what the process has written; return whether it has ended."""
+        """Read what the process has written. Return whether the process has ended."""
         while self._reading >= 0:
             try:
                 data = os.read(self._reading, READ_BYTES)
@@ -100,30 +101,28 @@ class ReportPipe:
 
     @property
     def stays(self) -> bool:
-        """Whether the process has said, of what was read, that it waits for another part."""
+        """Whether the process has written, in the data read so far, that it waits for another part."""
         return self.data.endswith(END) and self.data.count(END) > 1
 
     @property
     def kept(self) -> KeptBins | None:
-        """What it has, if it stays."""
-        if not self.stays:
-            return None
-        return tuple(map(tuple, json.loads(self.data.split(END)[1])))
+        """The bins of the process, if it stays."""
+        return tuple(map(tuple, json.loads(self.data.split(END)[1]))) if self.stays else None
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the process ends or stays, but no longer than that; return whether it stays."""
+        """Wait until the process ends or stays, at most so many seconds. Return whether it stays."""
         until = time.monotonic() + seconds
         while not self.read() and not self.stays and (left := until - time.monotonic()) > 0:
             select.select([self], [], [], left)
         return self.stays
 
     def begin_anew(self) -> None:
-        """Forget what was read: what comes now is of another part."""
+        """Discard the data read so far: later data belongs to another part."""
         self.data = b""
 
     @property
     def report(self) -> ExitReport | None:
-        """What was read; None if that is nothing, or was cut short."""
+        """The report read so far. None if there is none, or if it was cut short."""
         try:
             record = json.loads(self.data.partition(END)[0])
             return ExitReport(record["kind"], record["text"], tuple(record["workers"]), record["bins"])
@@ -137,5 +136,5 @@ class ReportPipe:
     def close(self) -> None:
         """Close the reading end."""
         if self._reading >= 0:
-            file, self._reading = self._reading, -1  # first: a Ctrl-C may come between, and it is closed once
+            file, self._reading = self._reading, -1  # first, so that it is closed once even if Ctrl-C comes between
             os.close(file)

@@ -6,7 +6,7 @@ from typing import Any
 
 from megaflow.durable.local_folder import open_to_look
 from megaflow.durable.reading import OperatorStates, find_operator, open_checkpoint
-from megaflow.megaphone.bins import BinStore, stable_hash
+from megaflow.megaphone.base.bins import BinStore, stable_hash
 
 
 def read_state(
@@ -22,8 +22,8 @@ def read_state(
     shows. `hash` is that of the operator. `checkpoint` is a number or a name. A job may be using the store: all states
     are those of the checkpoint that was chosen at the first step.
 
-    Reading is lazy. The first step reads the changes since the bins were last written whole; after that one bin is read
-    at a time. The files stay open until the iterator ends or is closed. The caller owns the objects.
+    Reading is lazy. The first step reads the changes since the bins were last written whole. Each later step reads one
+    bin. The files stay open until the iterator ends or is closed. The caller owns the objects.
 
     Raises StoreError, at the first step, if there is no such store, checkpoint or operator, or if `hash` is not that of
     the operator. At any step, raises StoreError if the module of a state's class is not imported, StoreDamaged if a

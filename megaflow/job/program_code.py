@@ -1,8 +1,9 @@
-"""What code a program is, as a fingerprint says it: how two differ, and whether the files are what was loaded of them.
+"""Code of a program, as a fingerprint: how two fingerprints differ, and whether files have changed since loading.
 
-Processes show theirs to each other (see `megaflow.job.worker.fingerprint`). The commits of a durable job have the
-coordinator's: by that the launcher tells, before a next life or a resume by hand, whether files that were loaded then
-are others now (`code_now`), without running them. What those import anew they import because they are others.
+Processes exchange their fingerprints (see `megaflow.job.worker.process.fingerprint`). The commits of a durable job have
+the coordinator's. Before a next attempt or a resume by hand, the launcher uses it to find out whether loaded files have
+changed (`code_now`), without running them. A newly imported file needs no check: it can only be imported because
+one of these files has changed.
 """
 
 from collections.abc import Iterable
@@ -12,19 +13,27 @@ from pathlib import Path
 from megaflow.durable.commits import Fingerprint
 from megaflow.job.spec import AppFile, JobSpec
 
-NAMED_MAX = 10  # files in a message
+NAMED_MAX = 10  # files named in a message
 DIGEST_BYTES = 16
 
 
 def digest(data: bytes) -> str:
-    """Return what tells the bytes of a file from others."""
+    """Return a digest that distinguishes the bytes of a file from others."""
     return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
-def difference(here: Fingerprint | None, there: Fingerprint | None, common_only: bool = False) -> str | None:
-    """Say how what a process runs ("here") differs from what the job runs; None if it does not, or cannot be told.
+def digest_of(file: Path) -> str:
+    """Return the digest of a file's bytes. "" if it cannot be read, so that it differs from each file."""
+    try:
+        return digest(file.read_bytes())
+    except OSError:
+        return ""
 
-    `common_only`: only by files that both have loaded.
+
+def difference(here: Fingerprint | None, there: Fingerprint | None, common_only: bool = False) -> str | None:
+    """Return how the code of a process ("here") differs from the job's. None if it does not, or if this is unknown.
+
+    `common_only`: compare only files that both have loaded.
 
     >>> mine = Fingerprint("app.py:dataflow", (), {"app.py": "1", "more.py": "5"})
     >>> difference(mine, Fingerprint("app.py:dataflow", ("x",), {"app.py": "2"}))
@@ -46,15 +55,11 @@ def difference(here: Fingerprint | None, there: Fingerprint | None, common_only:
 
 
 def code_now(code: Fingerprint, spec: JobSpec) -> Fingerprint:
-    """Return what would be run by now, as far as it can be told without: of the files that `code` has."""
+    """Return the fingerprint that a start now would have, as far as the files of `code` show it without running them.
+    """
     if not isinstance(spec.app, AppFile):
         return code
-    folder, files = spec.app.folder, {}
-    for name in code.files:
-        try:
-            files[name] = digest(Path(folder, name).read_bytes())
-        except OSError:
-            files[name] = ""  # gone: it differs
+    files = {name: digest_of(Path(spec.app.folder, name)) for name in code.files}
     return Fingerprint(spec.app.name, tuple(map(str, spec.args)), files)
 
 

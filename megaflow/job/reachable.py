@@ -1,7 +1,7 @@
-"""Under which addresses a process of this machine is reached by others: found, and tried, not assumed.
+"""Addresses at which others reach a process of this machine. They are found and tested, not assumed.
 
-The likeliest is the one from which this machine reaches them; then come those of its name, as somebody else knows it,
-and those of all its interfaces. Where it reaches them by an address that only itself can reach, that is the only one.
+The likeliest is the address from which this machine reaches them. Then come the addresses of its name, as others know
+it, and those of all its interfaces. If this machine reaches them from a loopback address, that is the only one.
 """
 
 import contextlib
@@ -12,20 +12,20 @@ import threading
 from collections.abc import Sequence
 
 from megaflow.job.spec import BACKLOG, Address
-from megaflow.timely.communication.secret import is_loopback
+from megaflow.timely.communication.address import is_loopback
 
 PROBE_SECONDS = 3.0
 SIOCGIFADDR = 0x8915  # of <linux/sockios.h>: an interface's address
 
 
 def listen_toward(place: Address, name: str) -> tuple[tuple[str, ...], list[socket.socket]]:
-    """Return the addresses of this machine for whoever is at `place`, and two sockets that listen on all of them.
+    """Return this machine's addresses for a process at `place`, and two sockets that listen on all of them.
 
-    `name` is what others call this machine, "" if that is not known. Raises OSError.
+    `name` is the name by which others know this machine, "" if unknown. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as way:
-        way.connect(place)  # of a datagram socket: nothing is sent, but it has an address on that way
+        way.connect(place)  # on a datagram socket this sends nothing, but selects the local address
         near = str(way.getsockname()[0])
     hosts = (near,) if is_loopback(near) else tuple(dict.fromkeys((near, *addresses_of(name), *interfaces())))
     bound = near if len(hosts) == 1 else "" if family == socket.AF_INET else "::"
@@ -33,7 +33,7 @@ def listen_toward(place: Address, name: str) -> tuple[tuple[str, ...], list[sock
 
 
 def addresses_of(host: str) -> list[str]:
-    """Return the addresses of a name that others may use, too."""
+    """Return the addresses of a name that other machines can also use."""
     try:
         found = [info[4][0] for info in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)] if host else []
     except OSError:
@@ -42,18 +42,18 @@ def addresses_of(host: str) -> list[str]:
 
 
 def interfaces() -> list[str]:
-    """Return the IPv4 addresses of this machine, without those that only it can reach."""
+    """Return the IPv4 addresses of this machine, except loopback addresses."""
     found = []
     with contextlib.suppress(OSError), contextlib.closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as any_one:
         for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has none
+            with contextlib.suppress(OSError):  # the interface has no address
                 answer = fcntl.ioctl(any_one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 found.append(socket.inet_ntoa(answer[20:24]))
     return [address for address in found if not is_loopback(address)]
 
 
 def probe(places: Sequence[Address]) -> list[Address]:
-    """Return those of these addresses that can be connected to; all are tried at once."""
+    """Return those of these addresses that can be connected to. All are tried at once."""
     reached: dict[Address, bool] = {}
 
     def attempt(place: Address) -> None:

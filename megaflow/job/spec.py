@@ -1,32 +1,36 @@
-"""What the launcher tells a worker process before it starts: one value, sent over the child's standard input.
+"""What the launcher sends to a worker process before it starts: one value, over the child's standard input.
 
 The message is 8 bytes of length (big endian) and a pickle. It comes from the parent over a pipe that no other process
-can write to; nothing that arrives at a port is ever unpickled.
+can write to. Nothing that arrives at a port is ever unpickled.
 """
 
 import contextlib
 import errno
 import os
+import pickle
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import IO, Any, Final, TypeAlias
 
-from megaflow.control.messages import Split
+from megaflow.control.messages import InputNames, Split
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT, DurablePart
 from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.communication.address import HIGHEST_PORT, is_port, may_be_host
 from megaflow.timely.communication.codec.encode import Registration
-from megaflow.timely.communication.tcp import HIGHEST_PORT, is_port, may_be_host
+
+ENGINE: Final = "megaflow"
+"""The place in the program of the operators that a worker adds to it."""
 
 BACKLOG = 128
 GC_VARIABLE = "MEGAFLOW_GC_THRESHOLD"
-INSTALLED = ("site-packages", "dist-packages")  # folders of libraries, in whatever environment
+INSTALLED = ("site-packages", "dist-packages")  # folders of libraries, in any environment
 
 Address: TypeAlias = tuple[str, int]  # host and port
 
 Form: TypeAlias = str
-"""The form in which a writer takes outputs, one of FORMS: nothing, the records themselves, lines of text, packed rows.
-Rows are `rows:SCHEMA`, with the schema as JSON; CSV is `csv:COLUMNS` as JSON, or `csv` if the records name them."""
+"""The form in which a writer receives outputs, one of FORMS: nothing, the records themselves, lines of text, packed
+rows. Rows are `rows:SCHEMA`, with the schema as JSON. CSV is `csv:COLUMNS` as JSON, or `csv` if records name them."""
 FORMS = ("nothing", "records", "text", "jsonl", "csv", "rows")
 
 
@@ -41,29 +45,29 @@ class AppFile:
 
     path: str  # absolute
     function: str
-    module: str = ""  # by which it is imported, as `import` would
+    module: str = ""  # the name by which `import` finds it
 
     @property
     def root(self) -> str:
-        """From where its module is imported: the folder of the file, or that of its outermost package."""
+        """The folder from which its module is imported: that of the file, or that of its outermost package."""
         is_package = bool(self.module) and os.path.basename(self.path) == "__init__.py"
         above = [os.pardir] * (self.module.count(".") + is_package)
         return os.path.normpath(os.path.join(os.path.dirname(self.path), *above))
 
     @property
     def name(self) -> str:
-        """What a store of durable state calls it."""
+        """Its name in a store of durable state."""
         return f"{self.module or os.path.basename(self.path)}:{self.function}"
 
     @property
     def shipped(self) -> str:
-        """The file, or the folder of the whole package, that a process elsewhere needs."""
+        """The file, or the folder of the whole package, that a process on another machine needs."""
         below = os.path.relpath(self.path, self.root).split(os.sep)
         return os.path.join(self.root, below[0]) if self.module else self.path
 
     @property
     def folder(self) -> str:
-        """What is in it and below is the program's code: `root`, or the package, if that is installed."""
+        """The folder that contains the program's code: `root`, or the package if it is installed."""
         is_installed = os.path.basename(self.root) in INSTALLED and os.path.isdir(self.shipped)
         return self.shipped if is_installed else self.root
 
@@ -73,24 +77,38 @@ class PickledFunction:
     """A function that was made in the launcher's own process, pickled by cloudpickle."""
 
     data: bytes  # load it only after sys.path is set
-    path: tuple[str, ...]  # the launcher's sys.path; elsewhere, what comes before that of the process
-    name: str = ""  # of the function, as a store of durable state knows it
-    file: str = ""  # its module's, or the folder of the package that has it; "" if there is none to be sent along
-    elsewhere: bool = False  # the process runs where the launcher may not
+    path: tuple[str, ...]  # the launcher's sys.path; on other machines, the part before that of the process
+    name: str = ""  # of the function, in a store of durable state
+    file: str = ""  # of its module, or the folder of its package; "" if there is nothing to send along
+    elsewhere: bool = False  # the process may run on another machine than the launcher
+    logs: bytes = b""  # the script's logging setup; see `megaflow.job.script_logging`
+    libraries: tuple[str, ...] = ()  # libraries whose values travel, if the launcher's program has imported them
+    files: tuple[tuple[str, str], ...] = ()  # of imported modules: path and digest; see `megaflow.job.program_code`
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleChange:
+    """Variable of a module, or attribute of one of its classes, that differs from what the module's file makes it."""
+
+    module: str
+    holder: str  # the class; "": the module itself
+    name: str
+    value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class WithTypes:
-    """A pickled function together with classes that it does not refer to."""
+    """Pickled function together with classes that it does not refer to."""
 
     function: Callable[..., Any]
-    types: Mapping[str, type]  # those of items, by their names in the function's module
-    registered: Mapping[type, Registration]  # those that the main module has registered
+    types: Mapping[str, type]  # classes of items, by their names in the function's module
+    registered: Mapping[type, Registration]  # classes that the main module has registered
+    changes: tuple[ModuleChange, ...] = ()  # changes that the launcher's process has made in imported modules
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSpec:
-    """Where a profile is to be written, and how much of it."""
+    """Where to write a profile, and how much of it."""
 
     folder: str  # absolute
     calls: bool = False  # with the functions of each operator, by cProfile
@@ -98,109 +116,118 @@ class ProfileSpec:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What to run and how, but for the lines."""
+    """What to run and how, without the lines."""
 
     app: AppFile | PickledFunction
     processes: int = 1  # at the start
     workers: int = 1  # in each process
     args: tuple[str, ...] = ()  # for `flow.args`
     rate: float | None = None  # lines per second, of all sources together
-    name: str | None = None  # None: made from the app's
-    listen: str = "127.0.0.1"  # host, or host:port: that of process 0, whose neighbours follow
+    name: str | None = None  # None: derived from the app's name
+    listen: str = "127.0.0.1"  # host, or host:port of process 0; the others use the following ports
     encoding_errors: str = "strict"  # or "replace"
     debug: bool = False  # whether tracebacks keep the engine's frames
+    log_level: str | None = None  # one of `log_records.LEVELS`; None: as the program sets it up
+    log_format: str = "text"  # one of `log_records.FORMATS`
     connect_timeout_seconds: float = 30.0
-    join_timeout_seconds: float = 30.0  # that a process has to join
+    join_timeout_seconds: float = 30.0  # for a process to join
     profile: ProfileSpec | None = None
-    drain_timeout: float | None = None  # seconds from when it is told to stop until it is ended; None: without limit
+    drain_timeout: float | None = None  # seconds from a stop until the job is ended by force; None: no limit
     oversubscribe: bool = False  # whether there may be many more processes than cores
     state: str | None = None  # absolute: the folder of the store; None: nothing is durable
-    checkpoint_every: float = 1.0  # seconds from a commit to the next checkpoint, at least
+    checkpoint_every: float = 1.0  # least seconds from a commit to the next checkpoint
     checkpoints_kept: int = CHECKPOINTS_KEPT
-    restarts: int = 3  # after lost processes, without a checkpoint between
-    shrink: bool = False  # whether the others go on then without a new process
-    take_over: bool = False  # whether to take the store from a launcher that has it
-    allow_loss: bool = False  # whether to go on without lines of followed files that are gone
+    restarts: int = 3  # after lost processes, without a checkpoint in between
+    shrink: bool = False  # whether the others then continue without a new process
+    take_over: bool = False  # whether to take the store from a launcher that holds it
+    allow_loss: bool = False  # whether to continue without lines of followed files that are gone
+    forget_missing: bool = False  # whether to continue without files that were not read to their ends
+    same_files: tuple[tuple[str, str], ...] = ()  # input files: (path in the store, path of a copy), absolute
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
-    dropped: tuple[str, ...] = ()  # operators of the store whose states are not wanted any more
-    origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, with which a new store begins
-    on: str | None = None  # Spark's master, "" for that of a session that is there; None: the processes run here
+    relocated: tuple[tuple[str, str], ...] = ()  # files or folders: (path in the store, path now), absolute
+    dropped: tuple[str, ...] = ()  # operators of the store whose states are no longer wanted
+    origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, from which a new store begins
+    on: str | None = None  # Spark's master, "" for that of an existing session; None: the processes run here
     conf: tuple[tuple[str, str], ...] = ()  # Spark's settings
     start_timeout_seconds: float = 120.0  # for Spark to start the processes
-    shipped: tuple[str, ...] = ()  # files and folders that the program needs where its processes run
+    shipped: tuple[str, ...] = ()  # files and folders that the program needs on the machines of its processes
     results: bool = False  # whether Spark reads the output
-    idle_timeout: float = 5.0  # seconds without a record until a partition holds event time back no longer
-    follow: bool = False  # whether files of lines grow, and new ones come
-    close_windows: bool = False  # whether the end closes them, and fires all timers, also if the job keeps its state
+    idle_timeout: float = 5.0  # seconds without a record after which a partition no longer holds event time back
+    follow: bool = False  # whether files of lines grow, and new files appear
+    max_skew: float | None = None  # seconds of event time that files of an input may be ahead of other inputs
+    close_windows: bool = False  # whether the end closes them and fires all timers, even if the job keeps its state
 
 
 @dataclass(frozen=True, slots=True)
 class Founder:
-    """The process is one of those that the job starts with; at first process 0 coordinates the job."""
+    """The process is a founder, one that the job starts with. At first, process 0 coordinates the job."""
 
-    process: int  # which of them
-    addresses: tuple[Address, ...]  # of each, this one included
-    kept: tuple[tuple[int, ...], ...] = ()  # worker -> bins that it begins with; empty: these are dealt round
+    process: int  # its number
+    addresses: tuple[Address, ...]  # of all founders, including this one
+    kept: tuple[tuple[int, ...], ...] = ()  # worker -> bins that it begins with; empty: bins are dealt out
 
 
 @dataclass(frozen=True, slots=True)
 class JoiningProcess:
     """The process joins the running job, which then gives it its number and its workers' ids."""
 
-    contact: Address  # of some member
-    server: int | None = None  # the worker to be bootstrapped by; None: the coordinator chooses
-    wishes: bool = False  # whether its workers wish for their routing tables; else that is somebody else's to see to
+    contact: Address  # of any member
+    server: int | None = None  # the worker that bootstraps it; None: the coordinator chooses
+    wishes: bool = False  # whether its workers ask for their routing tables; otherwise another command has to
     other_code: bool = False  # whether it may run other code than the job
 
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """All that a worker process must know."""
+    """All facts that a worker process needs."""
 
     job: JobSpec
-    name: str  # of the job, as it is published
+    name: str  # of the job, as published
     part: Founder | JoiningProcess
     address: Address  # where others reach this process
     listener_fd: int  # bound and listening there, inherited
     secret: bytes
     splits: tuple[Split, ...] = ()  # of all workers; the coordinator assigns them
-    pushed: tuple[str, ...] = ()  # the inputs whose lines or items the launcher sends; "": they have no name
-    piped: tuple[str, ...] = ()  # those of these whose lines are of a file: see `megaflow.job.text_lines.piped_lines`
-    spark_queries: int = 0  # how many `SourceEnded` to wait for
-    rows: tuple[str, ...] = ()  # the names of the inputs that these feed; none: they feed lines
-    lines: tuple[str, ...] = ()  # the names of the inputs of lines and items; none: the lines have no name
-    items: tuple[str, ...] = ()  # those of these that are of items
-    followed: tuple[tuple[str, str, str], ...] = ()  # as in JobInput
-    ordered: tuple[str, ...] = ()  # inputs, likewise, whose files are begun in the order of their names
-    unordered: tuple[str, ...] = ()  # inputs, likewise, whose files are cut, so that several workers read one
-    has_input: bool = True  # whether the job was given any input at all
-    outputs: tuple[tuple[str, Form], ...] = (("", "records"),)  # name -> what the launcher is sent of it
-    durable: DurablePart | None = None  # None: nothing is
+    pushed: tuple[str, ...] = ()  # inputs whose lines or items the launcher sends; "": inputs have no name
+    piped: tuple[str, ...] = ()  # whose lines are of a file: `megaflow.job.formats.text_lines.piped_lines`
+    spark_queries: int = 0  # number of `SourceEnded` to wait for
+    inputs: InputNames = InputNames()  # without rows, the queries feed lines
+    outputs: tuple[tuple[str, Form], ...] = (("", "records"),)  # name -> form in which the launcher receives it
+    durable: DurablePart | None = None  # None: nothing is durable
     report_fd: int | None = None  # for the exit report, inherited; None if no launcher reads it
-    sign_fd: int | None = None  # for the signs of life, likewise
+    sign_fd: int | None = None  # for the heartbeats, inherited; None if no launcher reads them
+    dropped_fd: int | None = None  # for the end of what it could not print, inherited; None if no launcher reads it
+    on_terminal: bool = False  # whether the launcher shows its prints on a terminal
 
     @property
     def kept(self) -> dict[int, tuple[int, ...]]:
-        """Worker -> bins that it begins with, in a job that begins."""
+        """Worker -> bins that it begins with, in a new job."""
         return dict(enumerate(self.part.kept)) if isinstance(self.part, Founder) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """All that a process must know which builds a program to see whether it can go on with its states."""
+    """All facts for a process that builds a program to check whether it can continue with its states."""
 
     job: JobSpec
-    part: DurablePart  # its `commit` is what the job would go on from
-    has_lines: bool  # that are to be read
-    rows: tuple[str, ...] = ()  # the names of its inputs of rows
-    lines: tuple[str, ...] = ()  # and of those of lines
-    outputs: tuple[str, ...] | None = None  # the names of its outputs beside the returned stream; None: not known
-    followed: tuple[str, ...] = ()  # the names of its inputs of lines whose files grow
+    part: DurablePart  # its `commit` is the one that the job would continue from
+    has_lines: bool  # whether there are lines to read
+    inputs: InputNames = InputNames()
+    outputs: tuple[str, ...] | None = None  # names of its outputs besides the returned stream; None: unknown
     opened: tuple[tuple[str, int], ...] = ()  # files of the store that may be removed meanwhile, and their descriptors
 
 
+def send_spec(stdin: IO[bytes] | None, spec: ChildSpec) -> None:
+    """Send a process its part over its standard input, which then stays open."""
+    data = pickle.dumps(spec)
+    assert stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # the process has died, as connecting will show
+        stdin.write(len(data).to_bytes(8, "big") + data)
+        stdin.flush()
+
+
 def gc_threshold() -> int:
-    """Return the allocations between two garbage collections of a worker. Raises UsageError for what is no number."""
+    """Return the allocations between two garbage collections of a worker. Raises UsageError if it is not a number."""
     given = os.environ.get(GC_VARIABLE) or "1000000"
     if not (given.isascii() and given.isdigit() and len(given) < 10):
         raise UsageError(f"{GC_VARIABLE}={given}: must be a number of allocations below 10^9, such as 1000000.")
@@ -209,9 +236,9 @@ def gc_threshold() -> int:
 
 @contextlib.contextmanager
 def listening(place: str, count: int, *, skipping: bool = False) -> Iterator[list[socket.socket]]:
-    """Give `count` sockets that listen at `place`: HOST's free ports, or HOST:PORT and the following ports.
+    """Yield `count` sockets that listen at `place`: HOST's free ports, or HOST:PORT and the following ports.
 
-    Ports that are taken are left out if `skipping`. Raises UsageError if the sockets cannot be had.
+    With `skipping`, ports in use are skipped. Raises UsageError if the sockets cannot be opened.
     """
     host, first = listen_place(place)
     ports = iter([0] * count if first is None else range(first, HIGHEST_PORT + 1))
@@ -240,7 +267,7 @@ def listening(place: str, count: int, *, skipping: bool = False) -> Iterator[lis
 
 
 def listen_place(text: str) -> tuple[str, int | None]:
-    """Return the host and, if there is one, the port of what `--listen` says. Raises UsageError for what is neither.
+    """Return the host and, if given, the port of `--listen`. Raises UsageError if the text is neither.
 
     >>> listen_place("::1"), listen_place("[::1]:2101"), listen_place("0.0.0.0:2101")
     (('::1', None), ('::1', 2101), ('0.0.0.0', 2101))
@@ -257,6 +284,6 @@ def listen_place(text: str) -> tuple[str, int | None]:
 
 
 def address_of(listener: socket.socket) -> Address:
-    """Return where to reach a listening socket; from this machine, if it listens on all addresses."""
+    """Return the address of a listening socket: one on this machine if it listens on all addresses."""
     host, port = listener.getsockname()[:2]
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port

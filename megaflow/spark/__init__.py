@@ -1,13 +1,15 @@
 """Lines and rows from Spark, results to Spark, workers on its executors. Only this package knows pyspark.
 
-What programs call, see also `job.launcher.spark_run`:
+Programs call these names; see also `job.launcher.run.spark_run` and `spark_stateful` beside it:
+    stateful       folds a grouped DataFrame; returns a DataFrame
+    FrameJob       the job behind it
     run            starts a job between DataFrames, on the executors of their session
     Run            the running job
 
-Below:
+Modules:
 
 query_spec     the meaning of `--lines spark:…` and `--rows NAME=spark:…`
-preflight      failures that can be detected before Spark starts, and where a session writes
+preflight      detects failures before Spark starts; the folder that a session writes to
 spark_session  a Spark session that megaflow starts
 source         the queries that feed a job, in the launcher
 fed_query      one of these queries
@@ -17,17 +19,27 @@ results_source results as a streaming DataFrame
 results_spec   the meaning of `--output spark:…`
 results_query  its query
 results_batches    its batches without Arrow
+stateful_frame the DataFrames around a stateful fold
+stateful_rows  folds on Spark's Rows
+job_progress   the progress of a job in the classes of Spark's streaming queries
 push           how lines leave Spark, in its executors
-row_packing    how rows leave it
+row_packing    how rows leave Spark
 cluster, worker_jobs          a session whose executors run worker processes, each as a job of one task
 shipping       the files that are sent to the executors
 worker_settings    the settings of Spark that workers support
+spark_errors   Spark's errors in one sentence
+masters        the names and versions of Spark's masters
+slots          how many worker processes fit beside Spark's own tasks
+launching      names of these modules, loaded on first use, for the launcher of any job
 
 A public name is loaded from its module when it is first used. Its type is in `__init__.pyi`.
 """
 
 from megaflow.front_door import offer
 
-_NAMES = {"megaflow.job.launcher.spark_run": ("Run", "run")}  # module -> what it offers
+_NAMES = {
+    "megaflow.job.launcher.run.spark_run": ("Run", "run"),
+    "megaflow.job.launcher.run.spark_stateful": ("FrameJob", "stateful"),
+}  # module -> names that it offers
 
 __getattr__, __dir__, __all__ = offer(globals(), _NAMES)

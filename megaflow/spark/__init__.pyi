@@ -1,4 +1,6 @@
 """The types of this front door, whose names are loaded lazily."""
 
-from megaflow.job.launcher.spark_run import Run as Run
-from megaflow.job.launcher.spark_run import run as run
+from megaflow.job.launcher.run.spark_run import Run as Run
+from megaflow.job.launcher.run.spark_run import run as run
+from megaflow.job.launcher.run.spark_stateful import FrameJob as FrameJob
+from megaflow.job.launcher.run.spark_stateful import stateful as stateful

@@ -5,14 +5,14 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-POLL_SECONDS = 0.1  # how late it is noticed that a job which is to end was not there yet
+POLL_SECONDS = 0.1  # between attempts to cancel: a Spark job may start after the first one
 
 
 class BatchRun:
-    """The jobs of one function."""
+    """Spark jobs of one function."""
 
     def __init__(self, session: Any, title: str, run: Callable[[threading.Event], None]) -> None:
-        """Call `run(stopping)`; what it has Spark do is ended when that is set."""
+        """Call `run(stopping)`. When `stopping` is set, its Spark jobs are cancelled."""
         self._context = session.sparkContext
         self._title = title
         self._group = f"megaflow-{uuid.uuid4().hex}"
@@ -30,15 +30,15 @@ class BatchRun:
 
     @property
     def isActive(self) -> bool:
-        """Whether it has not ended."""
-        return self._thread.is_alive()
+        """Whether it has neither ended nor been asked to stop."""
+        return self._thread.is_alive() and not self._stopping.is_set()
 
     def exception(self) -> Exception | None:
-        """Return why it failed, once it has ended."""
+        """Return why it failed, once it has ended. None if it has not failed."""
         return self._error
 
     def stop(self) -> None:
-        """End it, and wait for that."""
+        """Stop it, and wait until it has ended."""
         self._stopping.set()
         while self._thread.is_alive():
             self._context.cancelJobGroup(self._group)

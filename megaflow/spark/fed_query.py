@@ -1,13 +1,13 @@
-"""A query of a feed: its batches are staged and committed one after another. A batch DataFrame is a single batch.
+"""One query of a feed. Its batches are staged and committed one after another. A batch DataFrame is a single batch.
 
-Each query has its own connection to the coordinator, which knows by the connection what is being staged.
+Each query has its own connection to the coordinator, which associates staged data with the connection.
 """
 
 import functools
 import logging
-import re
 import sys
 import threading
+import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
@@ -20,20 +20,21 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.push import LinePacking, Packing, StageJob, Transfer, push_frame
 from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec
+from megaflow.spark.spark_errors import INTERRUPTED, LOST_PYTHON, OTHER_PYTHON, root_cause
 from megaflow.timely.communication.client import Client
 
 CONNECT_TIMEOUT_SECONDS = 30.0
-MOVED_SECONDS = 5.0  # for the launcher to hear where the next coordinator is
-FAREWELL_SECONDS = 5.0  # to tell the coordinator that a stopped source has ended
-OTHER_PYTHON = ("No module named 'megaflow", "No module named 'msgpack", "PYTHON_VERSION_MISMATCH", "different minor")
-LOST_PYTHON = ("Error from python worker", "worker exited unexpectedly")  # what another one may end with, too
+MOVED_SECONDS = 5.0  # for the launcher to learn the address of the next coordinator
+ENDING_SECONDS = 5.0  # for a query to be stopped after its batch has failed
+POLL_SECONDS = 0.02
+FAREWELL_SECONDS = 5.0  # to inform the coordinator that a stopped source has ended
 
 log = logging.getLogger("megaflow.spark")
 
 
 @dataclass(eq=False)
 class Contact:
-    """Where the coordinator is, and whether to end."""
+    """Address of the coordinator, and whether to end."""
 
     coordinator: tuple[str, int]  # host, port; written by the launcher
     secret: bytes = field(repr=False)
@@ -42,28 +43,34 @@ class Contact:
 
 @dataclass(eq=False)
 class FedQuery:
-    """Feeds one input: lines, or rows by their name."""
+    """Query that feeds one input: lines, or rows by their name."""
 
     source: SparkSpec | Any  # or a DataFrame
     contact: Contact
     input: str | None = None  # None: lines
     kept: KeptQuery | None = None
+    trigger_seconds: float | None = TRIGGER_SECONDS  # of a streaming DataFrame; None: its present data
 
     def __post_init__(self) -> None:
-        # The id under which the batches are committed; the coordinator knows by it which input they feed.
+        # The id under which the batches are committed. It tells the coordinator which input they feed.
         self.id = "-".join([*filter(None, [self.input]), uuid.uuid4().hex]) if self.kept is None else self.kept.name
         frame = "the streaming DataFrame" if self.input is None else f"the DataFrame of rows {self.input!r}"
         self.name = str(self.source) if isinstance(self.source, SparkSpec) else frame
-        self.packing: Packing = LinePacking()  # another one of rows, once their columns are known
+        self.packing: Packing = LinePacking()  # replaced for rows, once their columns are known
         self._ordered = not (isinstance(self.source, SparkSpec) and self.source.unordered)
-        self._connected_to = self.contact.coordinator  # at last; written by the thread that asks
-        self._batch_error: Exception | None = None  # written by Spark's callback thread, read when the query is over
-        self._running: Any = None  # a StreamingQuery, or a BatchRun
+        self._connected_to = self.contact.coordinator  # the last address; written by the thread that asks
+        self.batch_error: Exception | None = None  # of a failed batch; written by Spark's callback thread
+        self._is_ending = threading.Event()  # the query is about to be stopped
+        self._running: Any = None  # a StreamingQuery or a BatchRun
         self._python = sys.executable  # of the executors
-        self._told_ended = False
+        self.waits = ""  # what the job waits for until the first lines come, and since when
+
+    def awaits(self, what: str) -> None:
+        """Note what Spark does now, before it has sent lines."""
+        self.waits = f"waits for Spark since {time.strftime('%H:%M:%S')}: {what}"
 
     def open(self, session: Any) -> Any:
-        """Return the frame to be read: of this session, if the source is a spec. Raises what `explain` returns."""
+        """Return the frame to be read, made in this session if the source is a spec. Raises what `explain` returns."""
         from megaflow.spark import spark_session as spark
         from megaflow.spark.row_packing import plain_rows
 
@@ -81,12 +88,13 @@ class FedQuery:
             raise self.explain(error) from error
 
     def start(self, frame: Any, coordinator: Conversation, transfer: Transfer, checkpoint: str) -> None:
-        """Start feeding what `open` has returned."""
+        """Start feeding the frame that `open` returned."""
         from megaflow.spark import spark_session as spark
         from megaflow.spark.batch_run import BatchRun
 
+        self.awaits("the first lines" if self.input is None else f"the first rows of {self.input!r}")
         stage = functools.partial(self.stage_batch, coordinator, transfer)
-        trigger = self.source.trigger_seconds if isinstance(self.source, SparkSpec) else TRIGGER_SECONDS
+        trigger = self.source.trigger_seconds if isinstance(self.source, SparkSpec) else self.trigger_seconds
         if frame.isStreaming:
             self._running = spark.start_query(frame, checkpoint, trigger, stage)
         else:  # one batch
@@ -98,19 +106,20 @@ class FedQuery:
         return self._running is not None and bool(self._running.isActive)
 
     def stop(self) -> None:
-        """Have Spark end it."""
+        """Stop the query in Spark."""
+        self._is_ending.set()
         if self._running is not None:
             self._running.stop()
 
     def failure(self) -> Exception | None:
-        """Return why it failed, once it has ended."""
+        """Return why it failed, once it has ended. None if it has not failed."""
         error: Exception | None = self._running.exception()
-        return error and (self._batch_error or error)
+        return self.batch_error or error
 
     def converse(self) -> Conversation:
-        """Return a conversation with the coordinator that follows it. Raises what `Client.connect` does.
+        """Return a conversation with the coordinator that follows its moves. Raises the errors of `Client.connect`.
 
-        It keeps its connection as long as that lasts: the coordinator takes its end for the end of what is staged.
+        It keeps its connection as long as possible: if it ends, the coordinator considers the staging ended.
         """
         client = self._connect(*self.contact.coordinator)
         return Conversation(
@@ -123,18 +132,18 @@ class FedQuery:
         return Client.connect(host, port, self.contact.secret, "control", {}, CONNECT_TIMEOUT_SECONDS)
 
     def _find(self) -> Client | None:
-        """Connect to the next coordinator; None as long as the launcher has not heard of another one."""
+        """Connect to the next coordinator. None while the launcher knows of no other one."""
         coordinator = self.contact.coordinator
         return None if coordinator == self._connected_to else self._connect(*coordinator)
 
     def stage_batch(self, coordinator: Conversation, transfer: Transfer, frame: Any, batch: int) -> None:
-        """Have Spark stage a batch, and commit it. Called by Spark, one batch after another.
+        """Have Spark stage a batch, and commit it. Spark calls this, one batch after another.
 
-        A batch that is not committed, as the job or one of its lives ends, never enters the stream. Where the query
-        goes on later Spark must not note it as done: so it fails. Else it just ends.
+        If the job or one of its attempts ends, a batch that is not committed never enters the stream. If the query
+        resumes later, Spark must not record the batch as done, so the batch fails. Otherwise it just ends.
         """
         try:
-            with ThreadPoolExecutor(1, "megaflow-spark-sync") as aside:  # what Spark's tasks need not wait for
+            with ThreadPoolExecutor(1, "megaflow-spark-sync") as aside:  # syncs while Spark's tasks run
                 synced = None if self.kept is None else aside.submit(self.kept.sync)
                 ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
                 if not ports:
@@ -144,21 +153,33 @@ class FedQuery:
                 if synced is not None:
                     synced.result()
             chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
-            # Also without lines: a worker leaves only when it is known that nothing is staged there any more.
+            self.waits = "" if any(each.lines for each in winners) else self.waits
+            # Also without lines: a worker can leave only when it is certain that nothing is staged there.
             commit = messages.CommitBatch(self.id, job.run, batch, chosen)
             _ask(coordinator, messages.CommitRequest(commit, self._ordered))
         except Stopped:
             if self.kept is not None:
-                raise
+                self._end_quietly()
         except Exception as error:
-            self._batch_error = self._batch_error or error
-            raise
+            self.batch_error = self.batch_error or error
+            self._end_quietly()
+
+    def _end_quietly(self) -> None:
+        """Wait until the query is stopped, then end its batch as an interrupted one. Raises SourceError.
+
+        Spark prints the error of a batch with two Java stacks, and a thousand lines if the error is long: it looks for
+        a cause by a regular expression that takes a Java frame per character. If a stopped query is interrupted, it
+        prints nothing.
+        """
+        self._is_ending.wait(ENDING_SECONDS)
+        for _ in range(round(ENDING_SECONDS / POLL_SECONDS)):
+            if not self.is_active:
+                break
+            time.sleep(POLL_SECONDS)
+        raise SourceError(INTERRUPTED) from None
 
     def tell_ended(self, coordinator: Conversation) -> None:
-        """Say, once, that the query is over, and see that it was heard; a job that is stopping may be gone already."""
-        if self._told_ended:
-            return
-        self._told_ended = True
+        """Report once that the query is over, and wait for the answer. A stopping job may already be gone."""
         try:
             _ask(coordinator, messages.SourceEnded(self.id), FAREWELL_SECONDS)
         except (Stopped, ClusterError, OSError) as error:
@@ -167,7 +188,7 @@ class FedQuery:
             log.info("the coordinator could not be informed that the stopped source has ended: %r", error)
 
     def explain(self, error: Exception) -> Exception:
-        """Return the error to report: ours as it is, Spark's as a SourceError with its root cause."""
+        """Return the error to report: megaflow's unchanged, Spark's as a SourceError with its root cause."""
         if isinstance(error, MegaflowError):
             return error
         text = str(error) or repr(error)
@@ -190,28 +211,9 @@ class FedQuery:
 
 
 def _ask(coordinator: Conversation, body: object, grace_seconds: float = 0.0) -> Any:
-    """Return what the request is done with, however long that takes; see `Conversation.ask`."""
+    """Return the result of the request, however long it takes; see `Conversation.ask`."""
     try:
         return coordinator.ask(body, grace_seconds=grace_seconds)
     except CommandRefused as error:
         what = type(body).__name__
         raise CommandRefused(f"The coordinator at {coordinator.address} refused {what}: {error}") from error
-
-
-def root_cause(text: str) -> str:
-    """Return the sentence that matters in the many lines of a Spark error.
-
-    >>> root_cause("[PATH_NOT_FOUND] Path does not exist: /books. SQLSTATE: 42K03")
-    'Path does not exist: /books.'
-    >>> root_cause("Job aborted …\\nTraceback (most recent call last):\\n  File …\\nValueError: no\\n at org.apache…")
-    'ValueError: no'
-    """
-    text = text.partition("=== Streaming Query ===")[0]
-    _, traceback, frames = text.rpartition("Traceback (most recent call last):")
-    if traceback:
-        text = next((line for line in frames.splitlines() if line and not line[0].isspace()), text)
-    text = re.sub(r"An error occurred while calling \S+\s*:\s*", "", text).strip()
-    text = re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", text)
-    text = re.sub(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ", "", text)
-    text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
-    return re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n")[0]).strip()

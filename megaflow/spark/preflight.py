@@ -10,7 +10,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -19,9 +19,9 @@ from megaflow.errors import SourceError
 from megaflow.spark.query_spec import FILE_FORMATS, SparkSpec
 
 FOLDER = "megaflow-spark-"
-LOCKED_SECONDS = 60.0  # a folder is locked that is older
+LOCKED_SECONDS = 60.0  # a living process has locked its folder by this age
 JAVA_VERSION_MIN = 17
-HIDDEN = (".", "_")  # how the names of files and folders begin that Spark leaves out
+HIDDEN = (".", "_")  # first characters of the names of files and folders that Spark leaves out
 REMEDY = (
     "Install one (Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17) or point "
     "JAVA_HOME to it. Without Spark, read files by --lines 'FOLDER/*.txt'."
@@ -30,9 +30,10 @@ REMEDY = (
 
 @contextlib.contextmanager
 def folder_of_a_session() -> Iterator[Path]:
-    """Give a folder for what a session writes that nobody needs after it; it goes with the block.
+    """Yield a folder for the temporary files of a session. It is removed after the block.
 
-    It is locked meanwhile, by the kernel. Those of this user that nobody locks are of killed processes, and go now.
+    The folder is locked meanwhile, by the kernel. This user's unlocked folders belong to killed processes and are
+    removed now.
     """
     with tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True) as folder, locked(folder):
         with contextlib.suppress(OSError):
@@ -48,7 +49,7 @@ def folder_of_a_session() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[None]:
-    """Have a folder locked during the block. Raises BlockingIOError if it is, OSError."""
+    """Lock a folder during the block. Raises BlockingIOError if it is already locked, and other OSErrors."""
     file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -58,8 +59,8 @@ def locked(folder: str) -> Iterator[None]:
 
 
 def check_spark(spec: SparkSpec) -> None:
-    """Raise SourceError if there is no Java for Spark, or the spec names a local folder that is not there."""
-    find_java()
+    """Raise SourceError if Spark cannot start here, or if the spec names a local folder that does not exist."""
+    check_installation()
     if spec.format not in FILE_FORMATS or re.match(r"[A-Za-z][\w+.-]+:", spec.path):
         return
     if os.path.isfile(spec.path):
@@ -72,7 +73,7 @@ def check_spark(spec: SparkSpec) -> None:
 
 
 def local_files(spec: SparkSpec) -> Iterator[str]:
-    """Yield the files of this machine that Spark might read: those that are there, at any depth of its folders."""
+    """Yield the existing files of this machine that Spark might read, at any depth of its folders."""
     path = unquote(urlsplit(spec.path).path) if spec.path.startswith("file:") else re.sub(r"{.*?}", "*", spec.path)
     wanted = next((value for name, value in spec.options.items() if name.lower() == "pathglobfilter"), "*")
     for place in glob.iglob(path):
@@ -85,10 +86,38 @@ def local_files(spec: SparkSpec) -> Iterator[str]:
             )
 
 
-def find_java(environ: Mapping[str, str] = os.environ) -> str:
-    """Return the path of the java that Spark's scripts take: in JAVA_HOME, else on PATH.
+def check_installation(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise SourceError if there is no Java for Spark, or if SPARK_HOME has another Spark than this Python."""
+    find_java(environ)
+    home = environ.get("SPARK_HOME")
+    if not home or "PYSPARK_GATEWAY_PORT" in environ:  # spark-submit has started Java
+        return
+    from pyspark.version import __version__ as own
 
-    Starts no Spark. Raises SourceError, one line with the remedy, if there is none or it is too old.
+    if not os.path.exists(os.path.join(home, "bin", "spark-submit")):
+        raise SourceError(f"SPARK_HOME={home}: There is no Spark (bin/spark-submit) in this folder. Unset SPARK_HOME.")
+    found = spark_version(glob.glob(os.path.join(glob.escape(home), "jars", "spark-core_*.jar")))
+    if found and found.split(".")[:2] != own.split(".")[:2]:
+        raise SourceError(
+            f"SPARK_HOME={home} has Spark {found}, but this Python has PySpark {own}. Unset SPARK_HOME, or install "
+            f"pyspark=={found}."
+        )
+
+
+def spark_version(jars: Iterable[str]) -> str:
+    """Return the version in the names of Spark's files. "" if there is none.
+
+    >>> spark_version(["/opt/spark/jars/spark-core_2.13-4.0.1.jar"]), spark_version([])
+    ('4.0.1', '')
+    """
+    matches = (re.search(r"spark-core_[\d.]+-(\d+\.\d+[^-]*?)(?:-.*)?\.jar$", jar) for jar in jars)
+    return next((match[1] for match in matches if match), "")
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the path of the java that Spark's scripts use: in JAVA_HOME, else on PATH.
+
+    Does not start Spark. Raises SourceError, one line with the remedy, if there is none or it is too old.
     """
     home = environ.get("JAVA_HOME")
     if home:
@@ -110,7 +139,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def java_version(text: str) -> int:
-    """Return the major version in what `java -version` prints, 0 if it is not there.
+    """Return the major version in the output of `java -version`, 0 if it is not there.
 
     >>> java_version('openjdk version "17.0.15" 2025-04-15')
     17

@@ -1,42 +1,47 @@
 """How the lines or rows of a batch leave Spark: each Spark task sends those of its partition to a worker.
 
-The tasks run inside Spark's executors, so no line passes through the driver. A task ends well
-only after the worker has acknowledged the count; if anything fails it raises, and Spark runs it
-again as another attempt.
+The tasks run inside Spark's executors, so no line passes through the driver. A task succeeds only after the worker has
+acknowledged the count. If anything fails, the task raises, and Spark runs it again as another attempt.
 
-A partition comes as rows (`push_rows`) or as Arrow record batches (`push_batches`), and is sent the same either way:
-rows packed by column (`megaflow.spark.row_packing`), lines as text, those of a message joined by a separator that is in
-none of them. Joining Arrow's bytes makes no Python object per line, and the worker needs no Arrow. Bytes that are not
-UTF-8 become U+FFFD: in Java with rows, here with Arrow, into which Spark puts the bytes of a file as they are (an
-encoded surrogate becomes one in Java, three here).
+A partition arrives as rows (`push_rows`) or as Arrow record batches (`push_batches`), and is sent the same either way.
+Rows are packed by column (`megaflow.spark.row_packing`). Lines are sent as text: the lines of a message are joined by a
+separator that is in none of them. Joining Arrow's bytes makes no Python object per line, and the worker needs no Arrow.
+Bytes that are not UTF-8 become U+FFFD: in Java with rows, here with Arrow, because Spark puts the bytes of a file into
+Arrow unchanged (an encoded surrogate becomes one U+FFFD in Java, three here).
 
-Arrow is taken, without being asked for, when all that Spark wants for it is installed here (`pip install
-'megaflow[arrow]'`); `MEGAFLOW_SPARK_TRANSFER=rows` forces rows. What is staged and committed, and by which protocol, is
-the same either way. Executors elsewhere are assumed to have what is installed here, as they must have megaflow; where
+Arrow is used automatically if everything that Spark needs for it is installed here (`pip install 'megaflow[arrow]'`).
+`MEGAFLOW_SPARK_TRANSFER=rows` forces rows. The staged and committed data, and the protocol, are the same either way.
+Executors on other machines are assumed to have the packages that are installed here, as they must have megaflow. If
 they have no Arrow, force rows.
 
-What is staged is no proof that the task went well: if something before it in the pipeline fails (a
-user's UDF, say), the rows here just end, early, and the part is staged and acknowledged before Spark
-fails the attempt. Only the results that Spark hands to the driver tell which attempts count.
+A task that loses its worker also ends without an error, and reports the loss in `Winner.trouble`. If it failed, Spark
+would try it again on the same worker, and print a traceback with Java frames for each attempt. If a worker does not
+answer a connection in time, the task connects again, because the worker may be in a long step.
+
+Staged data does not prove that the task succeeded. If an earlier part of the pipeline fails (a user's UDF, for
+example), the rows here just end early, and the part is staged and acknowledged before Spark fails the attempt. Only the
+results that Spark returns to the driver tell which attempts count.
 """
 
 import functools
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field
 from itertools import chain, count
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from megaflow.control.messages import Refused
 from megaflow.control.staging_messages import Staged, StageEnd, StageLines
-from megaflow.errors import ProtocolError, SourceError, UsageError
+from megaflow.errors import PeerLost, ProtocolError, SourceError, SourceLost, UsageError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.client import Client
 
 CHUNK_BYTES = 64 << 10  # text in one message: large against its frame, small against the worker's step
 CONNECT_TIMEOUT_SECONDS = 30.0
-ANSWER_TIMEOUT_SECONDS = 300.0  # the worker may be in a long step of user code; a dead one is noticed by TCP
+CONNECT_ATTEMPTS = 4
+ANSWER_TIMEOUT_SECONDS = 300.0  # the worker may be in a long step of user code; TCP notices a dead worker
 
 
 VARIABLE = "MEGAFLOW_SPARK_TRANSFER"
@@ -46,67 +51,67 @@ Transfer: TypeAlias = Literal["arrow", "rows"]
 
 @dataclass(frozen=True, slots=True)
 class StageJob:
-    """What all tasks of one call of foreachBatch are told."""
+    """Facts for all tasks of one call of foreachBatch."""
 
     query: str
     run: str
     batch: int
     ports: tuple[tuple[int, str, int], ...]  # worker, host, port
     secret: bytes = field(repr=False)
-    chunk_bytes: int = CHUNK_BYTES
 
 
 class Winner(NamedTuple):
-    """A task attempt that has staged its partition."""
+    """Task attempt that has staged its partition or has lost its worker."""
 
     partition: int
     worker: int
     attempt: int
     lines: int
+    trouble: str = ""  # how it lost the worker; "": it did not
 
 
-WINNER_SCHEMA = "partition long, worker long, attempt long, lines long"  # of a Winner, as Spark writes it
+WINNER_SCHEMA = "partition long, worker long, attempt long, lines long, trouble string"  # of a Winner, for Spark
 
 
 class Parcel(NamedTuple):
-    """What goes in one message: lines as one text, `text.split(separator)`; or packed rows."""
+    """Content of one message: lines as one text, `text.split(separator)`, or packed rows."""
 
-    lines: int  # or rows, at least one
+    lines: int  # number of lines or rows, at least one
     text: str | bytes
-    separator: str  # "" of rows
+    separator: str  # "" for rows
 
 
 class Packing(Protocol):
-    """How a partition becomes pieces of about so many bytes."""
+    """Divides a partition into pieces of about so many bytes."""
 
     def of_rows(self, rows: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
-        """Take the partition as rows."""
+        """Pack a partition of rows."""
 
     def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
-        """Take the partition as Arrow record batches."""
+        """Pack a partition of Arrow record batches."""
 
 
 class LinePacking:
-    """Joins lines, the one text column of a frame.
+    """Packing that joins lines, the one text column of a frame.
 
-    A null is no line. It is left out here, as a filter of Spark would evaluate a UDF before it twice.
+    A null is not a line. It is left out here, because a filter in Spark would evaluate a preceding UDF twice.
     """
 
     def of_rows(self, rows: Iterable[tuple[str | None]], limit_bytes: int) -> Iterator[Parcel]:
-        """Take the partition as rows."""
+        """Pack a partition of rows."""
         lines = (line for (line,) in rows if line is not None)
         return (join_lines(chunk) for chunk in chunks(lines, limit_bytes))
 
     def of_batches(self, batches: Iterable[Any], limit_bytes: int) -> Iterator[Parcel]:
-        """Take the partition as Arrow record batches."""
+        """Pack a partition of Arrow record batches."""
         return (piece for batch in batches for piece in join_column(batch.column(0), limit_bytes))
 
 
 def choose_transfer(environ: Mapping[str, str] = os.environ, what: str = "lines") -> tuple[Transfer, str]:
-    """Return how lines or rows, `what`, are to travel, and a sentence that says so and why.
+    """Return how lines or rows (`what`) will travel, and a sentence that reports it with the reason.
 
-    Imports pyspark, and pandas and pyarrow if they are there. Raises UsageError if the environment asks for what there
-    is not.
+    Imports pyspark, and pandas and pyarrow if they are installed. Raises UsageError if the environment asks for an
+    unknown transfer.
     """
     asked = environ.get(VARIABLE, "")
     if asked not in ("", "rows"):
@@ -129,25 +134,30 @@ def choose_transfer(environ: Mapping[str, str] = os.environ, what: str = "lines"
 
 
 def push_frame(frame: Any, job: StageJob, transfer: Transfer, packing: Packing) -> list[Winner]:
-    """Have Spark's tasks stage a batch; return those that went well, one a partition."""
+    """Stage a batch in Spark's tasks. Return the good attempts, one per partition. Raises SourceLost or Spark's errors.
+    """
     if transfer == "rows":
         pushed = frame.rdd.mapPartitionsWithIndex(functools.partial(push_rows, job, packing))
     else:
         pushed = frame.mapInArrow(functools.partial(push_batches, job, packing), WINNER_SCHEMA)
-    return [Winner(*row) for row in pushed.collect()]
+    winners = [Winner(*row) for row in pushed.collect()]
+    for winner in winners:
+        if winner.trouble:
+            raise SourceLost(winner.trouble)
+    return winners
 
 
 def push_rows(job: StageJob, packing: Packing, partition: int, rows: Iterable[Any]) -> Iterator[Winner]:
-    """Stage the rows of a partition and yield how it went: nothing if there are none."""
-    return _push(job, partition, packing.of_rows(rows, job.chunk_bytes))
+    """Stage the rows of a partition and yield the outcome. Yields nothing if there are no rows."""
+    return _push(job, partition, packing.of_rows(rows, CHUNK_BYTES))
 
 
 def push_batches(job: StageJob, packing: Packing, batches: Iterable[Any]) -> Iterator[Any]:
-    """Do what `push_rows` does, with a partition that comes as record batches: for `DataFrame.mapInArrow`."""
+    """Do the same as `push_rows` with a partition of record batches: for `DataFrame.mapInArrow`."""
     partition = _task().partitionId()
     import pyarrow
 
-    for winner in _push(job, partition, packing.of_batches(batches, job.chunk_bytes)):
+    for winner in _push(job, partition, packing.of_batches(batches, CHUNK_BYTES)):
         yield pyarrow.RecordBatch.from_pylist([winner._asdict()])
 
 
@@ -159,12 +169,17 @@ def _push(job: StageJob, partition: int, texts: Iterator[Parcel]) -> Iterator[Wi
     worker, host, port = job.ports[(job.batch + partition) % len(job.ports)]
     name = (job.query, job.run, job.batch, partition, attempt, worker)
     lines = 0
-    with Client.connect(host, port, job.secret, "ingest", {}, CONNECT_TIMEOUT_SECONDS) as client:
-        for text in chain([first], texts):
-            client.send(StageLines(*name, *text))
-            lines += text.lines
-        client.send(StageEnd(*name, lines))
-        answer = client.receive(ANSWER_TIMEOUT_SECONDS)
+    try:
+        with _connect(host, port, job.secret) as client:
+            for text in chain([first], texts):
+                client.send(StageLines(*name, *text))
+                lines += text.lines
+            client.send(StageEnd(*name, lines))
+            answer = client.receive(ANSWER_TIMEOUT_SECONDS)
+    except (PeerLost, OSError) as error:
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        yield Winner(partition, worker, attempt, 0, f"worker {worker} at {host}:{port} is lost to Spark: {reason}")
+        return
     if isinstance(answer, Refused):
         raise SourceError(f"Worker {worker} at {host}:{port} refused the lines of a Spark task: {answer.reason}")
     if answer != Staged(attempt, lines):
@@ -172,6 +187,14 @@ def _push(job: StageJob, partition: int, texts: Iterator[Parcel]) -> Iterator[Wi
             f"Worker {worker} at {host}:{port} should acknowledge {lines} lines, but answered {answer!r:.200}."
         )
     yield Winner(partition, worker, attempt, lines)
+
+
+def _connect(host: str, port: int, secret: bytes) -> Client:
+    """Connect to a worker. Raises the errors of `Client.connect`."""
+    for _ in range(CONNECT_ATTEMPTS - 1):
+        with suppress(TimeoutError):
+            return Client.connect(host, port, secret, "ingest", {}, CONNECT_TIMEOUT_SECONDS)
+    return Client.connect(host, port, secret, "ingest", {}, CONNECT_TIMEOUT_SECONDS)
 
 
 def _task() -> Any:
@@ -193,7 +216,7 @@ def chunks(lines: Iterable[str], limit_bytes: int) -> Iterator[list[str]]:
     room = limit_bytes
     for line in lines:
         chunk.append(line)
-        room -= len(line) + 1  # an empty line takes room too
+        room -= len(line) + 1  # an empty line also takes room
         if room <= 0:
             yield chunk
             chunk, room = [], limit_bytes
@@ -202,7 +225,7 @@ def chunks(lines: Iterable[str], limit_bytes: int) -> Iterator[list[str]]:
 
 
 def join_lines(lines: list[str]) -> Parcel:
-    """Join lines, of which there must be some.
+    """Join lines. There must be at least one.
 
     >>> join_lines(["a", "b"])
     Parcel(lines=2, text='a\\nb', separator='\\n')
@@ -213,9 +236,9 @@ def join_lines(lines: list[str]) -> Parcel:
 
 
 def join_column(column: Any, limit_bytes: int) -> Iterator[Parcel]:
-    """Join the strings of an Arrow array, about `limit_bytes` of UTF-8 at a time; nulls are left out.
+    """Join the strings of an Arrow array, about `limit_bytes` of UTF-8 at a time. Nulls are left out.
 
-    Cost: some microseconds a text, and what copying takes.
+    Cost: some microseconds per text, plus the time to copy it.
     """
     import pyarrow
     from pyarrow import compute
@@ -242,7 +265,7 @@ def join_column(column: Any, limit_bytes: int) -> Iterator[Parcel]:
 def _join(lines: int, joined: Callable[[str], str]) -> Parcel:
     """Join with the first separator that is in no line.
 
-    It is there as often as it should be if and only if it is nowhere else: no two places of it can overlap.
+    If the separator occurs exactly as often as it was inserted, it is nowhere else: no two occurrences can overlap.
     """
     for separator in chain("\n\0", (f"\0{number}\n" for number in count())):
         text = joined(separator)

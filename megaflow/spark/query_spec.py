@@ -12,11 +12,11 @@ from megaflow.quick_dataclass import dataclass
 FILE_FORMATS = ("text", "csv", "json", "parquet", "orc", "xml", "avro", "delta")
 OTHER_FORMATS = ("kafka", "rate", "rate-micro-batch", "socket")
 NOT_READ_AGAIN = ("socket",)
-FILES_PER_BATCH = "64"  # bounds what is staged at once; Spark's own default is every file there is
+FILES_PER_BATCH = "64"  # bounds the data staged at once; Spark's own default is all existing files
 TRIGGER_SECONDS = 0.2  # without a pause Spark lists an idle folder all the time: 45 % of a core, against 6 %
+TRIGGER_MAX = 86_400.0  # seconds
 EXAMPLE = "spark:text:FOLDER"
-UNORDERED = "unordered"  # the option of a program that needs no order
-ORDERED = "ordered-by=name"  # that of files which are begun in the order of their names; not of Spark's
+UNORDERED = "unordered"  # option of a program that needs no order
 ROWS_EXAMPLE = "orders=spark:parquet:FOLDER"
 
 
@@ -25,12 +25,12 @@ class SparkSpec:
     """A Structured Streaming source and when to ask it for more."""
 
     format: str
-    path: str = ""  # "" where the format has none
+    path: str = ""  # "" if the format has none
     options: dict[str, str] = field(default_factory=dict)
-    trigger_seconds: float | None = TRIGGER_SECONDS  # None: what is there now, then end
-    unordered: bool = False  # a batch may enter before all of the one before has
+    trigger_seconds: float | None = TRIGGER_SECONDS  # None: read the present data, then end
+    unordered: bool = False  # a batch may enter the stream before the previous batch has entered completely
     select: str = ""  # the columns, in SQL; "" for all
-    where: str = ""  # which rows, in SQL, by the columns of the source; "" for all
+    where: str = ""  # condition for rows, in SQL, on the columns of the source; "" for all
 
     def __str__(self) -> str:
         return f"spark:{self.format}:{self.path}"
@@ -38,13 +38,14 @@ class SparkSpec:
 
 @dataclass(frozen=True, slots=True)
 class RowFrames:
-    """The inputs of rows of a job."""
+    """Inputs of rows of a job."""
 
     frames: Mapping[str, SparkSpec | Any]  # name -> a source, or a DataFrame
+    trigger_seconds: float | None = TRIGGER_SECONDS  # of streaming DataFrames; None: read the present data, then end
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What they are called, in order."""
+        """Their names, sorted."""
         return tuple(sorted(self.frames))
 
     def __str__(self) -> str:
@@ -52,7 +53,7 @@ class RowFrames:
 
 
 def parse_row_specs(given: Iterable[str]) -> dict[str, SparkSpec]:
-    """Read what `--rows` says, each NAME=spark:FORMAT:PATH. Raises UsageError.
+    """Parse the values of `--rows`, each NAME=spark:FORMAT:PATH. Raises UsageError.
 
     >>> parse_row_specs(["orders=spark:json:in/?schema=id LONG&where=id > 5"])["orders"].where
     'id > 5'
@@ -69,10 +70,10 @@ def parse_row_specs(given: Iterable[str]) -> dict[str, SparkSpec]:
 
 
 def parse_spark_spec(text: str, flag: str = "--lines ") -> SparkSpec:
-    """Read a specification that begins with `spark:`, of this flag; raise UsageError for a wrong one.
+    """Parse a specification that begins with `spark:` and belongs to this flag. Raises UsageError for a wrong one.
 
-    Options are percent-decoded (a + stays) and handed to Spark, all but `trigger`, `unordered`, `select` and `where`. A
-    format outside the list is one of Spark's plug-ins and is named by its class.
+    Options are percent-decoded (a + stays) and passed to Spark, except `trigger`, `unordered`, `select` and `where`. A
+    format outside the list is a plug-in of Spark, named by its class.
 
     >>> spec = parse_spark_spec("spark:text:books/?trigger=availableNow")
     >>> spec.format, spec.path, spec.options, spec.trigger_seconds
@@ -102,7 +103,7 @@ def parse_spark_spec(text: str, flag: str = "--lines ") -> SparkSpec:
 
 
 def spark_spec_of(path: str) -> str | None:
-    """Return the specification that is meant by one of Spark's formats without `spark:` before it, or almost that.
+    """Return the specification that was probably meant: the text lacks `spark:` before a format, or misspells it.
 
     >>> spark_spec_of("kafka:words"), spark_spec_of("csv:in"), spark_spec_of("kafka"), spark_spec_of("sprak:text:in")
     ('spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe=words', 'spark:csv:in', None, 'spark:text:in')
@@ -118,7 +119,7 @@ def spark_spec_of(path: str) -> str | None:
 
 
 def check_format(text: str, kind: str, path: str, others: tuple[str, ...] = OTHER_FORMATS) -> None:
-    """Raise UsageError for a format that is neither of files nor of these `others`, or has no path, or one too many."""
+    """Raise UsageError if the format is neither for files nor in `others`, or if its path is missing or too much."""
     if kind in FILE_FORMATS and not path:
         raise _wrong(text, f"format '{kind}' reads files from a folder: spark:{kind}:FOLDER")
     if kind in others and path:
@@ -131,7 +132,7 @@ def check_format(text: str, kind: str, path: str, others: tuple[str, ...] = OTHE
 
 
 def read_options(text: str, query: str) -> dict[str, str]:
-    """Return what stands behind the `?`. Raises UsageError."""
+    """Return the options after the `?`. Raises UsageError."""
     try:
         pairs = parse_qsl(query.replace("+", "%2B"), keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:
@@ -153,13 +154,18 @@ def _trigger_seconds(text: str, trigger: str | None) -> float | None:
         return TRIGGER_SECONDS
     if trigger.lower() == "availablenow":
         return None
-    try:
-        seconds = float(trigger)
-    except ValueError:
-        seconds = 0.0
-    if not 0.001 <= seconds <= 86_400:
+    seconds = seconds_of(trigger)
+    if not 0.001 <= seconds <= TRIGGER_MAX:
         raise _wrong(text, f"trigger must be availableNow or a number of seconds from 0.001 to 86400, not {trigger!r}")
     return seconds
+
+
+def seconds_of(text: str) -> float:
+    """Return a number of seconds. -1.0 for any other text."""
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
 
 
 def _wrong(text: str, why: str) -> UsageError:

@@ -1,14 +1,14 @@
 """Results without Arrow: a Spark job writes each batch into a separate folder.
 
-A streaming query reads results by a data source in Python, which needs Arrow. This module needs none; `results_query`
-uses it like such a query.
+A streaming query reads results by a data source in Python, which needs Arrow. This module needs none. `results_query`
+uses it in place of such a query.
 
-1. A batch holds all results that are there when the previous batch is done. It goes to PATH/from_row=N, where N rows
-   came before it. So Spark reads PATH as a whole, with N as an additional column.
+1. A batch holds all results that exist when the previous batch is done. It goes to PATH/from_row=N, where N is the
+   number of rows before it. So Spark reads PATH as a whole, with N as an additional column.
 2. The number of finished rows is recorded durably beside the log. Only then is the launcher informed, which deletes
-   them. So after any crash the unfinished batch is found again. It begins at the same row and is written to the same
-   folder, over the old content; it may have more rows by now. No row is in two folders, and none is missing.
-3. Java inherits the lock of the log's folder, as with a query, so the Java of an earlier life cannot write.
+   these rows. So after any crash the unfinished batch is found again. It begins at the same row and is written to the
+   same folder, over the old content. It may now have more rows. No row is in two folders, and none is missing.
+3. Java inherits the lock of the log's folder, as with a query, so the Java of an earlier attempt cannot write.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from megaflow.durable.query_record import sync_path
+from megaflow.durable.local_folder import sync_path
 from megaflow.spark.batch_run import BatchRun
 from megaflow.spark.results_source import Poll, ResultsPlace, parts, read_tuples
 from megaflow.spark.results_spec import ResultsSpec
@@ -33,14 +33,14 @@ PAUSE_SECONDS: Final = 0.2
 
 
 def start_batches(spec: ResultsSpec, session: SparkSession, place: ResultsPlace, noted: Path) -> BatchRun:
-    """Begin to write; `noted` is the file that says how many rows are done."""
+    """Start writing. `noted` is the file with the number of rows that are done."""
     return BatchRun(session, "results of a megaflow job", partial(write_batches, spec, session, place, noted))
 
 
 def write_batches(
     spec: ResultsSpec, session: SparkSession, place: ResultsPlace, noted: Path, stopping: threading.Event
 ) -> None:
-    """Write what comes until it is to stop."""
+    """Write results as they arrive, until `stopping` is set."""
     poll = Poll(replace(place, archive="", libraries=()))  # this process has megaflow
     done = read_note(noted)
     with contextlib.closing(poll):
@@ -67,7 +67,7 @@ def read_note(noted: Path) -> int:
 
 
 def note(noted: Path, rows: int) -> None:
-    """Have it survive whatever comes that so many rows are done."""
+    """Record durably that so many rows are done."""
     new = noted.with_suffix(".new")
     new.write_text(str(rows))
     sync_path(new)

@@ -1,15 +1,16 @@
-"""The query of `--output spark:…`: it reads a job's results and writes them to the given place.
+"""Query of `--output spark:…`: reads a job's results and writes them to the given place.
 
-It runs in the session that feeds the job or holds its workers. Without one it starts a session, which the feed also
-uses. It begins before the job does. Its checkpoint is stored with the results: in the job's store, or with the job.
+It runs in the session that feeds the job or holds its workers. If there is none, it starts a session, which the feed
+also uses. It begins before the job does. Its checkpoint is stored with the results: in the job's store, or with the
+job.
 
 Spark gives the Python process of a data source ten seconds to start. No setting extends this, and it can be too little
 on a busy machine. A query that fails for this reason is restarted from its checkpoint, at most ATTEMPTS times.
 
 A program may start, end and restart queries of its own (`OwnQueries`) as it likes; the job runs without one.
 `start_reading` starts them, and handles those ten seconds. If the program waits for a job that waits for its results to
-be read, and no query reads them for a while, neither would ever end. In that case the job fails with the reason for
-which the query ended (`watch`).
+be read, and no query reads them for a while, neither would ever end. In that case the job fails, and its error gives
+the reason why the query ended (`watch`).
 """
 
 import contextlib
@@ -21,49 +22,52 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from megaflow.control.wording import quantity
+from megaflow.control.wording import Notice, quantity
 from megaflow.errors import MegaflowError, OutputError
-from megaflow.spark.fed_query import root_cause
 from megaflow.spark.query_spec import FILE_FORMATS
 from megaflow.spark.results_spec import FLAG, ResultsSpec, check_arrow, check_python, has_arrow
+from megaflow.spark.spark_errors import root_cause
 
 POLL_SECONDS: Final = 0.5
 FAREWELL_SECONDS: Final = 5.0
 ATTEMPTS: Final = 10
 LATE: Final = "failed to connect back"
-ALONE_SECONDS: Final = 10.0  # for a program to start its query again
+ALONE_SECONDS: Final = 10.0  # for a program to restart its query
 QUERY: Final = "query"  # the folder of the checkpoint
-NOTED: Final = "done"  # the file of one without Arrow
-SHOWN_ROWS: Final = 20  # of a batch that goes to the console, as Spark has it
+NOTED: Final = "done"  # the file of a query without Arrow
+SHOWN_ROWS: Final = 20  # of a batch that is printed on the console, as in Spark
 SHOWN_CHARACTERS: Final = 20
 
 
 class Served(Protocol):
-    """Results that a query reads: see `megaflow.job.launcher.spark_results`."""
+    """Results that a query reads: see `megaflow.job.launcher.outputs.spark_results`."""
 
     folder: Path
     job: str
     schema: str
     lock: int | None
-    has_ended: bool  # nothing is written any more
-    questions: int  # of readers, so far
+    has_ended: bool  # no more rows will be written
+    questions: int  # number of readers' questions so far
 
     @property
     def secret(self) -> bytes:
-        """What a reader proves that it knows."""
+        """The secret that a reader proves to know."""
 
     def open_door(self, is_local: bool, driver: str) -> tuple[tuple[str, int], ...]:
-        """Begin to serve readers; return where."""
+        """Start serving readers. Return the addresses."""
 
     @property
     def unread(self) -> int:
-        """How many rows Spark has not done with."""
+        """The number of rows that Spark has not finished."""
 
     def fail(self, error: MegaflowError) -> None:
-        """Have the job end: the query has failed."""
+        """End the job, because the query has failed."""
 
     def forgo(self) -> None:
-        """Wait for no reader."""
+        """Stop waiting for readers."""
+
+    def report(self, text: str) -> None:
+        """Report a text to the user."""
 
 
 def frame_of(session: Any, results: Served) -> Any:
@@ -90,7 +94,9 @@ def running_query(spec: ResultsSpec, results: Served) -> Iterator[None]:
     held = [] if results.lock is None else [results.lock]
     with contextlib.ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="megaflow-results-", ignore_cleanup_errors=True)
-        session = stack.enter_context(spark_session(Path(stack.enter_context(temporary)), held))
+        folder = Path(stack.enter_context(temporary))
+        session = stack.enter_context(spark_session(folder, held, report=results.report))
+        results.report(Notice("waiting for Spark to start the query of the results"))
         query = Query(spec, _beginning(spec, session, results), results.fail)
         query.start()
         query.watcher.start()
@@ -101,7 +107,7 @@ def running_query(spec: ResultsSpec, results: Served) -> Iterator[None]:
 
 
 def _beginning(spec: ResultsSpec, session: Any, results: Served) -> Callable[[], Any]:
-    """Return what starts the query: one of Spark's, or where there is no Arrow one that takes its place."""
+    """Return a function that starts the query: one of Spark's or, without Arrow, its replacement."""
     checkpoint, noted = results.folder / QUERY, results.folder / NOTED
     if spec.format in FILE_FORMATS and (noted.exists() or not has_arrow()):
         if checkpoint.exists():
@@ -116,7 +122,7 @@ def _beginning(spec: ResultsSpec, session: Any, results: Served) -> Callable[[],
 
 
 def start_query(spec: ResultsSpec, frame: Any, checkpoint: str) -> Any:
-    """Start the query. What goes to the console is shown here: Java's own goes nowhere."""
+    """Start the query. Output for the console is printed here, because Java's own output is not shown."""
     writer = frame.writeStream.option("checkpointLocation", checkpoint).outputMode("append")
     if spec.trigger_seconds:
         writer = writer.trigger(processingTime=f"{round(spec.trigger_seconds * 1000)} milliseconds")
@@ -133,10 +139,10 @@ def start_query(spec: ResultsSpec, frame: Any, checkpoint: str) -> Any:
 
 
 class Query:
-    """A query that is started, and watched until it is stopped."""
+    """A running query, watched until it is stopped."""
 
     def __init__(self, spec: ResultsSpec, begin: Callable[[], Any], fail: Callable[[MegaflowError], None]) -> None:
-        """`begin` starts the query, `fail` is told of its end."""
+        """`begin` starts the query. `fail` is called if it ends by itself."""
         self._spec = spec
         self._begin = begin
         self._fail = fail
@@ -146,7 +152,7 @@ class Query:
         self.watcher = threading.Thread(target=self._watch, name="megaflow-results", daemon=True)
 
     def start(self) -> None:
-        """Start it, if need be again. Raises OutputError."""
+        """Start the query, several times if necessary. Raises OutputError."""
         while True:
             self._attempts += 1
             try:
@@ -159,23 +165,23 @@ class Query:
                     raise failure(self._spec, error) from error
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the query."""
         self._stopping.set()
         self.watcher.join(FAREWELL_SECONDS)
-        with contextlib.suppress(Exception):  # Java is gone, or hangs; the session's end sees to that
+        with contextlib.suppress(Exception):  # Java is gone or hangs; the end of the session handles this
             self._query.stop()
 
     def _may_be_late(self, error: BaseException) -> bool:
         return LATE in str(error) and self._attempts < ATTEMPTS and not self._stopping.is_set()
 
     def _watch(self) -> None:
-        """Tell if it ends before it is stopped. A thread."""
+        """Report if the query ends before it is stopped. Runs on its own thread."""
         while not self._stopping.wait(POLL_SECONDS):
             try:
                 if self._query.isActive:
                     continue
                 error = self._query.exception() or RuntimeError("the query was stopped from outside")
-            except Exception as lost:  # of py4j, or pyspark's
+            except Exception as lost:  # raised by py4j or pyspark
                 error = lost
             try:
                 if not self._may_be_late(error):
@@ -188,7 +194,7 @@ class Query:
 
 
 def start_reading(begin: Callable[[], Any], results: Served) -> Any:
-    """Start a program's own query by `begin`; return it once it reads results, or has ended."""
+    """Start a program's own query by `begin`. Return it once it reads results or has ended."""
     for _ in range(ATTEMPTS):
         before = results.questions
         query = begin()
@@ -200,23 +206,23 @@ def start_reading(begin: Callable[[], Any], results: Served) -> Any:
 
 
 class OwnQueries:
-    """The queries of a program that read a job's results. For one thread."""
+    """Queries of a program that read a job's results. For use by one thread."""
 
     def __init__(self, session: Any, job: str) -> None:
         from megaflow.spark.results_source import source_name
 
         self._session = session
         self._source = source_name(job)
-        self._known = set[str]()  # runs of queries, of any
-        self._last: Any = None  # of those that read results the one that began last
+        self._known = set[str]()  # runs of all queries seen so far
+        self._last: Any = None  # the query that began last among those that read results
 
     @property
     def have_begun(self) -> bool:
-        """Whether there has ever been one."""
+        """Whether there has ever been such a query."""
         return self._last is not None
 
     def trouble(self) -> str | None:
-        """Say why nobody reads; None if somebody does, or Spark does not say."""
+        """Return why no query reads. None if one does, or if Spark does not report it."""
         try:
             for query in self._session.streams.active:
                 if str(query.runId) not in self._known:
@@ -228,15 +234,15 @@ class OwnQueries:
             if self._last.isActive:
                 return None
             error = self._last.exception()
-        except Exception:  # Java has gone, and the job's end comes from that
+        except Exception:  # Java is gone, which ends the job anyway
             return None
         return "their query was stopped" if error is None else f"their query failed: {root_cause(str(error))}"
 
 
 def watch(trouble: Callable[[], str | None], results: Served, is_running: Callable[[], bool]) -> None:
-    """Have a job fail that waits in vain for a program's own query to read what it has; returns when it has ended.
+    """Fail a job that waits in vain for a program's own query to read its results. Returns when the job has ended.
 
-    `trouble` says why nobody reads what the program waits for; None if that is not so.
+    `trouble` returns why nothing reads the results that the program waits for, or None.
     """
     since: float | None = None
     while is_running():
@@ -254,5 +260,5 @@ def watch(trouble: Callable[[], str | None], results: Served, is_running: Callab
 
 
 def failure(spec: ResultsSpec, error: BaseException) -> OutputError:
-    """Return the error for what Spark says, in one line."""
+    """Return the error for Spark's error, in one line."""
     return OutputError(f"{FLAG}{spec}: {root_cause(str(error) or repr(error))}")

@@ -1,12 +1,13 @@
-"""A job's results as a streaming DataFrame: a Spark data source in Python, which asks the launcher.
+"""Results of a job as a streaming DataFrame: a Spark data source in Python, which asks the launcher.
 
-Its classes travel by value, as `worker_jobs.in_task` does. In Spark's processes they first find megaflow, as shipped or
-as installed on this machine. The secret is in the closure, so no plan shows it. `megaflow.job.launcher.results_log`
-defines offsets, and explains why each row is read once.
+Its classes travel by value, like `worker_jobs.in_task`. In Spark's processes they first find megaflow, either shipped
+or installed on this machine. The secret is in the closure, so no plan shows it.
+`megaflow.job.launcher.outputs.results_log` defines offsets, and explains why each row is read once.
 
-The planning reader lives in a process of the driver as long as its query runs. Before it reports that there is no more,
-it waits a moment, since Spark asks again at once. With `availableNow` it waits until there is more or the job has
-ended: the job's end defines "now".
+The planning reader lives in a process of the driver as long as its query runs. Before it reports that there are no more
+rows, it waits a moment, because Spark asks again at once. With `availableNow` it waits until there are more or the job
+has ended: the job's end defines "now". With another trigger the query idles after that. So the reader remembers that
+the job has ended, and stops asking the launcher, which may be gone.
 """
 
 import os
@@ -31,34 +32,39 @@ Address: TypeAlias = tuple[str, int]
 
 POLL_SECONDS: Final = 0.2
 ANSWER_SECONDS: Final = 60.0
+OPEN_SECONDS: Final = 900.0  # for the job of a stateful frame to start
 CONNECT_SECONDS: Final = 10.0
 ROWS_A_PART: Final = 50_000
-PARTS_MAX: Final = 8  # of a batch: files, where it is written to some
-ROWS_A_BATCH: Final = 10_000  # of Arrow's
+PARTS_MAX: Final = 8  # of a batch; each part becomes a file if the batch is written to files
+ROWS_A_BATCH: Final = 10_000  # rows of an Arrow batch
 
 
 @dataclass(frozen=True)
 class ResultsPlace:
-    """Where the results of a job are. Travels by value."""
+    """Location of a job's results. Travels by value."""
 
-    job: str
+    job: str  # "": the launcher's side knows it when a query begins, see `job.launcher.run.spark_stateful`
     addresses: tuple[Address, ...]  # of the launcher's door, the likeliest first
     schema: str  # as `StructType.json` writes it
     secret: bytes = field(repr=False)
-    libraries: tuple[str, ...] = ()  # the folders of megaflow on this machine, and of what it imports
-    archive: str = ""  # what was shipped, as executors know it; "" if nothing was
+    libraries: tuple[str, ...] = ()  # the folders on this machine of megaflow and of the packages that it imports
+    archive: str = ""  # name of the shipped file on executors; "" if nothing was shipped
 
 
 def results_frame(session: SparkSession, place: ResultsPlace) -> DataFrame:
-    """Return the streaming DataFrame. To be read by one query, which may be started again with its checkpoint."""
+    """Return the streaming DataFrame. Only one query may read it; it may be restarted with its checkpoint."""
     place = reachable_place(session, place)
-    name = f"{source_name(place.job)}_{uuid.uuid4().hex}"
+    return register_source(session, f"{source_name(place.job)}_{uuid.uuid4().hex}", place)
+
+
+def register_source(session: SparkSession, name: str, place: ResultsPlace) -> DataFrame:
+    """Return the streaming DataFrame of a data source that gets this name."""
     session.dataSource.register(source_class(name, place))
     return session.readStream.format(name).load()
 
 
 def reachable_place(session: SparkSession, place: ResultsPlace) -> ResultsPlace:
-    """Return the place for processes of Spark's, which find there where megaflow is."""
+    """Return the place for Spark's processes, which can then find megaflow."""
     archive = ""
     if not str(session.sparkContext.master).startswith("local"):
         with tempfile.TemporaryDirectory(prefix="megaflow-results-") as folder:
@@ -70,7 +76,7 @@ def reachable_place(session: SparkSession, place: ResultsPlace) -> ResultsPlace:
 
 
 def source_name(job: str) -> str:
-    """Return how the name of the data source begins for the results of a job; Spark's plans have it."""
+    """Return the beginning of the data source's name for the results of a job. Spark's plans contain it."""
     return f"megaflow_{job}"
 
 
@@ -90,15 +96,15 @@ def source_class(named: str, place: ResultsPlace) -> Any:
 
         def __init__(self) -> None:
             self._poll = Poll(place)
-            self._last: int | None = None  # the end of the batch before, if that is known
+            self._last: int | None = None  # the end of the previous batch, if known
 
         def initialOffset(self) -> dict[str, Any]:
-            return {"job": place.job, "rows": 0}
+            return {"job": self._poll.job(), "rows": 0}
 
         def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
             after = self._last if start is None else self._place(start)
             self._last = self._poll.latest(after)
-            return {"job": place.job, "rows": self._last}
+            return {"job": self._poll.job(), "rows": self._last}
 
         def prepareForTriggerAvailableNow(self) -> None:
             self._poll.until_ended = True
@@ -110,10 +116,10 @@ def source_class(named: str, place: ResultsPlace) -> Any:
             return read_rows(place, *partition.value)
 
         def _place(self, offset: dict[str, Any]) -> int:
-            if offset["job"] != place.job:
+            if offset["job"] != (job := self._poll.job()):
                 raise ValueError(
                     f"This checkpoint has read the results of another job, {offset['job']}, not those of "
-                    f"{place.job}. Give the query its own checkpointLocation; if both are to resume, also give "
+                    f"{job}. Give the query its own checkpointLocation; if both are to resume, also give "
                     "the job a store."
                 )
             return int(offset["rows"])
@@ -137,38 +143,63 @@ def source_class(named: str, place: ResultsPlace) -> Any:
 
 
 class Poll:
-    """Asks the launcher what there is, for the reader that plans. Travels by value, before it is used."""
+    """Asks the launcher for the newest place, for the planning reader. Travels by value before it is used."""
 
     def __init__(self, place: ResultsPlace) -> None:
-        self.until_ended = False  # wait until there is more, or the end
+        self.until_ended = False  # whether to wait for more rows or the end
         self._place = place
         self._door: Any = None
         self._number = 0
+        self._is_over = False  # the job has ended, and everything is read
+        self._job = place.job
+
+    def job(self) -> str:
+        """Return the job's id. For a stateful frame this starts the job, and blocks until it has started."""
+        if not self._job:
+            find_megaflow(self._place)
+            from megaflow.control.results_messages import Open
+
+            self._door = connect(self._place)
+            self._door.send(Open())
+            self._job = str(checked(self._door.receive(OPEN_SECONDS)).job)
+        return self._job
 
     def latest(self, after: int | None) -> int:
-        """Return where the next batch ends; after a moment without more, where it begins."""
+        """Return where the next batch ends. If there is nothing more after a moment, this is where it begins."""
         find_megaflow(self._place)
-        from megaflow.control.results_messages import Latest
-
+        self.job()
         deadline = time.monotonic() + POLL_SECONDS
-        self._door = self._door or connect(self._place)
-        while True:
-            self._number += 1
-            self._door.send(Latest(self._number, after))
-            answer = awaited(self._door, self._number)
+        while not self._is_over:
+            answer = self._ask(after)
             if answer is not None and (answer.place > (after or 0) or answer.ended):
+                self._is_over = answer.ended
                 return int(answer.place)
             if not self.until_ended and time.monotonic() >= deadline:
                 return after or 0
+        time.sleep(POLL_SECONDS)
+        return after or 0
+
+    def _ask(self, after: int | None) -> Any:
+        """Return the launcher's answer, None if there is none for a while. An earlier answer counts if it was the last.
+        """
+        from megaflow.control.results_messages import Latest
+
+        self._door = self._door or connect(self._place)
+        for answer in map(checked, self._door.receive_available()):  # the launcher may be gone after its last answer
+            if answer.ended:
+                return answer
+        self._number += 1
+        self._door.send(Latest(self._number, after))
+        return awaited(self._door, self._number)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         if self._door is not None:
             self._door.close()
 
 
 def find_megaflow(place: ResultsPlace) -> None:
-    """See that megaflow can be imported in a process of Spark's: what was shipped, or what is on this machine."""
+    """Make megaflow importable in a process of Spark: the shipped files, or those on this machine."""
     from pyspark import SparkFiles
 
     if place.archive:
@@ -176,7 +207,7 @@ def find_megaflow(place: ResultsPlace) -> None:
         library = os.path.join(folder, "lib")
         if os.path.isdir(library) and library not in sys.path:
             for name in [name for name in sys.modules if name.partition(".")[0] == "megaflow"]:
-                del sys.modules[name]  # of another version, perhaps
+                del sys.modules[name]  # perhaps of another version
             sys.path.insert(0, library)
             sys.path.append(os.path.join(folder, "deps"))
     sys.path += [folder for folder in place.libraries if folder not in sys.path and os.path.isdir(folder)]
@@ -198,7 +229,7 @@ def connect(place: ResultsPlace) -> Any:
 
 
 def checked(answer: Any) -> Any:
-    """Return an answer. Raises what the launcher has against the question."""
+    """Return the answer. Raises ValueError with the launcher's reason if it refused the question."""
     from megaflow.control.results_messages import ResultsRefused
 
     if type(answer) is ResultsRefused:
@@ -207,20 +238,20 @@ def checked(answer: Any) -> Any:
 
 
 def awaited(door: Any, number: int) -> Any:
-    """Return the answer to a question, None if there is none for a while."""
+    """Return the answer to a question, or the answer that the rows have ended. None if none arrives for a while."""
     deadline = time.monotonic() + POLL_SECONDS
     while (left := deadline - time.monotonic()) > 0:
         try:
             answer = checked(door.receive(left))
         except TimeoutError:
             return None
-        if answer.number == number:
+        if answer.number == number or answer.ended:
             return answer
     return None
 
 
 def parts(start: int, end: int) -> list[tuple[int, int]]:
-    """Cut a batch into what its tasks read.
+    """Divide a batch into the parts that its tasks read.
 
     >>> parts(10, 20), len(parts(0, 10**6)), parts(0, 100_001)[-1]
     ([(10, 20)], 8, (66668, 100001))
@@ -231,7 +262,7 @@ def parts(start: int, end: int) -> list[tuple[int, int]]:
 
 
 def read_rows(place: ResultsPlace, start: int, end: int) -> Iterator[Any]:
-    """Yield rows as Arrow record batches. Runs in a task of Spark's."""
+    """Yield rows as Arrow record batches. Runs in a task of Spark."""
     find_megaflow(place)
     import json
 
@@ -256,11 +287,11 @@ def read_rows(place: ResultsPlace, start: int, end: int) -> Iterator[Any]:
 
 
 def read_tuples(place: ResultsPlace, pieces: Iterable[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows as tuples, of which Spark makes rows. Runs in a task of Spark's, without Arrow."""
+    """Yield rows as tuples, from which Spark makes rows. Runs in a task of Spark, without Arrow."""
     find_megaflow(place)
     import json
 
-    from megaflow.control.row_values import as_rows
+    from megaflow.rows.row_values import as_rows
 
     converters = [as_rows(field["type"]) for field in json.loads(place.schema)["fields"]]
     for start, end in pieces:
@@ -269,9 +300,9 @@ def read_tuples(place: ResultsPlace, pieces: Iterable[tuple[int, int]]) -> Itera
 
 
 def read_columns(place: ResultsPlace, start: int, end: int) -> Iterator[list[list[Any]]]:
-    """Yield the columns of rows that came together, in turn."""
-    from megaflow.control.result_rows import unpack
+    """Yield the columns of each pack of rows in turn."""
     from megaflow.control.results_messages import Take
+    from megaflow.rows.result_rows import unpack
 
     with connect(place) as door:
         while start < end:

@@ -1,5 +1,4 @@
-"""The meaning of `--output spark:FORMAT:PATH?schema=…&option=value`, and failures that can be detected before it
-begins.
+"""The meaning of `--output spark:FORMAT:PATH?schema=…&option=value`, and checks that find failures before the start.
 """
 
 import importlib.util
@@ -10,19 +9,18 @@ import subprocess
 import sys
 from typing import Final
 
-from megaflow.control.ddl import EXAMPLE, parse_ddl, schema_json
 from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
-from megaflow.spark.preflight import find_java
+from megaflow.rows.ddl import EXAMPLE, parse_ddl, schema_json
+from megaflow.spark.preflight import check_installation
 from megaflow.spark.push import VARIABLE
-from megaflow.spark.query_spec import FILE_FORMATS, check_format, read_options
+from megaflow.spark.query_spec import FILE_FORMATS, TRIGGER_MAX, check_format, read_options, seconds_of
 
 SINKS: Final = ("console", "kafka", "memory", "noop")
 FLAG: Final = "--output "
 ARROW: Final = ("pandas", "pyarrow")
-TRIGGER_MAX: Final = 86_400.0  # seconds
 PYTHON_SECONDS: Final = 60.0  # for another Python to start
-PROBE: Final = (  # its version, and what it lacks
+PROBE: Final = (  # prints the version, and the missing modules
     "import sys, importlib.util as util; "
     "print('%d.%d' % sys.version_info[:2], *(name for name in sys.argv[1:] if util.find_spec(name) is None))"
 )
@@ -30,20 +28,20 @@ PROBE: Final = (  # its version, and what it lacks
 
 @dataclass(frozen=True, slots=True)
 class ResultsSpec:
-    """A streaming query that writes a job's results."""
+    """Streaming query that writes a job's results."""
 
     format: str
-    path: str  # "" where the format has none
+    path: str  # "" if the format has none
     schema: str  # as `StructType.json` writes it
     options: dict[str, str]
-    trigger_seconds: float = 0.0  # from one batch to the next, at least
+    trigger_seconds: float = 0.0  # least time from one batch to the next
 
     def __str__(self) -> str:
         return f"spark:{self.format}:{self.path}"
 
     @property
     def name(self) -> str:
-        """What a store calls it."""
+        """Its name in a store."""
         return f"spark:{self.format}:{os.path.abspath(self.path) if self._is_local else self.path}"
 
     @property
@@ -51,7 +49,7 @@ class ResultsSpec:
         return self.format in FILE_FORMATS and re.match(r"[A-Za-z][\w+.-]+:", self.path) is None
 
     def check_new(self) -> None:
-        """Raise UsageError if the folder has something: Spark takes its first batches for done, if it was its own."""
+        """Raise UsageError if the folder is not empty: after an earlier query, Spark would skip the first batches."""
         if self._is_local and os.path.exists(self.path) and (not os.path.isdir(self.path) or os.listdir(self.path)):
             raise UsageError(
                 f"{FLAG}{self}: The folder is not empty, and does not belong to the store of a resumed job. Name a "
@@ -59,13 +57,8 @@ class ResultsSpec:
             )
 
 
-def is_results_spec(output: str) -> bool:
-    """Tell whether what `--output` says is one of these."""
-    return output.startswith("spark:")
-
-
 def parse_results_spec(output: str) -> ResultsSpec:
-    """Read what `--output` says; raise UsageError for what is wrong.
+    """Parse a value of `--output`. Raises UsageError if it is wrong.
 
     >>> spec = parse_results_spec("spark:parquet:out?schema=word string, n long&compression=zstd&trigger=2")
     >>> spec.format, spec.path, spec.options, spec.trigger_seconds
@@ -94,19 +87,19 @@ def parse_results_spec(output: str) -> ResultsSpec:
 
 
 def check_results(spec: ResultsSpec) -> None:
-    """Raise UsageError or SourceError if Spark could not read results here: there is no Arrow for these, or no Java."""
+    """Raise UsageError or SourceError if Spark cannot read results here: it has no Arrow for them, or cannot start."""
     if spec.format not in FILE_FORMATS:
         check_arrow(f"{FLAG}{spec}")
-    find_java()
+    check_installation()
 
 
 def missing_for_arrow() -> list[str]:
-    """Return what is not installed here."""
+    """Return the modules for Arrow that are not installed here."""
     return [name for name in ARROW if importlib.util.find_spec(name) is None]
 
 
 def has_arrow() -> bool:
-    """Whether Spark can read results by Arrow, and is to."""
+    """Return whether Spark can and should read results by Arrow."""
     return not missing_for_arrow() and os.environ.get(VARIABLE) != "rows"
 
 
@@ -122,8 +115,8 @@ def check_arrow(what: str) -> None:
 def check_python(what: str, python: str) -> None:
     """Raise UsageError unless the Python that a session starts on this machine can read results.
 
-    `python` is the session's `pythonExec`: the `python3` on PATH if nobody has said which, where all may be missing
-    that is installed here. It is asked, if it is not the one that runs this; blocks until it has answered.
+    `python` is the session's `pythonExec`. If it was not set, it is the `python3` on PATH, which may lack everything
+    that is installed here. If it is not the current Python, it is started and asked; this blocks until it answers.
     """
     path = shutil.which(python)
     if path is not None and os.path.abspath(path) == os.path.abspath(sys.executable):
@@ -137,7 +130,7 @@ def check_python(what: str, python: str) -> None:
 
 
 def _what_lacks(path: str) -> str:
-    """Say what a Python lacks; "" if nothing."""
+    """Return what a Python lacks, "" if nothing."""
     try:
         told = subprocess.run(
             [path, "-c", PROBE, *ARROW], capture_output=True, text=True, timeout=PYTHON_SECONDS, check=False
@@ -155,10 +148,7 @@ def _what_lacks(path: str) -> str:
 
 
 def _trigger(text: str, trigger: str) -> float:
-    try:
-        seconds = float(trigger)
-    except ValueError:
-        seconds = -1.0
+    seconds = seconds_of(trigger)
     if not 0.0 <= seconds <= TRIGGER_MAX:
         raise UsageError(f"{text}: trigger must be a number of seconds up to {TRIGGER_MAX:g}, not {trigger!r}.")
     return seconds

@@ -1,7 +1,7 @@
 """Packs the rows of a frame: checks its columns in the driver, and encodes rows in Spark's executors.
 
-A pack has about as many bytes as asked for. The number of rows follows from the packs before, beginning with few, since
-a row may be large.
+A pack has about as many bytes as requested. The number of rows follows from the previous packs, starting with few,
+because a row may be large.
 """
 
 import json
@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from megaflow.control.packed_rows import RowPack, columns_of, pack_rows
-from megaflow.control.row_values import Convert, leaving, stranger
 from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
+from megaflow.rows.packed_rows import RowPack, columns_of, pack_rows
+from megaflow.rows.row_values import Convert, leaving, stranger
 from megaflow.spark.push import Parcel
 
 ROWS_FIRST = 16
 ROWS_MAX = 10_000
-GROWTH = 8  # of the next pack, at most
-AS_NUMBERS = ("timestamp", "date")  # columns of these types come as ints
+GROWTH = 8  # greatest growth from one pack to the next
+AS_NUMBERS = ("timestamp", "date")  # columns of these types arrive as ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class RowPacking:
     """Packs the rows of one input."""
 
     input: str
-    schema: str  # of the frame, before its timestamps and dates were made numbers
+    schema: str  # of the frame, before its timestamps and dates became numbers
 
     def of_rows(self, rows: Iterable[Sequence[Any]], limit_bytes: int) -> Iterator[Parcel]:
-        """Pack rows as they come; pull no more of them than are packed."""
+        """Pack rows as they arrive. Reads only as many as it packs."""
         converters, rows, count = self._converters(), iter(rows), ROWS_FIRST
         while some := list(islice(rows, count)):
             piece = self._pack([*map(list, zip(*some, strict=True))], converters)
@@ -43,7 +43,7 @@ class RowPacking:
             start = 0
             while start < batch.num_rows:
                 some = batch.slice(start, count)
-                piece = self._pack([values_of(column) for column in some.columns], converters)
+                piece = self._pack([column.to_pylist() for column in some.columns], converters)
                 yield piece
                 start, count = start + piece.lines, next_count(piece, limit_bytes)
 
@@ -66,14 +66,8 @@ def next_count(piece: Parcel, limit_bytes: int) -> int:
     return max(1, min(fitting, GROWTH * piece.lines, ROWS_MAX))
 
 
-def values_of(column: Any) -> list[Any]:
-    """Return the values of an Arrow array."""
-    values: list[Any] = column.to_pylist()
-    return values
-
-
 def check_columns(name: str, frame: Any) -> None:
-    """Raise UsageError if a frame has no columns, two of one name, or one of a type that cannot travel."""
+    """Raise UsageError if a frame has no columns, two columns of one name, or a column that cannot travel."""
     fields = frame.schema.fields
     if not fields:
         raise UsageError(f"The rows {name!r} have no columns.")
@@ -90,9 +84,9 @@ def check_columns(name: str, frame: Any) -> None:
 
 
 def plain_rows(name: str, frame: Any) -> tuple[Any, RowPacking]:
-    """Return what a frame's batches are read as, and what packs them. Raises as `check_columns` does.
+    """Return the frame as its batches are read, and its packing. Raises UsageError like `check_columns`.
 
-    Timestamps and dates become ints in Java, which costs a fraction of what it would in Python.
+    Timestamps and dates become ints in Java, which costs a fraction of the cost in Python.
     """
     from pyspark.sql import functions
 

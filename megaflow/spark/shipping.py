@@ -1,8 +1,8 @@
-"""What executors need to run worker processes, as one zip file: megaflow, what it imports, the app and its neighbours.
+"""Files for executors that run worker processes, as one zip file: megaflow, its imports, the app and its neighbours.
 
     lib/    megaflow, all of it
-    deps/   what megaflow imports in a worker process, for executors that have a bare Python
-    app/    the app's file, the modules and packages beside it, and what --ship names
+    deps/   the packages that megaflow imports in a worker process, for executors with a bare Python
+    app/    the app's file, the modules and packages beside it, and the files that --ship names
 """
 
 import importlib.util
@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from megaflow.errors import UsageError
 
-DEPENDENCIES: Final = ("msgpack", "cloudpickle")
-INSTALLED: Final = frozenset(("site-packages", "dist-packages"))  # folders of what is installed there
+DEPENDENCIES: Final = ("msgpack", "cloudpickle", "sortedcontainers")
+INSTALLED: Final = frozenset(("site-packages", "dist-packages"))  # folders of installed packages
 LEFT_OUT: Final = ("__pycache__", "node_modules", *INSTALLED)
-BYTES_MAX: Final = 64 << 20  # of what is beside an app; more is hardly meant
+BYTES_MAX: Final = 64 << 20  # of the files beside an app; more is probably a mistake
 PACKAGE: Final = "__init__.py"
 
 
 def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
-    """Write the file into `folder`; return its name for executors, and its path. Raises UsageError."""
+    """Write the file into `folder`. Return its name for executors, and its path. Raises UsageError."""
     files = dict(_files("lib/megaflow", Path(__file__).parents[1]))
     for name in DEPENDENCIES:
         spec = importlib.util.find_spec(name)
@@ -55,9 +55,9 @@ def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
 
 
 def serve(context: Any, archive: str, path: str) -> None:
-    """Have executors find the file, also those that come later: Spark reads it whenever one asks.
+    """Make the file available to executors, also to later ones: Spark reads it whenever an executor asks.
 
-    So it is copied to where it stays as long as the session lives, which may have other jobs then.
+    So it is copied to a place where it stays as long as the session lives, which may then have other jobs.
     """
     kept = Path(context._temp_dir, Path(path).name)
     if not kept.exists():
@@ -66,7 +66,7 @@ def serve(context: Any, archive: str, path: str) -> None:
 
 
 def _beside(app: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the app's file, the modules beside it and the packages; of a package itself what it has."""
+    """Yield the app's file, and the modules and packages beside it. For a package, yield its files."""
     if app.is_dir():
         yield from _files(f"app/{app.name}", app)
         return
@@ -79,7 +79,7 @@ def _beside(app: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _files(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a folder, at any depth, under a name for it."""
+    """Yield the files of a folder, at any depth, with names below `name`."""
     for place, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if each not in LEFT_OUT and not each.startswith(".")]
         for each in files:

@@ -1,25 +1,26 @@
 """Lines from Spark Structured Streaming, fed into a running job.
 
-`SparkFeed` runs in the launcher. For each micro-batch of the query
+`SparkFeed` runs in the launcher. For each micro-batch of the query:
 
-1. the coordinator tells the ingest ports of the workers,
-2. every Spark task stages its partition at one of them (`megaflow.spark.push`),
-3. the coordinator is asked to commit the attempts that Spark reports as successful, one a
-   partition, and answers when the workers can take more.
+1. The coordinator returns the ingest ports of the workers.
+2. Every Spark task stages its partition at one of them (`megaflow.spark.push`).
+3. The feed asks the coordinator to commit the attempts that Spark reports as successful, one per partition. The
+   coordinator answers when the workers can receive more.
 
-Staged lines that are not committed never enter the stream, and a batch is committed once, so
-retried tasks and replayed batches neither add nor lose a line while the job lives. The
-checkpoint is the job's and goes with it. If the job has a store it is in there and stays
-(`megaflow.spark.kept_query`), and what the coordinator answers means that the batch is durable.
+Staged lines that are not committed never enter the stream, and a batch is committed once. So retried tasks and replayed
+batches neither add nor lose a line while the job lives. The checkpoint belongs to the job and is removed with it. If
+the job has a store, the checkpoint is in the store and stays (`megaflow.spark.kept_query`). An answer of the
+coordinator then means that the batch is durable.
 
-Each partition is staged at one worker, which keeps its order. The lines of a batch enter the stream when all of the
-one before have (see `megaflow.control.coordinator.spark_commits`); meanwhile Spark stages it, so between two batches
-that costs a tick or two, some 10 ms. If the specification says `unordered` they need not wait. Measured in turns with
-twelve batches of 100,000 lines, in order and unordered: 143 and 142 thousand lines/s as rows in one process, 176 and
-195 in two, 305 and 315 as Arrow in two, where runs of one kind differed by a third and more.
+Each partition is staged at one worker, which keeps its order. The lines of a batch enter the stream when all lines of
+the previous batch have (see `megaflow.control.coordinator.reading.spark_commits`). Spark stages a batch while the
+previous one enters, so this order costs a tick or two between two batches, about 10 ms. With `unordered` in the
+specification, lines do not wait for the previous batch.
+Measured in turns with twelve batches of 100,000 lines, in order and unordered: 143 and 142 thousand lines/s as rows in
+one process, 176 and 195 in two, 305 and 315 as Arrow in two. Runs of one kind differed by a third and more.
 
-The coordinator may change, but not while a batch is being staged. The old one says where the next one is, which knows
-what was committed; if the old one has left when it is asked, the launcher has been told where the next one is (`move`).
+The coordinator may change, but not while a batch is being staged. The old coordinator names the next one, which knows
+what was committed. If the old one has left when the feed asks it, the launcher already knows the next one (`move`).
 """
 
 import logging
@@ -29,15 +30,16 @@ from contextlib import ExitStack
 from typing import Any
 
 from megaflow.control.client.conversation import Conversation
+from megaflow.control.wording import Notice
 from megaflow.errors import SourceLost
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.fed_query import Contact, FedQuery
-from megaflow.spark.kept_query import KeptQuery
+from megaflow.spark.kept_query import KeptQuery, held_lock
 from megaflow.spark.preflight import check_spark, folder_of_a_session
 from megaflow.spark.push import choose_transfer
-from megaflow.spark.query_spec import RowFrames, SparkSpec
+from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec
 
-POLL_SECONDS = 0.1  # how late a stop or the end of the query is noticed
+POLL_SECONDS = 0.1  # the delay until a stop or the end of the query is noticed
 
 log = logging.getLogger("megaflow.spark")
 
@@ -46,10 +48,14 @@ log = logging.getLogger("megaflow.spark")
 class SparkFeed:
     """The queries that feed a job: one of lines, or one for each input of rows.
 
-    `lines` is a spec, for which a Spark session is started and ended, or a streaming DataFrame of the caller's session;
-    or of rows a RowFrames of such, of which one may be a batch DataFrame; or one of these as a KeptQuery. `on_change`
-    is called once, on a thread of the feed's own, when all queries have ended or one has failed; from then on `done` is
-    true and `error` says why if one failed. `report` is told, on the same thread, how the lines leave Spark.
+    `lines` is one of these:
+    - a spec, for which a Spark session is started and ended, or a streaming DataFrame of the caller's session;
+    - for rows, a RowFrames of these, in which a frame may also be a batch DataFrame;
+    - one of these as a KeptQuery.
+
+    `on_change` is called once, on the feed's own thread, when all queries have ended or one has failed. From then on
+    `done` is true, and `error` has the reason if one failed. `report` is called on the same thread with how the lines
+    leave Spark.
     """
 
     _lines: SparkSpec | RowFrames | Any
@@ -62,33 +68,44 @@ class SparkFeed:
         self._kept = self._lines if isinstance(self._lines, KeptQuery) else None
         lines = self._lines if self._kept is None else self._kept.lines
         self._contact = Contact(self._coordinator, self._secret)
-        inputs = {name: lines.frames[name] for name in lines.names} if isinstance(lines, RowFrames) else {None: lines}
+        inputs: dict[str | None, Any] = {None: lines}
+        trigger: float | None = TRIGGER_SECONDS
+        if isinstance(lines, RowFrames):
+            inputs, trigger = {name: lines.frames[name] for name in lines.names}, lines.trigger_seconds
         assert self._kept is None or len(inputs) == 1, "a store keeps one query"
-        self.queries = [FedQuery(source, self._contact, name, self._kept) for name, source in inputs.items()]
+        self.queries = [FedQuery(source, self._contact, name, self._kept, trigger) for name, source in inputs.items()]
         self._what = "rows" if isinstance(lines, RowFrames) else "lines"
         self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
         self.done = False  # whether the query has ended or failed; written by the feed's thread
         self._thread = threading.Thread(target=self._run, name="megaflow-spark", daemon=True)
 
     def start(self) -> None:
-        """Begin, without blocking."""
+        """Start the queries without blocking."""
         self._thread.start()
 
     def move(self, coordinator: tuple[str, int]) -> None:
-        """Learn where the coordinator is from now on. Any thread."""
+        """Set the address of the coordinator from now on. Any thread may call it."""
         self._contact.coordinator = coordinator
 
     def stop(self) -> None:
-        """Ask the queries to end, without blocking; what is committed stays. Any thread, any time, more than once."""
+        """Ask the queries to end, without blocking. Committed batches stay. Any thread, any time, more than once."""
         self._contact.stopping.set()
 
+    def waits_text(self) -> str:
+        """Return what the job waits for until Spark sends lines, and since when; "" for nothing. Any thread."""
+        if self.done or self._contact.stopping.is_set():
+            return ""
+        return "; ".join(filter(None, dict.fromkeys(each.waits for each in self.queries)))
+
     def join(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the session is shut down and its files are gone; False if the time was too short."""
+        """Wait until the session is shut down and its files are gone. Return False if the time was too short."""
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        for each in self.queries:
+            each.awaits("it starts and opens the query")
         try:
             with ExitStack() as stack:
                 try:
@@ -98,29 +115,30 @@ class SparkFeed:
                 self.done = True
                 self._on_change()
         except Exception:
-            # The queries are over and reported; only the cleaning up went wrong.
+            # The queries are over and reported; only the cleanup has failed.
             log.warning("the Spark session did not end cleanly", exc_info=True)
 
     def _feed(self, stack: ExitStack) -> None:
-        """Run the queries to their end, leaving to `stack` what is to be cleaned up."""
+        """Run the queries to their end. `stack` gets the cleanup."""
         specs = [each.source for each in self.queries if isinstance(each.source, SparkSpec)]
         for spec in specs:
             check_spark(spec)
         from megaflow.spark import spark_session as spark  # the first import of pyspark
 
         transfer, how = choose_transfer(what=self._what)
-        self._report(how)
+        self._report(Notice(how))
         folder = stack.enter_context(folder_of_a_session())
         talks = [each.converse() for each in self.queries]
         for talk in talks:
             stack.callback(talk.close)
         held, checkpoints = list[int](), [str(folder / f"checkpoint-{each.id}") for each in self.queries]
         if self._kept is not None:
-            held.append(stack.enter_context(self._kept.held(self._contact.stopping.wait, self._report)))
+            lock = held_lock(self._kept.record.parent, self._contact.stopping.wait, self._report)
+            held.append(stack.enter_context(lock))
             checkpoints = [self._kept.way.as_uri()]
         session = None
         if specs:
-            session = stack.enter_context(spark.spark_session(folder, held))
+            session = stack.enter_context(spark.spark_session(folder, held, report=self._report))
         try:
             frames = [each.open(session) for each in self.queries]
             session = frames[0].sparkSession
@@ -128,22 +146,26 @@ class SparkFeed:
                 each.start(frame, talk, transfer, checkpoint)
             self._attend(talks)
         except Exception as error:
-            if session is not None and spark.java_ended(session, error):
+            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+            if session is not None and spark.java_ended(session, cause):
                 raise SourceLost(f"{self.queries[0].name}: Spark's Java process has ended unexpectedly") from error
             for each in self.queries:
                 each.stop()
             raise
 
     def _attend(self, talks: Sequence[Conversation]) -> None:
-        """Wait until all queries are over, and tell of each; if one fails the others end, too. Raises why it failed."""
+        """Wait until all queries are over, and report each. If one fails, the others also end. Raises its error."""
         stopping, running = self._contact.stopping, dict(zip(self.queries, talks, strict=True))
         while running:
-            for each, talk in [(each, talk) for each, talk in running.items() if not each.is_active]:
-                del running[each]
-                failure = each.failure()
+            for each, talk in list(running.items()):
+                is_active = each.is_active  # first: it raises if Java has ended
+                failure = each.batch_error if is_active else each.failure()
                 if failure is not None and not stopping.is_set():
                     raise each.explain(failure)
-                # A kept query that is stopped has not ended: it goes on later.
+                if is_active:
+                    continue
+                del running[each]
+                # A kept query that is stopped has not ended: it resumes later.
                 if self._kept is None or not stopping.is_set():
                     each.tell_ended(talk)
             if running and stopping.wait(POLL_SECONDS):

@@ -1,6 +1,7 @@
 """A Spark session that megaflow starts: its Java process starts quietly and ends cleanly.
 
-Only this module imports pyspark when it is imported. Import it where Spark is used.
+This module imports pyspark at its top level, like `worker_jobs`, `results_source` and `results_batches`. All other
+modules import these four inside functions, where Spark is used.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +24,24 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.version import __version__
 
+from megaflow.control.wording import Notice
 from megaflow.errors import SourceError, UsageError
 from megaflow.spark.kept_query import note_holder
 from megaflow.spark.query_spec import SparkSpec
+from megaflow.spark.spark_errors import root_cause, start_failure
 
-MASTER = "local[*,4]"  # plain local[*] gives a task one try; 4 is Spark's own default on a cluster
+MASTER = "local[*,4]"  # plain local[*] gives a task one attempt; 4 is Spark's own default on a cluster
+LOG = "spark.log"
 STOP_TIMEOUT_SECONDS = 10
 OPTIONS = {
-    "spark.executorEnv.PYTHONSAFEPATH": "1",  # its Python processes import nothing from the directory they start in
+    "spark.executorEnv.PYTHONSAFEPATH": "1",  # its Python processes import nothing from their start directory
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
     "spark.pyspark.python": sys.executable,
-    "spark.sql.adaptive.enabled": "false",  # streaming queries cannot use it, and say so
+    "spark.sql.adaptive.enabled": "false",  # streaming queries cannot use it, and print a warning
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.streaming.stopTimeout": f"{STOP_TIMEOUT_SECONDS}s",
     "spark.ui.enabled": "false",
@@ -48,19 +53,25 @@ log = logging.getLogger("megaflow.spark")
 
 @contextlib.contextmanager
 def spark_session(
-    folder: Path, held: Sequence[int] = (), master: str = "", more: Mapping[str, str] | None = None
+    folder: Path,
+    held: Sequence[int] = (),
+    master: str = "",
+    more: Mapping[str, str] | None = None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Iterator[SparkSession]:
-    """Give a session for the block; all that it writes, its log too, goes below `folder`.
+    """Yield a session for the block. Everything that it writes, including its log, goes below `folder`.
 
-    A session that is active in this process already is used and left running. Ours takes its Java process with it,
-    which inherits the locks `held`. `master` is another one than all cores of this machine, `more` are settings
-    that count more than ours. Raises SourceError if Spark cannot start; blocks for some seconds.
+    An active session of this process is used and left running. A session that starts here ends with its Java process,
+    which inherits the locks `held`. `master` replaces the default, all cores of this machine. `more` are settings that
+    override megaflow's. `report` tells the user that Spark starts. Raises SourceError if Spark cannot start. Blocks for
+    some seconds.
     """
     if (active := SparkContext._active_spark_context) is not None:
         if master and active.master != master:
             raise UsageError(f"This process already has a Spark session on {active.master}, not on {master}.")
         yield SparkSession.builder.getOrCreate()
         return
+    report(Notice("waiting for Spark to start"))
     conf = SparkConf().setMaster(master or MASTER).setAppName("megaflow").setAll([*OPTIONS.items()])
     conf.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
     if (master or MASTER).startswith("local"):
@@ -68,24 +79,38 @@ def spark_session(
     conf.setAll([*(more or {}).items()])
     with contextlib.ExitStack() as stack:
         stack.enter_context(quiet_connections())
-        gateway = SparkContext._gateway  # Java left over from a session that was stopped: not ours to end
+        gateway = SparkContext._gateway  # Java left from a stopped session: it is not ours to end
         if gateway is None:
-            gateway = stack.enter_context(_java_process(conf, folder / "spark.log", held))
-        with kept_signals():
+            gateway = stack.enter_context(_java_process(conf, folder / LOG, held))
+        with kept_signals(), worded_failure(master or MASTER, folder / LOG):
             context = SparkContext(conf=conf, gateway=gateway)
-        # When Java is killed, this prints a traceback; that it has ended we say ourselves.
+            session = SparkSession(context)
+        # When Java is killed, this would print a traceback. We report the end ourselves.
         context._accumulatorServer.handle_error = lambda *request: None  # type: ignore[method-assign]
-        # With PYSPARK_PYTHON unset it would be the python3 on PATH. Executors elsewhere may have another than this one.
+        # Without PYSPARK_PYTHON it would be the python3 on PATH. Executors elsewhere may have another Python than this.
         given = "" if str(context.master).startswith("local") else os.environ.get("PYSPARK_PYTHON", "")
         context.pythonExec = (more or {}).get("spark.pyspark.python") or given or sys.executable
-        session = SparkSession(context)
         stack.callback(_stop, session)
         yield session
 
 
 @contextlib.contextmanager
+def worded_failure(master: str, log_path: Path) -> Iterator[None]:
+    """Turn the error that keeps a session from starting into a SourceError of one sentence. Java writes the log."""
+    try:
+        yield
+    except Py4JError as error:
+        said = log_path.read_text(errors="replace") if log_path.exists() else ""
+        try:
+            text = str(error)
+        except Py4JError:  # Java, which has the text, is gone
+            text = repr(error)
+        raise start_failure(master, text, said, __version__) from None
+
+
+@contextlib.contextmanager
 def kept_signals() -> Iterator[None]:
-    """Keep the handler of Ctrl-C: a SparkContext that is made in the main thread sets one that cancels all jobs."""
+    """Keep the handler of Ctrl-C: a SparkContext made in the main thread sets one that cancels all jobs."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -96,9 +121,9 @@ def kept_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_connections() -> Iterator[None]:
-    """Keep from the root logger, for the block, what py4j tells it of connections to Java that break.
+    """Keep py4j's log records about broken connections to Java from the root logger, for the block.
 
-    That is a traceback, of what is raised as well. Our log has it at level DEBUG.
+    They are tracebacks of errors that are also raised. Our log has them at level DEBUG.
     """
 
     def is_of_others(record: logging.LogRecord) -> bool:
@@ -117,10 +142,10 @@ def quiet_connections() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Iterator[java_gateway.JavaGateway]:
-    """Give a connection to a new Java process, which has the block's lifetime.
+    """Yield a connection to a new Java process, which ends with the block.
 
-    No signal that a terminal or a service manager sends to our process group reaches it: ours ends the query first. It
-    ends by itself when this process does.
+    It has its own process group. So signals that a terminal or a service manager sends to our group do not reach it,
+    and this process can end the query first. The Java process ends by itself when this process does.
     """
     with log_path.open("wb") as output:
         try:
@@ -128,15 +153,16 @@ def _java_process(conf: SparkConf, log_path: Path, held: Sequence[int]) -> Itera
             gateway = launch_gateway(conf, options)  # type: ignore[no-untyped-call]
         except PySparkRuntimeError as error:
             lines = map(str.strip, log_path.read_text(errors="replace").splitlines())
-            said = [line for line in lines if line and not line.startswith(("at ", "... "))]  # no frames of Java's
-            raise SourceError(f"Spark's Java process did not start: {said[-1] if said else error}") from error
+            said = [line for line in lines if line and not line.startswith(("at ", "... "))]  # without Java's frames
+            cause = root_cause(said[-1] if said else str(error))
+            raise SourceError(f"Spark's Java process did not start: {cause}") from error
     process: subprocess.Popen[bytes] = gateway.proc
     try:
         for lock in held:
             note_holder(lock, process.pid)
         yield gateway
     finally:
-        with contextlib.suppress(Py4JError, OSError):  # the process may be gone already
+        with contextlib.suppress(Py4JError, OSError):  # the process may already be gone
             gateway.shutdown()
         assert process.stdin is not None
         process.stdin.close()
@@ -159,19 +185,19 @@ def _stop(session: SparkSession) -> None:
 
 
 def java_ended(session: SparkSession, error: Exception) -> bool:
-    """Tell whether `error` comes from the end of a Java process that this one has started."""
+    """Return whether `error` comes from the end of a Java process that this process started."""
     process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
     if process is None or not isinstance(error, Py4JError | OSError) or isinstance(error, Py4JJavaError):
-        return False  # a Java exception is told by a Java process that lives
+        return False  # a Java exception comes from a living Java process
     try:
-        process.wait(1.0)  # its sockets close a moment before it is gone
+        process.wait(1.0)  # its sockets close a moment before it ends
     except subprocess.TimeoutExpired:
         return False
     return True
 
 
 def check_frame(frame: object, what: str = "lines") -> DataFrame:
-    """Return a caller's DataFrame if it can be fed to a job as lines, or rows; raise UsageError if not."""
+    """Return a caller's DataFrame if it can feed a job as lines or rows. Raises UsageError if not."""
     if not isinstance(frame, ClassicDataFrame):
         kind = "a streaming DataFrame" if what == "lines" else "a DataFrame"
         raise UsageError(
@@ -189,7 +215,7 @@ def open_source(session: SparkSession, spec: SparkSpec) -> DataFrame:
     reader = session.readStream.format(spec.format)
     for name, value in spec.options.items():
         reader = reader.schema(value) if name == "schema" else reader.option(name, value)
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints what is raised as well, over many lines
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # it also prints raised errors, over many lines
     frame = reader.load(spec.path) if spec.path else reader.load()
     if not (spec.select or spec.where):
         return frame
@@ -204,8 +230,8 @@ def open_source(session: SparkSession, spec: SparkSpec) -> DataFrame:
 def only_lines(frame: DataFrame) -> DataFrame:
     """Return the one column of `frame` that holds the lines, as text.
 
-    It is the column `value` (text, Kafka, rate and socket have it), else the only one there is,
-    if that is text. Raises SourceError naming the columns if there is no such column.
+    This is the column `value` (text, Kafka, rate and socket have it), or else the only column, if it is text. Raises
+    SourceError, naming the columns, if there is no such column.
     """
     columns = frame.dtypes
     if any(name == "value" for name, _ in columns):
@@ -221,7 +247,7 @@ def only_lines(frame: DataFrame) -> DataFrame:
 def start_query(frame: DataFrame, checkpoint: str, trigger_seconds: float | None, stage: Any) -> StreamingQuery:
     """Start the query that calls `stage(frame, batch)` for each batch.
 
-    Of a frame that aggregates, a batch has the groups that have changed; what has no such mode (an outer join of two
+    If the frame aggregates, a batch has the groups that have changed. A frame without such a mode (an outer join of two
     streams) gives each row when it is final.
     """
     writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", checkpoint)

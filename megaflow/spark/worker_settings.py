@@ -1,4 +1,6 @@
-"""Checks Spark's settings for sessions whose executors run worker processes. Settings that would kill them are refused.
+"""Checks of Spark's settings for sessions whose executors run worker processes.
+
+They refuse settings with which worker processes could not start or would be killed.
 """
 
 import re
@@ -17,7 +19,7 @@ RESERVED: Final = ("spark.master", "spark.submit.deployMode")
 
 
 def parse_conf(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return what `--conf` says, each K=V. Raises UsageError.
+    """Return the values of `--conf`, each K=V. Raises UsageError.
 
     >>> parse_conf(["spark.executor.memory=900m"])
     (('spark.executor.memory', '900m'),)
@@ -50,7 +52,7 @@ def parse_on(text: str) -> str:
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Raise UsageError for a setting by which Spark would kill worker processes that are well."""
+    """Raise UsageError for a setting with which Spark would kill healthy worker processes."""
 
     def is_on(name: str) -> bool:
         return settings.get(name, "false").strip().lower() == "true"
@@ -75,40 +77,10 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def mebibytes(text: str) -> float:
-    """Return how many MiB a size of Spark's stands for; 0 if that is no size.
+    """Return a Spark size in MiB. 0 if the text is not a size.
 
     >>> mebibytes("900m"), mebibytes("2g"), mebibytes("512"), mebibytes("much")
     (900.0, 2048.0, 512.0, 0)
     """
     match = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
     return float(match[1]) * UNITS[match[2] or "m"] if match else 0
-
-
-def slots_of(master: str) -> int | None:
-    """Return how many tasks a master of this machine runs at the same time; None where that is not in its name.
-
-    >>> slots_of("local[2,4]"), slots_of("local"), slots_of("local-cluster[2,3,1024]"), slots_of("spark://h:7077")
-    (2, 1, 6, None)
-    """
-    if master == "local":
-        return 1
-    if match := re.fullmatch(r"local\[(\d+)(?:,\d+)?\]", master):
-        return int(match[1])
-    if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,\s*\d+\s*\]", master):
-        return int(match[1]) * int(match[2])
-    return None
-
-
-def too_few(slots: int, processes: int, feeds: bool) -> str:
-    """Return the sentence that says so.
-
-    >>> print(too_few(2, 2, True))
-    2 worker processes and Spark's own source need 3 slots, but Spark has 2: lower --processes, or give Spark more cores
-    """
-    source = " and Spark's own source" if feeds else ""
-    noun = f"worker process{'es' * (processes > 1)}{source} need{'s' * (processes == 1 and not feeds)}"
-    need = processes + feeds
-    return (
-        f"{processes} {noun} {need} slot{'s' * (need > 1)}, but Spark has {slots}: lower --processes, or give "
-        "Spark more cores"
-    )

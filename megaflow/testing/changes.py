@@ -1,6 +1,7 @@
 """Changes to a simulated cluster: `SimulatedCluster.at(record=100, do=Join())`.
 
-`Move(bin, worker)` and `Map(workers)`, which megaflow itself has, move bins as `megaflow control move-bins` does.
+`Move(bin, worker)` and `Map(workers)` of megaflow itself also work here: they move bins as `megaflow control move-bins`
+does.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from megaflow.errors import UsageError
-from megaflow.megaphone.routing import Map, Move
+from megaflow.megaphone.base.routing import Map, Move
 
 
 class _Brief:
-    """Leaves out of its repr what is as by default."""
+    """Base of changes whose repr leaves out defaults."""
 
     __slots__ = ()
 
@@ -27,12 +28,12 @@ class _Brief:
 class Join(_Brief):
     """A process joins. Its workers receive routing tables and a share of the bins."""
 
-    server: int | None = None  # of an EngineCluster: the worker that it joins through; None: the coordinator
+    server: int | None = None  # in an EngineCluster: the worker through which it joins; None: the coordinator
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Leave(_Brief):
-    """The process of a worker gives its bins and partitions to the others, then leaves. None: that of the highest id.
+    """The process of a worker gives its bins and partitions to the others, then leaves. None: the highest worker's.
     """
 
     worker: int | None = None
@@ -47,9 +48,9 @@ class Kill(_Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Crash(_Brief):
-    """The whole job dies, including the launcher. Then the same command runs again, with so many `processes`.
+    """The whole job dies, including the launcher. Then the same command runs again, with `processes` processes.
 
-    `power`: the disk also loses writes that were not synced, as a power failure may.
+    With `power`, the disk also loses writes that were not synced, as in a power failure.
     """
 
     power: bool = False
@@ -66,14 +67,14 @@ class Stop(_Brief):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MoveSome(_Brief):
-    """Some bins, drawn from the seed, move to a worker drawn from it."""
+    """Some bins move to a worker; the seed chooses both."""
 
 
 Change: TypeAlias = Join | Leave | Kill | Crash | Stop | Move | Map | MoveSome
 
 
 def check_change(do: object, durable: bool) -> None:
-    """Raise UsageError for what cannot happen to a cluster."""
+    """Raise UsageError for a change that cannot happen to a cluster."""
     if not isinstance(do, Change):
         raise UsageError(
             "do= must be one of Join(), Leave(worker), Kill(worker), Crash(), Stop(), Move(bin, worker) or "

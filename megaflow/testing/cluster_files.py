@@ -1,8 +1,10 @@
-"""The lines of a simulated cluster, as files: each partition is one, which is there, or grows while the job runs."""
+"""The lines of a simulated cluster, as files: one per partition, complete at the start or growing."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -11,17 +13,17 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from megaflow.errors import UsageError
-from megaflow.job.launcher.launcher_input import files_read
-from megaflow.job.launcher.pulled_source import without_end
+from megaflow.job.launcher.inputs.launcher_input import files_read
+from megaflow.job.launcher.inputs.pulled_source import without_end
 from megaflow.testing.simulated_reader import Wait
 
 Lines: TypeAlias = str | PathLike[str] | Iterable[str | Wait] | Iterable[Iterable[str | Wait]]
-"""One file's lines, or those of several files; or a specification of real files, as for `megaflow run --lines`."""
+"""Lines of one file or of several files; or a specification of real files, as for `megaflow run --lines`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Text that a file gets, some seconds after the run has begun."""
+    """Text appended to a file some seconds after the run has begun."""
 
     seconds: float
     path: Path
@@ -29,16 +31,17 @@ class Growth:
 
 
 class ClusterFiles:
-    """A folder with the files of all inputs; it goes with this object."""
+    """Folder with the files of all inputs; it is removed with this object."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="megaflow-simulated-")
-        self.count = 0  # lines that a run reads, about as many
-        self.growth: list[Growth] = []  # what is still to come, by time
+        self._folder = tempfile.mkdtemp(prefix="megaflow-simulated-")
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)  # unlike TemporaryDirectory, silent
+        self.count = 0  # lines that a run reads, approximately
+        self.growth: list[Growth] = []  # still to come, by time
         self.follows = False  # whether files grow
 
     def place(self, lines: Lines | Mapping[str, Lines] | None) -> Any:
-        """Write the files of a run; return what `megaflow.run` takes as `lines`. Raises UsageError."""
+        """Write the files of a run; return the value of `lines` for `megaflow.run`. Raises UsageError."""
         self.count, self.growth, self.follows = 0, [], False
         if lines is None:
             return None
@@ -50,7 +53,7 @@ class ClusterFiles:
         return placed
 
     def grow(self, seconds: float) -> None:
-        """Append what has come by now."""
+        """Append the text that is due by now."""
         while self.growth and self.growth[0].seconds <= seconds:
             each = self.growth.pop(0)
             with open(each.path, "a", encoding="utf-8", newline="") as file:
@@ -61,7 +64,7 @@ class ClusterFiles:
             for path in files_read(fspath(lines)):
                 self.count += 1 if isinstance(path, int) else max(1, Path(path).read_bytes().count(b"\n"))
             return lines
-        folder = Path(self._folder.name, name)
+        folder = Path(self._folder, name)
         folder.mkdir(exist_ok=True)
         for number, partition in enumerate(partitions_of(lines)):
             self._write_partition(folder / f"part{number:04}", partition)
@@ -77,7 +80,7 @@ class ClusterFiles:
             else:
                 self.count += 1
                 parts[-1] = seconds, f"{text}{each}\n"
-        before = path.read_bytes().decode() if path.exists() else ""  # of a run before, which has read it
+        before = path.read_bytes().decode() if path.exists() else ""  # an earlier run has read it
         if not "".join(text for _, text in parts).startswith(before):
             before = ""
         had = len(before)
@@ -91,7 +94,7 @@ class ClusterFiles:
 
 
 def partitions_of(lines: Iterable[Any]) -> list[list[str | Wait]]:
-    """Return the partitions that are meant, without line ends. Raises UsageError for what is none.
+    """Return the partitions, without line ends. Raises UsageError if these are not lines.
 
     >>> partitions_of(["a\\n", "b"]), partitions_of([["a"], ["b"]]), partitions_of([])
     ([['a', 'b']], [['a'], ['b']], [[]])

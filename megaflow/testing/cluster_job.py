@@ -1,4 +1,4 @@
-"""One life of the job of a simulated cluster: from a command to its end, a stop, or a crash."""
+"""One attempt of a simulated cluster's job: from a command to the job's end, a stop, or a crash."""
 
 from __future__ import annotations
 
@@ -8,43 +8,47 @@ from functools import partial
 from typing import Any
 
 from megaflow.control.messages import AddProcesses, Reconfigure
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import MegaflowError
-from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.launcher.output_file import Mode
-from megaflow.job.launcher.several_outputs import together
+from megaflow.job.launcher.inputs.launcher_input import JobInput
+from megaflow.job.launcher.outputs.opened_output import Mode
+from megaflow.job.launcher.outputs.several_outputs import together
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.spec import Rehearsal
-from megaflow.job.worker.flow import App
-from megaflow.job.worker.rehearsal import rehearse
-from megaflow.job.worker.worker_program import WorkerProgram
-from megaflow.megaphone.routing import Map, Move
+from megaflow.job.worker.process.program_loading import App
+from megaflow.job.worker.process.rehearsal import rehearse
+from megaflow.job.worker.process.worker_program import WorkerProgram
+from megaflow.megaphone.base.routing import Map, Move
 from megaflow.testing.changes import Change, Crash, Join, Kill, Leave, MoveSome, Stop
 from megaflow.testing.cluster_files import ClusterFiles
 from megaflow.testing.cluster_plan import ClusterPlan, Planned
 from megaflow.testing.copied_program import CopiedApp, CopiedProgram
 from megaflow.testing.kept_records import KeptOutput, RecordWriter
+from megaflow.testing.monitor import Violation, describe_pointstamps
 from megaflow.testing.simulated_clients import Talk, Waits, balance, move, remove, status_of
 from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.testing.simulated_storage import JobStorage
 
-_QUIET_SECONDS = 3.0  # without anything new, until a job whose files grow is stopped: files are looked for each second
-_SECONDS = (0.0, 0.1, 0.3)  # that all lines take to come, by the simulated clock, if nothing is planned
-_CHANGE_SECONDS = 0.15  # that they take for each change
-_PACED_SECONDS = 0.5  # until it is looked again how many are left
-_SLOW_SECONDS = 12.0  # that the rest would take, while a client's change is under way: it takes place among them
+_QUIET_SECONDS = 3.0  # without news, until a job whose files grow is stopped: it looks for files once a second
+_SECONDS = (0.0, 0.1, 0.3)  # simulated time in which all lines come, if no change is planned
+_CHANGE_SECONDS = 0.15  # the same, per change
+_PACED_SECONDS = 0.5  # between two looks at how many lines are left
+_SHOWN_MAX = 1_000  # characters shown of a dataflow's pointstamps
+_SLOW_SECONDS = 12.0  # time for the rest during a client's change, so the change takes place among these lines
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRun:
-    """The parts that all lives of one run share."""
+    """The parts that all attempts of one run share."""
 
+    seed: int  # of the cluster
     began: float  # seconds of the clock
     program: CopiedProgram
     job_input: JobInput
     files: ClusterFiles
+    items: int  # how many there are, of inputs whose length is known
     outputs: Mapping[str, KeptOutput]
     plan: ClusterPlan
     storage: JobStorage | None
@@ -52,30 +56,36 @@ class ClusterRun:
 
 
 class ClusterJob(SimulatedJob):
-    """A job that is changed as it was planned. `outcome` of `launch` says how its life ended."""
+    """Job with planned changes. `launch.outcome` tells how its attempt ended.
 
-    def __init__(self, seed: int, run: ClusterRun, now: float, processes: int, workers: int) -> None:
+    A change that moves bins takes up to hundreds of steps, each hundreds of actions. So the limit of actions starts
+    anew with each request that the job has carried out, and with each kill, crash and stop. These are finite in number.
+    """
+
+    def __init__(self, attempt: int, run: ClusterRun, now: float, processes: int, workers: int) -> None:
         super().__init__(
-            seed, lambda flow: None, processes=processes, workers=workers, storage=run.storage, job_input=run.job_input
-        )
+            run.seed * 1000 + attempt, lambda flow: None, processes=processes, workers=workers, storage=run.storage,
+            job_input=run.job_input,
+        )  # fmt: skip
+        self._attempt = attempt
         self._run = run
-        self._spec = replace(self._spec, **run.settings)
-        if self._spec.rate is None and run.files.count:
+        self.spec = replace(self.spec, **run.settings)
+        if self.spec.rate is None and run.files.count:
             seconds = len(run.plan.left) * _CHANGE_SECONDS or self.random.choice(_SECONDS)
-            self._spec = replace(self._spec, rate=run.files.count / seconds if seconds else None)
-        self._is_slow, self._paced_at = False, now  # whether lines come slowly, and since when they come as they do
+            self.spec = replace(self.spec, rate=run.files.count / seconds if seconds else None)
+        self._is_slow, self._paced_at = False, now  # whether lines come slowly, and since when they have this pace
         self._clock = now
-        self.actions_max += 100 * run.files.count
+        self.actions_max += 100 * (run.files.count + run.items)
         if run.files.growth:
             self.actions_max += int(20_000 * run.files.growth[-1].seconds)
         self.seconds_max += now + (run.files.growth[-1].seconds if run.files.growth else 0.0)
-        self._asked: list[Planned] = []  # what a client is to ask for
         self._talk = Talk(self)
-        self._is_idle = True  # the client
-        self._changed = now, 0  # seconds of the clock when a record was read last, and how many were by then
-        self.outside.add(self._steer(), None, lambda: self._talk.is_ready or (self._is_idle and bool(self._asked)))
+        self._progress = 0  # requests carried out, and changes that happened
+        self._changed = now, 0  # clock seconds of the last read record, and the count by then
+        plan = run.plan
+        self.outside.add(self._steer(), None, lambda: self._talk.is_ready or (plan.begun is None and bool(plan.asked)))
 
-    # What is around the parts of the job
+    # The job's surroundings
 
     def program(self) -> App:
         """Return a process's own copy of the program."""
@@ -86,18 +96,18 @@ class ClusterJob(SimulatedJob):
         return together({name: RecordWriter(output, name) for name, output in self._run.outputs.items()})
 
     def rehearse(self, task: Rehearsal) -> Collection[str]:
-        """Build the program, to see whether it can go on with the states that are there."""
+        """Build the program, to check whether it can continue with the existing states."""
         assert self.storage is not None, "something is resumed"
-        found = rehearse(task, self.program(), FolderStore(self.storage.store.open()))
+        found = rehearse(task, self.program(), Store(self.storage.store.open()))
         if isinstance(found, MegaflowError):
             raise found
         return found
 
     def built(self, process: SimulatedProcess, program: WorkerProgram) -> None:
-        """See to it that something can happen where a sink prepares or commits."""
+        """Make changes possible where a sink prepares or commits."""
         self._set_pace(program)
         for view in program._worker.stateful:
-            view.store.in_order = partial(sorted, key=repr)  # not as the hashes of this Python process have it
+            view.store.in_order = partial(sorted, key=repr)  # independent of this Python process's hashes
         for sink in program._sinks._sinks.values():
             for what, call in (("prepare", sink._prepare), ("commit", sink._commit)):
                 setattr(sink, f"_{what}", partial(self._at_sink, process, what, sink, call))
@@ -107,7 +117,7 @@ class ClusterJob(SimulatedJob):
         planned = self._run.plan.due_at_sink(what, sink.name, self.records, self._seconds) if is_some else None
         if planned is None:
             return call(*args)
-        if self.random.random() < 0.5:  # else just before
+        if self.random.random() < 0.5:  # otherwise just before
             call(*args)
         self._carry_out(planned, process)
         if process.exit_code is not None:
@@ -118,7 +128,7 @@ class ClusterJob(SimulatedJob):
 
     @property
     def records(self) -> int:
-        """The number of records read in this life, including those that are read again."""
+        """Number of lines, items and records of own sources read in this attempt, including those read again."""
         return sum(program._queue.lines_taken for each in self.processes for program in each.programs.values())
 
     @property
@@ -131,7 +141,9 @@ class ClusterJob(SimulatedJob):
         run.files.grow(self._seconds)
         for planned in run.plan.due(self.records, self._seconds):
             self._carry_out(planned)
-        is_slow = bool(self._asked) or not self._is_idle
+        if self._progress != (progress := self._talk.answered + len(run.plan.said)):
+            self._progress, self.actions_at_progress = progress, self.actions
+        is_slow = bool(run.plan.asked) or run.plan.begun is not None
         if self._is_slow != is_slow or (is_slow and self._clock > self._paced_at + _PACED_SECONDS):
             self._is_slow, self._paced_at = is_slow, self._clock
             for program in (program for each in self.processes for program in each.programs.values()):
@@ -141,6 +153,23 @@ class ClusterJob(SimulatedJob):
         if run.files.follows and self._is_quiet():
             self.stop()
 
+    def violation(self, what: str) -> Violation:
+        """Return a Violation with this text, the cluster's seed, and what is outstanding."""
+        workers = [worker for process in self.processes if process.exit_code is None for worker in process.workers]
+        held = [
+            f"worker {worker.index} knows these pointstamps: {describe_pointstamps(graph)[:_SHOWN_MAX] or 'none'}"
+            for worker in workers[:1]  # all workers know the same, apart from messages under way
+            for graph in worker.graphs()
+        ]
+        attempt = f", attempt {self._attempt}" if self._attempt > 1 else ""
+        plan = self._run.plan
+        read = f"lines or records read: {plan.records + self.records}"
+        found = [what, read, plan.outstanding(), self.running(), *held]
+        return Violation(
+            f"seed {self._run.seed}{attempt}: {'; '.join(filter(None, found))}. Check that each source and each chain "
+            "of timers of the program comes to an end; if so, report the program and the seed as a fault of megaflow."
+        )
+
     def _due(self) -> Iterator[float | None]:
         yield from super()._due()
         run = self._run
@@ -148,20 +177,20 @@ class ClusterJob(SimulatedJob):
         yield from (run.began + each.seconds for each in run.files.growth[:1])
 
     def _set_pace(self, program: WorkerProgram) -> None:
-        if (rate := self._spec.rate) is not None:
+        if (rate := self.spec.rate) is not None:
             left = max(1, self._run.files.count - self._run.plan.records - self.records)
             program._queue.rate = min(rate, left / _SLOW_SECONDS) if self._is_slow else rate
-            program._queue._scheduled = 0.0  # it follows the new one from now on
+            program._queue._scheduled = 0.0  # it follows the new rate from now on
 
     def _is_quiet(self) -> bool:
-        """Tell whether nothing more comes from files that grow."""
+        """Return whether growing files have brought nothing new for a while."""
         seconds, count = self._changed
         if self._run.files.growth or self.records != count:
             self._changed = self._clock, self.records
             return False
         return self._clock - seconds > _QUIET_SECONDS
 
-    # What happens
+    # Changes
 
     def _carry_out(self, planned: Planned, process: SimulatedProcess | None = None) -> None:
         plan = self._run.plan
@@ -185,19 +214,18 @@ class ClusterJob(SimulatedJob):
                 self.stopping = planned.do
                 self.stop()
             case _:
-                self._asked.append(planned)
+                plan.asked.append(planned)
 
-    crash: Crash | None = None  # that has ended this life
+    crash: Crash | None = None  # ended this attempt
     stopping: Stop | None = None
 
     def _steer(self) -> Waits:
         plan = self._run.plan
         while True:
-            self._is_idle = True
-            while not self._asked:
+            plan.begun = None
+            while not plan.asked:
                 yield None
-            self._is_idle = False
-            planned = self._asked.pop(0)
+            planned = plan.begun = plan.asked.pop(0)
             try:
                 yield from change(self._talk, planned.do)
                 plan.says(f"{planned}: done", self._seconds)
@@ -218,5 +246,7 @@ def change(talk: Talk, do: Change) -> Waits:
             yield from remove(talk, worker, talk.world.random.choice(["all-at-once", "optimized"]))
         case MoveSome():
             yield from move(talk)
-        case Move() | Map():
+        case Map(workers):
+            yield from talk.ask(Reconfigure((Map(tuple(workers)),)))
+        case Move():
             yield from talk.ask(Reconfigure((do,)))

@@ -1,9 +1,9 @@
-"""A program as each simulated process has it: a copy of its own, as real processes have.
+"""A program as each simulated process has it: in a separate copy, as in real processes.
 
-The functions of the program's modules are copied with the globals that they use. So other processes do not see what a
-fold keeps in a global, or in what it closes over, and it is lost with its process. What is `outside` of the job is not
-copied: a fake database, or a list that a sink appends to. Classes are not copied either. All processes share a program
-that cannot be pickled; then `is_shared` is true.
+The functions of the program's modules are copied with the globals that they use. So a fold may keep values in a global
+or in its closure, and other processes do not see them; the values are lost with the process. Objects `outside` of the
+job are not copied: a fake database, or a list to which a sink appends. Classes are not copied either. If a program
+cannot be pickled, all processes share it, and `is_shared` is true.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Any
 
 import cloudpickle
 
-from megaflow.job.launcher.function_pickler import CodePickler, source_of
+from megaflow.job.launcher.program.function_pickler import CodePickler
+from megaflow.job.launcher.program.program_modules import source_of
 from megaflow.testing.simulated_life import GivenApp
 
 
 class CopiedProgram:
-    """A dataflow function, and what it refers to, as of when this is made."""
+    """A dataflow function, and everything it refers to, as of the creation of this object."""
 
     def __init__(self, function: Callable[[Any], Any], outside: Iterable[object]) -> None:
         self._function = function
@@ -33,7 +34,7 @@ class CopiedProgram:
         try:
             with _by_value():
                 _Pickler(buffer, self._outside).dump(function)
-        except Exception:  # whatever the authors of objects have them raise
+        except Exception:  # objects may raise anything
             self.is_shared = True
         self._data = buffer.getvalue()
 
@@ -46,7 +47,7 @@ class CopiedProgram:
 
 
 class CopiedApp(GivenApp):
-    """The copy of one process."""
+    """One process's copy."""
 
     def __init__(self, program: CopiedProgram) -> None:
         super().__init__(program.copy())
@@ -58,7 +59,7 @@ class _Pickler(CodePickler):
         self._outside = outside
 
     def persistent_id(self, obj: object) -> int | None:
-        """Return what an object is found again by that is not copied."""
+        """Return the id by which an object that is not copied is found again; None for other objects."""
         if isinstance(obj, type):
             self._outside[id(obj)] = obj
         return id(obj) if id(obj) in self._outside else None
@@ -76,7 +77,7 @@ class _Unpickler(pickle.Unpickler):
 
 @contextlib.contextmanager
 def _by_value() -> Iterator[None]:
-    """Have functions of modules that are the program's own pickled by value."""
+    """Pickle functions of the program's own modules by value during the block."""
     taken: list[ModuleType] = []
     before = cloudpickle.list_registry_pickle_by_value()
     try:

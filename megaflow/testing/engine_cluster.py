@@ -10,20 +10,19 @@ from random import Random
 from typing import Any
 
 from megaflow.errors import UsageError
-from megaflow.megaphone.routing import Command, Numbered
+from megaflow.megaphone.base.routing import Command, Numbered
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
 from megaflow.testing.engine_feeds import FlowFunction, build_of, check_feeds
 from megaflow.testing.membership_driver import Change, Rescaling, SimulatedWorker
-from megaflow.testing.monitor import Monitor, Violation
+from megaflow.testing.monitor import Monitor, Violation, describe_pointstamps
 from megaflow.testing.network import Network
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
-from megaflow.timely.order import Time, sort_key
+from megaflow.timely.order import Time, in_order, sort_key
 from megaflow.timely.rescale.messages import Admission
 from megaflow.timely.worker import Worker as EngineWorker
 
@@ -31,11 +30,11 @@ Build = Callable[[Worker, Stream[Any], Stream[Any]], Stream[Any]]
 """`build(worker, records, commands) -> outputs`, called on every worker."""
 
 _MONITORED_SHARE = 0.15
-"""Share of the steps after which everything is checked by brute force, as a check costs more than a step."""
+"""Share of the steps after which the monitor checks everything by brute force. A check costs more than a step."""
 _FRUITLESS_ACTIONS_MAX = 5_000
-"""A run that takes so many after the last record or command went in, or the last output came, is stuck in a loop.
+"""Number of actions after which a run is stuck in a loop, if nothing has gone in or come out meanwhile.
 
-Others take some hundreds.
+Other runs take some hundreds from the last record, command or output to the end.
 """
 
 
@@ -53,9 +52,9 @@ class EngineCluster:
     [(0, ('a', 1)), (1, ('b', 1)), (5, ('a', 2)), (5, ('c', 1))]
 
     `workers` is the initial number of workers, with ids 0, 1, …. The coordinator, on which commands are injected, is
-    worker 0 until it hands over. Each process, also one that joins, has `per_process` workers, which leave together.
-    `eager`: progress is never held back, see `progcaster`. `bounds`: how many records may wait between operators; the
-    feeds then wait for room, as sources do.
+    worker 0 until it hands over. Each process has `per_process` workers, which leave together; so does one that joins.
+    With `eager`, progress is never held back, see `progcaster`. `bounds` limits the records that wait between
+    operators; the feeds then wait for room, as sources do.
     """
 
     def __init__(
@@ -72,8 +71,8 @@ class EngineCluster:
         if per_process < 1 or workers % per_process:
             raise UsageError(f"{workers} workers cannot be split into processes of {per_process!r}.")
         self.seed = seed
-        self.issued: list[tuple[int, Command]] = []  # (time, command), in order: the script's and those of changes
-        self.workers: list[EngineWorker[Scope]] = []  # all that ever were, but for those that died
+        self.issued: list[tuple[int, Command]] = []  # (time, command), in order: of the script and of changes
+        self.workers: list[EngineWorker[Scope]] = []  # all workers ever, without those that died
         self._eager = eager
         self._bounds = bounds
         self._random = Random(seed)
@@ -83,18 +82,18 @@ class EngineCluster:
         self._monitor = Monitor(seed, self._network) if monitor else None
         self._clock = 0.0
         self._planned: list[tuple[int, Change]] = []
-        self._sent = 0  # records
+        self._sent = 0  # number of records
         self._members: list[SimulatedWorker] = []
-        self._numbers = False  # commands are numbered here, not by the operators
-        self._times: list[int] = []  # of what is fed and commanded, sorted
-        self._last = 0  # the greatest, after which inputs close
+        self._numbers = False  # this class numbers commands, not the operators
+        self._times: list[int] = []  # times of feeds and commands, sorted
+        self._last = 0  # the last of these times, after which inputs close
         self._outputs: list[tuple[Time, Any]] = []
         self._rescaling = Rescaling(
             self._planned, self._members, self._admit, self._bury, self._is_passed, per_process)
         self.refusals = self._rescaling.refusals  # why planned changes did not take place
 
     def at(self, record: int, do: Change) -> None:
-        """Plan a change for when so many records have entered: `Join()`, `Leave(1)`, `Move(bin=3, worker=1)`, …
+        """Plan a change for when `record` records have entered: `Join()`, `Leave(1)`, `Move(bin=3, worker=1)`, …
 
         See `megaflow.testing.membership_driver`. Changes happen one after the other, in the order of these calls. When
         all records have entered, the remaining changes happen. `refusals` notes each change that is impossible. Raises
@@ -114,8 +113,8 @@ class EngineCluster:
         """Run one dataflow to completion; return its outputs, (time, record) by time.
 
         The dataflow is an engine program's `build(worker, records, commands) -> outputs`. `feeds` maps a worker to its
-        (time, record) pairs in the order of time. `commands` are (time, command) pairs, also in order. A command is
-        left out if it names a worker that may not own bins at that moment. A worker that joins receives a part of the
+        (time, record) pairs in the order of time. `commands` are (time, command) pairs, also in order. A command that
+        names a worker that may not own bins at that moment is left out. A worker that joins receives a part of the
         coordinator's feed. If the dataflow is a `dataflow(flow)`, its lines are the records of the feeds, and `args` is
         `flow.args`.
 
@@ -134,7 +133,7 @@ class EngineCluster:
         self._rescaling.lead.unsent_commands.extend(commands)
         self._rescaling.begin()
         self._drive()
-        return sorted(self._outputs, key=lambda output: sort_key(output[0]))
+        return in_order(self._outputs, lambda output: sort_key(output[0]))
 
     @property
     def batches(self) -> int:
@@ -171,7 +170,7 @@ class EngineCluster:
         return member
 
     def _admit(self, admission: Admission) -> list[SimulatedWorker]:
-        """Start the workers of a process that was admitted."""
+        """Start the workers of an admitted process."""
         members = [self._add(index, (), admission) for index in admission.ids]
         for member in members:
             assert member.worker.rescaling.joiner is not None
@@ -179,13 +178,13 @@ class EngineCluster:
         return members
 
     def _bury(self, member: SimulatedWorker) -> None:
-        """Let a worker die that is no member yet."""
+        """Let a worker die that is not yet a member."""
         self._network.kill(member.worker.index)
         self._members.remove(member)
         self.workers.remove(member.worker)
 
     def _drive(self) -> None:
-        """Take actions at random until all workers are done. A worker that is slow in one run is fast in another."""
+        """Take random actions until all workers are done. A worker that is slow in one run may be fast in another."""
         weights = defaultdict[int, float](lambda: self._random.random() ** 2 + 0.02)  # worker -> how often it acts
         fruitless, before = 0, (0, 0, 0)
         while fruitless < _FRUITLESS_ACTIONS_MAX:
@@ -210,7 +209,7 @@ class EngineCluster:
         )
 
     def _left(self) -> str:
-        """Tell what is outstanding."""
+        """Return a description of what is outstanding."""
         held = "; ".join(
             f"worker {member.worker.index}: {describe_pointstamps(graph)}"
             for member in self._members
@@ -234,7 +233,7 @@ class EngineCluster:
         return actions
 
     def _feed_records(self, member: SimulatedWorker) -> None:
-        """Send the next record if it is due now, else move on to the next time; close after the last."""
+        """Send the next record if it is due now, otherwise advance to the next time; close after the last."""
         handle, script, time = member.records, member.unsent_records, member.records.time
         assert isinstance(time, int)
         if script and script[0][0] <= time:
@@ -247,25 +246,25 @@ class EngineCluster:
             handle.close()
 
     def _after(self, time: int) -> int:
-        """Return the time to move on to: half way to the next one that has a record or command, however far that is."""
+        """Return the next time to advance to: half way to the next record or command, however far away that is."""
         place = bisect_right(self._times, time)
         return time + max(1, (self._times[place] - time) // 2) if place < len(self._times) else time + 1
 
     def _may_feed_commands(self, member: SimulatedWorker) -> bool:
-        """Tell whether there is something to do on the control stream: its end waits for the changes."""
+        """Return whether the control stream has something to do. It ends only after the changes."""
         time = member.commands.time
         assert isinstance(time, int)
         reading = [each.records.time for each in self._members if not each.records.closed]
         if self._rescaling.is_busy and any(time > read + 1 for read in reading if isinstance(read, int)):
-            return False  # so that what is commanded now concerns what is read soon
+            return False  # so commands apply to records that are read soon
         return bool(member.unsent_commands) or self._is_behind(time) or not self._rescaling.is_busy
 
     def _is_behind(self, time: int) -> bool:
-        """Tell whether the control stream has still to pass the last record, or its last command."""
+        """Return whether the control stream has not yet passed the last record and its last command."""
         return time <= max(self._last, self.issued[-1][0] if self.issued else 0)
 
     def _is_passed(self) -> bool:
-        """Tell whether the outputs' frontier has passed the last command."""
+        """Return whether the outputs' frontier has passed the last command."""
         return not self.issued or not self._rescaling.lead.probe.less_equal(self.issued[-1][0])
 
     def _feed_commands(self, member: SimulatedWorker) -> None:
@@ -274,7 +273,7 @@ class EngineCluster:
         if script and script[0][0] <= time:
             command = script.popleft()[1]
             if self._rescaling.allows(command):
-                numbers = self._rescaling.has_handed_over  # on the present worker numbers would begin anew
+                numbers = self._rescaling.has_handed_over  # operators would restart the numbers here
                 handle.send(Numbered(len(self.issued), command) if numbers or self._numbers else command)
                 self.issued.append((time, command))
                 handle.flush()
@@ -296,7 +295,7 @@ class EngineCluster:
 
 
 def _check_change(do: Any) -> None:
-    """Raise UsageError for what is no change."""
+    """Raise UsageError if this is not a change."""
     if not isinstance(do, Change):
         changes = "Join(), Leave(worker), KillJoiner(), HandOver(), Move(bin, worker) or Map(workers)"
         raise UsageError(f"A change must be one of {changes}, not {do!r:.80}.")

@@ -1,7 +1,7 @@
-"""Changes of the membership that a test can plan (`EngineCluster.at`), and their execution, like `megaflow control`.
+"""Membership changes that a test can plan (`EngineCluster.at`), and their execution, like that of `megaflow control`.
 
 A joined worker receives a fair share of the bins; a leaving worker gives its bins away first. All commands go over the
-test's control stream. The coordinator hands the stream over when every worker has read all that it wrote.
+test's control stream. The coordinator hands the stream over when every worker has read everything written to it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from megaflow.errors import CommandRefused
-from megaflow.megaphone.routing import Bootstrap, Command, Map, Move, RoutingTable, apply, initial_table, validate
+from megaflow.megaphone.base.routing import Bootstrap, Command, Map, Move, RoutingTable, apply, initial_table, validate
 from megaflow.scope import Scope
 from megaflow.testing.changes import Join, Leave
 from megaflow.testing.network import SimulatedAllocator
@@ -25,7 +25,7 @@ from megaflow.timely.worker import Worker as EngineWorker
 
 @dataclass(frozen=True, slots=True)
 class KillJoiner:
-    """The process that joined just before dies `after` so many actions, unless it is a member by then.
+    """The process that joined just before dies after `after` actions, unless it is a member by then.
 
     The other processes treat it as if it had never existed.
     """
@@ -35,16 +35,16 @@ class KillJoiner:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The lowest worker of another process becomes the coordinator, where commands are injected from then on."""
+    """The lowest worker of another process becomes the coordinator. Commands are injected there from then on."""
 
 
 Change: TypeAlias = Join | Leave | KillJoiner | HandOver | Move | Map
-"""`Move(bin, worker)` and `Map` move bins, as `megaflow control move-bins` does; one that is wrong is refused."""
+"""`Move(bin, worker)` and `Map` move bins, as `megaflow control move-bins` does; an invalid one is refused."""
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedWorker:
-    """One worker of the simulated cluster: its inputs, and what they are still to send, in the order of time."""
+    """One worker of the simulated cluster: its inputs, and the records and commands still to send, in order of time."""
 
     worker: EngineWorker[Scope]
     allocator: SimulatedAllocator
@@ -70,27 +70,27 @@ class SimulatedWorker:
 class Rescaling:
     """The planned changes, one at a time; also the door through which joiners get their answer."""
 
-    _planned: list[tuple[int, Change]]  # (records sent, change); the cluster adds to it
-    _members: list[SimulatedWorker]  # the living workers, kept by the cluster
+    _planned: list[tuple[int, Change]]  # (records sent, change); the cluster appends to it
+    _members: list[SimulatedWorker]  # the living workers; the cluster updates it
     _admit: Callable[[Admission], list[SimulatedWorker]]
     _bury: Callable[[SimulatedWorker], None]
-    _is_passed: Callable[[], bool]  # tells whether the outputs' frontier has passed the last command
+    _is_passed: Callable[[], bool]  # returns whether the outputs' frontier has passed the last command
     _per_process: int  # workers
-    numbers: bool = False  # commands come numbered, as in a job, and so newcomers are told the table by a Bootstrap
+    numbers: bool = False  # commands are numbered, as in a job, so newcomers get the table by a Bootstrap
     refusals: list[str] = field(default_factory=list)
-    owners: set[int] = field(default_factory=set)  # who may own bins
-    _age: int = 0  # actions since the newcomers were started
-    _stage: str = ""  # of the change that is under way; "": none
+    owners: set[int] = field(default_factory=set)  # workers that may own bins
+    _age: int = 0  # actions since the newcomers started
+    _stage: str = ""  # of the change in progress; "": none
     _handing: bool = False  # the coordinator has handed over, and there is no new one yet
     _lead: SimulatedWorker | None = None  # None: the first
     _newcomers: Sequence[SimulatedWorker] = ()  # of one process
     _leavers: Sequence[SimulatedWorker] = ()  # likewise
-    _command: Command | None = None  # the `Move` or `Map` that was issued last
+    _command: Command | None = None  # the last `Move` or `Map` issued
     _table: RoutingTable = ()
 
     @property
     def is_busy(self) -> bool:
-        """Whether a change is planned or under way."""
+        """Whether a change is planned or in progress."""
         return bool(self._planned or self._stage) or self._handing
 
     @property
@@ -100,17 +100,17 @@ class Rescaling:
 
     @property
     def lead(self) -> SimulatedWorker:
-        """The member that coordinates, the last one if there is none just now."""
+        """The member that coordinates; during a hand-over, the previous one."""
         return self._lead or self._members[0]
 
     def begin(self) -> None:
-        """The founding workers are built."""
+        """Note the founding workers, which are now built."""
         self.owners.update(member.worker.index for member in self._members)
         if views := self._members[0].worker.stateful:
             self._table = initial_table(views[0].bins, sorted(self.owners))
 
     def allows(self, command: Command) -> bool:
-        """Tell whether a scripted command may be issued now; if so it is noted."""
+        """Return whether a scripted command may be issued now; if so, note it."""
         if isinstance(command, Move | Map):
             named = {command.worker} if isinstance(command, Move) else set(command.workers)
             if not named <= self.owners:
@@ -120,7 +120,7 @@ class Rescaling:
         return True
 
     def answer(self, key: int, answer: Admission | Denied) -> None:
-        """The door: admit, or note why not."""
+        """Serve as the door: admit newcomers, or note the reason of a denial."""
         if isinstance(answer, Denied):
             self.refusals.append(answer.reason)
             self._stage = ""
@@ -128,7 +128,7 @@ class Rescaling:
             self._newcomers, self._age = self._admit(answer), 0
 
     def turn(self, sent: int) -> None:
-        """Begin what is due and go on with what is under way, as far as it can."""
+        """Begin the change that is due, and advance the one in progress as far as possible."""
         if self._newcomers:
             self._age += 1
             kill = self._planned[0][1] if self._planned else None
@@ -156,14 +156,14 @@ class Rescaling:
 
     def _begin_next(self, sent: int) -> None:
         due = not any(member.unsent_records for member in self._members)
-        if not self._planned or (self._planned[0][0] > sent and not due):  # when all is sent, what is left is due
+        if not self._planned or (self._planned[0][0] > sent and not due):  # the rest is due when all is sent
             return
         if self._handing and not isinstance(self._planned[0][1], Join):
             return
         match self._planned.pop(0)[1]:
             case Join(server):
                 self._stage = "joining"
-                entry = self._members[0 if server is None else -1].worker  # any of them tells the coordinator
+                entry = self._members[0 if server is None else -1].worker  # either of them tells the coordinator
                 ask = JoinAsk(0, "simulated", -len(self._members), self._per_process, server)
                 entry.rescaling.hear(entry.index, ask)
             case HandOver():
@@ -187,15 +187,15 @@ class Rescaling:
             self.issue(command)
 
     def issue(self, command: Any) -> None:
-        """Put a command in front of the test's later ones: it is sent at the control stream's present time."""
+        """Insert a command before the test's later ones; it is sent at the control stream's present time."""
         time = self.lead.commands.time
         assert isinstance(time, int)
         insort(self.lead.unsent_commands, (time, command), key=lambda entry: entry[0])
 
-    # A join
+    # Joins
 
     def changed(self, member: SimulatedWorker, event: Event) -> None:
-        """Take in an event of a change, which a worker has received."""
+        """Handle an event of a change that a worker has received."""
         if isinstance(event, Succeeded):
             self._succeed(member, event)
         if member is not self.lead:
@@ -203,7 +203,7 @@ class Rescaling:
         if isinstance(event, Joined):
             self._stage = "joined"
         elif isinstance(event, Aborted) and event.ids == tuple(_ids(self._newcomers)):
-            self.refusals.append(event.reason)  # of a leave the answer tells
+            self.refusals.append(event.reason)  # for a leave, the answer has the reason
             self._stage, self._newcomers = "", ()
 
     def _bootstrap(self) -> None:
@@ -216,7 +216,7 @@ class Rescaling:
         self._stage = "bootstrapping" if self._table else ""
 
     def _hand_over_records(self, newcomer: SimulatedWorker) -> None:
-        """Give it every second record of the coordinator's that it may still send."""
+        """Give a newcomer every second unsent record of the coordinator that it may still send."""
         if newcomer.records.closed:
             return
         time, script = newcomer.records.time, self.lead.unsent_records
@@ -230,7 +230,7 @@ class Rescaling:
         newcomer.unsent_records.extend(given)
 
     def _share(self) -> None:
-        """Move every n-th bin to each of them."""
+        """Move every n-th bin to each newcomer."""
         ids = _ids(self._newcomers)
         self.owners.update(ids)
         for place, index in enumerate(ids):
@@ -240,14 +240,14 @@ class Rescaling:
 
     def _kill(self) -> None:
         lead, ids = self.lead.worker, tuple(_ids(self._newcomers))
-        assert lead.rescaling.sequencer is not None
-        change = lead.rescaling.sequencer.change
+        assert lead.rescaling.coordination.sequencer is not None
+        change = lead.rescaling.coordination.sequencer.change
         if change is not None and ids == change.ids and not change.committed:
             for newcomer in self._newcomers:
                 self._bury(newcomer)
             lead.rescaling.hear(lead.index, LinkLost(ids))
 
-    # A leave
+    # Leaves
 
     def _begin_leave(self, worker: int | None) -> None:
         there = {member.worker.index: member for member in self._members if not member.worker.rescaling.left}
@@ -264,7 +264,7 @@ class Rescaling:
             self._drain()
 
     def _drain(self) -> None:
-        """Move their bins to the others."""
+        """Move the leavers' bins to the other workers."""
         ids = _ids(self._leavers)
         self.owners.difference_update(ids)
         rest = sorted(self.owners)
@@ -274,10 +274,11 @@ class Rescaling:
         self._stage = "draining"
 
     def _leave(self) -> None:
-        """Ask when they have sent their records, and every command has taken effect everywhere."""
+        """Ask to leave once the leavers have sent their records, and every command has taken effect everywhere."""
         if any(leaver.unsent_records for leaver in self._leavers) or self.lead.unsent_commands:
             return
-        if self._is_passed() and not any(view.is_writing for each in self._leavers for view in each.worker.stateful):
+        views = [view for each in self._leavers for view in each.worker.stateful]
+        if self._is_passed() and not any(view.journal and view.journal.is_busy for view in views):
             self._stage = "leaving"
             leaver = self._leavers[0].worker
             leaver.rescaling.ask_leave(leaver.index, self._left)
@@ -288,10 +289,10 @@ class Rescaling:
             self.owners.update(_ids(self._leavers))
         self._stage, self._leavers = "", ()
 
-    # A hand-over
+    # Hand-overs
 
     def _hand_over(self) -> None:
-        """Have another worker coordinate. Meanwhile the next change may be asked for."""
+        """Make another worker the coordinator. Meanwhile the next change may begin."""
         self._stage = "succeeding" if self._leavers else ""
         lead = self.lead
         if len(lead.worker.rescaling.processes) == 1:

@@ -1,4 +1,4 @@
-"""Brute-force account of every count of every worker, which simulated workers are compared with."""
+"""Brute-force account of every count of every worker, with which simulated workers are compared."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from megaflow.scope import Scope
 from megaflow.testing.network import Network
+from megaflow.testing.reference import PathSummaries, frontier_by_brute_force, path_summaries
 from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.explain import unsent
 from megaflow.timely.order import Time
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.change_batch import ChangeBatch
-from megaflow.timely.progress.reference import PathSummaries, frontier_by_brute_force, path_summaries
 from megaflow.timely.worker import Worker as EngineWorker
 
 
@@ -22,16 +22,16 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Monitor:
-    """Brute-force account of all counts, which frontiers are compared with."""
+    """Brute-force account of all counts, with which frontiers are compared."""
 
     seed: int
     network: Network
     _paths: dict[int, PathSummaries] = field(default_factory=dict)  # dataflow -> summaries
     _truth: dict[int, ChangeBatch[tuple[int, Time]]] = field(default_factory=dict)  # dataflow -> counts of all workers
-    _read: int = 0  # how many broadcasts are in the truth
+    _read: int = 0  # number of broadcasts in the truth
 
     def look(self, workers: Sequence[EngineWorker[Scope]], thorough: bool, at_rest: bool = False) -> None:
-        """Check ownership and, if `thorough`, queues and frontiers: `at_rest` they are exact. Raises Violation."""
+        """Check ownership and, if `thorough`, queues and frontiers, which are exact `at_rest`. Raises Violation."""
         self._check_owners(workers)
         self._account(workers)
         for graph in (graph for worker in workers if thorough for graph in worker.graphs()):
@@ -59,7 +59,7 @@ class Monitor:
         self._read = len(self.network.broadcasts)
 
     def _check_frontiers(self, running: list[tuple[int, Graph]], at_rest: bool) -> None:
-        """Compare what workers show of one dataflow with what all counts imply, sent or not."""
+        """Compare the workers' frontiers of one dataflow with those that all counts imply, sent or not."""
         number, builder = running[0][1].number, running[0][1].builder
         sums = ChangeBatch(self._truth[number])
         for _, graph in running:
@@ -86,7 +86,7 @@ class Monitor:
                     )
 
     def _check_credit(self, running: list[tuple[int, Graph]]) -> None:
-        """Compare what senders count as not given back with what receivers keep; nothing is under way."""
+        """Compare the senders' count of credit in use with what the receivers keep, when nothing is in flight."""
         for source, sender in running:
             for target, receiver in running:
                 used, kept = sender.handoffs.credit_in_use(target), receiver.handoffs.credit_kept(source)
@@ -99,7 +99,7 @@ class Monitor:
     def _check_owners(self, workers: Sequence[EngineWorker[Scope]]) -> None:
         owners: dict[tuple[int, int], int] = {}
         for worker in workers:
-            for position, view in enumerate(worker.stateful):  # names may be equal
+            for position, view in enumerate(worker.stateful):  # several operators may have the same name
                 for bin in view.owned():
                     other = owners.setdefault((position, bin), worker.index)
                     if other != worker.index:
@@ -107,3 +107,11 @@ class Monitor:
                             f"seed {self.seed}: bin {bin} of {view.name!r} has two owners: workers {other} and "
                             f"{worker.index}"
                         )
+
+
+def describe_pointstamps(graph: Graph) -> str:
+    """Return this worker's known pointstamps as text: count, place and time of each."""
+    return ", ".join(
+        f"{count} at {graph.builder.names[location]} time {time!r}"
+        for location, time, count in graph.progress.tracker.pointstamps()
+    )

@@ -1,6 +1,6 @@
-"""The simulated transport. It has the allocator interface of the real ones; the dice decide when a message arrives.
+"""The simulated transport. It has the interface of the real allocators; the dice decide when a message arrives.
 
-Processes exchange the same bytes as over TCP. Workers of one process exchange references, like threads.
+Processes exchange the same bytes as over TCP. Workers of one process exchange references, as threads do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Message = bytes | tuple[int, int, object]  # dataflow, number of the channel, bo
 
 
 class Network:
-    """The messages in flight, as bytes, FIFO on each route."""
+    """The messages in flight, FIFO on each route; bytes between processes."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -32,13 +32,13 @@ class Network:
         self.broadcasts: list[tuple[int, int, list[tuple[int, Time, int]]]] = []  # (dataflow, worker, progress batch)
 
     def add(self, index: int, process: int) -> SimulatedAllocator:
-        """Return the end of a new worker in this process."""
+        """Return the allocator of a new worker in this process."""
         self._processes[index] = process
         self._allocators[index] = SimulatedAllocator(index, self)
         return self._allocators[index]
 
     def allocator(self, index: int) -> SimulatedAllocator:
-        """Return the end of one worker."""
+        """Return the allocator of one worker."""
         return self._allocators[index]
 
     def put(self, route: Route, content: tuple[int, int, object]) -> None:
@@ -86,7 +86,7 @@ class SimulatedAllocator:
 
     def __init__(self, index: int, network: Network) -> None:
         self.index = index
-        self.neighbours: Collection[int] = ()  # each simulated worker is a process of its own
+        self.neighbours: Collection[int] = ()  # also if its process has several workers: broadcasts make no copies
         self.pending_bytes = 0
         self.arrived: deque[Envelope] = deque()  # appended by deliveries, drained by the worker
         self._network = network
@@ -99,7 +99,7 @@ class SimulatedAllocator:
             self._network.put((self.index, target, channel.lane), (channel.dataflow, channel.number, body))
 
     def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
-        """Queue a message for each."""
+        """Queue a message for each target."""
         if channel.is_progress:
             self._network.broadcasts.append((channel.dataflow, self.index, body[1]))  # type: ignore[index]
         for target in targets:
@@ -127,8 +127,8 @@ class SimulatedAllocator:
         """Do nothing: simulated connections need not be closed."""
 
     def finish(self) -> None:
-        """Do nothing: the cluster ends when all are done."""
+        """Do nothing: the cluster ends when all workers are done."""
 
     def abort(self, report: FailureReport) -> None:
-        """Fail loudly."""
+        """Raise the reported failure."""
         raise report.error()

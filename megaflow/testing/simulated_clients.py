@@ -1,8 +1,8 @@
-"""Who talks to a simulated job from outside: those who steer it, and a Spark query that feeds it.
+"""Clients of a simulated job: those that steer it, and a Spark query that feeds it.
 
-Each is a generator that yields where it waits. The requests are values, sent through the doors of the job's processes;
-what is asked for is planned by the client's own code, as in `megaflow control`. Where the answers come from and what is
-done when a connection ends is as in `megaflow.control.client.conversation`, whose blocking this stands for.
+Each client is a generator that yields where it waits. Requests are values, sent through the doors of the job's
+processes. The client's own code plans them, as in `megaflow control`. These clients find the coordinator and handle
+lost connections as `megaflow.control.client.conversation` does, which would block.
 """
 
 from __future__ import annotations
@@ -43,30 +43,31 @@ from megaflow.testing.simulated_links import SimulatedClient
 from megaflow.testing.simulated_process import World
 
 Waits: TypeAlias = Generator[float | None, None, Any]
-"""Yields how long it waits; None: until something has come for it."""
+"""Yields seconds to wait, or None to wait until something has arrived."""
 RETRY_SECONDS = 0.1
 RETRIES_MAX = 50
-SPARK_SECONDS = 5.0  # until a query has failed of which a task has
+SPARK_SECONDS = 5.0  # from a failed task to the query's failure
 
 
 class Talk:
-    """One client's questions, one after another, wherever the coordinator is by then."""
+    """One client's requests, one after another, to the coordinator, wherever it is by then."""
 
     def __init__(self, world: World, is_stopping: Callable[[], bool] = lambda: False) -> None:
         self.client: SimulatedClient | None = None
         self.world = world
+        self.answered = 0  # number of requests that the job has carried out
         self._is_stopping = is_stopping
-        self._address: Address | None = None  # where to ask; None: where the job's file says
+        self._address: Address | None = None  # where to ask next; None: at the address in the job's file
         self._arrived: deque[Any] = deque()
         self._id = 0
 
     @property
     def is_ready(self) -> bool:
-        """Whether an answer has come, or the end."""
+        """Whether an answer or the connection's end has arrived."""
         return self.client is not None and (bool(self._arrived) or self.client.is_ready)
 
     def ask(self, body: object) -> Waits:
-        """Return what the request is done with. Raises CommandRefused, and PeerLost if the job has ended before."""
+        """Send a request; return its result. Raises CommandRefused; PeerLost if the job ends first."""
         for _ in range(RETRIES_MAX):
             begun = False
             try:
@@ -81,6 +82,7 @@ class Talk:
                         case Accepted(id) | CommandProgress(id) if id == self._id:
                             begun = True
                         case Done(id, result) if id == self._id:
+                            self.answered += 1
                             return result
                         case Moved(id, host, port) if id == self._id:
                             self.hang_up((host, port))
@@ -95,7 +97,7 @@ class Talk:
         raise PeerLost("the job is nowhere")
 
     def hang_up(self, address: Address | None = None) -> None:
-        """Close the connection; the next one is to this address."""
+        """Close the connection; the next one goes to this address."""
         if self.client is not None:
             self.client.close()
         self.client, self._address = None, address
@@ -122,14 +124,14 @@ class Talk:
 
 
 def status_of(talk: Talk) -> Generator[float | None, None, JobStatus]:
-    """Ask for the status, with tables."""
+    """Request the status, with tables."""
     status = yield from talk.ask(StatusQuery(True))
     assert isinstance(status, JobStatus)
     return status
 
 
 def run_plan(talk: Talk, plan: Plan) -> Waits:
-    """Carry out a plan, one step after the other."""
+    """Carry out a plan, one step after another."""
     number = None
     if plan.steps:
         begin = BeginPlan(plan.table, plan.target, plan.strategy, plan.batch, plan.gap, "simulated", plan.removes)
@@ -139,7 +141,7 @@ def run_plan(talk: Talk, plan: Plan) -> Waits:
 
 
 def move(talk: Talk) -> Waits:
-    """Move some bins somewhere."""
+    """Move random bins to a random worker."""
     random = talk.world.random
     status = yield from status_of(talk)
     first = random.randrange(status.operators[0].bins)
@@ -150,19 +152,19 @@ def move(talk: Talk) -> Waits:
 
 
 def add(talk: Talk) -> Waits:
-    """Have a process started, and give it its part of the bins."""
+    """Add one or two processes, and give them their share of the bins."""
     yield from talk.ask(AddProcesses(talk.world.random.choice([1, 1, 2])))
     yield from balance(talk)
 
 
 def balance(talk: Talk) -> Waits:
-    """Give each worker as many bins as the others."""
+    """Give each worker the same number of bins."""
     status = yield from status_of(talk)
     yield from run_plan(talk, make_plan(status, Selection(balance=True, strategy="optimized")))
 
 
 def remove(talk: Talk, worker: int | None = None, strategy: str = "fluid") -> Waits:
-    """Have a process leave, that of this worker or any, once its bins have moved."""
+    """Move a worker's bins away, then make its process leave. None: any worker."""
     status = yield from status_of(talk)
     if worker is None:
         worker = talk.world.random.choice([each.id for each in status.workers])
@@ -174,27 +176,27 @@ def remove(talk: Talk, worker: int | None = None, strategy: str = "fluid") -> Wa
 
 
 def remove_first(talk: Talk) -> Waits:
-    """Have the process leave that has been there longest, which coordinates."""
+    """Make the oldest process leave. It is the coordinator's."""
     status = yield from status_of(talk)
     yield from remove(talk, min(each.id for each in status.workers))
 
 
 def stop(talk: Talk) -> Waits:
-    """Have the job stop."""
+    """Stop the job."""
     yield from talk.ask(StopJob())
 
 
 class SimulatedQuery:
-    """A Spark query with given batches, each a list of partitions; what `SparkFeed` is to the launcher's loop."""
+    """Spark query with given batches, each a list of partitions. The loop uses it in place of a `SparkFeed`."""
 
-    message_lines = 1  # that an executor sends at a time
+    message_lines = 1  # that an executor sends at once
 
     def __init__(self, world: World, batches: Sequence[Sequence[Sequence[str]]], change: Callable[[], None]) -> None:
         self.error: Exception | None = None
         self.done = False
         self.waits = self._run()
         self.talk = Talk(world, lambda: self._stopping and self._may_stop)
-        self._may_stop = False  # now
+        self._may_stop = False  # whether a stop may interrupt the present wait
         self._world = world
         self._batches = batches
         self._change = change
@@ -203,22 +205,22 @@ class SimulatedQuery:
         self._attempts = 0
 
     def start(self) -> None:
-        """Begin: the simulation calls `step`."""
+        """Do nothing: the simulation steps it."""
 
     def stop(self) -> None:
-        """Read no more."""
+        """Read no further batches."""
         self._stopping = True
 
     def join(self, timeout_seconds: float | None = None) -> bool:
-        """Nothing is left of it."""
+        """Return True: there is no thread to wait for."""
         return True
 
     def move(self, coordinator: Address) -> None:
-        """The next question goes to where the job's file says, if the one before is gone."""
+        """Do nothing: when its connection is lost, it asks at the address in the job's file."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can go on."""
+        """Whether it can continue."""
         stops = self._stopping and self._may_stop
         return stops or self.talk.is_ready or (self._executor is not None and self._executor.is_ready)
 
@@ -235,7 +237,7 @@ class SimulatedQuery:
         self._change()
 
     def _feed(self, number: int, batch: Sequence[Sequence[str]]) -> Waits:
-        """Stage and commit; once more if a task finds its worker gone, as Spark does."""
+        """Stage and commit a batch. Sometimes an attempt or a commit is repeated, as Spark may do."""
         random = self._world.random
         ports = yield from self._ask(IngestPorts())
         winners = {}
@@ -250,10 +252,10 @@ class SimulatedQuery:
         commit = CommitRequest(CommitBatch("query", "run", number, winners))
         yield from self._ask(commit)
         if random.random() < 0.1:
-            yield from self._ask(commit)  # once more, to the same effect
+            yield from self._ask(commit)  # a repeated commit changes nothing
 
     def _ask(self, body: object) -> Waits:
-        """Ask, but not any longer than until the query is stopped."""
+        """Send a request, but stop waiting when the query is stopped."""
         self._may_stop = True
         try:
             return (yield from self.talk.ask(body))

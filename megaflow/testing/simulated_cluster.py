@@ -1,4 +1,4 @@
-"""`SimulatedCluster` runs jobs as `megaflow run` does, in one thread, with the changes that a test plans; and `seeds`.
+"""`SimulatedCluster`, which runs jobs as `megaflow run` does, in one thread, with planned changes; and `seeds`.
 """
 
 from __future__ import annotations
@@ -6,14 +6,15 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from random import Random
 from typing import Any
 
 from megaflow.errors import JoinDenied, MegaflowError, UsageError
-from megaflow.job.launcher.function_pickler import check_function
-from megaflow.job.launcher.launch import input_of
-from megaflow.job.launcher.supervision import is_loss
+from megaflow.job.launcher.program.function_pickler import check_function
+from megaflow.job.launcher.run.launch import LaunchOptions, input_of
+from megaflow.job.launcher.run.supervision import is_loss
 from megaflow.job.spec import JobSpec, PickledFunction
 from megaflow.testing.changes import Change, check_change
 from megaflow.testing.cluster_files import ClusterFiles, Lines
@@ -26,7 +27,7 @@ from megaflow.testing.simulated_storage import JobStorage
 
 SEED_VARIABLE = "MEGAFLOW_SEED"
 _EVERY_SECONDS = (0.01, 0.05)  # between two checkpoints
-_LIVES_MAX = 100  # of one run
+_ATTEMPTS_MAX = 100  # in one run
 
 
 class SimulatedCluster:
@@ -43,7 +44,7 @@ class SimulatedCluster:
     [('a', 1), ('a', 2), ('b', 1), ('c', 1)]
 
     It runs the code of a real job. The seed decides which part acts next, so a seed that fails fails again. `processes`
-    is the initial number of processes, each with so many `workers`, whose ids are 0, 1, …. A `durable` job has a store
+    is the initial number of processes, each with `workers` workers, whose ids are 0, 1, …. A `durable` job has a store
     on a simulated disk, as with `--state`. It resumes after lost processes, and `run` resumes after a crash or a stop,
     until all lines are read. `rate` is in records per second of the simulated clock; by default the seed chooses it.
     `idle_timeout` is as in `megaflow.run`.
@@ -74,10 +75,10 @@ class SimulatedCluster:
         self._clock = 0.0
         self._planned: list[Planned] = []
         self._disturbances = 0
-        self._lives = 0
+        self._attempts = 0
         self._files = ClusterFiles()
         self._outputs: dict[str, KeptOutput] = {}
-        self._job: ClusterJob | None = None  # while one runs
+        self._job: ClusterJob | None = None  # while a job runs
 
     def __repr__(self) -> str:
         durable = ", durable=True" if self._storage is not None else ""
@@ -97,14 +98,16 @@ class SimulatedCluster:
     ) -> None:
         """Plan a change of the next run, for when all given conditions are met.
 
-        `record`: so many records have been read, including records that were read again. `seconds`: so many seconds
-        have passed on the simulated clock since the run began. `prepare` and `commit`: the sink of this name prepares,
-        or commits, on some worker. `Kill()` then kills the process of that worker just before or just after, as the
-        seed decides.
+        `record`: this many lines were read, by all workers from all inputs together, including headers, all lines of a
+        record, and lines read again. It also counts items and the records of the program's own sources.
+
+        `seconds`: this many seconds of the simulated clock have passed since the run began. `prepare` and `commit`: the
+        sink of this name prepares, or commits, on some worker. `Kill()` then kills that worker's process just before or
+        just after, as the seed decides.
 
         `do` is Join(), Leave(worker), Move(bin, worker), Map(workers), Kill(worker), Crash() or Stop(). Joins, leaves
-        and moves happen one after the other, while records are read. `refusals` lists the reasons of those that did not
-        happen. Raises UsageError for other arguments.
+        and moves happen one after the other, while records are read. `refusals` lists the changes that did not happen,
+        with reasons. If the job ends before a change, `run` also warns. Raises UsageError for other arguments.
         """
         check_change(do, self._storage is not None)
         for name, value in (("record", record), ("seconds", seconds)):
@@ -113,7 +116,7 @@ class SimulatedCluster:
         self._planned.append(Planned(do, record, seconds, prepare, commit))
 
     def disturb(self, changes: int = 3) -> None:
-        """Add so many changes, drawn from the seed, to the next run.
+        """Add this number of changes, drawn from the seed, to the next run.
 
         Processes join and leave, and bins move. If the cluster is durable, processes are also killed, and the job
         crashes, loses power and is stopped. A greater number repeats the same first changes.
@@ -142,9 +145,9 @@ class SimulatedCluster:
         worker at a time reads in order. A dict has one of these for each name of `flow.lines(name)`. A string or path
         names real files. `items` is an iterable of values, or a dict of such iterables by name. A program that only
         uses `flow.read` needs neither. `Wait(seconds)` among lines or items delays the following ones by that long.
-        Files with such lines grow. They are read as with `--follow`, until nothing has come for a while.
+        Files with such lines grow. The job reads them as with `--follow`, until nothing new has come for a while.
 
-        The records of `flow.output(name, stream)` are added to the list `outputs[name]`. `args` is `flow.args`.
+        The run appends the records of `flow.output(name, stream)` to the list `outputs[name]`. `args` is `flow.args`.
 
         Each process receives a copy of the program and of all objects that it refers to. Objects in `outside` are not
         copied: a fake database, or a list that a sink or a source of the test refers to.
@@ -155,7 +158,7 @@ class SimulatedCluster:
         if the job is stuck. A note on the error has the seed and the changes that had happened.
         """
         check_function(dataflow)
-        if self._lives and self._storage is None:
+        if self._attempts and self._storage is None:
             raise UsageError("A cluster without durable=True makes one run. Make another SimulatedCluster.")
         if items is not None and self._storage is not None:
             raise UsageError(
@@ -173,12 +176,21 @@ class SimulatedCluster:
             self._live(run)
         except BaseException as error:
             said = "".join(f"\n  {each}" for each in self.happened)
+            outstanding = plan.outstanding()
+            said += f"\n  not done: {outstanding}" if outstanding else ""
             error.add_note(f"{self!r}{': ' if said else ''}{said}")
             raise
         finally:
             plan.end()
             for name, records in named.items():
                 records += self._outputs[name].of_run
+        for planned in plan.missed:
+            if not planned.is_drawn:
+                warnings.warn(
+                    f"{planned} did not take place: the run ended before, at record={plan.records} and "
+                    f"seconds={self._clock - run.began:.3g}. Plan the change earlier, or give more lines.",
+                    stacklevel=2,
+                )
         return self._outputs[""].of_run
 
     def _begin(
@@ -190,7 +202,7 @@ class SimulatedCluster:
             raise UsageError("close_windows= is refused with Wait() among lines, as --follow refuses --close-windows.")
         planned, self._planned = self._planned, []
         drawn = random_changes(
-            Random(f"changes {self.seed} {self._lives}"), self._disturbances, self._files.count,
+            Random(f"changes {self.seed} {self._attempts}"), self._disturbances, self._files.count,
             self._storage is not None,
         )  # fmt: skip
         plan.left = [*planned, *drawn]
@@ -199,19 +211,23 @@ class SimulatedCluster:
             **self._settings, "args": args, "follow": self._files.follows, "close_windows": close_windows
         }  # fmt: skip
         spec = JobSpec(PickledFunction(b"", ()), self._processes, self._workers, **settings)
-        job_input = input_of(spec, placed, None, items, self.reports.append)
+        job_input = input_of(LaunchOptions(spec, placed, items=items), self.reports.append)
         program = CopiedProgram(dataflow, [self, *outside])
         if program.is_shared:
             self.reports.append("all processes share one copy of the program, which cannot be pickled")
         outputs = {name: self._outputs[name] for name in ("", *named)}
-        return ClusterRun(self._clock, program, job_input, self._files, outputs, plan, self._storage, settings)
+        inputs = items.values() if isinstance(items, Mapping) else [items]
+        count = sum(len(each) for each in inputs if isinstance(each, Sized))
+        return ClusterRun(
+            self.seed, self._clock, program, job_input, self._files, count, outputs, plan, self._storage, settings
+        )  # fmt: skip
 
     def _live(self, run: ClusterRun) -> None:
-        """Run the command again until the job is over."""
+        """Run the command again and again until the job is over."""
         processes = self._processes
-        for _ in range(_LIVES_MAX):
-            self._lives += 1
-            job = self._job = ClusterJob(self.seed * 1000 + self._lives, run, self._clock, processes, self._workers)
+        for _ in range(_ATTEMPTS_MAX):
+            self._attempts += 1
+            job = self._job = ClusterJob(self._attempts, run, self._clock, processes, self._workers)
             try:
                 launch = job.run()
             finally:
@@ -221,6 +237,7 @@ class SimulatedCluster:
             error = self._error_of(job)
             if error is not None and (self._storage is None or not launch.has_begun or not is_loss(error)):
                 raise error
+            run.plan.end_attempt("crashed" if job.crash is not None else "ended" if job.stopping is None else "stopped")
             if self._storage is not None and job.crash is not None and job.crash.power:
                 self._storage.lose_power()
                 for output in run.outputs.values():
@@ -228,13 +245,13 @@ class SimulatedCluster:
             told = job.crash or job.stopping
             if launch.outcome in ("ended", "over") or self._storage is None:
                 return
-            if launch.outcome == "stopped" and told is None:  # all has come of files that grow
+            if launch.outcome == "stopped" and told is None:  # growing files have all their lines
                 return
             processes = processes if told is None or told.processes is None else told.processes
-        raise Violation(f"seed {self.seed}: the job did not end within {_LIVES_MAX} lives")
+        raise Violation(f"seed {self.seed}: the job did not end within {_ATTEMPTS_MAX} attempts")
 
     def _error_of(self, job: ClusterJob) -> BaseException | None:
-        """Return why a job has failed: what the program has raised, if it has."""
+        """Return why a job has failed: preferably the error that the program raised."""
         error: MegaflowError | None = job.launch.error
         errors = (each.error for each in job.processes if each.error is not None)
         raised = next((each for each in errors if not isinstance(each, JoinDenied)), None)
@@ -256,18 +273,29 @@ def seeds(count: int) -> Callable[[Callable[..., object]], Callable[..., None]]:
     def decorate(test: Callable[..., object]) -> Callable[..., None]:
         @functools.wraps(test)
         def run(*args: Any, **kwargs: Any) -> None:
-            alone = os.environ.get(SEED_VARIABLE)
-            for seed in range(count) if alone is None else [int(alone)]:
+            alone = _seed_alone()
+            for seed in range(count) if alone is None else [alone]:
                 try:
                     test(*args, seed=seed, **kwargs)
                 except BaseException as error:
-                    least = "" if alone else " is the least that fails"
+                    least = " is the least that fails" if alone is None else ""
                     error.add_note(f"seed={seed}{least}. {SEED_VARIABLE}={seed} runs the test with this seed alone.")
                     raise
 
         signature = inspect.signature(test)
         others = [each for name, each in signature.parameters.items() if name != "seed"]
-        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]  # which pytest asks
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]  # for pytest
         return run
 
     return decorate
+
+
+def _seed_alone() -> int | None:
+    """Return the seed in the environment; None if there is none. Raises UsageError if it is not an int."""
+    given = os.environ.get(SEED_VARIABLE)
+    try:
+        return int(given) if given else None
+    except ValueError:
+        raise UsageError(
+            f"{SEED_VARIABLE}='{given}' is not a seed. Set it to an int, such as 17, or leave it empty."
+        ) from None

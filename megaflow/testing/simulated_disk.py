@@ -1,7 +1,7 @@
-"""A disk in memory that loses unsynced writes, fails on request, and outlives the processes that use it.
+"""A disk in memory that loses unsynced writes, fails on request, and outlasts the processes that use it.
 
     disk = SimulatedDisk(random.Random(seed))
-    store = FolderStore(disk.open())
+    store = Store(disk.open())
     disk.happenings[17] = "EIO"     # the 17th operation fails
     disk.lose_power()               # ends every process and loses what a disk may lose
 
@@ -9,13 +9,13 @@ Each operation on the folder is a *step*. A test can choose for each step:
  - "crash": the process ends before the step. The step raises `Crashed`, and so do all later operations of that process.
    Nothing is lost, because the system continues.
  - "EIO", "ENOSPC": the step fails without effect, except that a write happens in part. A failed sync loses the writes
-   that it should have saved, and the next sync succeeds: the system forgets that there was something. As on Linux, a
-   failed sync of the folder is reported once to each process that has the folder open.
+   that it should have saved, and the next sync succeeds: the system forgets that it had something to save. As on Linux,
+   a failed sync of the folder is reported once to each process that has the folder open.
  - "done-EIO": the step takes effect, and fails.
- - a function: it is called before the step, so that another process acts there.
+ - a function: it is called before the step, so another process can act there.
 
-A loss of power leaves any part of a file that was not synced, or zeros. Of the names given and removed since the last
-sync of the folder, it leaves any. The generator decides.
+A loss of power leaves any part of the bytes that were not synced, or zeros in their place. It also leaves any of the
+changes of names since the last sync of the folder. The generator decides.
 """
 
 import errno
@@ -33,19 +33,19 @@ class Crashed(Exception):
 
 
 class DiskFile:
-    """The content of a file, whatever its names are."""
+    """Content of a file, independent of its names."""
 
     def __init__(self) -> None:
         self.content = b""  # as processes see it
         self.synced = b""  # as the disk has it
-        self.stays = 0  # bytes at its beginning that were synced and have not been cut off since
-        self.dirty = False  # whether the system knows that it has something to save
-        self.spoiled = False  # whether a sync has failed: what the disk has is never certain again
+        self.stays = 0  # bytes at its beginning that were synced and not cut off since
+        self.dirty = False  # whether the system knows of unsaved bytes
+        self.spoiled = False  # whether a sync has failed: the disk's content is never certain again
 
 
 @dataclass(slots=True)
 class _NameChange:
-    """A name given to a file, or taken."""
+    """Name given to a file, or removed."""
 
     name: str
     file: DiskFile | None
@@ -59,17 +59,17 @@ class SimulatedDisk:
     def __init__(
         self, rng: random.Random, capacity: int | None = None, beside: "SimulatedDisk | None" = None
     ) -> None:
-        """`capacity`: that of the disk, in bytes; None: no limit. `beside`: another disk, whose steps also count."""
+        """`capacity` is the disk's size in bytes; None: no limit. `beside`: another disk, whose steps also count."""
         self.rng = rng
         self.capacity = capacity
-        self.steps: list[str] = [] if beside is None else beside.steps  # what each was
-        self.happenings: dict[int, Happening] = {} if beside is None else beside.happenings  # number, from 1 on
-        self.failing = 0.0  # the share of steps that fail, beside what is to happen
+        self.steps: list[str] = [] if beside is None else beside.steps  # description of each step
+        self.happenings: dict[int, Happening] = {} if beside is None else beside.happenings  # by step number, from 1 on
+        self.failing = 0.0  # share of steps that fail, in addition to `happenings`
         self.names: dict[str, DiskFile] = {}  # as processes see them
-        self.failures = 0  # syncs of the folder that failed
-        self.forgets_names = True  # whether such a sync does, so that no later one saves what it was to save
-        self._durable: dict[str, DiskFile] = {}  # what the disk has for certain, before the changes
-        self._changes: list[_NameChange] = []  # of names, in order
+        self.failures = 0  # failed syncs of the folder
+        self.forgets_names = True  # whether a failed sync forgets names, so no later one saves them
+        self._durable: dict[str, DiskFile] = {}  # names that the disk certainly has, without `_changes`
+        self._changes: list[_NameChange] = []  # in order
         self._views: list[SimulatedFolder] = []
 
     def open(self, ended: Callable[[], None] = lambda: None) -> "SimulatedFolder":
@@ -94,7 +94,7 @@ class SimulatedDisk:
         self.names, self._durable, self._changes = names, dict(names), []
 
     def _torn(self, file: DiskFile) -> bytes:
-        """Return a possible remainder of a file: at least the beginning that it had at its last sync and still has."""
+        """Return a possible remainder of a file: at least its synced beginning, if that was not cut off."""
         kept = self.rng.randrange(file.stays, len(file.content) + 1)
         zeros = self.rng.choice([0, len(file.content) - kept])
         return self.rng.choice([file.synced, file.content[:kept] + bytes(zeros)])
@@ -136,22 +136,23 @@ def _apply(change: _NameChange, names: dict[str, DiskFile]) -> None:
 class SimulatedFolder:
     """A process's view of the disk: a `megaflow.durable.store.Folder`."""
 
-    taken_from = None  # nobody has a lock
-    opened = ()  # nothing is kept open
+    taken_from = None  # there are no locks
+    word, words_before = "", ()
+    opened = ()  # no file is kept open
 
     def __init__(self, disk: SimulatedDisk, ended: Callable[[], None] = lambda: None) -> None:
         self.crashed = False
         self._ended = ended
         self._disk = disk
-        self._files: dict[int, DiskFile] = {}  # descriptor -> file that is open
+        self._files: dict[int, DiskFile] = {}  # descriptor -> open file
         self._opened = 0
         self._failures_seen = disk.failures
 
     def take_lock_over(self) -> None:
-        """Nobody has a lock."""
+        """Do nothing: there are no locks."""
 
     def create(self, name: str) -> int:
-        """Make a new file and return its descriptor."""
+        """Create a file and return its descriptor."""
         fails_after = self._step(f"create {name}")
         if name in self._disk.names:
             raise _error(errno.EEXIST, name)
@@ -164,17 +165,17 @@ class SimulatedFolder:
         return self._opened
 
     def reopen(self, name: str) -> int:
-        """Open a file that is there, to write at its end, and return its descriptor."""
+        """Open an existing file for writing at its end; return its descriptor."""
         self._opened += 1
         self._files[self._opened] = self._disk.names[name]
         return self._opened
 
     def has(self, name: str) -> bool:
-        """Tell whether there is a file of this name."""
+        """Return whether a file of this name exists."""
         return name in self._disk.names
 
     def size(self, file: int) -> int:
-        """Return how many bytes an open file has."""
+        """Return the size of an open file in bytes."""
         return len(self._files[file].content)
 
     def truncate(self, file: int, length: int) -> None:
@@ -182,18 +183,18 @@ class SimulatedFolder:
         fails_after = self._step(f"truncate to {length} bytes")
         opened = self._files[file]
         opened.content = opened.content[:length]
-        opened.spoiled = opened.spoiled and length > opened.stays  # else what is not certain is cut off
+        opened.spoiled = opened.spoiled and length > opened.stays  # otherwise the uncertain bytes are cut off
         opened.stays = min(opened.stays, length)
         opened.dirty = True
         if fails_after:
             raise _error(errno.EIO, "a file")
 
     def close_folder(self) -> None:
-        """Let go of it."""
+        """Close this view."""
         self._disk.close(self)
 
     def write(self, file: int, data: bytes) -> None:
-        """Add bytes to an open file."""
+        """Append bytes to an open file."""
         disk = self._disk
         written = data if disk.capacity is None else data[: max(0, disk.capacity - disk.used())]
         try:
@@ -209,7 +210,7 @@ class SimulatedFolder:
             raise _error(errno.EIO if fails_after else errno.ENOSPC, "a file")
 
     def sync(self, file: int) -> None:
-        """Save an open file."""
+        """Make an open file's content durable."""
         opened = self._files[file]
         try:
             fails_after = self._step("sync a file")
@@ -239,7 +240,7 @@ class SimulatedFolder:
             raise _error(errno.EIO, new)
 
     def remove(self, name: str) -> None:
-        """Take a name away."""
+        """Remove a name."""
         fails_after = self._step(f"remove {name}")
         if name not in self._disk.names:
             raise _error(errno.ENOENT, name)
@@ -248,7 +249,7 @@ class SimulatedFolder:
             raise _error(errno.EIO, name)
 
     def sync_names(self) -> None:
-        """Save the names."""
+        """Make the names durable."""
         try:
             fails_after = self._step("sync the folder")
         except OSError:
@@ -261,7 +262,7 @@ class SimulatedFolder:
             raise _error(errno.EIO, "the folder")
 
     def lengths(self) -> dict[str, int]:
-        """Return the names, and how long their files are."""
+        """Return the lengths of all files, by name."""
         if self._step("list"):
             raise _error(errno.EIO, "the folder")
         return {name: len(file.content) for name, file in self._disk.names.items()}
@@ -276,7 +277,7 @@ class SimulatedFolder:
         return content if length is None else content[:length]
 
     def _step(self, what: str) -> bool:
-        """Count a step; return whether it is to happen and then to fail."""
+        """Count a step; return whether it must take effect and then fail."""
         if self.crashed:
             raise Crashed(what)
         disk = self._disk

@@ -1,8 +1,8 @@
-"""The TCP transport of a simulated process: the real one above its sockets.
+"""TCP transport of a simulated process: the real one above its sockets.
 
-Inboxes, peers with their standing, the end of a process that fails and that of one that is done are those of
-`TcpFabric`, used through the real `TcpAllocator`. What that does with sockets is left out; its connections are
-`SimulatedLink`s, and whoever waits there is stepped here.
+Inboxes, peers with their standing, and the ends of processes that fail or finish are those of `TcpFabric`, used through
+the real `TcpAllocator`. The socket code of `TcpFabric` is left out. Its connections are `SimulatedLink`s, and the
+simulation steps the code that would wait there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from megaflow.timely.communication.peers import Peers
 from megaflow.timely.communication.rendezvous import PeerAddress, Rendezvous
 from megaflow.timely.communication.tcp_fabric import JOIN_ROLE, TcpFabric
 from megaflow.timely.communication.wire import pack_failure
-from megaflow.timely.rescale.join_server import JoinDoor
+from megaflow.timely.rescale.join_door import JoinDoor
 
 
 class _NoPoller:
-    """Takes the place of the poller, which has nothing to do."""
+    """Stand-in for the poller, which has nothing to do."""
 
     closed = False
 
@@ -40,14 +40,14 @@ class _NoPoller:
 
 
 class _NoAcceptor:
-    """Takes the place of the acceptor: connections come by `SimulatedProcess.admit`."""
+    """Stand-in for the acceptor: connections arrive through `SimulatedProcess.admit`."""
 
     def complain(self, text: str) -> None:
         raise AssertionError(text)
 
 
 class SimulatedFabric(TcpFabric):
-    """The real one, but for what it does with sockets and by waiting."""
+    """`TcpFabric` without sockets and waits."""
 
     def __init__(self, ids: Sequence[int], roles: dict[str, Any], entry: JoinDoor, joining: bool) -> None:
         poller: Any = _NoPoller()
@@ -69,16 +69,16 @@ class SimulatedFabric(TcpFabric):
         self.links: list[SimulatedLink] = []  # of this process
 
     def meet(self, rendezvous: Rendezvous) -> None:
-        """Know with whom this process is to be connected."""
+        """Set the processes to which this one must connect."""
         self._rendezvous = rendezvous
 
     def admit(self, link: SimulatedLink, role: str, hello: dict[str, Any]) -> None:
-        """Take in a connection. Raises ConfigMismatch."""
+        """Accept a connection. Raises ConfigMismatch."""
         self.links.append(link)
         self._admit(link, role, hello)
 
     def connected(self, address: PeerAddress, link: SimulatedLink) -> None:
-        """Take in a connection to a member."""
+        """Accept a connection to a member."""
         self.links.append(link)
         self._connected(address, link)
 
@@ -88,19 +88,19 @@ class SimulatedFabric(TcpFabric):
         return self._failure is not None
 
     def poll(self, seconds: float | None, flush: bool = True) -> None:
-        """Nothing comes by polling."""
+        """Do nothing: nothing arrives by polling."""
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no bytes are held back."""
 
     def close(self) -> None:
-        """Leave all connections; what was queued still arrives."""
+        """Leave all connections; queued messages still arrive."""
         self._closed = True
         for link in self.links:
             link.leave()
 
     def _close_down(self, failure: Any) -> None:
-        """Pass the reason on, and close; once."""
+        """Pass the reason on to the peers, and close. Later calls do nothing."""
         if not self._closed:
             for peer in self._present():
                 peer.link.replace_queued(pack_failure(failure))

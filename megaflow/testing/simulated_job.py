@@ -1,18 +1,19 @@
 """A whole job in one thread: launcher, processes, workers, controller, clients, Spark query; dice, clock and network.
 
-`SimulatedJob(seed, dataflow, files=…).run()` runs the code of a job as `megaflow run` does. Simulated are the machines:
-clock, connections, starts and ends of processes, the threads of the launcher, and what is asked from outside. Whoever
-can do something does it when the dice say so, one after the other, so a seed that fails fails again.
+`SimulatedJob(seed, dataflow, files=…).run()` runs the code of a job as `megaflow run` does. Only the machines are
+simulated: clock, connections, starts and ends of processes, the launcher's threads, and requests from outside. Among
+the parts that can act, the dice choose one at a time. So a seed that fails fails again.
 
-1. What runs is the real code: `WorkerProgram` with its sources, staging, outputs and agents, `Controller` and
+1. The job is real code: `WorkerProgram` with its sources, staging, outputs and agents, `Controller` and
    `ControllerDriver`, the engine with joins, leaves and hand-overs, the doors of a process, the transport above its
    sockets (`TcpAllocator`, `Peers`, frames), and in the launcher `Loop`, `Newcomers`, `Children`, `EpochMerge` and the
-   queue of outputs. See `simulated_process` and `simulated_launch` for what they are given in place of the machine.
-2. A process that is killed leaves some of what it has sent, and all others notice the ends of their connections at
-   different times. With the launcher all its processes end, as their lifelines do.
-3. The files that are read are real ones, which nobody changes.
-4. After each step the controller checks itself, and now and then it is checked that no bin has two owners and that
-   what is staged is accounted for. Raises Violation, which names the seed, also if nothing can happen any more.
+   output queue. `simulated_process` and `simulated_launch` describe what replaces the machine.
+2. When a process is killed, some of its messages in flight are lost, and the others still arrive. The other processes
+   notice the ends of their connections at different times. If the launcher ends, all its processes end, as real ones do
+   with their lifelines.
+3. The input files are real, and do not change.
+4. After each step the controller checks itself. From time to time the job checks that no bin has two owners and that
+   all staged records are accounted for. It raises Violation, with the seed, if a check fails or nothing can happen.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launcher_input import JobInput, find_input
-from megaflow.job.launcher.output_file import Mode, TextWriter
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.launcher.inputs.launcher_input import JobInput, find_input
+from megaflow.job.launcher.outputs.opened_output import Mode
+from megaflow.job.launcher.outputs.output_file import TextWriter
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.spec import Address, ChildSpec, JobSpec, JoiningProcess, PickledFunction, Rehearsal
-from megaflow.job.splits import plan_splits
-from megaflow.job.worker.flow import App
-from megaflow.job.worker.worker_program import WorkerProgram
+from megaflow.job.worker.process.program_loading import App
+from megaflow.job.worker.process.worker_program import WorkerProgram
 from megaflow.testing.monitor import Violation
 from megaflow.testing.simulated_clients import SimulatedQuery, Talk, Waits
 from megaflow.testing.simulated_disk import Crashed
@@ -44,19 +46,20 @@ from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.testing.simulated_storage import STORE, JobStorage
 
 _PACES = (0.0001, 0.001, 0.003)
-"""Seconds that an action takes at most; a run draws which."""
-_CHECKED_SHARE = 0.05  # how often what belongs to whom is checked: it costs more than a step
+"""Possible values of the seconds that one action takes at most; each run draws one."""
+_CHECKED_SHARE = 0.05  # share of steps after which owners are checked: a check costs more than a step
 
 
 class SimulatedJob:
-    """One run of one job. `lines` come from exactly one of `files`, `job_input`, `pushed` and `batches`.
+    """One run of one job. Its lines come from exactly one of `files`, `job_input`, `pushed` and `batches`.
 
-    `files` is name -> lines, `pushed` what the launcher reads itself, `batches` those of a Spark query: lists of
-    partitions, `job_input` those of files that are there. Each process has `workers` workers. `rate` is in lines
-    per second of the simulated clock. With a `storage` it is durable there; with `shrink` nobody replaces a lost one.
+    `files` maps names to lines. `pushed` are lines that the launcher itself reads. `batches` come from a Spark query,
+    each as a list of partitions. `job_input` describes files that exist. Each process has `workers` workers. `rate` is
+    in lines per second of the simulated clock. With a `storage` the job is durable there. With `shrink` lost processes
+    are not replaced.
     """
 
-    actions_max = 30_000  # ten times what the longest take
+    actions_max = 30_000  # without progress: ten times as many as the longest runs without planned changes take
     seconds_max = 3_600.0  # of the simulated clock
 
     def __init__(
@@ -77,43 +80,44 @@ class SimulatedJob:
         self.seed = seed
         self.random = Random(seed)
         self.wires = Wires(self.random)
-        self.processes: list[SimulatedProcess] = []  # all that ever were
+        self.processes: list[SimulatedProcess] = []  # all processes ever
         self.actions = 0
+        self.actions_at_progress = 0  # the limit counts actions from here on
         self.killed: list[SimulatedProcess] = []
-        self.killed_members: list[SimulatedProcess] = []  # those that the launcher would miss
+        self.killed_members: list[SimulatedProcess] = []  # killed processes that the launcher would miss
         self._clock, self._ports = 0.0, 5000
         self._pace = self.random.choice(_PACES)
         self._dataflow = dataflow
         self._files, self._pushed, self._batches, self._job_input = files, pushed, batches, job_input
-        self._spec = JobSpec(PickledFunction(b"", (), "dataflow"), processes, workers, rate=rate, name="job")
+        self.spec = JobSpec(PickledFunction(b"", (), "dataflow"), processes, workers, rate=rate, name="job")
         self.storage = storage
         if storage is not None:
-            self._spec = replace(self._spec, state=STORE, checkpoint_every=storage.every_seconds, shrink=shrink)
+            self.spec = replace(self.spec, state=STORE, checkpoint_every=storage.every_seconds, shrink=shrink)
         self.outside = Outside(self.random, self.now)
-        self.refusals = self.outside.refusals  # of what clients have asked for
-        self._planned: list[tuple[int, Callable[[], None]]] = []  # (actions, what is done then)
-        self._weights: dict[tuple[int, int], float] = {}  # life of a process -> how eager
+        self.refusals = self.outside.refusals  # of clients' requests
+        self._planned: list[tuple[int, Callable[[], None]]] = []  # (number of actions, call)
+        self._weights: dict[tuple[int, int], float] = {}  # (process, life) -> how eager
         self.launch: SimulatedLaunch
 
-    # What a test plans
+    # Called by a test
 
     def client(self, *scripts: Callable[[Talk], Waits], seconds: float = 0.0) -> None:
-        """Have a client follow scripts, one after the other, some seconds after the job's begin; refusals are noted."""
+        """Add a client that follows scripts one after another, from this time on; refusals are noted."""
         self.outside.client(Talk(self), scripts, seconds)
 
     def at(self, action: int, do: Callable[[], None]) -> None:
-        """Do something, like `kill_one` and `stop`, once so many actions were taken."""
+        """Plan a call, such as `kill_one` or `stop`, for when this many actions were taken."""
         self._planned.append((action, do))
         self._planned.sort(key=lambda each: each[0])
 
     def kill_one(self) -> None:
-        """Kill one of the processes that run."""
+        """Kill one running process."""
         running = [process for process in self.processes if process.exit_code is None]
         if running:
             self.kill(self.random.choice(running))
 
     def kill(self, process: SimulatedProcess) -> None:
-        """Kill this one."""
+        """Kill this process."""
         child = self.launch.children.at(process.address)
         self.killed.append(process)
         if child is not None and child.running:
@@ -121,11 +125,11 @@ class SimulatedJob:
         process.kill()
 
     def kill_all(self) -> None:
-        """Kill the launcher, and with it all."""
+        """Kill the launcher, and with it all processes."""
         self.launch.kill()
 
     def lose_power(self) -> None:
-        """Kill all; the disk loses what it may lose."""
+        """Kill everything; the disk loses what it may lose."""
         assert self.storage is not None
         self.kill_all()
         self.storage.lose_power()
@@ -138,13 +142,13 @@ class SimulatedJob:
     def join_by_hand(self) -> None:
         """Start a process as `megaflow run --join` does."""
         part = JoiningProcess(self.published, wishes=True)
-        forms, durable = self.launch.output.forms, self.launch.lives.begun.part
-        self.start(ChildSpec(self._spec, "job", part, self.address(), -1, b"secret", outputs=forms, durable=durable))
+        forms, durable = self.launch.output.forms, self.launch.attempts.begun.part
+        self.start(ChildSpec(self.spec, "job", part, self.address(), -1, b"secret", outputs=forms, durable=durable))
 
     # The run
 
     def run(self) -> SimulatedLaunch:
-        """Run to the end; return the launcher, with the outputs in `file.content` and what failed in `error`."""
+        """Run to the end; return the launcher, with the outputs in `file.content` and a failure in `error`."""
         with self._input() as job_input:
             self.begin(job_input)
             while not self.launch.is_over:
@@ -152,8 +156,8 @@ class SimulatedJob:
         return self.launch
 
     def begin(self, job_input: JobInput) -> None:
-        """Start the launcher, and the processes that found the job."""
-        self.launch = SimulatedLaunch(self, self._spec, job_input)
+        """Start the launcher and the founding processes."""
+        self.launch = SimulatedLaunch(self, self.spec, job_input)
         self.launch.begin()
 
     @contextmanager
@@ -176,16 +180,16 @@ class SimulatedJob:
         return query
 
     def act(self) -> None:
-        """Have somebody do something."""
+        """Take one action, or advance the clock."""
         self.actions += 1
-        self._clock += self.random.random() * self._pace / (1 + self.wires.under_way / 8)  # ticks are not to pile up
+        self._clock += self.random.random() * self._pace / (1 + self.wires.under_way / 8)  # ticks must not pile up
         while self._planned and self._planned[0][0] <= self.actions:
             self._planned.pop(0)[1]()
-        if self.actions > self.actions_max or self._clock > self.seconds_max:
+        if self.actions - self.actions_at_progress > self.actions_max or self._clock > self.seconds_max:
             raise self.violation(f"no end after {self.actions} actions and {self._clock:.0f} simulated seconds")
         actions, weights = self._possible()
         if actions:
-            with suppress(Crashed):  # whoever has done it has ended
+            with suppress(Crashed):  # the acting process has ended
                 self.random.choices(actions, weights)[0]()
             if self.random.random() < _CHECKED_SHARE:
                 self._check()
@@ -201,7 +205,7 @@ class SimulatedJob:
         now = self._clock
         actions: list[Callable[[], None]] = []
         weights: list[float] = []
-        for (_, lane), (link, eager) in sorted(self.wires.ready.items()):  # not in an order that a set may decide
+        for (_, lane), (link, eager) in sorted(self.wires.ready.items()):  # independent of any set's order
             actions.append(partial(link.deliver, lane))
             weights.append(eager)
         for number, process in enumerate(self.processes):
@@ -242,7 +246,7 @@ class SimulatedJob:
         process.step(index)
         program = process.programs.get(index)
         if program is not None and program._coordinator is not None:
-            program._coordinator._controller._check()
+            program._coordinator.controller._check()
 
     def _check(self) -> None:
         owners: dict[tuple[int, int], int] = {}
@@ -257,11 +261,15 @@ class SimulatedJob:
                 program._queue.staging._check()
 
     def violation(self, what: str) -> Violation:
-        """Return the error that says so, with what is left."""
-        lives = [f"{process}: {sorted(process.lives)}" for process in self.processes if process.exit_code is None]
-        return Violation(f"seed {self.seed}: {what}; running processes: {'; '.join(lives) or 'none'}")
+        """Return a Violation with this text and the running processes."""
+        return Violation(f"seed {self.seed}: {what}; {self.running()}")
 
-    # What the parts of the job ask of their surroundings
+    def running(self) -> str:
+        """Return a description of the running processes."""
+        lives = [f"{process}: {sorted(process.lives)}" for process in self.processes if process.exit_code is None]
+        return f"running processes: {'; '.join(lives) or 'none'}"
+
+    # Surroundings of the job's parts
 
     def now(self) -> float:
         """Return the time, in seconds."""
@@ -269,16 +277,16 @@ class SimulatedJob:
 
     @property
     def published(self) -> Address:
-        """Where the job's file says that the coordinator is."""
+        """Address of the coordinator in the job's file."""
         return self.launch.address
 
     def address(self) -> Address:
-        """Return one that nobody has."""
+        """Return an unused address."""
         self._ports += 1
         return "simulated", self._ports
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
-        """Start a process; those that found the job wait for `found`."""
+        """Start a process. A founder then waits for `found`."""
         process = SimulatedProcess(self, spec)
         self.processes.append(process)
         if isinstance(spec.part, JoiningProcess):
@@ -286,7 +294,7 @@ class SimulatedJob:
         return process
 
     def program(self) -> App:
-        """Return what a new process has of the program."""
+        """Return a new process's view of the program."""
         return GivenApp(self._dataflow)
 
     def writer(self, mode: Mode) -> Writer:
@@ -298,21 +306,21 @@ class SimulatedJob:
         return writer
 
     def rehearse(self, task: Rehearsal) -> Collection[str]:
-        """Have nothing against the program, which is always the same."""
+        """Accept the program, which is always the same."""
         return ()
 
     def built(self, process: SimulatedProcess, program: WorkerProgram) -> None:
-        """Learn that a worker of a process has built its part of the job."""
+        """Note that a worker of a process has built its part of the job."""
 
     def found(self, processes: Sequence[SimulatedProcess]) -> None:
-        """Have these found a job, once all have met."""
+        """Connect these processes to each other, then let them found the job."""
         for place, process in enumerate(processes):
             process.meet(processes[:place])
         for process in processes:
             process.found()
 
     def process_at(self, address: Address) -> SimulatedProcess | None:
-        """Return the process that listens there, if one does."""
+        """Return the process that listens there; None if there is none."""
         found = (process for process in self.processes if process.address == address and process.exit_code is None)
         return next(found, None)
 
@@ -330,10 +338,10 @@ class SimulatedJob:
             raise
         return client
 
-    def later(self, call: Callable[[], None], seconds: float, at_most: bool = True) -> None:
-        """Have something done after so many seconds, or `at_most` so many."""
+    def later(self, call: Callable[[], object], seconds: float, at_most: bool = True) -> None:
+        """Call a function after this many seconds, or after a random time up to that if `at_most`."""
         self.outside.later(call, seconds, at_most)
 
     def ask(self, address: Address, body: Any) -> None:
-        """Have a client ask for something, whatever the answer."""
+        """Let a client send a request, whatever the answer."""
         self.client(lambda talk: talk.ask(body), seconds=self._clock)

@@ -1,33 +1,33 @@
-"""The launcher of a simulated job: the real `Supervision` and `Loop`, on a machine that is simulated.
+"""The launcher of a simulated job: the real `Supervision` and `Loop`, on a simulated machine.
 
-The loop's children, newcomers, merge of outputs, window of pushed lines and verdict are the real ones. What a thread
-does (writing, reading lines, connecting) is a call that the dice make. What `launch` does around the loop is done here.
+The loop's children, newcomers, merge of outputs, window of pushed lines and verdict are real. The work of a thread
+(writing, reading lines, connecting) is a call that the dice make. This module replaces the code of `launch` around the
+loop.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from megaflow.control.messages import StopJob
 from megaflow.errors import MegaflowError
 from megaflow.job.job_file import Job
-from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.children import Children
-from megaflow.job.launcher.early_end import EarlyEnd
-from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.launcher.line_reader import LineReader
-from megaflow.job.launcher.machine import Machine
-from megaflow.job.launcher.newcomers import AllStarted
-from megaflow.job.launcher.output_file import Mode
-from megaflow.job.launcher.output_queue import OutputQueue
-from megaflow.job.launcher.process_starter import draft_of
-from megaflow.job.launcher.resumption import Resumption, app_name, resume
-from megaflow.job.launcher.stop_request import Stop
-from megaflow.job.launcher.supervision import Supervision
+from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
+from megaflow.job.launcher.inputs.line_reader import LineReader
+from megaflow.job.launcher.outputs.opened_output import Mode
+from megaflow.job.launcher.outputs.output_queue import OutputQueue
+from megaflow.job.launcher.outputs.writer import Writer
+from megaflow.job.launcher.processes.child_process import Child
+from megaflow.job.launcher.processes.children import Children
+from megaflow.job.launcher.processes.drain_limit import DrainLimit
+from megaflow.job.launcher.processes.stop_request import Stop
+from megaflow.job.launcher.run.machine import JobParts, Machine
+from megaflow.job.launcher.run.process_starter import draft_of
+from megaflow.job.launcher.run.supervision import Supervision
+from megaflow.job.launcher.store.resumption import resume
 from megaflow.job.spec import Address, ChildSpec, Founder, JobSpec, JoiningProcess, Rehearsal
 from megaflow.spark.source import SparkFeed
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
@@ -44,44 +44,44 @@ from megaflow.testing.simulated_process import SimulatedProcess, World
 from megaflow.testing.simulated_reader import SimulatedReader
 from megaflow.testing.simulated_storage import SteppedStore
 
-ASIDE_SECONDS = 0.05  # at most, until a thread has done what it is to do
+ASIDE_SECONDS = 0.05  # at most, for the work of a thread
 
 
 class Surroundings(World, Protocol):
-    """What is around the launcher."""
+    """Surroundings of the launcher."""
 
     def start(self, spec: ChildSpec) -> SimulatedProcess:
         """Start a process."""
 
     def address(self) -> Address:
-        """Return one that nobody has."""
+        """Return an unused address."""
 
     def found(self, processes: Sequence[SimulatedProcess]) -> None:
-        """Have these found a job, once all have met."""
+        """Connect these processes to each other, then let them found the job."""
 
     def ask(self, address: Address, body: Any) -> None:
-        """Have a client ask for something, whatever the answer."""
+        """Let a client send a request, whatever the answer."""
 
     def writer(self, mode: Mode) -> Writer:
         """Open the outputs."""
 
     def rehearse(self, task: Rehearsal) -> Collection[str]:
-        """Return the sources that the program reads. Raises StoreError if it cannot go on with the states there."""
+        """Return the program's sources. Raises StoreError if the program cannot continue with the existing states."""
 
 
 class SteppedQueue(OutputQueue):
-    """The outputs on their way to the writer, which is called step by step."""
+    """Output queue that is stepped; it has no thread."""
 
     _has_failed = False
 
-    def start(self, wake: Callable[[], None]) -> None:
-        """Begin; there is no thread."""
+    def start(self, wake: Callable[[], object]) -> None:
+        """Begin, without a thread."""
         self._wake = wake
 
     @property
     def has_work(self) -> bool:
         """Whether there is something to write or flush."""
-        return not self._has_failed and (bool(self._epochs) or (self._is_finishing and not self._is_finished))
+        return not self._has_failed and (bool(self._epochs) or (self._is_finishing and not self.is_finished))
 
     def step(self) -> None:
         """Write one epoch, or flush; an error ends the writer."""
@@ -94,7 +94,7 @@ class SteppedQueue(OutputQueue):
                 raise
         except Exception as error:
             self._error = error
-            self._tell()
+            self._wake()
 
     def close(self) -> None:
         """Write what is left, and close the writer."""
@@ -106,14 +106,14 @@ class SteppedQueue(OutputQueue):
 
 
 class SimulatedLaunch:
-    """The launcher, from its start to its end. `error` is what `launch` would raise."""
+    """The launcher, from its start to its end. `error` is the error that `launch` would raise."""
 
     def __init__(self, world: Surroundings, spec: JobSpec, job_input: JobInput) -> None:
         self.error: MegaflowError | None = None
         self.is_over = self.is_killed = False
         self.due: float | None = None  # seconds of the clock
-        self.reports: list[str] = []  # what a user is told
-        self.file = SimulatedFile()  # the output of a job without a store
+        self.reports: list[str] = []  # messages for the user
+        self.file = SimulatedFile()  # output of a job without a store
         self.keeper: SteppedStore | None = None
         self.children = Children(is_durable=spec.state is not None)
         self._world = world
@@ -125,18 +125,18 @@ class SimulatedLaunch:
         self.views: list[SimulatedFolder] = []  # of the disks
         self._full_bytes = world.random.choice([200, 100_000_000])
         self.signals = SimulatedSignals()
-        self.selectors: list[SimulatedSelector] = []  # the present one is the last
+        self.selectors: list[SimulatedSelector] = []  # the last is the present one
 
     @property
     def outcome(self) -> str:
-        """What has become of the job: "killed", "failed", "stopped", "ended", or "over" if there was nothing to do."""
+        """End of the job: "killed", "failed", "stopped", "ended", or "over" if there was nothing to do."""
         if self.is_killed:
             return "killed"
         if self.error is not None:
             return "failed"
         if not self._is_open:
             return "over"
-        stopped = self.signals.received if self.keeper is None else self.lives.loop.summary.stopped_at is not None
+        stopped = self.signals.received if self.keeper is None else self.attempts.loop.summary.stopped_at is not None
         return "stopped" if stopped else "ended"
 
     @property
@@ -146,11 +146,11 @@ class SimulatedLaunch:
 
     @property
     def address(self) -> Address:
-        """Where the job's file says that the coordinator is."""
-        return self.lives.loop.job.host, self.lives.loop.job.port
+        """Address of the coordinator in the job's file."""
+        return self.attempts.loop.job.host, self.attempts.loop.job.port
 
     def begin(self) -> None:
-        """Take the store over, if there is one; start the processes, which found the job, and connect to them."""
+        """Take over the store, if there is one; start the founding processes, and connect to them."""
         try:
             self._begin()
         except Crashed:
@@ -167,23 +167,25 @@ class SimulatedLaunch:
             self._end()
             return
         addresses = tuple(self._world.address() for _ in range(self._spec.processes))
-        self.lives = Supervision(
-            self._spec, self.children, self, begun, self.output, self.signals,
-            self.reports.append, Job(self._spec.name or "job", 1, None, *addresses[0], "secret"),
-            EarlyEnd(b"secret", self.children), self._machine(), self.keeper,
+        starter: Any = self
+        parts = JobParts(
+            self.children, self.output, self.signals, self.reports.append, DrainLimit(b"secret", self.children),
+            self.keeper, self._machine(),
         )  # fmt: skip
-        self.lives.begin(addresses)
+        job = Job(self._spec.name or "job", 1, None, *addresses[0], "secret")
+        self.attempts = Supervision(self._spec, parts, starter, begun, job)
+        self.attempts.begin(addresses)
         self._is_open = True
         self.due = self._world.now()
-        self._waits = self.lives.lives()
+        self._waits = self.attempts.turns()
 
     def _open(self) -> tuple[Writer, Resumption]:
-        """Open the store and the output, as `launch` does; return what is written to, and what the job begins with."""
+        """Open store and output, as `launch` does; return the writer, and the Resumption with which the job begins."""
         world, storage = self._world, self._world.storage
         if storage is None:
             return world.writer("new"), Resumption(self._input)
         self.views = [disk.open(self.kill) for disk in (storage.store, storage.output)]
-        self.keeper = SteppedStore(storage, app_name(self._spec), self.views[0], world.now, world.random)
+        self.keeper = SteppedStore(storage, self._spec.app.name, self.views[0], world.now, world.random)
         kept = world.writer("new" if self.keeper.is_new else "resume")
         try:
             return kept, resume(self.keeper, self._spec, kept, self._input, self.reports.append, world.rehearse)
@@ -192,11 +194,11 @@ class SimulatedLaunch:
             raise
 
     def can_go_on(self, now: float) -> bool:
-        """Tell whether the loop has something to do."""
+        """Return whether the loop has something to do."""
         return not self.is_over and (self.selectors[-1].is_ready or (self.due is not None and self.due <= now))
 
     def step(self) -> None:
-        """Let the loop go on: see what has come, and do what follows from that."""
+        """Advance the loop: handle what has arrived."""
         try:
             if self.is_killed:
                 return
@@ -214,7 +216,7 @@ class SimulatedLaunch:
         self.signals.handle(signal.SIGINT, None)
 
     def kill(self) -> None:
-        """End it at once, and with it its processes, as their lifelines end."""
+        """End the launcher at once. Its processes end with it, as their lifelines do."""
         for view in self.views:
             view.crashed = True
         for child in self.children.all:
@@ -223,15 +225,15 @@ class SimulatedLaunch:
         self.is_over = self.is_killed = True
 
     def seek(self, begun: Resumption, again: Sequence[Address]) -> None:
-        """Nothing is to be looked for: processes have any address."""
+        """Note the addresses. There is no search: a process may have any address."""
         self._settled = again
 
     def settled(self) -> Sequence[Address]:
-        """Return where those were whose places others take."""
+        """Return the addresses of the processes to replace."""
         return self._settled
 
     def found(self, begun: Resumption, addresses: Sequence[Address]) -> None:
-        """Start the processes that found the job."""
+        """Start the founding processes."""
         founders = [Founder(number, tuple(addresses), begun.kept) for number in range(len(addresses))]
         self.children.all += [self._start(begun, founder, address) for founder, address in zip(founders, addresses)]
         self._world.found(self._world.processes[-len(founders) :])
@@ -241,12 +243,12 @@ class SimulatedLaunch:
         return self.selectors[-1]
 
     def _end(self) -> None:
-        """Do what `launch` does when the loop is left."""
+        """Do what `launch` does after the loop."""
         self.is_over = True
         self.children.kill(self.children.all)
         try:
             if self._is_open:
-                self.lives.close()
+                self.attempts.close()
                 self.output.close()
         except MegaflowError as error:
             self.error = self.error or error
@@ -303,6 +305,23 @@ class SimulatedLaunch:
         return AllStarted(started)
 
 
+@dataclass
+class AllStarted:
+    """Joining processes that were started at once."""
+
+    children: list[Child]
+    left: int = 0
+
+    def started(self) -> list[Child]:
+        """Return all processes at the first call, then none."""
+        children, self.children = self.children, []
+        return children
+
+    def waits_for(self) -> str:
+        """Return "": nothing waits."""
+        return ""
+
+
 class ScriptedStop(Stop):
     """The launcher's own request to stop, made by a simulated client."""
 
@@ -314,4 +333,4 @@ class ScriptedStop(Stop):
         self._world.ask(next(iter(addresses)), StopJob())
 
     def close(self) -> None:
-        """Wait for the answer no longer."""
+        """Do nothing: no thread waits for the answer."""

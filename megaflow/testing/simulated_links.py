@@ -1,8 +1,9 @@
-"""Simulated connections: the bytes are those of TCP, delivered when the dice say so.
+"""Simulated connections: the bytes are those of TCP, and the dice decide when they arrive.
 
-A `SimulatedLink` is what `Link` is to peers and to role handlers. Each of its lanes is FIFO and overtakes the others as
-it likes, but what leaves last, and then the end of the stream, come after all else. A process that is killed leaves a
-part of what it has sent on its way, on each lane from the front.
+Peers and role handlers use a `SimulatedLink` like a `Link`. The messages of a lane keep their order, but lanes overtake
+each other freely. Only the last lane, and then the end of the stream, come after everything else. If a process is
+killed, some of its messages in flight still arrive, on each lane the first ones; those of the last lane only if nothing
+else is lost.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ class Wires:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.links = 0  # made so far
-        self.ready: dict[tuple[int, int], tuple[SimulatedLink, float]] = {}  # (number, lane) -> who sends, how eager
-        self.under_way = 0  # frames
+        self.links = 0  # created so far
+        self.ready: dict[tuple[int, int], tuple[SimulatedLink, float]] = {}  # (number, lane) -> sender, how eager
+        self.under_way = 0  # frames in flight
 
     def connect(self, here: str, there: str) -> tuple[SimulatedLink, SimulatedLink]:
-        """Return the two ends of a new connection; each is told the address of the other."""
+        """Return the two ends of a new connection, each with the other's address."""
         pair = SimulatedLink(self, there), SimulatedLink(self, here)
         pair[0].other, pair[1].other = pair[1], pair[0]
         return pair
 
 
 class _Unowned:
-    """Owns a link that nobody listens to yet, or any more."""
+    """Owner of a link before and after its real owner."""
 
     def message(self, link: Any, kind: int, payload: Buffer) -> None:
         pass
@@ -50,7 +51,7 @@ class _Unowned:
 
 
 class SimulatedLink(Link):
-    """One end. `is_slow`: what was queued counts as pending until it arrives; else the kernel has it at once."""
+    """One end. If `is_slow`, queued bytes are pending until they arrive; otherwise the kernel has them at once."""
 
     other: SimulatedLink
 
@@ -81,7 +82,7 @@ class SimulatedLink(Link):
         return self.pending[lane]
 
     def deliver(self, lane: int) -> None:
-        """Let the oldest frame of a lane arrive, or the end."""
+        """Deliver the oldest frame of a lane, or the end of the stream."""
         other = self.other
         if lane == _END:
             self._told = True
@@ -104,23 +105,23 @@ class SimulatedLink(Link):
             other.owner.ended(other, str(error), True)
 
     def is_drained(self) -> bool:
-        """Tell whether everything queued is with the kernel."""
+        """Return whether the kernel has everything queued."""
         return not any(self.pending)
 
     def has_ended(self) -> bool:
-        """Tell whether nothing comes any more and everything has left."""
+        """Return whether nothing more can arrive and everything queued has left."""
         return self.closed or (not self._readable and self.is_drained())
 
     def replace_queued(self, frames: Iterable[bytes]) -> None:
-        """Drop some of what is on its way, and queue these instead."""
+        """Drop some of the frames in flight, and queue these instead."""
         self._truncate()
         self.queue(0, frames)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no bytes are held back."""
 
     def hold(self, held: bool) -> None:
-        """Read nothing of it until it is held no more."""
+        """Stop or resume reading from this link."""
         self._held = held
         self.other._refresh()
 
@@ -130,11 +131,11 @@ class SimulatedLink(Link):
         self._refresh()
 
     def is_silent(self) -> bool:
-        """No simulated host is."""
+        """Return False: no simulated host is silent."""
         return False
 
     def close(self) -> None:
-        """Close at once; what is with the kernel still arrives."""
+        """Close at once; bytes that the kernel has still arrive."""
         if self.is_slow:
             for lane in self._lanes:
                 self._wires.under_way -= len(lane)
@@ -143,28 +144,32 @@ class SimulatedLink(Link):
         self.leave()
 
     def leave(self) -> None:
-        """Close; what was queued still arrives."""
+        """Close; queued frames still arrive."""
         self.closed = True
         self.owner = _Unowned()
         self._refresh()
 
     def cut(self) -> None:
-        """End as those of a killed process do."""
+        """End like the connections of a killed process."""
         self._reason = "connection reset by peer"
         self._truncate()
         self.leave()
 
     def _truncate(self) -> None:
-        random = self._wires.random
+        random, lost = self._wires.random, 0
         for number, lane in enumerate(self._lanes):
-            if lane and random.random() < 0.5:
-                for _ in range(random.randint(1, len(lane))):
-                    lane.pop()
-                    self._wires.under_way -= 1
+            if lost and number == LAST_LANE:
+                drops = len(lane)
+            else:
+                drops = random.randint(1, len(lane)) if lane and random.random() < 0.5 else 0
+            for _ in range(drops):
+                lane.pop()
+            lost += drops
+            self._wires.under_way -= drops
             self.pending[number] = sum(map(len, lane)) if self.is_slow else 0
 
     def _refresh(self) -> None:
-        """Say what can arrive now."""
+        """Update the lanes that can deliver now."""
         ready, key, number = self._wires.ready, self._eager, self._number
         urgent = False
         for lane in range(LAST_LANE + 1):
@@ -194,12 +199,12 @@ class SimulatedClient(Client):
         link.owner = self
 
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
-        """Keep a value until it is asked for."""
+        """Keep a value for `receive_available`."""
         if kind == Kind.VALUE:
             self._values.append(decode(payload))
 
     def ended(self, link: Link, reason: str, broken: bool) -> None:
-        """Learn that nothing more comes."""
+        """Note that nothing more arrives."""
         self._lost = f"lost {self.address}: {reason}"
 
     @property
@@ -208,7 +213,7 @@ class SimulatedClient(Client):
         return bool(self._values) or self._lost is not None
 
     def send(self, value: object) -> None:
-        """Send one value. Raises CannotTravel, and PeerLost once the end was seen."""
+        """Send one value. Raises CannotTravel, and PeerLost after the end was seen."""
         if self._lost is not None:
             raise PeerLost(self._lost)
         self.link.queue(Lane.DATA, frames(Kind.VALUE, encode(value)))
@@ -216,15 +221,15 @@ class SimulatedClient(Client):
     post = send
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no bytes are held back."""
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `flush` is to be called."""
+        """Whether `flush` must be called."""
         return False
 
     def receive_available(self) -> list[Any]:
-        """Return what has arrived; raises PeerLost only once there is nothing left to return."""
+        """Return the values that have arrived. Raises PeerLost only when no value is left."""
         if not self._values and self._lost is not None:
             raise PeerLost(self._lost)
         values = list(self._values)
@@ -232,5 +237,5 @@ class SimulatedClient(Client):
         return values
 
     def close(self) -> None:
-        """Hang up; what was sent still arrives."""
+        """Close the connection; sent values still arrive."""
         self.link.leave()

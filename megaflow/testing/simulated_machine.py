@@ -1,4 +1,4 @@
-"""What a simulated launcher has of its machine: a selector, signals, its handles of processes, the file it writes."""
+"""Machine of a simulated launcher: a selector, signals, handles of processes, and the output file."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from typing import Any
 
 from megaflow.errors import ClusterError, ConfigMismatch
 from megaflow.job.exit_report import ExitReport, KeptBins
-from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.wakeups import Signals, Wakeup
+from megaflow.job.launcher.processes.child_process import Child
+from megaflow.job.launcher.processes.wakeups import Signals, Wakeup
 from megaflow.job.spec import Address
-from megaflow.job.worker.memory import kept_bins
+from megaflow.job.worker.snapshots.local_recovery import kept_bins
 from megaflow.testing.simulated_links import SimulatedClient
 from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.timely.communication.client import Client
 
 
 class SimulatedWakeup(Wakeup):
-    """One without a pipe."""
+    """Wakeup without sockets."""
 
     def __init__(self) -> None:
         self.is_ready = False
 
-    def wake(self) -> None:
+    def wake(self) -> bool:
         """Make it ready."""
         self.is_ready = True
+        return True
 
     def clear(self) -> None:
-        """Make it ready no more."""
+        """Make it unready."""
         self.is_ready = False
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class SimulatedSignals(Signals, SimulatedWakeup):
@@ -43,35 +44,35 @@ class SimulatedSignals(Signals, SimulatedWakeup):
 
 
 class SimulatedSelector(selectors.BaseSelector):
-    """Tells, of what it was given, some that are ready (`is_ready`), in any order."""
+    """Selector that returns some of the registered objects that are ready (`is_ready`), in any order."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Watch something."""
+        """Watch an object."""
         assert fileobj not in self._keys, f"{fileobj} is watched already"
         self._keys[fileobj] = selectors.SelectorKey(fileobj, 0, events, data)
         return self._keys[fileobj]
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        """Watch it no more."""
+        """Stop watching an object."""
         return self._keys.pop(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Return at least one of those that are ready, if there is one."""
+        """Return at least one of the objects that are ready, if there is one."""
         ready = [key for key in self._keys.values() if key.fileobj.is_ready]  # type: ignore[union-attr]
         some = self._random.sample(ready, self._random.randint(1, len(ready))) if ready else []
         return [(key, key.events) for key in some]
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """Return what is watched."""
+        """Return the watched objects."""
         return self._keys
 
     @property
     def is_ready(self) -> bool:
-        """Whether `select` would tell something."""
+        """Whether `select` would return something."""
         return any(each.is_ready for each in self._keys)
 
 
@@ -84,17 +85,17 @@ class SimulatedPopen:
         self.process = process
 
     def poll(self) -> int | None:
-        """Return the exit code."""
+        """Return the exit code; None while the process runs."""
         return self.process.exit_code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return the exit code; raises TimeoutExpired if there is none: waiting does not make it come."""
+        """Return the exit code. Raises TimeoutExpired if there is none, because waiting would not help."""
         if self.process.exit_code is None:
             raise subprocess.TimeoutExpired("a simulated process", timeout or 0.0)
         return self.process.exit_code
 
     def kill(self) -> None:
-        """End it."""
+        """End the process."""
         self.process.kill()
 
 
@@ -110,39 +111,42 @@ class SimulatedPipe:
         return self._process.exit_code is not None
 
     def read(self) -> bool:
-        """Tell whether it has."""
+        """Return whether the process has ended."""
         return self.is_ready
 
     @property
     def stays(self) -> bool:
-        """Whether it waits for another part."""
-        return self._process.heirs is not None
+        """Whether the process waits for another part."""
+        return self._process.descriptors is not None
 
     @property
     def kept(self) -> KeptBins | None:
-        """The bins that it has, if it stays."""
-        return None if self._process.heirs is None else kept_bins(self._process.heirs)
+        """Bins of the process, if it stays."""
+        return None if self._process.descriptors is None else kept_bins(self._process.descriptors)
 
     def wait(self, seconds: float) -> bool:
-        """Tell whether it stays: waiting does not make it so."""
+        """Return whether the process stays; waiting would not change that."""
         return self.stays
 
     @property
     def report(self) -> ExitReport | None:
-        """What it has said."""
+        """The process's report."""
         return self._process.report
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
 
 class SimulatedChild(Child):
-    """A child that is connected to without sockets."""
+    """Child to which the launcher connects without sockets."""
 
     dial: Callable[[Address, str, dict[str, Any]], SimulatedClient]
 
-    def connect(self, secret: bytes, timeout_seconds: float, is_at_work: Callable[[], bool] = lambda: False) -> Client:
-        """Connect. Raises ClusterError if it does not answer."""
+    def connect(
+        self, secret: bytes, timeout_seconds: float, is_at_work: Callable[[], bool] = lambda: False,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> Client:  # fmt: skip
+        """Connect. Raises ClusterError if the child does not answer."""
         try:
             self.client = self.dial(self.address, "launcher", {})
         except (OSError, ConfigMismatch) as error:
@@ -151,7 +155,7 @@ class SimulatedChild(Child):
 
 
 class SimulatedFile(io.StringIO):
-    """What `--output` names: `content` is what was flushed, and stays if the launcher is killed."""
+    """File named by `--output`. `content` is what was flushed; it stays if the launcher is killed."""
 
     content = ""
 

@@ -1,4 +1,4 @@
-"""Those outside of a simulated job, each a generator that yields how long it waits: clients, and calls in a while."""
+"""Actors outside of a simulated job, each a generator that yields how long it waits: clients, and delayed calls."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class Actor:
 
 
 class Outside:
-    """All of them. One writer: the simulated job."""
+    """All outside actors. One writer: the simulated job."""
 
     def __init__(self, random: Random, now: Callable[[], float]) -> None:
-        self.refusals: list[str] = []  # of what clients have asked for
+        self.refusals: list[str] = []  # of clients' requests
         self._actors: list[Actor] = []
         self._random = random
         self._now = now
 
     def add(self, waits: Waits, due: float | None, is_ready: Callable[[], bool] = bool) -> None:
-        """Run a generator from that time of the clock on; it yields how long it waits."""
+        """Run a generator from this time of the clock on; it yields how long it waits."""
         self._actors.append(Actor(waits, due, is_ready))
 
     def client(self, talk: Talk, scripts: Sequence[Callable[[Talk], Waits]], due: float) -> None:
-        """Run a client's scripts one after the other, and note refusals."""
+        """Run a client's scripts one after another, and note refusals."""
         self.add(self._follow(scripts, talk), due, lambda: talk.is_ready)
 
-    def later(self, call: Callable[[], None], seconds: float, at_most: bool = True) -> None:
-        """Have something done after so many seconds, or `at_most` so many."""
+    def later(self, call: Callable[[], object], seconds: float, at_most: bool = True) -> None:
+        """Call a function after this many seconds, or after a random time up to that if `at_most`."""
 
         def wait() -> Waits:
             yield self._random.random() * seconds if at_most else seconds
@@ -47,13 +47,13 @@ class Outside:
         self.add(wait(), self._now())
 
     def possible(self, now: float) -> Iterator[Callable[[], None]]:
-        """Yield a call for each actor that can go on."""
+        """Yield a call for each actor that can continue."""
         for actor in self._actors:
             if actor.is_ready() if actor.due is None else actor.due <= now:
                 yield partial(self._go_on, actor)
 
     def due(self) -> Iterator[float | None]:
-        """Yield when each of them goes on."""
+        """Yield the time at which each actor continues."""
         for actor in self._actors:
             yield actor.due
 

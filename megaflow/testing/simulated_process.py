@@ -1,8 +1,8 @@
-"""A worker process of a simulated job: what a real one runs, without its threads and sockets.
+"""A worker process of a simulated job: the code of a real one, without its threads and sockets.
 
-The workers, their part of the job (`WorkerProgram`), the doors of the process and its end of the transport are the real
-ones. What a real process does by waiting is done here by `Life`, a generator of waits: it is stepped when something has
-come for it, or its time is over.
+The workers, their part of the job (`WorkerProgram`), the doors of the process and its end of the transport are real.
+Where a real process waits, a `Life` yields: it is a generator of waits. The simulation steps it when something has
+arrived for it, or its time has come.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from functools import partial
 from random import Random
 from typing import Any, Protocol
 
-from megaflow.durable.restored import Heir
-from megaflow.durable.store import FolderStore
+from megaflow.durable.restored import StateDescriptor
+from megaflow.durable.store import Store
 from megaflow.errors import ConfigMismatch, JoinDenied, MegaflowError, PeerFailed, PeerLost
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.spec import Address, ChildSpec, Founder, JoiningProcess
-from megaflow.job.worker.flow import App
-from megaflow.job.worker.worker_program import WorkerProgram
-from megaflow.megaphone.remains import Remains
+from megaflow.job.worker.process.program_loading import App
+from megaflow.job.worker.process.worker_program import WorkerProgram
+from megaflow.megaphone.snapshot.retained_bins import RetainedBins
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing.monitor import Violation
@@ -29,32 +29,32 @@ from megaflow.testing.simulated_fabric import SimulatedFabric
 from megaflow.testing.simulated_life import Life, ReportingProcess, run_beside
 from megaflow.testing.simulated_links import SimulatedClient, SimulatedLink, Wires
 from megaflow.testing.simulated_storage import JobStorage, check_remembered
+from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.local import Inbox
 from megaflow.timely.communication.rendezvous import PEER_ROLE, PeerAddress, Rendezvous
-from megaflow.timely.communication.tcp import address_text
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import JOIN_ROLE
 from megaflow.timely.membership import Membership, founding
-from megaflow.timely.rescale.join_server import JoinDoor
+from megaflow.timely.rescale.join_door import JoinDoor
 from megaflow.timely.rescale.messages import Admission, Denied
 from megaflow.timely.worker import Worker as EngineWorker
 
-KILLED = -9  # the exit code
-ROUND_SECONDS = 0.1  # until a process that joins asks again
+KILLED = -9  # exit code
+ROUND_SECONDS = 0.1  # between two requests of a joining process
 
 
 class World(Protocol):
-    """What is around the processes and the clients of a simulated job."""
+    """Surroundings of the processes and clients of a simulated job."""
 
     wires: Wires
     random: Random
-    storage: JobStorage | None  # None: nothing is durable
-    processes: list[SimulatedProcess]  # all that ever were
+    storage: JobStorage | None  # None: the job is not durable
+    processes: list[SimulatedProcess]  # all processes ever
 
     @property
     def published(self) -> Address:
-        """Where the job's file says that the coordinator is."""
+        """Address of the coordinator in the job's file."""
 
     def now(self) -> float:
         """Return the time, in seconds."""
@@ -63,16 +63,16 @@ class World(Protocol):
         """Connect to a process. Raises OSError if none listens there, ConfigMismatch if it refuses."""
 
     def process_at(self, address: Address) -> SimulatedProcess | None:
-        """Return the process that listens there, if one does."""
+        """Return the process that listens there; None if there is none."""
 
-    def later(self, call: Callable[[], None], seconds: float, at_most: bool = True) -> None:
-        """Have something done after so many seconds, or `at_most` so many."""
+    def later(self, call: Callable[[], object], seconds: float, at_most: bool = True) -> None:
+        """Call a function after this many seconds, or after a random time up to that if `at_most`."""
 
     def program(self) -> App:
-        """Return what a new process has of the program."""
+        """Return a new process's view of the program."""
 
     def built(self, process: SimulatedProcess, program: WorkerProgram) -> None:
-        """Learn that a worker of a process has built its part of the job."""
+        """Note that a worker of a process has built its part of the job."""
 
 
 class SimulatedProcess:
@@ -81,24 +81,24 @@ class SimulatedProcess:
     def __init__(self, world: World, spec: ChildSpec) -> None:
         self.address = spec.address
         self.exit_code: int | None = None  # None while it runs
-        self.lives: dict[int, Life] = {}  # worker -> its thread; -1: that which joins
+        self.lives: dict[int, Life] = {}  # worker -> its thread; -1: the joining thread
         self.programs: dict[int, WorkerProgram] = {}  # worker -> its part of the job
         self.fabric: SimulatedFabric | None = None
-        self.remembered = 0  # keys that it has had in memory from the life before
-        self.heirs: list[list[tuple[Heir, Remains]]] | None = None  # what each worker has, while it stays
-        self.failed_to_join: Exception | None = None  # why it did by itself; None: also if it was turned away
+        self.remembered = 0  # keys still in memory from the previous life
+        self.descriptors: list[list[tuple[StateDescriptor, RetainedBins]]] | None = None  # while it stays
+        self.failed_to_join: Exception | None = None  # its error, if it failed to join; None if it was turned away
         self._world = world
         self._spec = spec
-        self._before: SimulatedProcess | None = None  # what it was in the life before
+        self._before: SimulatedProcess | None = None  # the same process in the previous life
         self._app = world.program()
-        self.error: Exception | None = None  # of the program, or of ours, that has ended it
+        self.error: Exception | None = None  # error of the program or of megaflow that ended it
         self.view = None if world.storage is None else world.storage.store.open(self.kill)  # of the store
         self._child = self._made(None)
         self._dialled: list[SimulatedClient] = []
 
     def _made(self, before: ReportingProcess | None) -> ReportingProcess:
-        child = ReportingProcess(self._spec, before=before)
-        child.shared = replace(child.shared, app=self._app, beside=partial(run_beside, self._world.later))
+        child, beside = ReportingProcess(self._spec, before=before), partial(run_beside, self._world.later)
+        child.shared = replace(child.shared, app=self._app, beside=beside, resident=lambda: None)
         if self._world.storage is not None and self.view is not None:
             child.shared = replace(child.shared, keep=self._world.storage.keep(self.view, self._world.later))
         return child
@@ -108,18 +108,18 @@ class SimulatedProcess:
 
     @property
     def report(self) -> ExitReport | None:
-        """Why it has ended by itself."""
+        """Report of a process that has ended by itself."""
         return self._child.reported
 
     @property
     def workers(self) -> list[Worker]:
-        """Those that have not ended."""
+        """Workers that have not ended."""
         return [life.worker for life in self.lives.values() if life.worker is not None]
 
     # The beginning
 
     def follow(self, before: SimulatedProcess) -> None:
-        """Be what another one is in the next life, which has stayed: one process."""
+        """Continue, in the next life, a process that has stayed: both objects stand for one process."""
         self._before, before.exit_code = before, 0
         self._app = before._app
         self._child = self._made(before._child)
@@ -127,14 +127,14 @@ class SimulatedProcess:
     def _remember(self, before: SimulatedProcess) -> None:
         view, storage, part, memory = self.view, self._world.storage, self._spec.durable, self._child.shared.memory
         assert view is not None and storage is not None and part is not None and memory is not None
-        heirs = [each for several in before.heirs or () for each in several]
-        self._child.remember(heirs, lambda folder: FolderStore(view))
-        self.remembered = memory.keys
+        descriptors = [each for several in before.descriptors or () for each in several]
+        self._child.remember(descriptors, lambda folder: Store(view))
+        self.remembered = sum(len(each.states) for several in memory._remains.values() for each in several)
         if self.remembered:
-            check_remembered(storage.store, part.commit, heirs)
+            check_remembered(storage.store, part.commit, descriptors)
 
     def meet(self, others: Sequence[SimulatedProcess]) -> None:
-        """Be one of those that the job starts with: connect to those that are before this one."""
+        """Connect, as a founder, to the founders before this one."""
         part, size = self._spec.part, self._spec.job.workers
         assert isinstance(part, Founder)
         peers = self._founders()
@@ -148,7 +148,7 @@ class SimulatedProcess:
             fabric.connected(peers[number], here)
 
     def found(self) -> None:
-        """Begin, once all have met."""
+        """Begin as a founder, after all have met."""
         if self.exit_code is not None:
             return
         peers = self._founders()
@@ -224,7 +224,7 @@ class SimulatedProcess:
     def _run(
         self, ids: tuple[int, ...], membership: Membership, processes: dict[int, Any], admission: Admission | None
     ) -> None:
-        """Begin the lives of the workers."""
+        """Begin the workers' lives."""
         assert self.fabric is not None
         clocks = self._world.now, self._world.now
         for index in ids:
@@ -243,7 +243,7 @@ class SimulatedProcess:
         self, life: Life, fabric: SimulatedFabric, worker: Worker, program: WorkerProgram
     ) -> Iterator[float | None]:
         """Do what `WorkerProgram.run` and then `runtime.run_workers` do."""
-        yield from program.life()
+        yield from program.turns()
         worker.close_inputs()
         worker.end_building()
         while worker.installed_dataflows:
@@ -261,17 +261,17 @@ class SimulatedProcess:
     # Between the beginning and the end
 
     def admit(self, link: SimulatedLink, role: str, hello: dict[str, Any]) -> None:
-        """Take in a connection. Raises OSError while the process is not that far, ConfigMismatch if it refuses."""
+        """Accept a connection. Raises OSError while the process is not ready, ConfigMismatch if it refuses."""
         if self.exit_code is not None or self.fabric is None:
             raise ConnectionRefusedError(f"{self} does not answer")
         self.fabric.admit(link, role, hello)
 
     def inbox(self, index: int) -> Inbox | None:
-        """Return where messages for a worker arrive."""
+        """Return the inbox of a worker."""
         return None if self.fabric is None else self.fabric.inboxes.get(index)
 
     def step(self, index: int) -> None:
-        """Let one of the lives go on."""
+        """Advance one of the lives."""
         life = self.lives[index]
         try:
             inbox = self.inbox(index)
@@ -297,7 +297,7 @@ class SimulatedProcess:
     # The end
 
     def kill(self) -> None:
-        """End it at once."""
+        """End the process at once."""
         if self.view is not None:
             self.view.crashed = True
         if self.exit_code is None:
@@ -307,9 +307,9 @@ class SimulatedProcess:
             self.lives.clear()
 
     def _fail(self, life: Life, error: Exception) -> None:
-        """Do what `Process._work`, `run_workers` and `main` do with an error."""
+        """Handle an error as `Process._work`, `run_workers` and `main` do."""
         if isinstance(error, Violation):
-            raise error  # it is the simulation's own, and no end of a process
+            raise error  # a Violation is the simulation's own error, not the end of a process
         if self.exit_code is not None:
             return  # it was killed in the middle of a step
         worker, launcher = life.worker, self._child.shared.launcher
@@ -320,7 +320,9 @@ class SimulatedProcess:
             if worker is not None and (launcher.is_here or not worker.rescaling.joining):
                 launcher.send(self._child.failed(worker, error))
             self._child.report(ExitReport("failed", str(error)))
-            if isinstance(self._spec.part, JoiningProcess) and not isinstance(error, JoinDenied | ConfigMismatch):
+            if isinstance(self._spec.part, JoiningProcess) and not isinstance(
+                error, JoinDenied | ConfigMismatch | Crashed
+            ):
                 self.failed_to_join = error
         if self.fabric is not None and worker is not None and not isinstance(error, PeerFailed):
             self.fabric.abort(FailureReport(worker.index, address_text(self.address), str(error)))
@@ -335,7 +337,7 @@ class SimulatedProcess:
             link.leave()
         self.lives.clear()
         self.fabric = None
-        self.heirs = self._child.end()
+        self.descriptors = self._child.end()
 
     def _end(self, code: int) -> None:
         for link in self._links():

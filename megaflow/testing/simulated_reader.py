@@ -1,4 +1,4 @@
-"""Inputs that the launcher of a simulated job reads itself: lines or items, a few at a time, and sometimes none yet."""
+"""Inputs that the launcher of a simulated job itself reads: a few lines or items at a time, and sometimes none."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from megaflow.job.launcher.line_reader import LineReader
-from megaflow.job.launcher.pulled_source import PulledSource
+from megaflow.job.launcher.inputs.line_reader import LineReader
+from megaflow.job.launcher.inputs.pulled_source import PulledSource
 from megaflow.testing.simulated_process import World
 
-LINES_SECONDS = 0.05  # at most, until more lines have come
-_FEW = 200  # lines; after each so many it gives one more at a time, so that a run takes seconds
+LINES_SECONDS = 0.05  # at most, until more lines arrive
+_FEW = 200  # lines; after each of these, `take` may return one line more, so that a run takes seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Pause among lines or items: the next one comes so many seconds later, by the simulated clock."""
+    """Pause among lines or items: the next one comes after this many seconds of the simulated clock."""
 
     seconds: float
 
 
 class SimulatedReader(LineReader):
-    """Pulls lines or items when the launcher's loop asks for them; there is no thread."""
+    """Reader that pulls lines or items when the launcher's loop asks for them; there is no thread."""
 
     def __init__(self, world: World, source: PulledSource, wake: Callable[[], None]) -> None:
         self._items = iter(source)
         self._form: Callable[[Any], str | bytes] = source.form  # type: ignore[attr-defined]  # of lines and of items
-        self._left: deque[str | bytes | Wait] = deque()  # that were pulled and not taken
-        self._error: Exception | None = None  # what the source has raised behind these
+        self._left: deque[str | bytes | Wait] = deque()  # pulled but not taken
+        self._error: Exception | None = None  # the source's error, which comes after these
         self._has_more = True
-        self._count = 0  # that were taken
-        self._due = 0.0  # seconds of the clock: when more have come
+        self._count = 0  # number taken
+        self._due = 0.0  # clock seconds when more have come
         self._world = world
         self._wake = wake
 
     def start(self) -> None:
-        """Begin."""
+        """Do nothing: there is no thread."""
 
     def take(self) -> tuple[list[str | bytes], int] | None:
         """Return the next lines, and their bytes; no lines if there are none yet, None after the last one.
 
-        Raises what the source has raised, once the lines before are taken.
+        Raises the source's error, after the lines before it are taken.
         """
         self._look_ahead(1)
         if not self._left:
@@ -84,7 +84,7 @@ class SimulatedReader(LineReader):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether something was pulled that is not among the lines."""
+        """Whether something was pulled that is not yet among the lines."""
         return False
 
     def end(self) -> None:
@@ -92,7 +92,7 @@ class SimulatedReader(LineReader):
         self._has_more = False
 
     def stop(self) -> None:
-        """Read no more."""
+        """Do nothing: `take` pulls only on request."""
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""

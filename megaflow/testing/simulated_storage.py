@@ -1,10 +1,11 @@
-"""What outlives a simulated job: the disk with its store and its output, what was promised, and who writes there.
+"""The storage of a simulated job, which outlasts it: the disks with store and output, and the commits acknowledged.
 
-The store, the launcher's `StoreKeeper`, the writer of the output and the workers' `CutKeeper` are the real ones. What
-their threads do is done step by step; the folder and the file are those of `SimulatedDisk`s whose steps are counted as
-one sequence, in whose course anything may happen to whoever takes them.
-What is recovered is the newest checkpoint that was acknowledged, or the one that was being committed; and a launcher
-that has a successor acknowledges nothing. `Violation` otherwise.
+The store, the launcher's `StoreKeeper`, the output's writer and the workers' `CutKeeper` are real. The simulation steps
+the work of their threads. Their folder and file are on `SimulatedDisk`s, whose steps are counted as one sequence; at
+each step, anything may happen to the process that takes it.
+
+After a recovery the store must have the newest checkpoint that was acknowledged, or the one that was being committed. A
+launcher that has a successor must acknowledge nothing. Otherwise this module raises `Violation`.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.recovery import Recovery
-from megaflow.durable.restored import Heir, Restored
-from megaflow.durable.store import FolderStore
-from megaflow.job.launcher.output_file import FileWriter, Mode, OutputFile
-from megaflow.job.launcher.store_keeper import DOUBT_SECONDS, StoreKeeper, ToCommit
-from megaflow.job.worker.cut_keeper import CutKeeper, Kept
-from megaflow.job.worker.kept_state import KeptState
-from megaflow.job.worker.memory import Memory
-from megaflow.megaphone.remains import Remains
+from megaflow.durable.restored import Restored, StateDescriptor
+from megaflow.durable.store import Store
+from megaflow.job.launcher.outputs.opened_output import TAIL_BYTES, Mode, OutputFile
+from megaflow.job.launcher.outputs.output_file import FileWriter
+from megaflow.job.launcher.store.commit_draft import ToCommit
+from megaflow.job.launcher.store.store_keeper import DOUBT_SECONDS, StoreKeeper
+from megaflow.job.worker.snapshots.cut_keeper import CutKeeper, Kept
+from megaflow.job.worker.snapshots.local_recovery import LocalRecovery
+from megaflow.job.worker.snapshots.state_backend import StateBackend
+from megaflow.megaphone.snapshot.retained_bins import RetainedBins
 from megaflow.program import Worker
 from megaflow.testing.monitor import Violation
 from megaflow.testing.simulated_disk import SimulatedDisk, SimulatedFolder
 
 STORE, OUTPUT = "/simulated/store", "/simulated/output"
-CUT_SECONDS = 0.02  # at most, until a worker's thread has written what there is
+CUT_SECONDS = 0.02  # at most, until a worker's thread has written its blocks
 
 
 class JobStorage:
@@ -41,26 +44,27 @@ class JobStorage:
 
     def __init__(self, random: Random, every_seconds: float = 0.01, kept: int = 2) -> None:
         self.every_seconds, self.kept = every_seconds, kept
-        self.seconds = random.choice([0.0, 0.01, 0.05])  # that a commit takes at most
+        self.seconds = random.choice([0.0, 0.01, 0.05])  # at most, for a commit
         self.store = SimulatedDisk(random)
         self.output = SimulatedDisk(random, beside=self.store)
-        self.output.forgets_names = False  # a file that is to keep its name could not be saved from that
+        self.output.forgets_names = False  # the output must keep its name, and no sync could restore that
         self.live: SteppedStore | None = None  # of the newest launcher
-        self.begun: Commit | None = None  # that the newest life of its job has begun with
-        self.acknowledged: object = None  # what tells the newest commit that was; None: there is none
-        self.tried: object = None  # the one that is being committed
+        self.begun: Commit | None = None  # with this commit the newest attempt of its job began
+        self.run = 0  # first incarnation of the newest launcher
+        self.acknowledged: object = None  # identity of the newest acknowledged commit; None: there is none
+        self.tried: object = None  # identity of the commit in progress
 
     @property
     def steps(self) -> int:
-        """How many steps were taken on the disk."""
+        """Number of steps taken on the disks."""
         return len(self.store.steps)
 
     def happen(self, step: int, what: str | Callable[[], None]) -> None:
-        """Have something happen at a step, counted from now on."""
+        """Plan an event for a step, counted from now on."""
         self.store.happenings[self.steps + step] = what
 
     def fill(self, room: int | None) -> None:
-        """Let the disk have room for so many bytes more; None: without end."""
+        """Leave this many free bytes on the disks; None: no limit."""
         for disk in (self.store, self.output):
             disk.capacity = None if room is None else disk.used() + room
 
@@ -70,7 +74,7 @@ class JobStorage:
         self.output.lose_power()
 
     def copy_output(self) -> None:
-        """Give who writes there from now on a copy; nothing of the output waits for a sync then."""
+        """Replace the output by a copy for later writers; nothing in it waits for a sync."""
         before, self.output = self.output, SimulatedDisk(self.output.rng, beside=self.store)
         self.output.forgets_names = False
         if OUTPUT in before.names:
@@ -82,7 +86,7 @@ class JobStorage:
 
     @property
     def lines(self) -> str:
-        """What the output has."""
+        """Content of the output."""
         file = self.output.names.get(OUTPUT)
         return "" if file is None else file.content.decode()
 
@@ -91,19 +95,19 @@ class JobStorage:
         return FileWriter(OUTPUT, mode, lambda path, mode: SimulatedOutput(view, path))
 
     def keep(self, view: SimulatedFolder, begin: Callable[[Callable[[], None], float], None]) -> Any:
-        """Return what makes a worker's part of the store; `begin` has something done in a while."""
+        """Return the factory of a worker's part of the store; `begin` calls a function after a while."""
 
-        def kept_state(worker: Worker, part: DurablePart, memory: Memory | None = None) -> KeptState:
+        def state_backend(worker: Worker, part: DurablePart, memory: LocalRecovery | None = None) -> StateBackend:
             keeper = type("Keeper", (SteppedCuts,), {"begin": staticmethod(begin)})
             state = type("State", (CheckedState,), {"disk": self.store})
-            made: KeptState = state(worker, part, lambda folder: FolderStore(view), keeper, memory)
+            made: StateBackend = state(worker, part, lambda folder: Store(view), keeper, memory)
             return made
 
-        return kept_state
+        return state_backend
 
 
 class PlainReader:
-    """Reads the files of a store, without a step."""
+    """Reader of a store's files that counts no step."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
@@ -114,38 +118,44 @@ class PlainReader:
         return content if length is None else content[:length]
 
 
-def check_remembered(disk: SimulatedDisk, number: int | None, remains: Iterable[tuple[Heir, Remains]]) -> None:
-    """Raise `Violation` unless what is remembered, of any bins, is what a commit has."""
+def check_remembered(
+    disk: SimulatedDisk, number: int | None, remains: Iterable[tuple[StateDescriptor, RetainedBins]]
+) -> None:
+    """Raise `Violation` unless the remembered states of all these bins are those of the commit."""
     if number is None:
         return
     store: Any = PlainReader(disk)
     recovery = Recovery(store, read_commit(store, number), {})
-    for heir, each in remains:
+    for descriptor, each in remains:
         found = {bin: {key: each.states[key] for key in keys} for bin, keys in each.bins.items()}
-        right = recovery.restore(heir, each.bins.keys()).states
+        right = recovery.restore(descriptor, each.bins.keys()).states
         if (found, len(each.states)) != (right, sum(map(len, found.values()))):
-            raise Violation(f"of {heir.name} {found} is remembered in place of {right}")
+            raise Violation(f"of {descriptor.name} {found} is remembered in place of {right}")
 
 
-class CheckedState(KeptState):
-    """What a worker keeps. `Violation` unless what its operators begin with is what a new process would read."""
+class CheckedState(StateBackend):
+    """A worker's state in the store, checked.
+
+    Raises `Violation` unless its operators begin with what a new process would read.
+    """
 
     disk: SimulatedDisk
 
-    def _restore(self, heir: Heir, bins: Collection[int]) -> Restored:
-        begun = super()._restore(heir, bins)
+    def _restore(self, descriptor: StateDescriptor, bins: Collection[int]) -> Restored:
+        begun = super()._restore(descriptor, bins)
         if begun.kept is not None:
             states, owned = begun.kept
             found = begun.states | {bin: {key: states[key] for key in keys} for bin, keys in owned.items()}
             store: Any = PlainReader(self.disk)
-            right = Recovery(store, self._read(), {}).restore(heir, bins)
+            assert self._commit is not None, "the states are of a commit"
+            right = Recovery(store, self._commit, {}).restore(descriptor, bins)
             if (found, begun.timers, len(states)) != (right.states, right.timers, sum(map(len, owned.values()))):
-                raise Violation(f"{heir.name} goes on with {found} and {begun.timers} in place of {right}")
+                raise Violation(f"{descriptor.name} goes on with {found} and {begun.timers} in place of {right}")
         return begun
 
 
 class SteppedStore(StoreKeeper):
-    """The launcher's keeper of the store, whose thread's work is done step by step."""
+    """The launcher's keeper of the store; the simulation steps the work of its thread."""
 
     def __init__(
         self, storage: JobStorage, app: str, view: SimulatedFolder, clock: Callable[[], float], random: Random
@@ -154,12 +164,13 @@ class SteppedStore(StoreKeeper):
         self._storage = storage
         self._clock = clock
         self._random = random
-        self.due: float | None = None  # seconds of the clock: when it goes on
+        self.due: float | None = None  # clock seconds when it continues
         super().__init__(STORE, app, storage.kept, lambda path: folder)
 
     def begin(self, outputs: tuple[OutputLength, ...]) -> Commit:
-        """Take the store over, which has what was promised."""
+        """Take over the store, and check that it has every acknowledged commit."""
         begun = super().begin(outputs)
+        self._storage.run = begun.incarnation
         self._check_promise()
         return begun
 
@@ -175,21 +186,21 @@ class SteppedStore(StoreKeeper):
         storage.live, storage.acknowledged, storage.tried = self, found, None
         storage.begun = self.latest
 
-    def start(self, wake: Callable[[], None]) -> None:
-        """Begin; there is no thread."""
+    def start(self, wake: Callable[[], object]) -> None:
+        """Begin, without a thread."""
         self._wake = wake
 
     def can_go_on(self, now: float) -> bool:
-        """Tell whether there is something to do."""
-        return self.has_work and (self.due is None or self.due <= now)
+        """Return whether there is something to do."""
+        return bool(self._tasks) and (self.due is None or self.due <= now)
 
-    def commit(self, commit: Commit, *rest: Any) -> None:
-        """Have a checkpoint committed, in a while."""
-        super().commit(commit, *rest)
+    def commit(self, task: ToCommit) -> None:
+        """Commit a checkpoint after a while."""
+        super().commit(task)
         self.due = self._clock() + self._random.random() * self._storage.seconds
 
     def step(self) -> None:
-        """Commit, or find out about a commit in doubt."""
+        """Commit, or find the outcome of a commit in doubt."""
         storage = self._storage
         task = self._tasks[0]
         if storage.live is self and isinstance(task, ToCommit):
@@ -198,7 +209,7 @@ class SteppedStore(StoreKeeper):
         self.due = None if self._doubtful is None else self._clock() + DOUBT_SECONDS
         result = self._results[-1] if self._results and self._doubtful is None else None
         if task == "collect":
-            return  # what was told has been told before
+            return  # its result was reported before
         if isinstance(result, Committed):
             if storage.live is not self:
                 raise Violation(f"a launcher that has a successor acknowledges {result}")
@@ -208,14 +219,14 @@ class SteppedStore(StoreKeeper):
 
 
 def told(commit: Commit | None) -> object:
-    """What tells a commit from others, whoever repeats it; None: it has no checkpoint."""
+    """Return what identifies a commit, also if it is repeated; None if it has no checkpoint."""
     if commit is None or commit.checkpoint == 0:
         return None
     return commit.checkpoint, commit.time, tuple(segment.name for segment in commit.segments)
 
 
 class SimulatedStream(io.StringIO):
-    """What is written to an open file; it has it when it is flushed."""
+    """Stream to an open file, which receives the text at a flush."""
 
     def __init__(self, view: SimulatedFolder, file: int) -> None:
         super().__init__()
@@ -224,12 +235,12 @@ class SimulatedStream(io.StringIO):
         self._unwritten = b""
 
     def write(self, text: str) -> int:
-        """Keep it until it is flushed."""
+        """Keep the text until it is flushed."""
         self._unwritten += text.encode()
         return len(text)
 
     def flush(self) -> None:
-        """Give the system what was written. Raises OSError; what it has not taken stays."""
+        """Give the system what was written. Raises OSError; bytes that the system did not accept are kept."""
         if self._unwritten:
             before = self._view.size(self._open_file)
             try:
@@ -246,7 +257,7 @@ class SimulatedStream(io.StringIO):
 
 
 class SimulatedOutput(OutputFile):
-    """The output on a simulated disk."""
+    """Output file on a simulated disk."""
 
     def __init__(self, view: SimulatedFolder, path: str) -> None:
         self.path = path
@@ -258,44 +269,48 @@ class SimulatedOutput(OutputFile):
         self.stream = SimulatedStream(view, self._open_file)
 
     def hold(self) -> None:
-        """Nobody else writes there."""
+        """Do nothing: no other process writes to the file."""
 
     def let_go(self) -> None:
-        """There is no lock."""
+        """Do nothing: there is no lock."""
 
     def size(self) -> int:
-        """Return how many bytes it has."""
+        """Return the size in bytes."""
         return self._view.size(self._open_file)
 
+    def tail(self, length: int) -> bytes:
+        """Return the last bytes before this length."""
+        return self._view.read(self.path, 0, None)[:length][-TAIL_BYTES:]
+
     def cut(self, length: int) -> None:
-        """Shorten it."""
+        """Shorten the file."""
         self._view.truncate(self._open_file, length)
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk."""
+        """Make the content durable."""
         self._view.sync(self._open_file)
 
     def sync_name(self) -> None:
-        """Wait until its name is on the disk."""
+        """Make the name durable."""
         self._view.sync_names()
 
     def ends_line(self) -> bool:
-        """Tell whether it ends where a line ends."""
+        """Return whether the file is empty or ends with a newline."""
         return self._view.read(self.path, 0, None)[-1:] in (b"", b"\n")
 
     def remove(self) -> None:
-        """Take its name away."""
+        """Remove the file's name."""
         self._view.remove(self.path)
 
 
 class SteppedCuts(CutKeeper):
-    """A worker's keeper of its cuts, whose thread's work is done when the dice say so."""
+    """A worker's keeper of its cuts; the dice decide when its thread's work is done."""
 
     begin: Callable[[Callable[[], None], float], None]
     clock = staticmethod(lambda: 0.0)
     _pending: deque[tuple[Kept, Block | None]] | None = None
 
-    def write(self, cut: Kept, block: Block | None) -> None:
+    def write(self, cut: Kept, block: Block | None = None) -> None:
         """Take a block, or the end of a piece."""
         if self._pending is None:
             self._pending = deque()
@@ -304,12 +319,12 @@ class SteppedCuts(CutKeeper):
         self._pending.append((cut, block))
 
     def finish(self) -> CutWritten | CutFailed | None:
-        """Write all; return what came of the checkpoint at the end."""
+        """Write everything; return the outcome of the checkpoint at the end."""
         self._work_off()
         return self._final
 
     def stop(self) -> None:
-        """Write no more."""
+        """Write nothing more."""
         if self._pending is not None:
             self._pending.clear()
 

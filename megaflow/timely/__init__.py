@@ -2,20 +2,20 @@
 
     from megaflow.timely import execute_from_args, InputHandle, ProbeHandle
 
-progress       counts of the times that may still arrive, and the frontiers that follow
+progress       counts of the times that may still arrive, and the frontiers that follow from them
 communication  frames and links between workers; communication.codec turns values into bytes
 dataflow       graphs of operators: builder, capabilities, operators, fusion, flow control, capture
 rescale        workers that join and leave while dataflows run
 runtime        starts the workers of this process from its arguments
 worker         steps one worker
 push_pull      channels of messages between workers, without any dataflow
-order          logical times; path_summary: what a path does to them
+order          logical times; path_summary: the effect of a path on them
 membership     the workers of a cluster, as a value
 dispatch       handlers of arriving messages; dataflows: the dataflows that a worker runs
 progcaster     numbered batches of progress, where counts meet channels
 explain        why a time is not complete
 log            typed events
-scheduled_calls    callbacks by the clock
+scheduled_calls    callbacks at times of the clock
 
 A name below is loaded from its module when it is first used. Its type is in `__init__.pyi`.
 """
@@ -27,6 +27,7 @@ _NAMES = {
     "megaflow.program": (
         "Scope", "Stream", "Worker", "example", "execute", "execute_from_args", "initialize_from_args",
     ),
+    "megaflow.synchronization": ("Barrier", "Sequencer"),
     "megaflow.timely.dataflow.builder": ("Input", "Output"),
     "megaflow.timely.dataflow.capability": ("Capability",),
     "megaflow.timely.dataflow.capture.capture": ("EventReader", "EventWriter"),
@@ -45,6 +46,13 @@ _NAMES = {
     "megaflow.timely.progress.antichain": ("Antichain",),
     "megaflow.timely.push_pull": ("ChannelAllocator", "Pull", "Push", "initialize"),
     "megaflow.timely.runtime": ("Config",),
-}  # module -> what it offers
+}  # module -> names that it offers
 
-__getattr__, __dir__, __all__ = offer(globals(), _NAMES)
+_OTHERWISE = {
+    "CapabilitySet": "keep a list of Capability objects; downgrade() or release() each",
+    "Notificator": "the notificator of unary_notify and binary_notify is a FrontierNotificator",
+    "execute_directly": "write execute(Config.thread(), main)",
+    "source": "write scope.source(name, build)",
+}  # names of the texts on timely dataflow -> what to write here
+
+__getattr__, __dir__, __all__ = offer(globals(), _NAMES, otherwise=_OTHERWISE)

@@ -8,6 +8,8 @@ from megaflow.program import example as example
 from megaflow.program import execute as execute
 from megaflow.program import execute_from_args as execute_from_args
 from megaflow.program import initialize_from_args as initialize_from_args
+from megaflow.synchronization import Barrier as Barrier
+from megaflow.synchronization import Sequencer as Sequencer
 from megaflow.timely.dataflow.builder import Input as Input
 from megaflow.timely.dataflow.builder import Output as Output
 from megaflow.timely.dataflow.capability import Capability as Capability

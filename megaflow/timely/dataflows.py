@@ -1,16 +1,23 @@
-"""The dataflows of one worker: those being built, those that run, and what comes for either.
+"""The dataflows of one worker: those under construction, those that run, and the messages for both.
 
-Numbers are given in the order of building, which is the same on all workers, so equal numbers mean equal dataflows.
-What comes for one that is not built yet is kept.
+Dataflows are numbered in the order of building. The order is the same on all workers, so equal numbers mean equal
+dataflows. Messages for a dataflow that is not built yet are kept.
 
-A dataflow is dropped in two phases, so that no worker frees what another still feeds.
+A dataflow is dropped in two phases, so that no worker frees what another worker still feeds.
 
-1. *Stop.* A worker that is asked to drop a dataflow, or hears that another has stopped it, runs it no more and tells
-   all workers, joining and leaving ones included. Its inputs, inside and outside, lead nowhere from then on.
-2. *Free.* A worker that has heard from all others frees what it kept. What still comes for the dataflow, now or later,
-   is discarded: lanes overtake one another, so a record may come long after its sender said that it has stopped.
+1. *Stop.* A worker that is asked to drop a dataflow, or learns that another worker has stopped it, stops running it and
+   notifies all workers, including joiners and leavers. From then on the dataflow's inputs, inside and outside, lead
+   nowhere.
+2. *Free.* When a worker has heard from all other members, it frees what it kept. It discards messages that still arrive
+   for the dataflow, now or later: lanes overtake one another, so a record may arrive long after its sender's notice.
 
-One worker that asks is enough. A worker that hears of it before it has built the dataflow stops it when it is built.
+It is enough that one worker asks. A worker that learns of the drop before it has built the dataflow stops it when it is
+built.
+
+Idle dataflows cost nothing. A dataflow that may have become active is put into a queue, and a step of the worker visits
+those in the queue. A dataflow becomes active in one of these ways: an operator enters its run queue, its tracker has
+something to propagate, an own change is to be sent, or credit is due. All four put it into the queue (`RunQueue.stir`).
+After its step, a dataflow stays in the queue only if it is active. It can become complete only by its own step.
 """
 
 from collections.abc import Callable
@@ -18,12 +25,12 @@ from functools import partial
 from typing import Any, Literal
 
 from megaflow.errors import BuildError, CannotTravel, ProtocolError
-from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Channel, Envelope
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.dataflow.signature import check_equal, signature, tell_built
 from megaflow.timely.dispatch import Dispatch
 from megaflow.timely.membership import Membership
@@ -33,53 +40,8 @@ from megaflow.timely.rescale.messages import Event, Joined, Left
 DROP = "megaflow.drop"  # topic of the mail between workers; the body is the dataflow's number
 
 
-@dataclass(frozen=True, slots=True)
-class DataflowStatistics:
-    """One running dataflow on one worker."""
-
-    number: int
-    name: str
-    operators: int
-    channels: int
-    runs: int  # of operators, since the start
-    queued_batches: int  # at inputs
-    queued_records: int
-    batches_sent: int  # of progress
-    batches_received: int  # of progress
-    pointstamps: int  # places and times with a count, as this worker knows them
-    fused: tuple[tuple[str, ...], ...] = ()  # names of operators that are run as one, the first of which does it
-    dropped: int = 0  # records, by buffers whose policy that is
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStatistics:
-    """Statistics of one worker and its running dataflows, by number."""
-
-    worker: int
-    steps: int
-    dataflows: tuple[DataflowStatistics, ...]
-
-
-def _count(graph: Graph) -> DataflowStatistics:
-    batches = [batch for queue in graph.queues for _, batch in queue.batches]
-    return DataflowStatistics(
-        graph.number,
-        graph.name,
-        len(graph.nodes),
-        len(graph.queues),
-        graph.runs,
-        len(batches),
-        sum(map(len, batches)),
-        graph.progress.caster.batches_sent,
-        graph.progress.caster.batches_received,
-        sum(1 for _ in graph.progress.tracker.pointstamps()),
-        tuple(tuple(graph.nodes[member].title for member in node.fused) for node in graph.nodes if node.fused),
-        graph.handoffs.dropped,
-    )
-
-
 class Dropping:
-    """What one worker knows of the dataflows that are being dropped; see above. One writer: the worker's thread."""
+    """What one worker knows of the dataflows being dropped. Only the worker's thread writes it."""
 
     def __init__(self, context: Context, post: Callable[[int, str, Any], None]) -> None:
         self._own = context.allocator.index
@@ -90,33 +52,36 @@ class Dropping:
         self._done: set[int] = set()  # stopped by all and freed
 
     def __contains__(self, dataflow: int) -> bool:
-        """Tell whether this worker has stopped the dataflow: what comes for it is discarded."""
+        """Return whether this worker has stopped the dataflow, so that its messages are discarded."""
         return dataflow in self._done or self._own in self._stopped.get(dataflow, ())
 
     def is_wanted(self, dataflow: int) -> bool:
-        """Tell whether another worker has stopped a dataflow that this one has not."""
+        """Return whether another worker has stopped a dataflow that this one has not."""
         return dataflow in self._stopped and dataflow not in self
 
     def stop(self, dataflow: int, graph: Graph | None) -> None:
-        """Stop it here; None: there is nothing (any more) to stop."""
+        """Stop a dataflow here and notify the other workers. `graph` is None if nothing is left to stop."""
         if graph is not None:
             graph.stop()
             self._kept[dataflow] = graph
         self.hear(self._own, dataflow)
-        for worker in self._context.audience():  # all that may have it
+        for worker in self._context.audience():  # all workers that may have it
             if worker != self._own:
                 self._post(worker, DROP, dataflow)
 
     def hear(self, source: int, dataflow: int) -> None:
-        """Note that a worker has stopped it."""
+        """Note that a worker has stopped a dataflow."""
         if dataflow not in self._done:
             self._stopped.setdefault(dataflow, set()).add(source)
 
     def free(self) -> None:
-        """Free what all have stopped; between steps only, because an operator may have dropped its own dataflow."""
+        """Free the dataflows that all workers have stopped.
+
+        Call it only between steps, because an operator may have dropped its own dataflow.
+        """
         if not self._stopped:
             return
-        members = self._context.membership().workers  # those that may feed it
+        members = self._context.membership().workers  # those that may feed the dataflows
         for dataflow in [each for each, workers in self._stopped.items() if workers.issuperset(members)]:
             del self._stopped[dataflow]
             self._done.add(dataflow)
@@ -126,35 +91,37 @@ class Dropping:
 
 
 class Dataflows:
-    """One writer: the worker's thread."""
+    """The dataflows of one worker. Only the worker's thread writes it."""
 
     def __init__(self, context: Context, dispatch: Dispatch) -> None:
         self.running: dict[int, Graph] = {}  # by number
-        self.building: set[int] = set()  # numbers of dataflows whose blocks have not ended well (yet)
-        self.begun = 0  # the number of the next
-        self._early: dict[int, list[Envelope]] = {}  # dataflow not built yet -> what came for it
-        self._ended = False  # the program has
+        self.building: set[int] = set()  # numbers of dataflows whose blocks have not ended, or ended with an error
+        self.begun = 0  # the number of the next dataflow
+        self._early: dict[int, list[Envelope]] = {}  # dataflow not built yet -> its messages
+        self._ended = False  # the program has ended
         self._context = context
         self._allocator = context.allocator
-        self._views = context.views  # those of stateful operators, which come and go with their dataflows
+        self._views = context.views  # views of stateful operators, added and removed with their dataflows
         self.dropping = Dropping(context, dispatch.post)
-        self._handlers = dispatch.handlers  # with those of the running dataflows
+        self._handlers = dispatch.handlers  # includes those of the running dataflows
+        self._queue = RunQueue()  # numbers of the dataflows that may be active
 
     def begin(self, name: str | None, founders: Membership, timestamp: Any = int) -> Graph:
-        """Begin to build the next one, with times of this kind: see `least_of`."""
+        """Begin to build the next dataflow, with times of this kind: see `least_of`."""
         least = least_of(timestamp)
         _check_travels(least)
         number = self.begun
         self.begun += 1
         self.building.add(number)
-        return Graph(number, name or f"dataflow {number}", self._context, founders, least)
+        stir = partial(self._queue.add, number)
+        return Graph(number, name or f"dataflow {number}", self._context, founders, least, stir)
 
     def run(self, graph: Graph, started: Callable[[Graph], None]) -> None:
-        """Have one run that is built; `started(graph)` is called before anything is delivered to it."""
+        """Run a built dataflow. Calls `started(graph)` before it delivers any message to it."""
         number = graph.number
         self.building.discard(number)
         self.running[number] = graph
-        graph.handlers[Channel.signature(number)] = partial(_check_signature, graph)
+        graph.handlers[Channel.signature(number)] = partial(check_equal, graph)
         self._handlers.update(graph.handlers)
         started(graph)
         if graph.context.log.emit is not None:
@@ -169,14 +136,21 @@ class Dataflows:
             self._stop(number)
         for view in graph.views:
             view.follow()
+        self._queue.add(number)
 
     def end_building(self) -> None:
-        """Tell the others that the program has ended: one that has built more, or will, raises GraphMismatch."""
+        """Announce that the program has ended.
+
+        A worker that has built more dataflows, or builds more later, raises GraphMismatch.
+        """
         self._ended = True
         self._announce(self.begun, None, self._context.audience())
 
     def hear_of_change(self, event: Event) -> None:
-        """Tell newcomers, too, if the program has ended, and operators that ask; expect no credit of who has left."""
+        """Handle a membership change.
+
+        Pass it to the views, tell joiners if the program has ended, and expect no more credit of leavers.
+        """
         if isinstance(event, Joined) and self._ended:
             self._announce(self.begun, None, event.ids)
         for graph in self.running.values():
@@ -186,13 +160,13 @@ class Dataflows:
                 view.follow()
 
     def find(self, number: int) -> Graph | Literal["later"] | None:
-        """Return a dataflow: None if it is complete, "later" if it is not built yet."""
+        """Return a dataflow. None if it is complete, "later" if it is not built yet."""
         if number >= self.begun or number in self.building:
             return "later"
         return self.running.get(number)
 
     def take_unclaimed(self, envelope: Envelope) -> None:
-        """Take in what no running dataflow has a channel for. Raises ProtocolError for what must not come."""
+        """Handle a message without a handler. Raises ProtocolError if it must not arrive."""
         channel, source, _ = envelope
         number = channel.dataflow
         if number in self.dropping:
@@ -207,38 +181,41 @@ class Dataflows:
             raise ProtocolError(f"worker {source} sent records to dataflow {number}, which is complete")
 
     def step(self) -> None:
-        """Step those that have something to do; let go of those that are complete."""
-        for number, graph in list(self.running.items()):
-            if graph.active and not graph.over:
-                try:
-                    graph.step()
-                except BaseException:
-                    graph.over = True
-                    raise
-            if not graph.over and graph.progress.is_complete():
-                self._let_go(number)
-                graph.shut()
+        """Step the active dataflows, and let go of complete ones."""
+        if self._queue:
+            self._queue.run(self._step)
+
+    def _step(self, number: int) -> None:
+        graph = self.running.get(number)
+        if graph is None or graph.over:
+            return
+        if graph.active:
+            try:
+                graph.step()
+            except BaseException:
+                graph.over = True
+                raise
+        if number in self.running and graph.progress.is_complete():  # an operator may have dropped it
+            self._let_go(number)
+            graph.shut()
+        if number in self.running and graph.active:
+            self._queue.add(number)
+        else:
+            self._queue.discard(number)
 
     def are_active(self) -> bool:
-        """Tell whether a step would do anything."""
-        for graph in self.running.values():  # a loop, not any(): asked before each step
-            if graph.active:
-                return True
-        return False
-
-    def statistics(self) -> tuple[DataflowStatistics, ...]:
-        """Count for all that run, by number. Costs a pass over what is queued and what is outstanding."""
-        return tuple(map(_count, self.running.values()))
+        """Return whether a step may do anything."""
+        return bool(self._queue)
 
     def leave(self) -> None:
-        """Let go of all: the cluster has let go of this worker."""
+        """Let go of all dataflows: the cluster has released this worker."""
         for number, graph in list(self.running.items()):
             self._let_go(number)
             graph.shut()
         self._views.clear()
 
     def drop(self, number: int) -> None:
-        """Stop one on all workers and free it; harmless if it is complete. Raises BuildError if it was never built."""
+        """Stop a dataflow on all workers and free it. Harmless if it is complete. Raises BuildError if never built."""
         if number >= self.begun or number in self.building or number < 0:
             known = ", ".join(f"{each} ({graph.name})" for each, graph in self.running.items())
             raise BuildError(f"drop_dataflow({number}): there is no such dataflow; installed: {known or 'none'}")
@@ -246,7 +223,7 @@ class Dataflows:
             self._stop(number)
 
     def hear_of_drop(self, source: int, number: int) -> None:
-        """Stop what another worker has stopped."""
+        """Stop a dataflow that another worker has stopped."""
         self.dropping.hear(source, number)
         if number < self.begun and number not in self.building and self.dropping.is_wanted(number):
             self._stop(number)
@@ -258,7 +235,7 @@ class Dataflows:
         self.dropping.stop(number, graph)
 
     def _let_go(self, number: int) -> Graph | None:
-        """Take a dataflow out of those that run; return it, if it is one."""
+        """Remove a dataflow from the running ones. Return it if it was one of them."""
         graph = self.running.pop(number, None)
         for channel in graph.handlers if graph is not None else ():
             del self._handlers[channel]
@@ -271,13 +248,8 @@ class Dataflows:
             self._allocator.send_all(others, Channel.signature(number), graph)
 
 
-def _check_signature(graph: Graph, source: int, body: tuple[str, tuple[str, ...]] | None) -> None:
-    """Compare with what another worker has built; None: it has ended without this dataflow. Raises GraphMismatch."""
-    check_equal(graph, source, None if body is None else tuple(body[1]))
-
-
 def _check_travels(least: Time) -> None:
-    """Raise BuildError for times that would not come to other workers as they are."""
+    """Raise BuildError for times that would not arrive unchanged at other workers."""
     if type(least) is int:
         return
     try:

@@ -1,17 +1,16 @@
-"""What one worker does with what arrives: one table, channel -> handler; mail is told further by its topic.
+"""Dispatch of messages that arrive at one worker: a table from channel to handler; mail also has topics.
 
-The way of a message from a peer process, with what decides at each place where it goes on:
+The path of a message from a peer process, and the part that decides at each point where it goes next:
 
-1. `tcp.Link` reads bytes and cuts messages from them; its owner takes each.
-2. `peers.Peer` decodes the body and puts the envelope into the inbox of the target. A message of this process begins
-   here.
-3. The worker empties its inbox once in a step and looks each channel up in this table. A worker that joins, and one
-   whose commit of a join is still under way, keep back what they cannot use yet (see `Member.takes`).
-4. The handler acts: `ChannelEnd.receive` queues records at an operator's input, `GraphProgress.receive` folds
-   progress, `Handoffs.hear` takes credit back, `Member.hear_lane` follows a change of the membership, `Dispatch` itself
-   reads mail.
+1. `tcp.Link` reads bytes and cuts them into messages. Its owner receives each one.
+2. `peers.Peer` decodes the body and puts the envelope into the target's inbox. A message of this process begins here.
+3. The worker empties its inbox once per step and looks each channel up in this table. A joining worker, and a worker
+   whose commit of a join is still under way, keep back messages that they cannot use yet (see `Member.takes`).
+4. The handler acts: `ChannelEnd.receive` queues records at an operator's input, `GraphProgress.receive` folds progress,
+   `Handoffs.hear` takes credit back, `Member.hear_lane` follows a membership change, `Dispatch` itself reads mail.
 
-What no handler takes is for a dataflow that does not run here: `Dataflows.take_unclaimed` keeps it, drops it or raises.
+A message without a handler is for a dataflow that does not run here. `Dataflows.take_unclaimed` keeps it, drops it or
+raises.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from megaflow.timely.communication.channel import MAIL, Channel, Handler
 
 
 class Dispatch:
-    """Which handler reads each channel, and each topic of the mail. Written and read by the worker's thread."""
+    """Handlers of the channels, and of the topics of the mail. Only the worker's thread reads and writes them."""
 
     def __init__(self, allocator: Allocator) -> None:
         self.handlers: dict[Channel, Handler] = {MAIL: self._read_mail}
@@ -32,11 +31,11 @@ class Dispatch:
         self._unread: dict[str, list[tuple[int, Any]]] = {}  # topic without a handler yet -> (source, body)
 
     def post(self, target: int, topic: str, body: object) -> None:
-        """Send mail to a worker, this one included; FIFO for each pair of workers. Does not block."""
+        """Send mail to a worker, which may be this one. FIFO for each pair of workers. Does not block."""
         self._allocator.send(target, MAIL, (topic, body))
 
     def on_mail(self, topic: str, handler: Callable[[int, Any], None]) -> None:
-        """Call `handler(source, body)` for each message on `topic`, those that came before included."""
+        """Call `handler(source, body)` for each message on `topic`, including those that have already arrived."""
         if topic in self._topics:
             raise BuildError(f"on_mail: {topic!r} already has a handler")
         self._topics[topic] = handler

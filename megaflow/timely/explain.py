@@ -1,11 +1,11 @@
-"""Why a time is not over: which worker holds what, in which operator.
+"""Why a time is not complete: which worker holds what, in which operator.
 
-No worker knows that alone. Each knows exactly what it holds itself: the capabilities of its operators and inputs, the
-records queued at their inputs, and what it has done and not told yet. So a worker that is to explain asks all workers,
-by mail, and keeps of what they hold that which could lead to the probe at the time in question or before.
+No worker knows this alone. Each worker knows exactly what it holds itself: the capabilities of its operators and
+inputs, the records queued at their inputs, and its changes that it has not broadcast. So a worker that explains asks
+all workers by mail. It keeps those of their holdings that could lead to the probe at the time in question or before.
 
-The answers are of slightly different moments. In a job that goes on they show a recent state; in a job that is stuck
-they are exact.
+The answers date from slightly different moments. In a running job they show a recent state. In a job that is stuck they
+are exact.
 """
 
 import itertools
@@ -19,9 +19,8 @@ from megaflow.timely.dataflow.graph import Graph
 from megaflow.timely.dataflow.probe import ProbeHandle
 from megaflow.timely.dataflow.signature import places
 from megaflow.timely.membership import Membership
-from megaflow.timely.order import Time, less_equal, sort_key
+from megaflow.timely.order import Time, in_order, sort_key
 from megaflow.timely.progress.change_batch import ChangeBatch
-from megaflow.timely.progress.reference import summaries_to
 
 ASK, ANSWER = "megaflow.explain", "megaflow.explained"  # topics of the mail between workers
 
@@ -29,8 +28,8 @@ Kind: TypeAlias = Literal["capability", "records", "under way", "not built", "ne
 
 Stamps: TypeAlias = list[tuple[int, Time, int]]  # (location, time, count)
 
-# What a worker says of one dataflow: capabilities, queued records, changes not told yet, nodes that need a Bootstrap;
-# None: it has not built it.
+# One worker's report on a dataflow: capabilities, queued records, unsent changes, nodes that need a Bootstrap.
+# None: the worker has not built it.
 Report: TypeAlias = tuple[Stamps, Stamps, Stamps, list[int]] | None
 
 
@@ -47,8 +46,8 @@ class Holding:
     count: int
     kind: Kind
     """capability: the operator (or the program, through an input) may still send at this time or later; records: they
-    are queued; under way: sent to a worker and not there yet; not built: the worker has still to build the dataflow;
-    needs a Bootstrap: the operator keeps records, as its worker has joined and was not told who owns which bin."""
+    are queued; under way: sent to a worker, not yet there; not built: the worker has yet to build the dataflow;
+    needs a Bootstrap: the operator keeps records, because its worker has joined and does not know the bins' owners."""
 
 
 def report_on(graph: Graph) -> Report:
@@ -66,16 +65,8 @@ def report_on(graph: Graph) -> Report:
 
 
 def unsent(graph: Graph) -> list[tuple[tuple[int, Time], int]]:
-    """Return what was done here and is in no tracker yet: ((location, time), delta), one place perhaps twice."""
-    return [*graph.changes, *graph.progress.caster.held()]
-
-
-def describe_pointstamps(graph: Graph) -> str:
-    """Return what holds time back as far as this worker knows: count, place and time of each pointstamp, in words."""
-    return ", ".join(
-        f"{count} at {graph.builder.names[location]} time {time!r}"
-        for location, time, count in graph.progress.tracker.pointstamps()
-    )
+    """Return changes made here that are in no tracker yet: ((location, time), delta). A place may occur twice."""
+    return [*graph.changes, *graph.progress.caster.held]
 
 
 def _stamps(changes: Iterable[tuple[tuple[int, Time], int]]) -> Stamps:
@@ -84,15 +75,15 @@ def _stamps(changes: Iterable[tuple[tuple[int, Time], int]]) -> Stamps:
 
 @dataclass(slots=True)
 class Inquiry:
-    """A question to all workers, until they have answered. Written by the explainer."""
+    """A question to all workers that waits for answers. Written by the explainer."""
 
     probe: ProbeHandle
     time: Time
     silent: set[int]  # workers that have not answered
-    reports: dict[int, dict[int, Report]] = field(default_factory=dict)  # worker -> dataflow -> what it said
+    reports: dict[int, dict[int, Report]] = field(default_factory=dict)  # worker -> dataflow -> its report
 
     def holdings(self) -> list[Holding]:
-        """Return what holds the time back, by what is known so far; least times first."""
+        """Return what holds the time back according to the reports so far, least times first."""
         found: list[Holding] = []
         for graph, location in self.probe.places():
             if not graph.over and graph.started:
@@ -100,20 +91,25 @@ class Inquiry:
                 said = {worker: report[number] for worker, report in self.reports.items() if number in report}
                 found += _explain(graph, location, self.time, said)
         unique = dict.fromkeys(found)
-        return sorted(unique, key=lambda each: (sort_key(each.time), -1 if each.worker is None else each.worker))
+        return in_order(unique, lambda each: (sort_key(each.time), -1 if each.worker is None else each.worker))
 
 
 def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) -> list[Holding]:
-    """Return what holds `asked` back at one location, given what each worker that runs the dataflow said of it."""
-    where, paths = places(graph), summaries_to(graph.builder, location)
+    """Return what holds `asked` back at one location, given the reports `said` of the workers with this dataflow."""
+    where, tracker = places(graph), graph.builder.build()
+
+    def leads_there(place: int, time: Time) -> bool:
+        tracker.extend([(place, time, 1)])
+        tracker.propagate()
+        tracker.extend([(place, time, -1)])  # taken in by the next call
+        return tracker.frontier(location).less_equal(asked)
 
     def held(
         worker: int | None, kind: Kind, stamps: Iterable[tuple[int, Time, int]], needy: Collection[int] = ()
     ) -> list[Holding]:
         found = []
         for place, time, count in stamps:
-            ends = [path.apply(time) for path in paths.get(place, ())] if count > 0 else []
-            if any(end is not None and less_equal(end, asked) for end in ends):
+            if count > 0 and leads_there(place, time):
                 node, side, number = where[place]
                 port = f"{side} {number}"
                 why: Kind = "needs a Bootstrap" if node.index in needy else kind
@@ -137,16 +133,16 @@ def _explain(graph: Graph, location: int, asked: Time, said: dict[int, Report]) 
 
 @dataclass(eq=False)
 class Explainer:
-    """One worker's part in questions and answers. One writer: the worker's thread."""
+    """One worker's part in questions and answers. Only the worker's thread writes it."""
 
     membership: Callable[[], Membership]
     post: Callable[[int, str, Any], None]
-    find: Callable[[int], Graph | Literal["later"] | None]  # None: it is complete; "later": it is not built yet
+    find: Callable[[int], Graph | Literal["later"] | None]  # None: complete; "later": not built yet
     _numbers: Iterator[int] = field(default_factory=itertools.count)  # of the inquiries
     _open: dict[int, Inquiry] = field(default_factory=dict)  # number -> inquiry
 
     def ask(self, probe: ProbeHandle, time: Time) -> Inquiry:
-        """Ask all workers; the answers come in as the worker is stepped."""
+        """Ask all workers. The answers arrive as the worker is stepped."""
         number, members = next(self._numbers), self.membership().ids
         inquiry = self._open[number] = Inquiry(probe, time, set(members))
         dataflows = sorted({graph.number for graph, _ in probe.places()})
@@ -155,11 +151,11 @@ class Explainer:
         return inquiry
 
     def forget(self, inquiry: Inquiry) -> None:
-        """Wait for it no more."""
+        """Stop waiting for an inquiry."""
         self._open = {number: each for number, each in self._open.items() if each is not inquiry}
 
     def conclude(self, inquiry: Inquiry, seconds: float) -> list[Holding]:
-        """Return what holds the time back. Raises NoAnswer, naming them, if workers were silent for `seconds`."""
+        """Return what holds the time back. Raises NoAnswer, naming workers, if some were silent for `seconds`."""
         self.forget(inquiry)
         if inquiry.silent:
             names = ", ".join(map(str, sorted(inquiry.silent)))
@@ -170,14 +166,14 @@ class Explainer:
         return inquiry.holdings()
 
     def answer(self, source: int, body: Any) -> None:
-        """Say what this worker holds in some dataflows."""
+        """Report what this worker holds in some dataflows."""
         number, dataflows = body
         found = [(dataflow, graph) for dataflow in dataflows if (graph := self.find(dataflow)) is not None]
         said = [(dataflow, None if graph == "later" else report_on(graph)) for dataflow, graph in found]
         self.post(source, ANSWER, (number, said))
 
     def hear(self, source: int, body: Any) -> None:
-        """Take in what another says."""
+        """Store another worker's report."""
         number, said = body
         inquiry = self._open.get(number)
         if inquiry is not None:

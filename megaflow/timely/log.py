@@ -6,7 +6,7 @@ A callback receives the events of its own worker, on the worker's thread, in the
 raises, the worker stops, as after an operator's exception. Events carry no clock time: a callback that needs one calls
 `worker.now()`. Subscribe before building a dataflow to see its operators and channels.
 
-At each place the engine checks `log.emit is not None`. If there is no subscriber, it does nothing else.
+The engine checks `log.emit is not None` at each place. If there is no subscriber, it does nothing else.
 """
 
 from collections import defaultdict
@@ -20,30 +20,31 @@ from megaflow.timely.order import Time
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorBuilt:
-    """An operator is part of a dataflow that now runs."""
+class OperatorEvent:
+    """Event of one operator."""
 
     dataflow: int
     operator: int  # within the dataflow, equal on all workers
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorBuilt(OperatorEvent):
+    """An operator is part of a dataflow that now runs."""
+
     name: str  # with the scopes around it: loop/Map
     where: str  # file:line of the user's declaration
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorsFused:
-    """Operators run as one: the first of them does the work of all, the others are never scheduled."""
+class OperatorsFused(OperatorEvent):
+    """Operators run as one. The first of them does the work of all; the others are never scheduled."""
 
-    dataflow: int
-    operator: int
     members: tuple[int, ...]  # in the order of building; the first is `operator`
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorShut:
-    """An operator will not run again: its dataflow is complete or was dropped. Each built one is shut once."""
-
-    dataflow: int
-    operator: int
+class OperatorShut(OperatorEvent):
+    """An operator will not run again: its dataflow is complete or was dropped. Reported once per built operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,51 +59,41 @@ class ChannelBuilt:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleStarted:
+class ScheduleStarted(OperatorEvent):
     """An operator starts to run. The next event of its kind reports that it stops."""
 
-    dataflow: int
-    operator: int
-
 
 @dataclass(frozen=True, slots=True)
-class ScheduleStopped:
+class ScheduleStopped(OperatorEvent):
     """An operator has run."""
 
+
+@dataclass(frozen=True, slots=True)
+class MessageMoved:
+    """Event of one batch on its way over a channel."""
+
     dataflow: int
-    operator: int
+    channel: int
+    source: int  # worker: this one, if it was sent
+    target: int  # worker, perhaps the same
+    number: int  # 0, 1, 2, … for each channel and pair of workers, from the first listener on
+    records: int
 
 
 @dataclass(frozen=True, slots=True)
-class MessageSent:
+class MessageSent(MessageMoved):
     """A batch was sent over a channel."""
 
-    dataflow: int
-    channel: int
-    source: int  # worker, this one
-    target: int  # worker, perhaps this one
-    number: int  # 0, 1, 2, … for each channel and pair of workers, since there is a listener
-    records: int
-
 
 @dataclass(frozen=True, slots=True)
-class MessageReceived:
+class MessageReceived(MessageMoved):
     """A batch was queued at the input that a channel leads to."""
 
-    dataflow: int
-    channel: int
-    source: int
-    target: int
-    number: int
-    records: int
-
 
 @dataclass(frozen=True, slots=True)
-class RecordsDropped:
+class RecordsDropped(OperatorEvent):
     """A buffer without room dropped records, as its policy demands."""
 
-    dataflow: int
-    operator: int
     records: int  # dropped at once
 
 
@@ -133,7 +124,7 @@ class ProgressReceived:
 class Parked:
     """The worker has no work and starts to wait."""
 
-    seconds: float | None  # at most; None: without end
+    seconds: float | None  # at most; None: without limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +143,7 @@ class Log:
 
     >>> log, seen = Log(), []
     >>> unsubscribe = log.subscribe(seen.append)
-    >>> log.sent((0, 3), 0, 1, 700)
+    >>> log.moved(MessageSent, (0, 3), 0, 1, 700)
     >>> unsubscribe()
     >>> seen, log.emit
     ([MessageSent(dataflow=0, channel=3, source=0, target=1, number=0, records=700)], None)
@@ -161,33 +152,29 @@ class Log:
     __slots__ = ("_callbacks", "_numbers", "emit")
 
     def __init__(self) -> None:
-        self.emit: Callable[[Event], None] | None = None  # None: no listener; the one test on the hot paths
+        self.emit: Callable[[Event], None] | None = None  # None: no listener; the only test on the hot paths
         self._callbacks: tuple[Callable[[Event], object], ...] = ()
-        # (kind of event, channel, source, target) -> the numbers to come
+        # (kind of event, channel, source, target) -> the next numbers
         self._numbers: defaultdict[tuple[type[Event], tuple[int, int], int, int], Iterator[int]] = defaultdict(count)
 
     def subscribe(self, callback: Callable[[Event], object]) -> Callable[[], None]:
         """Call `callback(event)` for each event from now on.
 
-        The returned function ends that; a second call of it is harmless.
+        The returned function ends the subscription. A second call of it is harmless.
         """
         if not callable(callback):
             raise UsageError(f"subscribe({callback!r:.200}): give a function of an event")
-        entry: Callable[[Event], object] = lambda event: callback(event)  # noqa: E731  # an identity of its own
+        entry: Callable[[Event], object] = lambda event: callback(event)  # noqa: E731  # unique to this call
         self._set((*self._callbacks, entry))
         return lambda: self._set(tuple(each for each in self._callbacks if each is not entry))
 
-    def sent(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
-        """Report a batch that leaves; `channel` is (dataflow, channel)."""
+    def moved(
+        self, kind: type[MessageSent | MessageReceived], way: tuple[int, int], source: int, target: int, records: int
+    ) -> None:
+        """Report a batch that leaves or has arrived. `way` is (dataflow, channel)."""
         if self.emit is not None:
-            number = next(self._numbers[MessageSent, channel, source, target])
-            self.emit(MessageSent(*channel, source, target, number, records))
-
-    def received(self, channel: tuple[int, int], source: int, target: int, records: int) -> None:
-        """Report a batch that has arrived."""
-        if self.emit is not None:
-            number = next(self._numbers[MessageReceived, channel, source, target])
-            self.emit(MessageReceived(*channel, source, target, number, records))
+            number = next(self._numbers[kind, way, source, target])
+            self.emit(kind(*way, source, target, number, records))
 
     def dropped(self, dataflow: int, operator: int, records: int) -> None:
         """Report records that a buffer has dropped."""

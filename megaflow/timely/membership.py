@@ -1,7 +1,7 @@
 """The workers of a cluster as a value with a version.
 
-Ids are never reused and may have gaps, so no code may count from 0 to the number of workers:
-it goes over `Membership.ids`.
+Ids are never reused and may have gaps. So no code may count from 0 to the number of workers: it iterates over
+`Membership.ids`.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ WorkerId: TypeAlias = int
 class Membership:
     """The workers that belong to the cluster from one membership change to the next.
 
-    Raises UsageError when there is no worker or the coordinator is none of them.
+    Raises UsageError if there is no worker, or if the coordinator is not one of them.
 
     >>> Membership(3, frozenset({7, 2, 4}), coordinator=4).ids
     (2, 4, 7)
@@ -26,7 +26,7 @@ class Membership:
 
     version: int  # 0 for the founders, one more after each committed change
     workers: frozenset[WorkerId]
-    coordinator: WorkerId  # gives the one order to changes and commands
+    coordinator: WorkerId  # puts changes and commands into one order
     ids: tuple[WorkerId, ...] = field(init=False, repr=False, compare=False)  # the workers, sorted
 
     def __post_init__(self) -> None:
@@ -40,14 +40,6 @@ class Membership:
     def names(self) -> str:
         """The workers in words: `0, 1, 4`."""
         return ", ".join(map(str, self.ids))
-
-    def owner(self, key: int) -> WorkerId:
-        """Return the member that an integer key belongs to, the same in every process.
-
-        >>> [founding([2, 5]).owner(key) for key in range(4)]
-        [2, 5, 2, 5]
-        """
-        return self.ids[key % len(self.ids)]
 
 
 def founding(ids: Iterable[WorkerId]) -> Membership:

@@ -1,15 +1,16 @@
-"""The effect of a path through the graph on times.
+"""Path summaries: the effect of a path through the graph on times.
 
 A `Summary` has a *step* for each coordinate of a time: an addend for an int; a tuple of steps for a tuple; a
 `PathSummary` for a class of the program. For any coordinate, step 0 changes nothing.
 
 Rules:
-1. A step either is 0 or moves every time strictly forward. So a cycle advances time exactly if one of its steps is not
-   0, and a check at build time holds for all times.
+1. A step is 0 or moves every time strictly forward. So a cycle advances time exactly if one of its steps is not 0, and
+   a check at build time holds for all times.
 2. A summary never lowers a coordinate that it keeps.
-3. A path may end some times: `PathSummary.results_in` returns None, and records at such a time go no farther.
+3. A path may stop some times: if `PathSummary.results_in` returns None, nothing at that time reaches the path's end.
 
-Built-in steps keep rule 1 by their form. A `PathSummary` is checked whenever it is applied.
+Built-in steps keep rule 1 by their form. A `PathSummary` is checked whenever it is applied. The engine only applies
+summaries; `megaflow.testing.reference` composes and compares them.
 """
 
 from dataclasses import dataclass
@@ -23,16 +24,16 @@ class PathSummary(Protocol):
     """Protocol of the effect of a path on times of the program's own class. A value, such as a frozen dataclass."""
 
     def results_in(self, time: Any, /) -> Any | None:
-        """Return the time at the path's end for `time` at its start; None if nothing at `time` reaches the end.
+        """Return the time at the path's end for `time` at its start. None if nothing at `time` reaches the end.
 
         It must be monotone: a greater time never results in a lesser one.
         """
 
     def followed_by(self, other: Any, /) -> Any | None:
-        """Return the summary of this path followed by the other; None if nothing reaches its end."""
+        """Return the summary of this path followed by the other. None if nothing reaches its end."""
 
     def less_equal(self, other: Any, /) -> bool:
-        """Tell whether this summary maps every time to one at most where `other` maps it."""
+        """Return whether this summary maps every time to a time at most as great as `other` does."""
 
 
 Step: TypeAlias = Any  # an int, a tuple of steps, a Product of steps inside a tuple, or a PathSummary
@@ -40,11 +41,10 @@ Step: TypeAlias = Any  # an int, a tuple of steps, a Product of steps inside a t
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a path does to a time: a step for each of the outer coordinates, forget the others, append constants.
+    """Effect of a path on a time: add a step to each outer coordinate, drop the others, append constants.
 
-    Applied to coordinates (t0, t1, …) it gives (t0 + adds[0], …, then tail); coordinates past
-    `adds` are dropped. Raises ValueError when empty or negative.
-
+    Coordinates (t0, t1, …) become (t0 + adds[0], …, then tail). Coordinates past `adds` are dropped. Raises ValueError
+    if it is empty or negative.
     >>> Summary((0, 2)).apply(Product(7, 1))
     Product(7, 3)
     >>> Summary((0,), (0,)).apply(7)
@@ -59,9 +59,9 @@ class Summary:
             raise ValueError(f"{self!r}: a summary keeps at least the outermost coordinate and never lowers one")
 
     def apply(self, time: Time) -> Time | None:
-        """Return the time at the path's end, None if nothing at `time` comes there.
+        """Return the time at the path's end, or None if nothing at `time` reaches it.
 
-        Raises TypeError for a time of too shallow a scope, TimeError for a PathSummary that does not advance it.
+        Raises TypeError for a time with too few coordinates, and TimeError for a PathSummary that does not advance it.
         """
         adds = self.adds
         if type(time) is int and len(adds) == 1 and not self.tail:
@@ -72,38 +72,9 @@ class Summary:
         results = tuple(_results_in(step, value) for step, value in zip(adds, values, strict=False))
         return None if None in results else from_coordinates(results + self.tail)
 
-    def then(self, other: "Summary") -> "Summary | None":
-        """Return the summary of this path followed by the other, None if nothing comes to its end.
-
-        >>> enter(0).then(feedback(1, 4)).then(leave(1)) == identity(0)
-        True
-        """
-        kept, passed = len(self.adds), len(other.adds)
-        if passed > kept + len(self.tail):
-            raise TypeError(f"{other!r} cannot follow {self!r}, which gives only {kept + len(self.tail)} coordinates")
-        adds = tuple(_followed_by(a, b) for a, b in zip(self.adds, other.adds, strict=False))
-        constants = tuple(a + b for a, b in zip(self.tail, other.adds[kept:], strict=False))
-        return None if None in adds else Summary(adds, constants + other.tail)
-
-
-def summary_less_equal(a: Summary, b: Summary) -> bool:
-    """Tell whether `a` maps every time to one at most where `b` maps it; both lead between the same depths.
-
-    >>> summary_less_equal(Summary((0, 0)), Summary((0, 1))), summary_less_equal(Summary((0,), (3,)), Summary((0, 2)))
-    (True, False)
-    """
-    length = len(a.adds) + len(a.tail)
-    if length != len(b.adds) + len(b.tail):
-        raise TypeError(f"{a!r} and {b!r} lead to scopes of different depth and cannot be compared")
-    # A coordinate kept by `a` but set to a constant by `b` outgrows any constant; the other way
-    # round it is least where the time's coordinate is 0.
-    if len(a.adds) > len(b.adds):
-        return False
-    return all(_step_less_equal(x, y) for x, y in zip(a.adds + a.tail, b.adds + b.tail, strict=True))
-
 
 def identity(depth: int) -> Summary:
-    """Return the summary that leaves every time of this depth as it is."""
+    """Return the summary that leaves every time of this depth unchanged."""
     return Summary((0,) * (depth + 1))
 
 
@@ -113,7 +84,7 @@ def enter(depth: int) -> Summary:
 
 
 def leave(depth: int) -> Summary:
-    """Return the summary of leaving a scope at `depth` for the one around it: (t, i) becomes t."""
+    """Return the summary of leaving a scope at `depth` for its parent: (t, i) becomes t."""
     return Summary((0,) * depth)
 
 
@@ -123,9 +94,9 @@ def feedback(depth: int, advance: int) -> Summary:
 
 
 def advancing(step: Step, least: Time) -> Summary:
-    """Return the summary of a step of times whose least is `least`; 0 is the identity.
+    """Return the summary of a step of times whose least is `least`. 0 is the identity.
 
-    Raises ValueError with what a step of such times is.
+    Raises ValueError with a description of a valid step.
 
     >>> advancing(Product((0, 1), 2), Product((0, 0), 0))
     Summary(adds=((0, 1), 2), tail=())
@@ -145,7 +116,7 @@ def _steps(step: Step, least: Time) -> tuple[Step, ...]:
 
 
 def _checked(step: Step, least: Time) -> Step:
-    """Return a step of one coordinate, 0 if it changes nothing."""
+    """Return a step of one coordinate. 0 if it changes nothing."""
     if _is_zero(step):
         return 0
     if type(least) is int:
@@ -162,7 +133,7 @@ def _checked(step: Step, least: Time) -> Step:
     if type(least) in (Product, tuple) or isinstance(step, type) or any(not hasattr(step, name) for name in _METHODS):
         what = "with a step for each part" if type(least) in (Product, tuple) else "or a PathSummary of such times"
         raise ValueError(f"0 or, as times are like {least!r}, a {type(least).__name__} {what}")
-    if type(step).__repr__ is vars(object)["__repr__"]:  # workers compare how it is shown
+    if type(step).__repr__ is vars(object)["__repr__"]:  # workers compare its repr
         raise ValueError(f"and a {type(step).__name__} must be shown by what it holds, as a dataclass is")
     try:
         _results_in(step, least)
@@ -191,35 +162,3 @@ def _results_in(step: Step, time: Any) -> Any:
     if result is not None and not (alike(time, result) and less_than(time, result)):
         raise TimeError(f"{step!r}.results_in({time!r}) gave {result!r}, which is not after {time!r}")
     return result
-
-
-def _followed_by(a: Step, b: Step) -> Step | None:
-    if _is_zero(a) or _is_zero(b):
-        return b if _is_zero(a) else a
-    if type(a) is int:
-        return a + b
-    if type(a) is tuple or isinstance(a, Product):
-        parts: list[Any] = [_followed_by(x, y) for x, y in zip(a, b, strict=True)]
-        if None in parts:
-            return None
-        return tuple(parts) if type(a) is tuple else Product(parts[0], parts[1])
-    return a.followed_by(b)
-
-
-def _step_less_equal(a: Step, b: Step) -> bool:
-    if type(a) is int and type(b) is int:
-        return a <= b
-    if _is_zero(a) or _is_zero(b):
-        return _is_zero(a)
-    if isinstance(a, Product):
-        return _step_less_equal(a.outer, b.outer) and _step_less_equal(a.inner, b.inner)
-    if type(a) is not tuple:
-        return bool(a.less_equal(b))
-    for x, y in zip(a, b, strict=True):
-        if x == y:
-            continue
-        if type(x) is int and type(y) is int:
-            return bool(x < y)  # for every time the first part that differs is this one
-        if not _step_less_equal(x, y):
-            return False  # where it is, what comes after decides only for the times at which both give the same
-    return True

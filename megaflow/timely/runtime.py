@@ -1,11 +1,11 @@
 """The runtime of the engine: configurations, worker threads, the end of a program, and its failure.
 
 Each worker runs the same `main(worker)`. When it returns, the worker's inputs close, and the worker steps until its
-dataflows are complete. Then it says goodbye. An exception in one worker stops all workers. It is raised here once, as
-it is; workers that only received news of it raise PeerFailed.
+dataflows are complete. Then it says goodbye. An exception in one worker stops all workers. It is raised here once,
+unchanged. Workers that only received news of it raise PeerFailed.
 
-A process that joins a running cluster asks first, with its port open already. The answer names the workers that it
-runs. Until they are members, its failure affects no other process.
+A process that joins a running cluster first opens its port and then asks. The answer names the workers that it runs.
+Until they are members, its failure affects no other process.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ from contextlib import closing, contextmanager
 from dataclasses import field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from megaflow.errors import ClusterError, PeerFailed, UsageError
+from megaflow.errors import ClusterError, PeerFailed, UsageError, naming
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.communication.address import address_text, is_loopback, parse_address
 from megaflow.timely.communication.allocator import Allocator, FailureReport
 from megaflow.timely.communication.local import SIGNAL_SECONDS, LocalFabric
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.role_handlers import EntryHandler, RoleHandler
-from megaflow.timely.communication.secret import is_loopback, load_secret
-from megaflow.timely.communication.tcp import address_text, open_listener, parse_address
+from megaflow.timely.communication.secret import load_secret
+from megaflow.timely.communication.tcp import open_listener
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.dataflow.graph import ScopeRef
+from megaflow.timely.dataflow.other_forms import note_form
 from megaflow.timely.membership import Membership, WorkerId, founding
-from megaflow.timely.rescale.join_client import ask_to_join
-from megaflow.timely.rescale.join_server import JoinDoor
+from megaflow.timely.rescale.join_door import JoinDoor, ask_to_join
 from megaflow.timely.rescale.messages import Admission, Process
 from megaflow.timely.worker import Worker
 
@@ -53,13 +54,13 @@ class Config:
     """Number of workers and processes, and their addresses. Made by `thread`, `process`, `cluster` and `join`."""
 
     workers: int = 1  # in this process
-    addresses: tuple[str, ...] = ()  # host:port of each process; empty: this process alone
+    addresses: tuple[str, ...] = ()  # host:port of each process; empty: this process runs alone
     index: int = 0  # of this process
-    contacts: tuple[str, ...] = ()  # host:port of processes to ask; if any, this one joins them, at addresses[0]
-    server: WorkerId | None = None  # that bootstraps a joining process; None: the coordinator chooses
+    contacts: tuple[str, ...] = ()  # host:port of processes to ask; if any, this process joins them, at addresses[0]
+    server: WorkerId | None = None  # the worker that bootstraps a joining process; None: the coordinator chooses
     listener: socket.socket | None = None
     secret: bytes | None = None  # None: load_secret()
-    # role -> its handler; or a function that makes these from the ids of this process's workers
+    # role -> its handler; or a function that makes this mapping from the ids of this process's workers
     roles: Roles | Callable[[tuple[WorkerId, ...]], Roles] = field(default_factory=dict)
     report: Callable[[str], None] | None = None
     connect_timeout_seconds: float = 30.0
@@ -113,9 +114,8 @@ class Config:
     ) -> Config:
         """Configure an additional process that asks to join a running cluster at `contact`.
 
-        If there are several contacts, it asks the first that answers. `address` is where the other processes reach it,
-        by default where `listener` is bound. `more` holds further fields of Config. Raises UsageError for invalid
-        arguments.
+        If there are several contacts, it asks the first that answers. Other processes reach it at `address`, by default
+        where `listener` is bound. `more` holds further fields of Config. Raises UsageError for invalid arguments.
         """
         contacts = (contact,) if isinstance(contact, str) else tuple(contact)
         if not contacts:
@@ -128,7 +128,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class UserProgram(Generic[S, R]):
-    """What every worker runs."""
+    """Program that every worker runs."""
 
     main: Callable[[Worker[S]], R]
     make_scope: Callable[[ScopeRef], S]
@@ -170,10 +170,10 @@ def local_ends(config: Config) -> list[Allocator]:
 def connected(
     config: Config, door: EntryHandler | None = None
 ) -> Iterator[tuple[list[Allocator], list[PeerAddress]]]:
-    """Meet the processes of a cluster; give each local worker's end of the transport, and all processes.
+    """Connect the processes of a cluster. Yields each local worker's end of the transport, and all processes.
 
-    `door` admits other processes; without it none can join. Waits for all processes. Raises the errors of `execute` if
-    they cannot meet.
+    `door` admits other processes; without it no process can join. Waits for all processes. Raises the errors of
+    `execute` if they cannot connect.
     """
     peers = [
         PeerAddress(process, *parse_address(address), _ids(config, process))
@@ -188,12 +188,12 @@ def connected(
 
 
 def _ids(config: Config, process: int) -> tuple[WorkerId, ...]:
-    """Return the workers of a process that founds the cluster."""
+    """Return the workers of a founding process."""
     return tuple(range(process * config.workers, (process + 1) * config.workers))
 
 
 def _join(config: Config, program: UserProgram[S, R]) -> list[R]:
-    """Ask, connect to all members, and run the workers."""
+    """Ask to join, connect to all members, and run the workers."""
     host, port = parse_address(config.addresses[0])
     with closing(_listen(config, "this process", host, port)) as listener:
         secret = config.secret if config.secret is not None else load_secret()
@@ -226,10 +226,8 @@ def _listen(config: Config, who: str, host: str, port: int) -> socket.socket:
             f"{who} would listen on {host}:{port}, which other machines can reach; "
             "set MEGAFLOW_SECRET to the same value for all processes"
         )
-    try:
+    with naming(UsageError, f"{who} cannot listen on {host}:{port}", ""):
         return open_listener(host, port)
-    except OSError as error:
-        raise UsageError(f"{who} cannot listen on {host}:{port}: {error}") from error
 
 
 def run_workers(
@@ -241,9 +239,9 @@ def run_workers(
     admission: Admission | None = None,
     door: JoinDoor | None = None,
 ) -> list[R]:
-    """Run one worker per allocator, the first on this thread; return the results of `main`. Blocks until all are done.
+    """Run one worker per allocator, the first on this thread. Return the results of `main`. Blocks until all are done.
 
-    - `membership` is the present one.
+    - `membership` is the current one.
     - `address`, of this process, is for reports.
     - `processes` are those of the members, None if this process always stays alone.
     - `admission`: these workers join.
@@ -254,7 +252,7 @@ def run_workers(
         clocks = (time.monotonic, time.time)
         worker = Worker(allocator, membership, program.make_scope, clocks, program.args, processes, admission, door)
         result = program.main(worker)
-        worker.bootstrap()  # a program that joins without asking for it lends a hand all the same
+        worker.bootstrap()  # for a joining program that has not called it: the worker takes part anyway
         worker.close_inputs()
         worker.end_building()
         while worker.installed_dataflows and worker.step_or_park(None):
@@ -266,9 +264,9 @@ def run_workers(
 
 
 def run_threads(live: Callable[[Allocator], R], allocators: Sequence[Allocator], address: str = "") -> list[R]:
-    """Run `live(allocator)` for each, the first on this thread; return what each returned, once all have parted.
+    """Run `live(allocator)` for each, the first on this thread. Return the results once all have said goodbye.
 
-    The failure of one ends all, here and in other processes.
+    A failure of one ends all, here and in other processes.
     """
     runs = [_Execution(allocator, address, live) for allocator in allocators]
     threads = [threading.Thread(target=run.work, name=f"megaflow-{run.allocator.index}") for run in runs[1:]]
@@ -282,10 +280,10 @@ def run_threads(live: Callable[[Allocator], R], allocators: Sequence[Allocator],
         for thread in threads:
             while thread.is_alive():
                 thread.join(SIGNAL_SECONDS)
-    except BaseException as error:  # Ctrl-C while this thread has no worker yet, or none any more: the others have
+    except BaseException as error:  # Ctrl-C before or after this thread has a worker, while the other workers run
         runs[0].fail(error)
     for thread in threads:
-        if thread.ident is not None:  # else it was not started, or will learn of the failure when it is
+        if thread.ident is not None:  # otherwise it never started, or will learn of the failure when it starts
             thread.join()
     if threads:
         sys.setswitchinterval(interval)
@@ -310,12 +308,13 @@ class _Execution(Generic[R]):
         try:
             self.result = self.live(self.allocator)
             self.allocator.finish()
-        except BaseException as error:  # whatever stops one worker stops all; raised again by run_threads
+        except BaseException as error:  # an error of one worker stops all; run_threads raises it again
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """Keep the error for the caller and tell the other workers."""
         self.error = error
+        note_form(error)
         if not isinstance(error, PeerFailed):
             ours = isinstance(error, ClusterError)
             text = f"{type(error).__name__}: {error}" if ours else format_user_traceback(error)

@@ -9,7 +9,7 @@ from megaflow.errors import UsageError
 
 
 class ScheduledCalls:
-    """Callbacks by due time; those of one time in the order of scheduling. One writer: the thread that runs them."""
+    """Callbacks by due time, at equal times in the order of scheduling. Only the thread that runs them writes it."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now  # seconds, monotonic
@@ -18,14 +18,14 @@ class ScheduledCalls:
         self._numbers = count()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], object]:
-        """Let `run_due` call back after so many seconds. The returned function cancels the call, at any time."""
+        """Schedule a call by `run_due` after so many seconds. The returned function cancels the call, at any time."""
         number = next(self._numbers)
         self._callbacks[number] = callback
         heappush(self._heap, (self._now() + seconds, number))
         return partial(self._callbacks.pop, number, None)
 
     def run_due(self) -> None:
-        """Make all calls that are due."""
+        """Make all due calls."""
         while self._heap and self._heap[0][0] <= self._now():
             callback = self._callbacks.pop(heappop(self._heap)[1], None)
             if callback is not None:
@@ -47,6 +47,6 @@ class ScheduledCalls:
         return due if seconds is None else min(seconds, due)
 
     def clear(self) -> None:
-        """Drop what is scheduled."""
+        """Drop all scheduled calls."""
         self._heap.clear()
         self._callbacks.clear()

@@ -2,7 +2,8 @@
 
 A step is: receive all arrived messages, fold progress, let each active dataflow show its frontiers, run its operators
 once and broadcast their progress, then flush. No part of it blocks. Only `step_or_park` waits, and only in the
-transport. A worker with work polls the sockets at most every fraction of a millisecond, an idle one as it parks.
+transport. A worker with work polls the sockets at most once in a fraction of a millisecond; an idle worker polls them
+when it parks.
 
 A worker owns its dataflows, and nothing else writes them. Other threads hand over requests with `Context.activate`,
 which wakes the worker.
@@ -11,11 +12,12 @@ which wakes the worker.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from megaflow.errors import BuildError, CommandRefused, ProgramError, UsageError
 from megaflow.timely.communication.allocator import Allocator
@@ -24,7 +26,8 @@ from megaflow.timely.dataflow.context import Activator, Context, OperatorInfo
 from megaflow.timely.dataflow.fusion.apply import start
 from megaflow.timely.dataflow.graph import Graph, ScopeRef
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.dataflows import DROP, Dataflows, WorkerStatistics
+from megaflow.timely.dataflow.scopes import block_or_value
+from megaflow.timely.dataflows import DROP, Dataflows
 from megaflow.timely.dispatch import Dispatch
 from megaflow.timely.explain import ANSWER, ASK, Explainer, Holding
 from megaflow.timely.log import Log, Parked, Unparked
@@ -37,6 +40,7 @@ from megaflow.timely.rescale.messages import Admission, Process
 from megaflow.timely.scheduled_calls import ScheduledCalls
 
 S = TypeVar("S")
+R = TypeVar("R")
 
 _LONGEST_WAIT_SECONDS = 0.1  # between checks of `step_while`'s predicate, which may depend on more than dataflows
 
@@ -56,16 +60,17 @@ class Worker(Generic[S]):
         door: Door | None = None,
         eager: bool = False,
     ) -> None:
-        """`processes` are the founding ones, None if this is the only one forever. `admission`: the worker joins."""
+        """`processes` are the founding ones; None if this process always stays alone. A joiner has an `admission`."""
         self.args = list(args)
         self.log = Log()
         self.stateful: list[Any] = []  # views of the stateful operators, added as they are built
-        self.allocator = allocator  # the worker's end of the transport
+        self.allocator = allocator  # this worker's end of the transport
         self._make_scope = make_scope
-        self._now = clocks[0]  # monotonic
+        self.now = clocks[0]  # seconds of a monotonic clock that all processes of a machine share
+        self.wall = clocks[1]  # seconds since 1970; nothing is decided by it
         self._thread = threading.get_ident()
-        self._scheduled = ScheduledCalls(self._now)
-        self._handed: deque[Callable[[], None]] = deque()  # appended by any thread, drained by the worker
+        self._scheduled = ScheduledCalls(self.now)
+        self._handed: deque[Callable[[], object]] = deque()  # appended by any thread, drained by the worker
         self._dispatch = Dispatch(allocator)
         context = Context(
             allocator,
@@ -98,11 +103,11 @@ class Worker(Generic[S]):
         self.explainer = Explainer(context.membership, self.post, self._dataflows.find)
         self.on_mail(ASK, self.explainer.answer)
         self.on_mail(ANSWER, self.explainer.hear)
-        self._running = False  # operators, which may not do everything
-        self.steps = 0  # begun so far; any thread may look
-        self.parked_seconds = 0.0  # so far; what is left of a stretch of time, the worker was busy
+        self._running = False  # True while operators run; they may not step the worker
+        self.steps = 0  # begun so far; any thread may read it
+        self.parked_seconds = 0.0  # so far; during the rest of any period, the worker was busy
 
-    # What a program may know ------------------------------------------------------------
+    # Facts for the program --------------------------------------------------------------
 
     @property
     def index(self) -> int:
@@ -111,17 +116,17 @@ class Worker(Generic[S]):
 
     @property
     def peers(self) -> int:
-        """Present number of workers."""
+        """Number of workers now."""
         return len(self.peer_ids)
 
     @property
     def peer_ids(self) -> tuple[int, ...]:
-        """Ids of all present workers, sorted. This worker's id is missing while the worker joins or leaves."""
+        """Ids of all current workers, sorted. This worker's id is missing while the worker joins or leaves."""
         return self.rescaling.membership.ids
 
     @property
     def membership(self) -> Membership:
-        """Present membership of the cluster."""
+        """Current membership of the cluster."""
         return self.rescaling.membership
 
     @property
@@ -133,17 +138,13 @@ class Worker(Generic[S]):
         """Return the running dataflows, for tests and monitors."""
         return [*self._dataflows.running.values()]
 
-    def now(self) -> float:
-        """Return seconds on a monotonic clock that all processes of a machine share."""
-        return self._now()
-
     def sync_activator(self, info: OperatorInfo) -> Activator:
         """Return an activator that other threads may call to run an operator and wake the worker: `info.activator`."""
         return info.activator
 
     @property
     def retiring(self) -> bool:
-        """Whether this worker's process is about to leave. Read nothing new then."""
+        """Whether this worker's process is about to leave. If so, read nothing new."""
         return self.rescaling.retiring
 
     def bootstrap(self) -> bool:
@@ -166,8 +167,8 @@ class Worker(Generic[S]):
 
         Blocks, stepping, until all workers have released the process. Raises CommandRefused with the reason if the
         process must stay: it owns bins, is the only one, or records are pinned to it. The other workers of the process
-        leave as they are stepped. During the leave, inject no command at a time of which this worker has records: it
-        receives no commands.
+        leave as they are stepped. During the leave this worker receives no commands. So do not inject a command at a
+        time at which this worker has records.
         """
         answers: list[str | None] = []
         self.rescaling.ask_leave(self.index, answers.append)
@@ -184,15 +185,30 @@ class Worker(Generic[S]):
 
     # Building ---------------------------------------------------------------------------
 
-    @contextmanager
-    def dataflow(self, name: str | None = None, fusion: bool = True, timestamp: Any = int) -> Iterator[S]:
+    @overload
+    def dataflow(
+        self, name: str | None = None, build: None = None, *, fusion: bool = True, timestamp: Any = int
+    ) -> AbstractContextManager[S]: ...
+    @overload
+    def dataflow(self, name: Callable[[S], R], *, fusion: bool = True, timestamp: Any = int) -> R: ...
+    @overload
+    def dataflow(
+        self, name: str | None, build: Callable[[S], R], *, fusion: bool = True, timestamp: Any = int
+    ) -> R: ...
+    def dataflow(self, name: Any = None, build: Any = None, *, fusion: bool = True, timestamp: Any = int) -> Any:
         """Build a dataflow in the `with` block; it runs from the block's end. `fusion`: join stateless neighbors.
+
+        `dataflow(build)` and `dataflow(name, build)` call `build(scope)` in place of a block and return its value.
 
         `timestamp` is the kind of its times: `int`, a class that follows `Timestamp`, or the least time of a tuple or
         `Product` of those: `(0, 0)`, `Product(0, Version.minimum())`. Ints are fastest, and state requires them. Every
         worker must build the same dataflows in the same order. Raises BuildError for a graph that cannot run,
         GraphMismatch (here or while stepping) if another worker built a different one.
         """
+        return block_or_value("dataflow", partial(self._dataflow, fusion, timestamp), name, build)
+
+    @contextmanager
+    def _dataflow(self, fusion: bool, timestamp: Any, name: str | None) -> Iterator[S]:
         graph = self._dataflows.begin(name, self._founders(), timestamp)
         try:
             yield self._make_scope(ScopeRef(graph))
@@ -203,7 +219,7 @@ class Worker(Generic[S]):
         self._dataflows.run(graph, self.rescaling.started)
 
     def _founders(self) -> Membership:
-        """Who founds the next dataflow: the coordinator's word, if the membership is changing."""
+        """Return the founders of the next dataflow. If the membership is changing, the coordinator decides."""
         while not self.retiring:
             founders = self.rescaling.founders(self._dataflows.begun)
             if founders is not None:
@@ -214,14 +230,14 @@ class Worker(Generic[S]):
         raise BuildError("dataflow: this worker is leaving the cluster and can no longer build a dataflow")
 
     def end_building(self) -> None:
-        """Tell the others that the program has ended. A worker with more dataflows raises GraphMismatch."""
+        """Announce that the program has ended. A worker with more dataflows raises GraphMismatch."""
         self._dataflows.end_building()
 
     def drop_dataflow(self, number: int) -> None:
         """Stop a dataflow on all workers and free it. Any worker may call it; one call is enough.
 
         Its probes report that they are done, and records sent into it are dropped; other dataflows are not affected.
-        Harmless if it is complete or was dropped. Does not wait. Raises BuildError if it was never built here.
+        Harmless if it is already complete or dropped. Does not wait. Raises BuildError if it was never built here.
         """
         self._dataflows.drop(number)
 
@@ -236,25 +252,27 @@ class Worker(Generic[S]):
             raise UsageError(f"explain({probe!r:.200}, …): give a ProbeHandle first, as explain(probe, 3)")
         probe.less_equal(time)  # raises for a time of another kind
         question = self.explainer.ask(probe, time)
-        end = self._now() + timeout_seconds
-        while question.silent and (left := end - self._now()) > 0:
+        end = self.now() + timeout_seconds
+        while question.silent and (left := end - self.now()) > 0:
             self.step_or_park(left)
         return self.explainer.conclude(question, timeout_seconds)
-
-    def statistics(self) -> WorkerStatistics:
-        """Return the steps taken and, per running dataflow, what was run, sent and received, and what waits."""
-        return WorkerStatistics(self.index, self.steps, self._dataflows.statistics())
 
     # Stepping ---------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Do all work that is possible without waiting. Return False when no dataflow is left."""
-        self._receive(self.has_work())
+        """Do all work that is possible without waiting. Return False when no dataflow is left.
+
+        If there is nothing to do, the other workers of the process run first: a worker that waits in a loop of steps
+        would otherwise keep Python's lock from the workers for which it waits.
+        """
+        busy = self.has_work()
+        if not self._receive(busy) and not busy and len(self.allocator.neighbours) > 1:
+            time.sleep(0)
         return self._run()
 
     def step_or_park(self, seconds: float | None = None) -> bool:
-        """Step like `step`, but first wait for work, at most so many seconds; None waits without limit."""
-        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # `park` receives, too
+        """Step like `step`, but first wait for work, at most so many seconds. None waits without limit."""
+        if not self._receive(seconds != 0 or self.has_work()) and not self.has_work():  # `park` also receives
             wait = self._scheduled.wait(seconds)
             if wait is None or wait > 0:
                 self._park(wait)
@@ -274,20 +292,20 @@ class Worker(Generic[S]):
             graph.close_inputs()
 
     def has_work(self) -> bool:
-        """Tell whether a step would do more than receive."""
+        """Return whether a step would do more than receive."""
         return bool(self._handed) or (not self.rescaling.joining and self._dataflows.are_active())
 
     def _park(self, seconds: float | None) -> None:
-        emit, began = self.log.emit, self._now()
+        emit, began = self.log.emit, self.now()
         if emit is not None:
             emit(Parked(seconds))
         self.allocator.park(seconds)
         if emit is not None:
             emit(Unparked())
-        self.parked_seconds += self._now() - began
+        self.parked_seconds += self.now() - began
 
     def _run(self) -> bool:
-        """Do what is due; tell whether a dataflow is left."""
+        """Do the due work. Return whether a dataflow is left."""
         self.steps += 1
         self._running = True
         try:
@@ -305,7 +323,7 @@ class Worker(Generic[S]):
             self._running = False
         return bool(self._dataflows.running) or self.rescaling.joining
 
-    def _activate(self, what: Callable[[], None]) -> None:
+    def _activate(self, what: Callable[[], object]) -> None:
         if threading.get_ident() == self._thread:
             what()
         else:
@@ -313,15 +331,12 @@ class Worker(Generic[S]):
             self.allocator.wake()
 
     def _activate_after(self, seconds: float, what: Callable[[], None]) -> None:
-        if threading.get_ident() != self._thread:
-            self._activate(lambda: self._activate_after(seconds, what))
-            return
-        self._scheduled.call_later(seconds, what)
+        self._activate(partial(self._scheduled.call_later, seconds, what))
 
     # Receiving --------------------------------------------------------------------------
 
     def _receive(self, busy: bool = False) -> bool:
-        """Take in what has arrived; tell whether that was anything, which more than dataflows may have to act upon."""
+        """Handle arrived messages. Return whether there were any: the program may also have to act on them."""
         if self._running:
             raise ProgramError("step: an operator is running, and cannot step its own worker; let it return first")
         arrived = self.allocator.receive(busy)
@@ -341,7 +356,7 @@ class Worker(Generic[S]):
                 handler(envelope.source, envelope.body)
 
     def post(self, target: int, topic: str, body: object) -> None:
-        """Send mail to a worker, this one included; FIFO for each pair of workers. Does not block."""
+        """Send mail to a worker, which may be this one. FIFO for each pair of workers. Does not block."""
         self._dispatch.post(target, topic, body)
 
     def on_mail(self, topic: str, handler: Callable[[int, Any], None]) -> None:

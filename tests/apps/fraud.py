@@ -1,4 +1,4 @@
-"""Payments of cards in one file, drawn from a seed, and the alerts that plain Python gives for them."""
+"""Card payments in one file, drawn from a seed, and the alerts that plain Python gives for them."""
 
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -6,7 +6,7 @@ from random import Random
 
 
 class Payments:
-    """A file of payments, and what is wrong with them."""
+    """A file of payments, and the expected alerts."""
 
     def __init__(self, path: Path, payments: int, cards: int = 50, seed: int = 0) -> None:
         random, seconds = Random(seed), 0
@@ -29,7 +29,7 @@ class Payments:
 
     @staticmethod
     def rules(before: list[tuple[int, int, str]], seconds: int, cents: int, country: str) -> dict[str, bool]:
-        """Tell of each rule whether a payment breaks it, by all payments of the card before it."""
+        """Return for each rule whether a payment breaks it, computed from all earlier payments of the card."""
         last = before[-1] if before else (float("-inf"), 10**9, country)
         return {
             "burst": sum(seconds - each < 600 for each, _, _ in before) >= 4,

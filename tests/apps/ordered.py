@@ -1,4 +1,4 @@
-"""Orders of customers in a file, drawn from a seed, and what their tables are to have, by plain Python."""
+"""Customers' orders in a file, drawn from a seed, and the expected rows of their tables, computed by plain Python."""
 
 from pathlib import Path
 from random import Random

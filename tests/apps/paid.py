@@ -1,4 +1,4 @@
-"""Orders and payments in files, drawn from a seed, and what `apps/paid_orders.py` is to put out, by plain Python."""
+"""Orders and payments in files, drawn from a seed, and the expected output of `apps/paid_orders.py`."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The levels of apps/bfs.py beside a search with a queue."""
+"""The levels of apps/bfs.py, compared with a search that uses a queue."""
 
 from collections import Counter, deque
 

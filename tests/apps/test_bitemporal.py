@@ -1,4 +1,4 @@
-"""apps/bitemporal.py: every answer is the sum of what had been reported by its day of its hours."""
+"""apps/bitemporal.py: each answer is the sum of the reports on its hours that existed on its day."""
 
 import pytest
 

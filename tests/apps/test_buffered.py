@@ -1,4 +1,4 @@
-"""apps/buffered.py: under each policy all readings are accounted for, and those that are used are the right ones."""
+"""apps/buffered.py: under each policy all readings are accounted for, and the right ones are used."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from megaflow.errors import ProgramError
 from tests.timely.cases import run_threads
 
 COUNT = 40_000
-BESIDES = 11_200 + 700  # readings that the slow operator's queue may hold, or has taken
+BESIDES = 11_200 + 700  # readings that the slow operator's queue may hold or has taken
 
 
 def shares(policy: str, workers: int) -> list[dict[str, int]]:

@@ -1,4 +1,4 @@
-"""Fraud rules, which follow from the order of each card's payments: whoever comes and goes, the alerts of a loop."""
+"""Fraud rules in order of payments: the alerts equal those of a loop, even if workers join and leave."""
 
 from collections import Counter
 from pathlib import Path
@@ -10,6 +10,7 @@ from megaflow.testing import Join, Leave, SimulatedCluster
 from tests.apps.fraud import Payments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_alerts_are_those_of_a_plain_loop_though_processes_come_and_go(tmp_path: Path, seed: int) -> None:
     payments = Payments(tmp_path / "payments.csv", 400, cards=12, seed=seed)

@@ -1,4 +1,4 @@
-"""Fraud rules by event time: whoever comes and goes, the alerts of a loop over all payments that are not late."""
+"""Fraud rules by event time: the alerts equal a loop's over all payments in time, even if workers join and leave."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What checkpoints write, as it is counted for the benchmark: it follows the keys that have changed."""
+"""The benchmark of checkpoint bytes: the bytes follow the number of changed keys."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Windows of clicks that are out of order: whoever comes and goes, a loop's over all that are not called late."""
+"""Windows of out-of-order clicks equal a loop's over all clicks not reported late, even if workers join and leave."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The clicks that windows are tried on are as out of order as is said, and the loops beside them are right."""
+"""The generated clicks are as out of order as promised, and the plain loops over them are right."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The steps of apps/collatz.py beside a while loop."""
+"""The steps of apps/collatz.py, compared with a while loop."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def steps_to_1(x: int) -> int:
 
 @pytest.mark.parametrize("workers", EVERY)
 def test_the_numbers_to_9_take_up_to_19_steps(workers: int) -> None:
-    """Cases 15 and 16: the loop ends by itself, the time at which a number comes to 1 is its steps."""
+    """Cases 15 and 16: the loop ends by itself, and a number reaches 1 at the time of its number of steps."""
     found = run_threads(workers, main)
     together = {start: steps for part in found for start, steps in part.items()}
     assert together == {1: 3, 2: 1, 3: 7, 4: 2, 5: 5, 6: 8, 7: 16, 8: 3, 9: 19}

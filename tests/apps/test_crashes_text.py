@@ -1,4 +1,4 @@
-"""What the crash test takes for right: what its programs put out, and nothing that is lost, doubled or out of order."""
+"""The checker of the crash test accepts right outputs, and rejects lost, doubled and out-of-order ones."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ FLOWS: dict[str, Callable[[Any], Any]] = {"words": words, "sessions": sessions.d
 
 
 class Outputs:
-    """What a program puts out for a few lines, as a checker sees it."""
+    """A program's output for a few lines, with a checker."""
 
     def __init__(self, name: str, folder: Path) -> None:
         program = PROGRAMS[name]()
@@ -28,7 +28,7 @@ class Outputs:
         self._make = lambda: Checker(program, documents, self._path)
 
     def judge(self, lines: list[str]) -> Checker:
-        """Look at so many lines in three steps, as if these were all."""
+        """Check `lines` lines in three steps, as if there were no others."""
         checker = self._make()
         ends = [0]
         with self._path.open("wb") as file:

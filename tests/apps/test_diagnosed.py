@@ -1,4 +1,4 @@
-"""apps/diagnosed.py: results are complete although a question of their time waits, on threads and in the simulation."""
+"""apps/diagnosed.py: results are complete even while a question of their time waits, on threads and in simulation."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def test_numbers_are_counted_while_a_question_stays_at_time_0(workers: int) -> N
 
 @pytest.mark.parametrize("independent", [True, False])
 def test_only_an_output_that_depends_on_questions_waits_for_them(independent: bool) -> None:
-    """The book's operator, and the same one without a word on which output depends on what."""
+    """The book's operator, and the same one without declared dependencies between inputs and outputs."""
     hand, worker = by_hand()
     numbers, questions = InputHandle[int](), InputHandle[str]()
     counts, answers = ProbeHandle(), ProbeHandle()

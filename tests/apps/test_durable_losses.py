@@ -1,4 +1,4 @@
-"""The table and the picture of what losses cost, of figures that are given."""
+"""The table and the picture of the cost of losses, for given figures."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""apps/flow_controlled.py: a frontier that comes round a loop lets one time's work through at once."""
+"""apps/flow_controlled.py: a frontier that goes around a loop admits the work of one time at once."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The matches of apps/hashjoin.py beside two nested loops."""
+"""The matches of apps/hashjoin.py, compared with two nested loops."""
 
 from collections import Counter
 from itertools import islice
@@ -27,6 +27,7 @@ def test_two_tables_of_1000_rows_match_10127_times(workers: int) -> None:
     assert Counter(together) == nested_loops(1000, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", EVERY)
 def test_every_pair_of_rows_meets_once_however_few_the_keys(workers: int) -> None:
     together = [match for part in run_threads(workers, main, "1500", "2") for match in part]

@@ -1,4 +1,4 @@
-"""The migration benchmark, with sizes that mean nothing: it runs to its end, and what it counts is right."""
+"""The migration benchmark with tiny sizes: it runs to its end, and its counts are right."""
 
 import json
 import os

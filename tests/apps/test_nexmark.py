@@ -1,4 +1,4 @@
-"""NEXMark's queries give what their oracles give, whatever moves while they run."""
+"""NEXMark's queries give the results of their oracles, even if bins move while they run."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tests.cluster.processes import ROOT, programs
 from tests.timely.cases import run_threads
 
 BINS = 8
-SEEDS = 3  # the whole suite takes MORE_SEEDS
+SEEDS = 3  # the whole suite runs MORE_SEEDS
 MORE_SEEDS = 13
 EVERY_QUERY = pytest.mark.parametrize("query", QUERIES)
 
-# A small auction house: what takes hours takes milliseconds. Windows end between, at and after the events.
+# A small auction house: hours become milliseconds. Windows end between, at and after the events.
 WINDOWS = {"hot_items_ms": 20, "hot_items_slide_ms": 5, "highest_bid_ms": 7}
 SMALL = Terms(in_flight=9, active_people=7, auction_skip=3, **WINDOWS)
-EVENTS = {"Q3": 4500, "Q8": 4500}  # of people and auctions there are few among 900
+EVENTS = {"Q3": 4500, "Q8": 4500}  # because there are few people and auctions among 900
 
 
 class Run:
-    """What one seed draws: workers, who gets which events, and the moves; and what came of it."""
+    """Scenario of one seed: workers, the distribution of events, and the moves; with its results."""
 
     def __init__(self, query: str, seed: int, changes: bool = False, monitor: bool = False) -> None:
         self.random = Random(seed)
@@ -67,7 +67,7 @@ class Run:
                 yield time, Map(tuple(self.random.randrange(self.workers) for _ in range(BINS)))
 
     def feeds(self) -> dict[int, list[tuple[int, list[Event]]]]:
-        """Each event goes to some worker; those of one worker and time are sent together."""
+        """Send each event to some worker. A worker sends its events of one time together."""
         batches: dict[int, dict[int, list[Event]]] = {worker: defaultdict(list) for worker in range(self.workers)}
         for time, event in self.history:
             batches[self.random.randrange(self.workers)][time].append(event)
@@ -77,20 +77,21 @@ class Run:
         return QUERIES[self.query](batches.flat_map(lambda batch: batch), commands, self.terms, BINS)
 
     def check(self) -> int:
-        """Run, and hold the results against the oracle; return how many there are."""
+        """Run, and compare the results with the oracle; return how many there are."""
         results = self.cluster.run(self.build, self.feeds(), self.commands)
         expected = ORACLES[self.query](self.history, self.terms)
         assert Counter(results) == Counter(expected), f"seed {self.cluster.seed}"
         return len(results)
 
     def keys_left(self) -> dict[str, int]:
-        """How many keys each operator still has a state for, on all workers."""
+        """Return the number of keys that have a state in each operator, over all workers."""
         left: Counter[str] = Counter()
         for worker in self.cluster.workers:
             left.update({view.name: view.keys() for view in worker.stateful})
         return left
 
 
+@pytest.mark.slow
 @EVERY_QUERY
 def test_results_equal_the_oracles_whatever_moves(query: str) -> None:
     assert sum(Run(query, seed).check() for seed in range(SEEDS)) > 0
@@ -123,7 +124,7 @@ def test_results_equal_the_oracles_while_workers_join_and_leave(query: str, seed
     ("query", "emptied"), [("Q4", ["WinningBids"]), ("Q5", ["Counts", "Q5"]), ("Q7", ["Highest", "Q7"]), ("Q8", ["Q8"])]
 )
 def test_nothing_is_kept_of_what_is_over(query: str, emptied: list[str]) -> None:
-    """Bids that come after their auction has closed leave nothing behind; nor do windows, and people and auctions."""
+    """Bids that come after their auction has closed leave no state, nor do windows, people and auctions."""
     run = Run(query, 1)
     run.check()
     left = run.keys_left()
@@ -132,7 +133,7 @@ def test_nothing_is_kept_of_what_is_over(query: str, emptied: list[str]) -> None
 
 # Threads and processes -------------------------------------------------------------------------
 
-DELAYS_US = {"Q5": 3_000_000, "Q8": 30_000_000}  # so that hours come to pass with few events
+DELAYS_US = {"Q5": 3_000_000, "Q8": 30_000_000}  # so that few events cover hours
 REQUESTS = [
     (query, "500" if query == "Q1" else "3000", str(DELAYS_US.get(query, 500_000)), strategy)
     for query in QUERIES
@@ -161,9 +162,10 @@ def results_and_owners(worker: Worker) -> tuple[list[Any], list[tuple[int, ...]]
     return results, [view.table() for view in worker.stateful]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", SLOW_UNLESS_FLUID)
 def test_on_threads_results_equal_the_oracles_while_half_of_all_bins_move(request_: tuple[str, ...]) -> None:
-    """By the specification's own windows."""
+    """Uses the specification's own windows."""
     ended = run_threads(2, results_and_owners, *request_)
     assert Counter(result for results, _ in ended for result in results) == expected(*request_)
     moved = (1, 0) * (driver.BINS // 4) + (0, 1) * (driver.BINS // 4)

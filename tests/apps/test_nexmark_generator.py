@@ -1,4 +1,4 @@
-"""The generated events of apps/nexmark keep to the specification, and are the same wherever they are made."""
+"""The generated events of apps/nexmark follow the specification, and are the same on every worker."""
 
 from collections import Counter
 from statistics import mean

@@ -1,4 +1,4 @@
-"""The oracles of apps/nexmark, on auctions small enough to be judged by eye."""
+"""The oracles of apps/nexmark, on auctions small enough to check by eye."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The incremental ranks of apps/pagerank.py beside a loop over whole arrays."""
+"""The incremental ranks of apps/pagerank.py, compared with a loop over whole arrays."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ from tests.timely.cases import edges, run_threads
 from tests.timely.workers import EVERY
 
 Edge = tuple[int, int]
-Line = tuple[int, int, int]  # changes of rank: how many, their sizes added up, the largest
+Line = tuple[int, int, int]  # changes of rank: their number, the sum of their sizes, the largest
 
 
 def gifts(rank: int, targets: dict[int, int]) -> dict[int, int]:
-    """What a node gives to each of its targets, target -> how many edges."""
+    """Return what a node gives to each of its targets; `targets` maps a target to its number of edges."""
     wanted = sorted(target for target, count in targets.items() if count)
     total = rank * 5 // 6
     return {
@@ -23,7 +23,7 @@ def gifts(rank: int, targets: dict[int, int]) -> dict[int, int]:
 
 
 def one_by_one(nodes: int, count: int, changes: int) -> tuple[dict[int, Line], list[int]]:
-    """The same in one loop: all messages of a time, then all nodes, then the next time."""
+    """Compute the ranks in one loop: all messages of a time, then all nodes, then the next time."""
     drawn = edges(nodes, count + changes)
     graph: list[Counter[int]] = [Counter() for _ in range(nodes)]
     ranks, kept = [1000] * nodes, [0] * nodes

@@ -1,4 +1,4 @@
-"""Orders joined with payments: two inputs of lines, whichever line comes first."""
+"""Orders joined with payments from two inputs of lines, in any order of the lines."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""apps/pingpong.py: what goes around is counted and ends."""
+"""apps/pingpong.py: the numbers that go around are counted, and the loop ends."""
 
 import pytest
 

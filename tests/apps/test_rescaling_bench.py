@@ -1,4 +1,4 @@
-"""The rescaling benchmarks, with sizes that mean nothing: they run to their end, and what they count is right."""
+"""The rescaling benchmarks with tiny sizes: they run to their end, and their counts are right."""
 
 import json
 import os
@@ -45,6 +45,7 @@ def test_the_progress_state_does_not_grow_with_the_past(tmp_path: Path) -> None:
     assert sizes[2000] <= sizes[500] + 3, "one an epoch would be 1,500; a busy machine has more under way at once"
 
 
+@pytest.mark.slow
 def test_two_processes_join_two_and_all_counts_are_exact(tmp_path: Path) -> None:
     words = ("--words", "20", "--vocabulary", "50", "--bins", "8", "--rest", "0.1")
     record = figures(tmp_path, "joins", *words)["joins"]

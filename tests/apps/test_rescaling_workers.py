@@ -1,4 +1,4 @@
-"""Progress as it is counted for the benchmark: what grows with the number of workers, and what does not."""
+"""The benchmark's counts of progress: which of them grow with the number of workers, and which do not."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a soak takes for growth: each process against itself, whatever comes and goes beside it."""
+"""A soak detects growth: each process is compared with itself, whatever other processes start and end."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ Figure = Callable[[float], float]  # of the second
 
 
 def samples(launchers: dict[int, tuple[range, Figure]], workers: Callable[[float], int] = lambda _: 2) -> list[Sample]:
-    """Return an hour in which each launcher held so much while it lived, and each worker 30 MB."""
+    """Return an hour in which each launcher held this much during its life, and each worker 30 MB."""
     found = []
     for second in SECONDS:
         crowd = workers(second)

@@ -1,4 +1,4 @@
-"""Orders through Spark: what the app does with a job besides running it."""
+"""Orders through Spark: the parts of the app around its job."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""The forest of apps/unionfind.py beside sets that are merged one by one."""
+"""The forest of apps/unionfind.py, compared with sets that are merged one by one."""
 
 import pytest
 

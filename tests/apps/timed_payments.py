@@ -1,4 +1,4 @@
-"""Payments of cards in JSON lines that are out of order, drawn from a seed, and the alerts that plain Python gives."""
+"""Out-of-order card payments in JSON lines, drawn from a seed, and the alerts that plain Python gives."""
 
 import json
 from collections import Counter, defaultdict
@@ -16,12 +16,12 @@ Alert = tuple[int, str, str]
 
 
 class TimedPayments:
-    """Files of payments, each of which is written OUT_OF_ORDER seconds after it was made, or long after that."""
+    """Files of payments. Each is written up to OUT_OF_ORDER seconds after it was made, or long after that."""
 
     def __init__(self, folder: Path, payments: int, cards: int, seed: int = 0) -> None:
         folder.mkdir()
         random, seconds = Random(seed), BEGIN
-        written: list[tuple[int, int, dict[str, Any]]] = []  # when, then in any order
+        written: list[tuple[int, int, dict[str, Any]]] = []  # (when it is written, a random number, the payment)
         self.in_time: set[int] = set()  # ids
         made: set[tuple[str, int]] = set()
         card = ""
@@ -48,7 +48,7 @@ class TimedPayments:
         self.payments = [payment for _, _, payment in written]
 
     def wanted(self, late: Collection[int]) -> Counter[Alert]:
-        """Return the alerts if these came too late: those of all others, by a look at all before each."""
+        """Return the alerts for all payments except the late ones, checking each payment against all before it."""
         of_card: dict[str, list[dict[str, Any]]] = defaultdict(list)
         found: Counter[Alert] = Counter()
         for payment in sorted(self.payments, key=lambda each: each["seconds"]):

@@ -1,8 +1,8 @@
-"""A job whose every output tells the whole history of its key, and the oracle that reads it.
+"""Job whose every output depends on the whole history of its key, and the oracle that checks the outputs.
 
-A line is `SOURCE NUMBER KEY`. The state of a key is how many records it has seen and a chain of check sums over them,
-so each output (key, source, number, count, link) can only be right if all that came before it was applied once, and in
-that order, wherever the key's bin was by then. The oracle replays the chain in plain Python.
+A line is `SOURCE NUMBER KEY`. A key's state is its number of records and a chain of check sums over them. So an output
+(key, source, number, count, link) is right only if all earlier records were applied once and in that order, wherever
+the key's bin was. The oracle replays the chain in plain Python.
 """
 
 import json
@@ -74,14 +74,14 @@ def dataflow(flow):
 
 @dataclass(frozen=True)
 class Chain:
-    """What a job is made of, drawn from a seed."""
+    """The make-up of a job, drawn from a seed."""
 
     shape: str
     ballast: int  # bytes of each state
     keys: int
-    sources: tuple[str, ...]  # files, or one that is written to standard input
+    sources: tuple[str, ...]  # files, or one source for standard input
     lines: int  # of each source
-    is_piped: bool  # into standard input
+    is_piped: bool  # to standard input
     is_ordered: bool
     processes: int
     workers: int
@@ -89,7 +89,7 @@ class Chain:
 
     @classmethod
     def draw(cls, rng: random.Random, seconds: float) -> "Chain":
-        """A job that reads for so many seconds, if nobody stops it."""
+        """Draw a job that reads for `seconds` if nothing stops it."""
         is_piped, is_ordered = rng.random() < 0.4, rng.random() < 0.75
         count = 1 if is_piped else rng.randint(1, 4)
         rate = rng.choice([2000] if is_piped else [500, 1000])
@@ -101,18 +101,20 @@ class Chain:
         )  # fmt: skip
 
     def lines_of(self, source: str) -> Iterator[str]:
-        """The source's lines; in a pipe long ones: what has left it when its reader is to leave, that one reads."""
+        """Yield the source's lines. In a pipe they are long, because a leaving reader still reads all that left the
+        pipe.
+        """
         padding = "." * (1500 if self.is_piped else 50)
         for number in range(self.lines):
             yield f"{source} {number} {self.key_of(source, number)} {padding}\n"
 
     def key_of(self, source: str, number: int) -> str:
-        """The key of a line: as good as random, and some come often."""
+        """Return the key of a line: as good as random, but some keys are frequent."""
         dice = zlib.crc32(f"{source}/{number}".encode())
         return f"key{dice % (self.keys if dice % 3 else 1 + self.keys // 10)}"
 
     def write(self, folder: Path) -> list[str]:
-        """Write app and files; return the words of `megaflow run`."""
+        """Write app and files; return the arguments of `megaflow run`."""
         app, texts = folder / "chained.py", folder / "texts"
         app.write_text(APP)
         texts.mkdir()
@@ -127,13 +129,13 @@ class Chain:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """Those of the app."""
+        """The arguments of the app."""
         return self.shape, str(self.ballast)
 
     def check(self, records: Iterable[dict[str, Any]], *, is_whole: bool, is_torn: bool = False) -> int:
-        """Fail unless the outputs are those of all lines, or of a part read from the start; return how many.
+        """Fail unless the outputs are those of all lines, or of a part read from the start. Return their number.
 
-        `is_torn`: the job was killed, so that what waited for timers is missing.
+        `is_torn`: the job was killed, so the outputs of waiting timers are missing.
         """
         epoch = outputs = 0
         links: dict[str, tuple[int, int]] = {}
@@ -153,7 +155,7 @@ class Chain:
         return outputs
 
     def _check_source(self, source: str, keys: dict[str, list[int]], has_gaps: bool) -> None:
-        """Of a source there is each line once, under its key; in order, and without a gap, if that was promised."""
+        """Check that each line of a source appears once, under its key. Check order and gaps if they were promised."""
         numbers = sorted(number for each in keys.values() for number in each)
         assert len(set(numbers)) == len(numbers), f"{source}: some lines came twice"
         if not has_gaps:
@@ -167,7 +169,7 @@ class Chain:
 
 
 def records_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of an output file; its last line counts only when it has its end."""
+    """Yield the records of an output file. An incomplete last line does not count."""
     with path.open() as file:
         for line in file:
             if line.endswith("\n"):

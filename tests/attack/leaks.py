@@ -1,8 +1,9 @@
-"""What a job still holds after processes have joined and left, or failed to, and after clients have come and gone.
+"""Resources that a job still holds after processes have joined and left or failed to join, and clients have come and
+gone.
 
-Descriptors, children and threads of the launcher and of the founders must be as many as before; their memory may grow
-by what they are to remember, and by the crumbs of Python's own heap. The first rounds are not counted: they load
-modules and fill caches.
+Launcher and founders must have no more descriptors, children and threads than before. Their memory may grow by what
+they have to remember, and by fragments of Python's heap. The first rounds do not count, since they load modules and
+fill caches.
 """
 
 import os
@@ -26,25 +27,25 @@ from tests.attack.jobs import PATIENCE_SECONDS, Job, kept_folder
 from tests.attack.tally import COUNTS
 from tests.cluster.processes import wait_until
 
-FAILS_EVERY = 5  # rounds in which a join fails
+FAILS_EVERY = 5  # a join fails once in this many rounds
 WARM_ROUNDS = 3
-RATE = 5  # lines a second: few, as a worker remembers how late the lines of its last two busy minutes were
-CLIENTS = 100  # a round
-CLIENT_BYTES_MAX = 200  # that a client may leave: nothing, but the heap has crumbs
-JOIN_BYTES_MAX = 16_000  # that a process may leave that has joined and left: its moves in the ledger, and crumbs
-SPARE_BYTES = 4 << 20  # by which a heap grows and shrinks as it likes
+RATE = 5  # lines a second; few, as a worker remembers how late the lines of its last two busy minutes were
+CLIENTS = 100  # in each round
+CLIENT_BYTES_MAX = 200  # that a client may leave behind: fragments of the heap only
+JOIN_BYTES_MAX = 16_000  # that a joined and left process may leave: its moves in the ledger, and fragments
+SPARE_BYTES = 4 << 20  # a heap grows and shrinks by this much at any time
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a process has."""
+    """The resources of a process."""
 
     descriptors: int
-    children: int  # zombies, too
+    children: int  # including zombies
     threads: int
 
     def is_within(self, first: "Held") -> bool:
-        """Whether it has no more than it had at first, when a client's connection may have been closing still."""
+        """Return whether there is no more than at first, when one client's connection may still have been closing."""
         return (
             self.descriptors <= first.descriptors
             and self.children <= first.children
@@ -59,12 +60,14 @@ class Held:
 
 
 def resident_bytes(pid: int) -> int:
-    """The memory of a process."""
+    """Return the memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def check_flat(job: Job, rounds: int, bytes_max: int, act: Callable[[int], None]) -> None:
-    """Do it so many times, after a few times that do not count; fail if launcher or founders hold more than before."""
+    """Call `act` `rounds` times after a few rounds that do not count. Fail if launcher or founders hold more than
+    before.
+    """
     status = job.status()
     assert status is not None
     pids = [job.run.process.pid, *(worker.pid for worker in status.workers)]
@@ -84,7 +87,7 @@ def check_flat(job: Job, rounds: int, bytes_max: int, act: Callable[[int], None]
         return all(each.is_within(first) for each, first in zip(held(), before))
 
     try:
-        wait_until(is_flat)  # soon: processes and connections end a little after their command has
+        wait_until(is_flat)  # soon: processes and connections end a little after their command
     except AssertionError as error:
         error.add_note(f"launcher and founders hold {held()} for good")
         raise
@@ -94,13 +97,13 @@ def check_flat(job: Job, rounds: int, bytes_max: int, act: Callable[[int], None]
 
 
 def play(act: Callable[[Job, random.Random, int], None], rng: random.Random, rounds: int, bytes_max: int) -> None:
-    """Do this to a job of two processes; it must be flat then, and end well."""
+    """Call `act` on a job of two processes. The job must stay flat and end normally."""
     with kept_folder() as folder:
         out = folder / "out.jsonl"
         job = Job(folder, Chain("machine", 200, 60, ("source0",), 10**7, True, True, 2, 1, RATE), "stop")
         try:
             job.await_status(lambda status: len(status.workers) == 2 and all(each.pid for each in status.workers))
-            wait_until(lambda: out.exists() and out.stat().st_size > 0)  # all connections and threads are there by now
+            wait_until(lambda: out.exists() and out.stat().st_size > 0)  # by now all connections and threads exist
             check_flat(job, rounds, bytes_max, lambda number: act(job, rng, number))
             job.end(rng)
             job.check_left()
@@ -112,7 +115,7 @@ def play(act: Callable[[Job, random.Random, int], None], rng: random.Random, rou
 
 
 def join_and_leave(job: Job, rng: random.Random, number: int) -> None:
-    """A process joins, gets bins, and leaves; now and then one fails to join."""
+    """Let a process join, get bins, and leave; every few rounds one fails to join."""
     fails = job.folder / "fail"
     if number % FAILS_EVERY == 0:
         fails.touch()
@@ -136,7 +139,7 @@ def join_and_leave(job: Job, rng: random.Random, number: int) -> None:
 
 
 def connect(job: Job, rng: random.Random, number: int) -> None:
-    """Some clients connect; some of them ask something, and some wait for the answer."""
+    """Connect some clients. Some of them ask a question, and some of these wait for the answer."""
     address, secret = job.contact()
     for _ in range(CLIENTS):
         with Client.connect(*address, secret, "control", {}) as client:
@@ -148,10 +151,10 @@ def connect(job: Job, rng: random.Random, number: int) -> None:
 
 
 def attack_with_joins(rng: random.Random, rounds: int | None = None) -> None:
-    """So many processes join one job and leave it."""
+    """Let processes join one job and leave it, for `rounds` rounds."""
     play(join_and_leave, rng, rounds or rng.choice([50, 50, 500]), JOIN_BYTES_MAX)
 
 
 def attack_with_clients(rng: random.Random, rounds: int = 100) -> None:
-    """So many times CLIENTS come and go."""
+    """Let CLIENTS clients come and go, for `rounds` rounds."""
     play(connect, rng, rounds, CLIENTS * CLIENT_BYTES_MAX)

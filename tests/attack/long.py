@@ -1,7 +1,7 @@
 """The attacks by hand: `python -m tests.attack --minutes 60` plays them on random seeds until one finds something.
 
-Each attack is a function of a `random.Random`; it counts in `tests.attack.tally.COUNTS` what it does, and raises for
-what it finds. One plays at a time, in a process of its own.
+Each attack is a function of a `random.Random`. It counts its actions in `tests.attack.tally.COUNTS`, and raises an
+exception for a finding. One attack plays at a time, in a separate process.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from tests.attack import (
 )
 from tests.attack.tally import COUNTS
 
-SMALL_ATTACKS = 500  # in a row, of those that take milliseconds
+SMALL_ATTACKS = 500  # in a row, of those that take milliseconds each
 
 
 def many(attack: Callable[[random.Random], None]) -> Callable[[random.Random], None]:
-    """Play a small attack many times."""
+    """Return an attack that plays a small attack many times."""
 
     def play_many(rng: random.Random) -> None:
         for _ in range(SMALL_ATTACKS):
@@ -55,12 +55,12 @@ ATTACKS: dict[str, Callable[[random.Random], None]] = {
 }
 
 SECONDS_OF_A_REPORT = 60.0
-ATTACK_SECONDS_MAX = 1800.0  # more than any needs; what takes longer hangs
+ATTACK_SECONDS_MAX = 1800.0  # more than any attack needs; a longer one hangs
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def main() -> None:
-    """Attack for so many minutes, or until something is found."""
+    """Attack for some minutes, or until an attack finds something."""
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="how long (60)")
     parser.add_argument("--seed", type=int, help="of the first attack; with --once that of a finding")
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def attack(rng: random.Random, names: list[str], seconds: float) -> None:
-    """Play these attacks in turns for so long; say each minute what was done."""
+    """Play these attacks in turns for `seconds`; print each minute what was done."""
     done: Counter[str] = Counter()
     begun = time.monotonic()
     told = begun
@@ -93,17 +93,17 @@ def attack(rng: random.Random, names: list[str], seconds: float) -> None:
 
 
 def play(name: str, seed: int, done: Counter[str]) -> None:
-    """Play one attack; exit with all that is known of it if it finds something."""
+    """Play one attack. If it finds something, exit with everything known about it."""
     again = [sys.executable, "-m", "tests.attack", "--only", name, "--seed", str(seed), "--once"]
     options: Any = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
     try:
         ended = subprocess.run(again, timeout=ATTACK_SECONDS_MAX, check=True, **options)
-    except subprocess.SubprocessError as found:  # it has failed, or does not end
+    except subprocess.SubprocessError as found:  # it failed or does not end
         sys.exit(f"{found.stdout}{found.stderr}\n{found}\nagain: {' '.join(['python', *again[1:]])}")
     done.update(json.loads(ended.stdout.splitlines()[-1]))
 
 
 def tell(seconds: float, done: Counter[str]) -> None:
-    """Say in a line what was done."""
+    """Print the counts in a line."""
     counted = ", ".join(f"{number} {name}" for name, number in sorted(done.items()))
     print(f"{seconds / 60:5.1f} min: {counted}", flush=True)

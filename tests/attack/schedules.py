@@ -1,11 +1,11 @@
 """Random schedules of control commands on a real job, whose outputs an oracle checks.
 
-A schedule is drawn from a seed before it begins: which commands, when, and which of them are killed, suspended or
-interrupted on the way. Which worker a command is about depends on who is there by then, so that a seed does not fix
-everything; the account of what was done is in what a failure says.
+A schedule is drawn from a seed before it begins: the commands, their times, and which of them are killed, suspended or
+interrupted. The workers that a command names depend on the members at that time. So a seed does not determine
+everything, and a failure reports all actions.
 
-In a careful schedule one command is given after the other, none is disturbed, and each must be carried out and show
-its effect. In the others a command may be refused, in one line, because another one is in its way.
+In a careful schedule, commands follow one after the other, nothing disturbs them, and each must succeed and show its
+effect. In the other schedules, a command may be refused, in one line, because another one is in its way.
 """
 
 import random
@@ -26,9 +26,9 @@ from tests.attack.jobs import ENDINGS, KILLS, Job, kept_folder
 from tests.attack.tally import COUNTS
 from tests.cluster.processes import STATUS_SECONDS, Ended, Process
 
-PROCESSES_MAX = 5  # of a job: what two cores bear
+PROCESSES_MAX = 5  # of a job, as two cores bear
 READING_SECONDS = 9.0  # of a job whose lines end by themselves
-STEP_SECONDS = 6.0  # that a command takes at most on the average, on a crowded machine: others have lines for so long
+STEP_SECONDS = 6.0  # a command's average on a crowded machine, at most; other jobs have lines for this long per command
 
 WEIGHTS = {
     "move": 6, "balance": 3, "drain": 3, "map": 2, "dry-run": 1, "add": 4, "remove": 4, "join": 2, "leave": 2,
@@ -42,16 +42,16 @@ FATE_SIGNALS = {
     "interrupt": [(0.0, signal.SIGINT)],
 }
 
-# Why a command may be refused though nothing else goes on,
+# Reasons to refuse a command although no other one is under way,
 ALWAYS = r"no plan to resume|bootstrap itself|no load was measured|[Nn]o recommendation|is the only worker"
-# because something else goes on,
+# because another command is under way,
 BUSY = (
     r"carr\w+ (out )?a? ?plan|is being carried out|bins have moved since|the plan moves no bin|another one was begun|"
     r"(is|are) leaving|there is no (such )?worker|in the only process|gives bins to worker|no routing table|"
     r"giving worker|receiving the routing table|know the routing table|could read the lines|read the launcher's lines|"
     r"changes are already under way|(still )?owns|may own bins|is not complete|[Nn]o job answers"
 )
-# or because the job is at its end.
+# or because the job is ending.
 OVER = (
     r"no job is running|there is no job named|has ended|job ended|a stop was requested|does not answer|is ending|"
     r"is stopping|[Nn]o job answers|the lines"
@@ -62,11 +62,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a schedule: what, how long after the one before, and what becomes of it."""
+    """One command of a schedule: its kind, its time after the previous one, and its fate."""
 
     kind: str
     after: float  # seconds
-    dice: tuple[float, ...]  # 0 <= each < 1, for the choices that depend on who is there
+    dice: tuple[float, ...]  # 0 <= each < 1, for choices that depend on the members
     fate: str = ""
     fate_after: float = 0.0  # seconds since its start
 
@@ -79,7 +79,7 @@ class Step:
 
 
 class Command:
-    """One that was given."""
+    """A command that was given."""
 
     def __init__(self, step: Step, words: tuple[str, ...], process: Process, before: JobStatus) -> None:
         self.step, self.words, self.process, self.before = step, words, process, before
@@ -96,22 +96,22 @@ class Command:
 
 
 class Schedule:
-    """One job and the commands that it is given."""
+    """One job and its commands."""
 
     def __init__(self, rng: random.Random, steps: int, ending: str | None = None) -> None:
-        """It is drawn whole; `ending`: one of ENDINGS or KILLS, by default any of the former."""
+        """Draw the whole schedule. `ending` is one of ENDINGS or KILLS; by default it is drawn from ENDINGS."""
         self.ending = rng.choice(ENDINGS) if ending is None else ending
         self.chain = Chain.draw(rng, READING_SECONDS if self.ending == "lines" else 30 + steps * STEP_SECONDS)
-        self.at_a_time = rng.choice([0, 1, 2, 4])  # commands; 0: one, and carefully
+        self.at_a_time = rng.choice([0, 1, 2, 4])  # commands; 0: one, carefully
         self.careful = self.at_a_time == 0
         self.steps = [Step.draw(rng, self.careful) for _ in range(steps)]
         self.rng = rng
         self._commands: list[Command] = []  # those under way
-        self._joined: list[Process] = []  # by hand
-        self._told_to_leave: set[int] = set()  # pids of those
+        self._joined: list[Process] = []  # started by hand
+        self._told_to_leave: set[int] = set()  # pids
 
     def play(self, folder: Path) -> None:
-        """Run the job, attack it, end it, and check all that is promised."""
+        """Run the job, attack it, end it, and check all promises."""
         self.folder = folder
         self.job = Job(folder, self.chain, self.ending)
         with ExitStack() as stack:
@@ -136,14 +136,14 @@ class Schedule:
                 raise
 
     def story(self) -> str:
-        """What was done, and what all said."""
+        """Everything that was done and printed."""
         return "\n".join([
             f"{self.chain}, {self.at_a_time} at a time", f"folder: {self.folder}", *self.job.account,
             *(f"under way: {command} {command.process.errors}" for command in self._commands),
             "the job said:", *map(str.rstrip, self.job.run.said), *(f"by hand: {each.errors}" for each in self._joined),
         ])  # fmt: skip
 
-    # What is given
+    # Giving commands
 
     def _give(self, step: Step) -> None:
         status = self.job.status()
@@ -184,9 +184,9 @@ class Schedule:
         COUNTS["joins by hand"] += 1
 
     def _leave(self, step: Step) -> None:
-        """Press Ctrl-C at a process that was started by hand, once: twice would end the job."""
+        """Send Ctrl-C to a process that was started by hand, but only once: twice would end the job."""
         here = [each for each in self._joined if each.poll() is None and each.pid not in self._told_to_leave]
-        here = [each for each in here if any("of job" in line for line in each.errors)]  # else it is starting
+        here = [each for each in here if any("of job" in line for line in each.errors)]  # else it is still starting
         if here:
             process = pick(here, step.dice[0])
             self.job.note(f"Ctrl-C at process {process.pid}")
@@ -196,14 +196,14 @@ class Schedule:
                 process.wait(STATUS_SECONDS)
             COUNTS["leaves by hand"] += 1
 
-    # What became of it
+    # Their results
 
     @property
     def _may_be_over(self) -> bool:
         return self.ending == "lines" or self.job.is_ending
 
     def _collect(self, most: int) -> None:
-        """Wait until at most so many commands are under way; judge those that have ended."""
+        """Wait until at most `most` commands are under way; judge those that have ended."""
         deadline = time.monotonic() + STATUS_SECONDS
         while True:
             for command in [each for each in self._commands if each.process.poll() is not None]:
@@ -216,14 +216,14 @@ class Schedule:
             time.sleep(0.02)
 
     def _judge(self, command: Command, ended: Ended) -> None:
-        """Fail unless a command did what it was told, or says well why not."""
+        """Fail unless a command did its task or gives a good reason why not."""
         said = ended.errors.splitlines()[-1:]
         self.job.note(f"  -> {command}: {ended.code} after {time.monotonic() - command.begun:.1f} s {said}")
         for timer in command.timers:
             timer.cancel()
         fate = command.step.fate
         if fate == "interrupt" and (ended.code == -signal.SIGINT or "KeyboardInterrupt" in ended.errors):
-            return  # Python itself was starting
+            return  # Python itself was still starting
         assert "Traceback" not in ended.errors, ended.errors
         if ended.code == 0:
             count(command.words, ended.output)
@@ -241,7 +241,7 @@ class Schedule:
         assert self._may_be_over, f"the job goes on, but {command} was told: {said[0]}"
 
     def _check_effect(self, command: Command) -> None:
-        """Fail unless the job is as the command wanted it."""
+        """Fail unless the command had its effect on the job."""
         status = self.job.status()
         if status is None or status.state != "running":
             assert self._may_be_over
@@ -266,7 +266,7 @@ class Schedule:
                 assert max(shares) - min(shares) <= 1, (str(command), table)
 
     def _end_by_hand(self) -> None:
-        """Fail unless those who were started by hand have ended as the job has."""
+        """Fail unless the processes that were started by hand ended as the job did."""
         for process in self._joined:
             ended = process.end()
             said = ended.errors.splitlines()[-1:]
@@ -277,7 +277,7 @@ class Schedule:
                 assert killed or (ended.code == 1 and re.search(f"{OVER}|{BUSY}", said[0])), ended
 
     def _let_go(self) -> None:
-        """Kill whatever runs."""
+        """Kill everything that still runs."""
         with ExitStack() as stack:
             stack.callback(self.job.let_go)
             for process in (*self._joined, *(each.process for each in self._commands)):
@@ -285,7 +285,7 @@ class Schedule:
 
 
 def words_of(step: Step, status: JobStatus, workers_of_a_process: int, folder: Path) -> tuple[str, ...]:
-    """What to type for this step, as the job is now."""
+    """Return the command line for this step in the job's present state."""
     first, second, third, fourth, fifth, sixth = step.dice
     workers = [each.id for each in status.workers]
     routed = [each.id for each in status.workers if each.state == "running"] or workers
@@ -325,29 +325,29 @@ def words_of(step: Step, status: JobStatus, workers_of_a_process: int, folder: P
 
 
 def count(words: tuple[str, ...], output: str) -> None:
-    """Count what a command did."""
+    """Count a command's effects."""
     COUNTS["moves"] += sum(map(int, re.findall(r"moved (\d+) bins?", output)))
     COUNTS["joins"] += int(words[1]) if words[0] == "add-workers" else 0
     COUNTS["leaves"] += words[0] == "remove-workers"
 
 
 def pick(choices: Sequence[T], dice: float) -> T:
-    """Choose by dice that were cast before it was known what there is to choose from."""
+    """Choose by a number that was drawn before the choices were known."""
     return choices[int(dice * len(choices))]
 
 
 def play(rng: random.Random, steps: int, ending: str | None = None) -> None:
-    """Play a schedule of so many commands in a folder of its own, which stays if something was found."""
+    """Play a schedule of `steps` commands in a new folder, which is kept if the attack finds something."""
     with kept_folder() as folder:
         Schedule(rng, steps, ending).play(folder)
     COUNTS["schedules"] += 1
 
 
 def attack(rng: random.Random) -> None:
-    """Play one of any length."""
+    """Play a schedule of any length."""
     play(rng, rng.choice([15, 30, 60]))
 
 
 def attack_to_death(rng: random.Random) -> None:
-    """Play one in the midst of which somebody is killed."""
+    """Play a schedule in which a process is killed midway."""
     play(rng, rng.choice([3, 8, 15]), rng.choice(KILLS))

@@ -1,4 +1,4 @@
-"""How much the attacks have done so far: of each thing, how often."""
+"""Counts of what the attacks have done so far."""
 
 from collections import Counter
 

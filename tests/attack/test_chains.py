@@ -14,7 +14,7 @@ Outputs = list[dict[str, Any]]
 
 
 def outputs_of(lines: list[tuple[str, int, str]]) -> Outputs:
-    """What a job emits that applies these lines (source, number, key) in this order."""
+    """Return the outputs of a job that applies these lines (source, number, key) in this order."""
     states: dict[str, tuple[int, int]] = {}
     outputs = []
     for epoch, (source, number, key) in enumerate(lines):
@@ -25,7 +25,7 @@ def outputs_of(lines: list[tuple[str, int, str]]) -> Outputs:
 
 
 def all_lines() -> list[tuple[str, int, str]]:
-    """Those of both sources, dealt as by two workers."""
+    """Return the lines of both sources, interleaved as by two workers."""
     rng = random.Random(3)
     sources = [source for source in CHAIN.sources for _ in range(CHAIN.lines)]
     rng.shuffle(sources)

@@ -1,4 +1,4 @@
-"""Frames and encodings that were changed on their way: a value, or the one error of the protocol, for little memory."""
+"""Changed frames and encodings give a value or the one protocol error, and take little memory."""
 
 import contextlib
 import itertools
@@ -20,11 +20,11 @@ from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.wire import MORE, FrameDecoder, frames
 from tests.timely.communication.codec.test_round_trip import Loose, same, values
 
-FRAME_BYTES = 24  # so small that what is cut in parts is short
+FRAME_BYTES = 24  # small, so that messages in parts stay short
 LIMITS = (10, 23, 24, 25, 60, 1000)  # of a message
 HEAD_BYTES = 5
-EXPANSION = 64  # bytes of memory for a byte that came, half of it what dicts with one key need
-CLAIMED_BYTES = 33 << 20  # by lengths of arrays that nothing follows, see `tags`
+EXPANSION = 64  # bytes of memory per received byte; half of it is for dicts with one key
+CLAIMED_BYTES = 33 << 20  # claimed by lengths of arrays without content, see `tags`
 
 Heard = tuple[list[tuple[int, bytes]], str | None]  # messages, and the error that ended them
 
@@ -33,9 +33,9 @@ Heard = tuple[list[tuple[int, bytes]], str | None]  # messages, and the error th
 
 
 def stream_of(rng: random.Random) -> tuple[list[tuple[int, bytes]], bytes]:
-    """Messages, and the frames of them in a row, those of different kinds mixed."""
+    """Return messages and their frames in a stream, with different kinds interleaved."""
     sent = [(rng.randrange(5), rng.randbytes(rng.choice([0, 1, 7, 23, 24, 25, 48, 49, 100]))) for _ in range(8)]
-    lanes: dict[int, list[tuple[bytes, int | None]]] = {}  # kind -> frames, each with the message that it completes
+    lanes: dict[int, list[tuple[bytes, int | None]]] = {}  # kind -> frames, each with the message it completes
     for number, (kind, body) in enumerate(sent):
         parts = frames(kind, body)
         lanes.setdefault(kind, []).extend((part, number if part is parts[-1] else None) for part in parts)
@@ -48,7 +48,7 @@ def stream_of(rng: random.Random) -> tuple[list[tuple[int, bytes]], bytes]:
 
 
 def changed(stream: bytes, rng: random.Random) -> bytes:
-    """The stream with a few bytes, heads among them, that are not those that were sent."""
+    """Return the stream with a few changed bytes, among them frame heads."""
     data = bytearray(stream)
     for _ in range(rng.randint(1, 3)):
         place = rng.randrange(len(data) + 1)
@@ -60,14 +60,14 @@ def changed(stream: bytes, rng: random.Random) -> bytes:
 
 
 def cut(stream: bytes, rng: random.Random) -> list[bytes]:
-    """The stream in pieces, of one byte perhaps."""
+    """Return the stream in pieces, perhaps of one byte."""
     places = sorted(rng.choices(range(len(stream) + 1), k=rng.choice([0, 1, 5, 100])))
     pieces = itertools.pairwise([0, *places, len(stream)])
     return [stream[start:end] for start, end in pieces] if rng.random() < 0.9 else [bytes([byte]) for byte in stream]
 
 
 def heard(pieces: list[bytes], limit: int) -> Heard:
-    """What a decoder makes of the pieces; never does it keep more than a message of each kind and a frame."""
+    """Decode the pieces. The decoder must never keep more than a message of each kind and a frame."""
     decoder, messages = FrameDecoder(limit), []
     try:
         for piece in pieces:
@@ -82,7 +82,7 @@ def heard(pieces: list[bytes], limit: int) -> Heard:
 
 
 def attack_frames(rng: random.Random) -> None:
-    """One stream as it was sent, and one that was changed, each cut in two ways."""
+    """Decode an intact stream and a changed one, each cut in two ways."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire, "MAX_FRAME_BYTES", FRAME_BYTES)
         sent, stream = stream_of(rng)
@@ -106,7 +106,7 @@ def test_what_a_decoder_makes_of_changed_frames_does_not_depend_on_where_they_ar
 
 
 def nodes_of(tree: Any) -> Iterator[list[Any]]:
-    """The lists in a tree."""
+    """Yield the lists in a tree."""
     rest = [tree]
     while rest:
         node = rest.pop()
@@ -116,7 +116,7 @@ def nodes_of(tree: Any) -> Iterator[list[Any]]:
 
 
 def changed_tree(tree: Any, rng: random.Random) -> Any:
-    """The tree of an encoding with a few nodes that have other tags, other parts, or one another's."""
+    """Return the tree of an encoding with a few changed nodes: other tags, other parts, or exchanged ones."""
     tree = [tags.LIST, [tree]]
     for _ in range(rng.randint(1, 3)):
         nodes = list(nodes_of(tree))
@@ -145,13 +145,13 @@ LENIENT: dict[str, Any] = {"unicode_errors": "surrogatepass", "strict_map_key": 
 
 
 def attack_value(value: Any, rng: random.Random) -> None:
-    """A value arrives as it was; what was made of its encoding is refused, or is a value that can travel, too."""
+    """Check that a value arrives intact, and that its changed encoding is refused or gives a value that can travel."""
     packed = encode(value)
     assert same(decode(packed), value)
     tree = changed_tree(msgpack.unpackb(packed, **LENIENT), rng)
     with contextlib.suppress(ProtocolError):
         arrived = decode(msgpack.packb(tree, unicode_errors="surrogatepass"))
-        with contextlib.suppress(CannotTravel):  # an object that nobody but a codec makes
+        with contextlib.suppress(CannotTravel):  # an object that only a codec makes
             decode(encode(arrived))
     for _ in range(3):
         data = bytearray(packed)
@@ -164,7 +164,7 @@ def attack_value(value: Any, rng: random.Random) -> None:
 
 
 def run_values(check: Callable[[Any, random.Random], None], examples: int, rng: random.Random | None = None) -> None:
-    """Give so many values to `check`, those of the seed or the same ones each time."""
+    """Pass `examples` values to `check`, drawn from the generator or the same ones each time."""
     dice = rng or random.Random(1)
     quiet = settings(max_examples=examples, database=None, deadline=None, derandomize=rng is None,
                      suppress_health_check=list(HealthCheck))  # fmt: skip
@@ -173,7 +173,7 @@ def run_values(check: Callable[[Any, random.Random], None], examples: int, rng: 
 
 
 def attack_values(rng: random.Random) -> None:
-    """Some hundred values."""
+    """Check some hundred values."""
     run_values(attack_value, 300, rng)
 
 
@@ -187,7 +187,7 @@ def test_many_changed_encodings_are_refused_or_values_that_can_travel() -> None:
 
 
 def attack_memory(rng: random.Random) -> None:
-    """An encoding of a random shape takes memory in proportion to its length, and little more."""
+    """Check that an encoding of a random shape takes memory in proportion to its length."""
     count = rng.choice([0, 5, 4000, 4000, 60_000])
     leaves = [[tags.STRS, bytes(count)], [tags.INT32S, bytes(4 * count)], [tags.LIST, [0] * (count % 4096)]]
     leaf: Any = rng.choice(leaves)
@@ -200,6 +200,7 @@ def attack_memory(rng: random.Random) -> None:
             [tags.LIST, [tree] * times], [tags.DICT, tree, tree], [tags.DEQUE, 3, tree], [tags.COUNTER, tree, leaf],
             [tags.ROWS, [tags.DICT, keys], [tree] * times], [tags.ROWS, [tags.LIST], [tree] * times],
             [tags.ROWS, [tags.DATACLASS, Loose.__module__, "Loose", ["a", "b"]], [tree] * 2],
+            [tags.PLAIN_COLUMN, rng.choice([tags.DATE, tags.DATETIME, tags.DECIMAL]), tree, None],
             [tags.LISTS, leaf, tree], [tags.LISTS, [tags.INT32S, struct.pack("<i", 1) * count], tree],
         ])  # fmt: skip
     data = msgpack.packb(tree)

@@ -1,7 +1,7 @@
-"""Whatever words stand on a command line or in its environment: one line that says why, and nothing is changed.
+"""Any words on a command line or in its environment give at most one line of error and change nothing.
 
-The commands run in this process, to where a job's processes would start or its coordinator would be asked: a client
-that is none takes the requests, tells of a small job, and refuses to change it.
+The commands run in this process, up to where a job's processes would start or a client would ask its coordinator. A
+fake client takes the requests, describes a small job, and refuses to change it.
 """
 
 import contextlib
@@ -19,16 +19,19 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from megaflow import web
 from megaflow.cli.main import cli, control
 from megaflow.control import messages
 from megaflow.control.reports import Explanation
 from megaflow.control.shapes import conforms
-from megaflow.control.worker.port_roles import _is_sound
 from megaflow.errors import MegaflowError, PeerLost
 from megaflow.job import contact
 from megaflow.job.job_file import Job, process_namespace, process_start, publish
-from megaflow.job.launcher import launch
-from megaflow.job.worker import child, join_by_hand
+from megaflow.job.launcher import processes
+from megaflow.job.launcher.run import launch
+from megaflow.job.launcher.run.live_page import LivePage
+from megaflow.job.worker.control.connection_handlers import is_sound
+from megaflow.job.worker.process import child, join_by_hand
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from tests.cli.test_main import status
@@ -36,7 +39,7 @@ from tests.control.status_records import status_of
 
 CASES = 12  # of each command
 CASES_IF_SLOW = 60
-QUESTIONS_MAX = 12  # then the job is over: some commands ask for ever
+QUESTIONS_MAX = 12  # then the job is over, since some commands keep asking
 READ_ONLY = (messages.StatusQuery, messages.ExplainQuery, messages.TryBins)
 
 NUMBERS = ["0", "1", "2", "3", "-1", "1.5", "17", "65", "1000000", "9" * 19, "9" * 5000, "1_0", "１", "0x1"]
@@ -55,17 +58,22 @@ APP = "def dataflow(flow):\n    return flow.lines()\ndef count(word, n): pass\n"
 
 
 def commands() -> dict[tuple[str, ...], click.Command]:
-    """All commands by their words."""
-    found: dict[tuple[str, ...], click.Command] = {(name,): cli.commands[name] for name in ("run", "graph")}
-    for name in control.list_commands(click.Context(control)):
-        command = control.get_command(click.Context(control), name)
-        assert command is not None
-        found["control", name] = command
+    """Return all commands by their words."""
+    found: dict[tuple[str, ...], click.Command] = {}
+    groups: tuple[tuple[tuple[str, ...], Any, Any], ...] = (
+        ((), cli, ("run", "graph", "check", "new", "doctor", "completion")),
+        (("control",), control, control.list_commands(click.Context(control, **control.context_settings))),
+    )
+    for words, group, names in groups:
+        for name in names:
+            command = group.get_command(click.Context(group, **group.context_settings), name)
+            assert command is not None
+            found[*words, name] = command
     return found
 
 
 class NoJob:
-    """Passes for a connection to a job of two workers that owns four bins; nothing of it can be changed now."""
+    """Stands in for a connection to a job of two workers with four bins that refuses all changes."""
 
     address = "127.0.0.1:1"
 
@@ -80,7 +88,7 @@ class NoJob:
         if len(self._asked) > QUESTIONS_MAX:
             raise PeerLost("the job is over")
         match request.body:
-            case body if not _is_sound(body):  # a number of more than 64 bits
+            case body if not is_sound(body):  # such as a number of more than 64 bits
                 self._answers.append(messages.Refused(request.id, "does not know the request"))
                 return
             case messages.StatusQuery():
@@ -93,20 +101,20 @@ class NoJob:
         self._answers.append(messages.Done(request.id, result))
 
     def receive(self, timeout_seconds: float | None) -> Any:
-        """Give the next answer."""
+        """Return the next answer."""
         assert timeout_seconds is None or 0 < timeout_seconds <= contact.TIMEOUT_SECONDS_MAX
         return self._answers.popleft()
 
     def receive_available(self) -> list[Any]:
-        """Tell of no other place to ask."""
+        """Report that the job is over: there is no other place to ask."""
         raise PeerLost("the job is over")
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing: nothing was opened."""
 
 
 def rest(seconds: float) -> None:
-    """Sleep as little as can be, but only such a time as can be slept."""
+    """Do not sleep, but check that the time is one for which a process can sleep."""
     assert 0 <= seconds <= 10**7, seconds
 
 
@@ -114,12 +122,12 @@ class NoChildren(launch.Children):
     """Starts nothing."""
 
     def start(self, *_: Any) -> Any:
-        """Refuse, where the first process would start."""
+        """Refuse to start a process."""
         raise MegaflowError("nothing is started here")
 
 
 class Bench:
-    """A folder with a program, a text and something that is none, and what the commands find there."""
+    """A folder with a program, a text and a binary file, and what the commands find there."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -135,29 +143,30 @@ class Bench:
         patch.setattr(sys, "dont_write_bytecode", True)
         patch.setattr(time, "sleep", rest)
         patch.setattr(launch, "Children", NoChildren)
-        patch.setattr(launch, "OnSpark", NoChildren().start)
+        patch.setattr(processes, "SparkProvisioner", NoChildren().start, raising=False)  # loaded with its first use
         patch.setattr(join_by_hand, "join_job", lambda *_: self.asked.append("join"))
         patch.setattr(child, "empty_standard_input", lambda: None)
+        patch.setattr(LivePage, "await_end", lambda *_: web.ENDED)
         patch.setattr(contact.Client, "connect", lambda *_: NoJob(self.asked))
         pid = os.getpid()
         publish(Job("job", pid, process_start(pid), "127.0.0.1", 1, "s", process_namespace()))
         patch.chdir(self.folder)
 
     def word(self, text: str) -> str:
-        """A word with the names of what is here."""
+        """Replace the placeholders in a word with the names of files here."""
         names = {"APP": "app.py", "TEXT": "text.txt", "BYTES": "bytes", "FOLDER": str(self.folder)}
         for name, path in names.items():
             text = text.replace(name, path)
         return text
 
     def inventory(self) -> dict[str, tuple[int, int]]:
-        """What is here: path -> size and time."""
+        """Return path -> size and modification time."""
         found = {path: path.lstat() for path in self.folder.rglob("*")}
         return {str(path): (each.st_size, not path.is_dir() and each.st_mtime_ns) for path, each in found.items()}
 
 
 def value_for(parameter: click.Parameter, rng: random.Random) -> str:
-    """A value such as the parameter may have, or any."""
+    """Return a value that fits the parameter, or any value."""
     fitting: list[str] = ["a"]
     match parameter.type:
         case click.Choice(choices=choices):
@@ -175,12 +184,13 @@ def value_for(parameter: click.Parameter, rng: random.Random) -> str:
 
 
 def case_for(path: tuple[str, ...], rng: random.Random) -> tuple[list[str], dict[str, str]]:
-    """The words of a command and its environment."""
+    """Return the words of a command and its environment."""
     command = commands()[path]
     words, environment = [], {"MEGAFLOW_SECRET": rng.choice(["s", "", "\udc80", "x" * 5000])}
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            words += [value_for(parameter, rng) if rng.random() < 0.3 else "APP"] if path[0] != "control" else ["1"]
+            is_app = not isinstance(parameter.type, click.Choice) and rng.random() >= 0.3
+            words += ["1"] if path[0] == "control" else ["APP"] if is_app else [value_for(parameter, rng)]
             continue
         if rng.random() > (0.9 if parameter.required or parameter.name == "lines" else 0.25):
             continue
@@ -198,7 +208,7 @@ def case_for(path: tuple[str, ...], rng: random.Random) -> tuple[list[str], dict
 
 
 def attack_command(path: tuple[str, ...], rng: random.Random) -> None:
-    """Give one command, wrong or right."""
+    """Run one command with right or wrong words."""
     words, environment = case_for(path, rng)
     with contextlib.ExitStack() as stack:
         bench = Bench(stack)
@@ -218,7 +228,7 @@ def attack_command(path: tuple[str, ...], rng: random.Random) -> None:
 
 
 def attack_command_line(rng: random.Random) -> None:
-    """Give any of the commands."""
+    """Run any of the commands."""
     attack_command(rng.choice(list(commands())), rng)
 
 

@@ -1,4 +1,4 @@
-"""Whatever lies in the folder of the job files, the other jobs are found, and nothing goes that cannot be judged."""
+"""Any content of the folder of job files: other jobs are still found, and files that cannot be judged stay."""
 
 import contextlib
 import json
@@ -40,18 +40,18 @@ STRANGE: list[Any] = [
 
 
 def a_job(name: str, pid: int | None = None) -> Job:
-    """A job of this process."""
+    """Return a job whose launcher is this process."""
     pid = os.getpid() if pid is None else pid
     return Job(name, pid, process_start(pid), "127.0.0.1", 2101, "s3cret", process_namespace())
 
 
 def over(name: str) -> Job:
-    """A job whose launcher is gone: another process has its id."""
+    """Return a job whose launcher is gone: another process has its id."""
     return replace(a_job(name), started="1")
 
 
 def changed(record: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """The record with a few values that are none, and some too many or too few."""
+    """Return the record with a few invalid values, and some values too many or too few."""
     record = dict(record)
     for _ in range(rng.randint(1, 3)):
         name = rng.choice([*record, "more"])
@@ -63,7 +63,7 @@ def changed(record: dict[str, Any], rng: random.Random) -> dict[str, Any]:
 
 
 def mutated(text: bytes, rng: random.Random) -> bytes:
-    """Some of the bytes, cut, repeated or replaced."""
+    """Return the bytes with some cut, repeated or replaced."""
     data = bytearray(text)
     for _ in range(rng.randint(1, 4)):
         place = rng.randrange(len(data) + 1)
@@ -72,7 +72,7 @@ def mutated(text: bytes, rng: random.Random) -> bytes:
 
 
 def lay(path: Path, job: Job, rng: random.Random) -> str:
-    """Put something there that is not the file of this job, and return what; it holds what is somebody's job."""
+    """Put something other than the job's file at its path; return its kind. The content may name a running job."""
     record = asdict(job)
     text = json.dumps(record).encode()
     outside = path.parent.parent / f"outside-{path.name}"
@@ -111,13 +111,13 @@ def lay(path: Path, job: Job, rng: random.Random) -> str:
 
 
 def inventory(folder: Path) -> dict[str, tuple[int, int]]:
-    """What is there: name -> number and kind."""
+    """Return name -> number and kind of each file."""
     found = ((path.name, path.lstat()) for path in folder.iterdir())
     return {name: (status.st_ino, stat.S_IFMT(status.st_mode)) for name, status in found}
 
 
 def attack_folder(rng: random.Random) -> None:
-    """One folder with two jobs, one that is over, and much else."""
+    """Check one folder with two jobs, one that is over, and many other files."""
     with contextlib.ExitStack() as stack:
         runtime = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
@@ -154,7 +154,7 @@ def attack_folder(rng: random.Random) -> None:
         assert not {name for name in after if name.endswith(".new")} and "gone.json" not in after
         withdraw(a_job("mine"), paths["mine"])
         assert [job.name for job, alive in present() if alive and not job.name.startswith("odd")] == ["other"]
-        for path in folder.iterdir():  # or the folder could not be removed
+        for path in folder.iterdir():  # so that the folder can be removed
             with contextlib.suppress(OSError):
                 path.chmod(0o700)
 

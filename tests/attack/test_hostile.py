@@ -1,4 +1,4 @@
-"""A real job and those who mean no good, strangers and clients: the same visitors each time."""
+"""A real job and hostile visitors, strangers and clients: the same visitors each time."""
 
 import random
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ import pytest
 
 from tests.attack.hostile import VISITS, Besieged
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
-    """One job bears them all; in the end it must have come to its end well."""
+    """One job for all tests; at the end it must end normally."""
     besieged = Besieged(tmp_path_factory.mktemp("hostile"))
     try:
         yield besieged

@@ -1,4 +1,4 @@
-"""A few schedules of the attack, the same each time; `python -m tests.attack` plays those that nobody has seen."""
+"""A few schedules of the attack, the same each time; `python -m tests.attack` plays new ones."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""`megaflow graph`: a program's dataflows drawn, in either notation, and not run."""
+"""`megaflow graph` draws a program's dataflows, in either notation, without running them."""
 
 import re
 from pathlib import Path
@@ -95,7 +95,7 @@ APPS = [
     path
     for path in sorted((ROOT / "apps").glob("*.py"))
     if re.search(r"^def (dataflow\(|main\(worker)", path.read_text(), re.MULTILINE)
-    and not path.name.startswith("capture_")  # they connect to others before they build
+    and not path.name.startswith("capture_")  # they connect to other programs before they build
 ]
 
 
@@ -134,8 +134,8 @@ def test_what_the_program_raises_is_shown_without_our_frames_unless_asked_for(tm
     app = tmp_path / "app.py"
     app.write_text("import sys\ndef dataflow(flow):\n    sys.exit('no')\n")
     done, whole = graph(str(app)), graph(str(app), "--debug")
-    assert done.exit_code == 1 and "SystemExit: no" in done.output and "drawing.py" not in done.output
-    assert whole.exit_code == 1 and "SystemExit: no" in whole.output and "drawing.py" in whole.output
+    assert done.exit_code == 1 and "SystemExit: no" in done.output and "built_program.py" not in done.output
+    assert whole.exit_code == 1 and "SystemExit: no" in whole.output and "built_program.py" in whole.output
 
 
 def test_a_picture_can_be_had_in_a_program() -> None:

@@ -1,4 +1,4 @@
-"""Every `--help`: groups, one sentence an option, examples that parse."""
+"""Every `--help` has groups, one sentence for each option, and examples that parse."""
 
 import os
 import re
@@ -20,7 +20,7 @@ NARROW = 80  # columns of a terminal
 def commands(
     command: click.Command = cli, parent: click.Context | None = None, name: str = "megaflow"
 ) -> Iterator[click.Context]:
-    """The context of each command and group."""
+    """Yield the context of each command and group."""
     context = click.Context(command, parent=parent, info_name=name, **command.context_settings)
     yield context
     if isinstance(command, click.Group):
@@ -53,7 +53,8 @@ def help_of(path: str, columns: int = 100) -> str:
 
 def test_run_groups_its_options_and_leaves_out_none() -> None:
     headings = re.findall(r"^(\w[\w ]*):$", help_of("megaflow run"), re.MULTILINE)
-    assert headings == ["Input", "Output", "Processes", "State", "Event time", "Spark", "Joining", "Diagnostics"]
+    assert headings == ["Input", "Output", "Processes", "State", "Event time", "Spark", "Joining", "Watching",
+                        "Diagnostics"]  # fmt: skip
     for option in options_of("megaflow run"):
         assert isinstance(option, GroupedOption) and option.group in headings and option.group != UNGROUPED
 

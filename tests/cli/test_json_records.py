@@ -1,15 +1,16 @@
-"""What `--json` prints, byte for byte: its keys, their order and its values are promised to scripts."""
+"""The output of `--json`, byte for byte. Scripts may rely on its keys, their order and their values."""
 
 import json
 from dataclasses import replace
 
 from megaflow.cli.json_records import plain, to_json
 from megaflow.cli.text import explanation_text, status_text
-from megaflow.control.coordinator.job_status import operator_statuses
+from megaflow.control.coordinator.controller.job_status import operator_statuses
 from megaflow.control.messages import StatusAnswer
 from megaflow.control.reports import (
     BootstrapReport,
     ChangeStatus,
+    Durations,
     Explanation,
     HeldBy,
     JobStatus,
@@ -24,6 +25,7 @@ from megaflow.control.reports import (
     PendingMove,
     PlanStatus,
     RemovalReport,
+    SinkStatus,
     UsefulTime,
     WorkerStatus,
 )
@@ -84,6 +86,16 @@ def test_late_records_are_said_of_an_operator_that_has_some() -> None:
     assert [plain(UsefulTime(20, 0.5, late)) for late in (0, 3)] == [
         {"records": 20, "s": 0.5}, {"records": 20, "s": 0.5, "late": 3}
     ]  # fmt: skip
+
+
+def test_sums_since_a_worker_began_are_in_a_status_that_has_some() -> None:
+    sums = replace(NEW, memory_bytes=4096, blocked_seconds={"queues": 0.5}, outputs={"": 3}, arrived={"count": 2})
+    record = plain(replace(sums, pauses=Durations((0, 2), 0.25), sinks=(SinkStatus("box", None, 1, 9),)))
+    assert {name: each for name, each in record.items() if name not in plain(NEW)} == {
+        "memory_bytes": 4096, "blocked_seconds": {"queues": 0.5}, "outputs": {"": 3}, "arrived": {"count": 2},
+        "pauses": {"counts": [0, 2], "seconds": 0.25},
+        "sinks": [{"sink": "box", "committed": None, "waiting": 1, "written": 9}],
+    }  # fmt: skip
 
 
 def test_a_status_with_all_that_it_may_have() -> None:
@@ -157,23 +169,27 @@ def test_how_far_partitions_of_sources_are_behind_is_in_a_status_that_knows_of_s
 def test_event_time_is_in_a_status_and_an_explanation_of_a_job_that_takes_timestamps_only() -> None:
     held = HoldsBack("clicks", "", "logs/b.json", None, 1, 1_767_225_600_000_000, True)
     idle = (IdlePartition("", "logs/a.json", 12.3, 40.0),)
-    watermark = WatermarkStatus(1_767_225_590_000_000, False, 2.0, 31.5, held, idle)
+    limits = {"orders": 1_767_225_600_000_000}
+    watermark = WatermarkStatus(1_767_225_590_000_000, False, 2.0, 31.5, held, idle, read_limits=limits)
     status = JobStatus("app", "running", 9, 8, (BUSY,), (), watermark=watermark)
     text = (
         "watermark: 2025-12-31T23:59:50Z, for 2 s, 32 s behind the newest record: clicks waits for logs/b.json, "
         "which has no record yet, and by the order of names none before 2026-01-01T00:00:00Z "
         "(worker 1 reads it)\n"
         "  idle for 12.3 s: logs/a.json, 40 s behind the newest record\n"
+        "  files of 'orders' are read up to 2026-01-01T00:00:00Z, by --max-skew\n"
     )
     assert text in status_text(status)
     found = json.loads(to_json(status))["watermark"]
     record = {"input": "", "partition": "logs/a.json", "idle_seconds": 12.3, "lag_seconds": 40.0}
-    assert found["idle_partitions"] == [record]
+    assert found["idle_partitions"] == [record] and found["read_limits"] == limits
     assert (found["micros"], found["held_by"]["partition"], found["idle"]) == (
         watermark.micros, "logs/b.json", ["logs/a.json"],
     )  # fmt: skip
     report = Explanation("app", 9, 8, True, watermark=watermark)
     assert text in explanation_text(report) + "\n" and json.loads(to_json(report))["watermark"] == found
+    waits = "results wait for Spark since epoch 7"
+    assert waits in explanation_text(Explanation("app", 9, 8, True, output=waits)).splitlines()
     late = (
         PartitionLateness("clicks", "", None, 1, 2.0, 2.0, 2.0),
         PartitionLateness("clicks", "logs", "a.json", 12, 0.25, 1_000_000.0, 1_234_567.5),

@@ -1,7 +1,8 @@
-"""The command line's words: what is refused with which exit code, and what help shows. No process is started."""
+"""The command line: refusals with their exit codes, and the text of help. These tests start no process."""
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from megaflow.__main__ import leave_out_current_directory
 from megaflow.cli import inspecting, steering
 from megaflow.cli import main as entry
 from megaflow.cli.json_records import plain
@@ -21,7 +23,7 @@ from megaflow.cli.text import NOTHING, bytes_text, status_text
 from megaflow.control.client.commands import run_plan, total
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.client.move_request import Plan
-from megaflow.control.coordinator.plans import Plans
+from megaflow.control.coordinator.moves.plans import Plans
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
@@ -36,12 +38,15 @@ from megaflow.control.messages import (
     TryBins,
 )
 from megaflow.control.reports import BootstrapReport, JoinedProcess, JoinReport, MoveReport, RemovalReport, StepReport
-from megaflow.errors import CommandRefused, MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.errors import CommandRefused, EndedBySignal, MegaflowError, PeerFailed, PeerLost, UsageError
+from megaflow.job import watching
 from megaflow.job.job_file import Job, process_namespace, process_start, publish
-from megaflow.job.launcher.run_summary import RunSummary
+from megaflow.job.launcher.run.launch import LaunchOptions
+from megaflow.job.launcher.run.run_summary import RunSummary
 from megaflow.job.spec import ProfileSpec
 from megaflow.timely.dataflow.picture import LANGUAGES
 from tests.control.status_records import status_of
+from tests.words import says
 
 MAP_OF_BYTES = sys.executable  # a file that is no text
 
@@ -80,6 +85,11 @@ def test_h_is_help(command: tuple[str, ...]) -> None:
     assert megaflow(*command, "-h").stdout == megaflow(*command, "--help").stdout != ""
 
 
+def test_no_mistake_leads_to_a_command_that_ends_a_job() -> None:
+    said = megaflow("control", "stpo").stderr
+    assert "No such command 'stpo'" in said and "'stop'" not in said
+
+
 def test_no_environment_variable_means_two_things() -> None:
     meant: dict[str, str] = {}
     for command in COMMANDS:
@@ -111,6 +121,10 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--take-over"], "--take-over is only for jobs that save"),
         (["run", "APP", "--lines", "APP", "--drop-state", "a"], "--drop-state is only for jobs that save"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--rename-state", "a"], "--rename-state a: must be OLD=NEW"),
+        (["run", "APP", "--lines", "APP", "--state", "x", "--same-file", "a"], "--same-file a: must be OLD=NEW"),
+        (["run", "APP", "--lines", "APP", "--follow", "--state", "x", "--forget-missing"], "For --follow, use --allow"),
+        (["run", "APP", "--lines", "APP", "--follow", "--state", "x", "--same-file", "a=b"], "For --follow, use --rel"),
+        (["run", "APP", "--lines", "APP", "--forget-missing"], "--forget-missing is only for jobs that save their"),
         (["run", "APP", "--lines", "APP", "--state", "x", "--checkpoint-every", "0"], "--checkpoint-every must be a"),
         (["run", "APP", "--lines", "-", "--state", "x"], "Standard input and iterables cannot be read again"),
         (["run", "APP", "--lines", "APP", "--append"], "--append says what to do with an existing file"),
@@ -140,6 +154,8 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "APP", "--profile", "APP/x"], "Not a directory"),
         (["run", "APP", "--lines", "APP", "--profile-calls"], "add --profile"),
         (["control", "statu"], "Did you mean 'status'"),
+        (["control", "top"], "Did you mean 'megaflow top'"),
+        (["status"], "Did you mean 'megaflow control status'"),
         (["control", "move-bins"], "--bins, --balance, --drain, --map"),
         (["control", "move-bins", "--bins", "1"], "--bins and --to go together"),
         (["control", "move-bins", "--balance", "--to", "1"], "--bins and --to go together"),
@@ -162,6 +178,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["run", "APP", "--lines", "-", "--listen", "127.0.0.1:0"], "--listen 127.0.0.1:0: must be HOST or HOST:PORT"),
         (["run", "APP", "--lines", "-", "--listen", "a:65535", "--processes", "2"], "--listen a:65535: "),
         (["run", "APP", "--lines", "-", "--drain-timeout", "0"], "--drain-timeout must be a number of seconds above 0"),
+        (["run", "APP", "--lines", "-", "--max-skew", "-1"], "--max-skew must be a number of seconds above 0"),
         (["run", "APP", "--lines", "-", "--drain-timeout", "nan"], "--drain-timeout must be a number of seconds above"),
         (["run", "APP", "--join", "x", "--drain-timeout", "1"], "--drain-timeout does not go with --join"),
         (["run", "APP", "--lines", "-", "--processes", "1000"], "To lift the limit, give megaflow run --oversubscribe"),
@@ -195,12 +212,13 @@ def test_a_folder_of_an_output_that_is_not_there_is_named(app: str, tmp_path: Pa
     assert f"there is no folder '{tmp_path}/no such folder'" in result.stderr
 
 
-def test_ctrl_c_before_there_is_a_command_line_leaves_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_there_is_a_command_line_ends_it_quietly(tmp_path: Path, number: int) -> None:
+    (tmp_path / "click.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n")
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     words = [sys.executable, "-m", "megaflow", "--help"]
     ran = subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (128 + number, "", "")
 
 
 def test_missing_lines_are_refused_before_the_output_is_touched(app: str, tmp_path: Path) -> None:
@@ -250,12 +268,12 @@ def test_options_and_arguments_reach_the_launcher(
 ) -> None:
     seen = []
 
-    def launched(spec: Any, lines: Any, output: Any, **more: Any) -> RunSummary:
-        seen.append((spec, lines))
-        more["started"](Job("app", 1, None, "h", 1, "s"))
+    def launched(options: LaunchOptions, report: Any, started: Any, signals: bool) -> RunSummary:
+        seen.append((options.spec, options.lines))
+        started(Job("app", 1, None, "h", 1, "s"))
         return RunSummary(lines=7, records=9, seconds=1.5, since=4 if len(seen) == 2 else None)
 
-    monkeypatch.setattr("megaflow.job.launcher.launch.launch", launched)
+    monkeypatch.setattr("megaflow.job.launcher.run.launch.launch", launched)
     words = ["run", app, "--lines", "x", "--processes", "2", "--workers", "3", "--profile", "--", "--lines", "y"]
     result = megaflow(*words, MEGAFLOW_RATE="50", MEGAFLOW_DEBUG="1")
     assert result.exit_code == 0
@@ -268,7 +286,7 @@ def test_options_and_arguments_reach_the_launcher(
         "megaflow: 7 lines, 9 records, 1.50 seconds",
     ]
     restarted = megaflow("run", app, "--lines", "x").stderr.splitlines()[-1]
-    assert restarted == "megaflow: 7 lines, 9 records since checkpoint 4, 1.50 seconds"
+    assert says(restarted, "7 lines", "9 records since checkpoint 4")
 
 
 @pytest.mark.parametrize(
@@ -276,6 +294,8 @@ def test_options_and_arguments_reach_the_launcher(
     [
         (PeerFailed("Traceback (most recent call last):\n  …\nValueError: no\n"), 1, "Traceback"),
         (KeyboardInterrupt(), 130, "megaflow: interrupted"),
+        (EndedBySignal(signal.SIGINT), 130, "megaflow: interrupted"),
+        (EndedBySignal(signal.SIGTERM), 143, "megaflow: ended by SIGTERM"),
         (CommandRefused("no"), 1, "megaflow: no"),
         (UsageError("no"), 2, "megaflow: no"),
     ],
@@ -286,15 +306,16 @@ def test_what_a_run_raises_becomes_an_exit_code(
     def failing(*_: Any, **__: Any) -> RunSummary:
         raise raised
 
-    monkeypatch.setattr("megaflow.job.launcher.launch.launch", failing)
+    monkeypatch.setattr("megaflow.job.launcher.run.launch.launch", failing)
     result = megaflow("run", app, "--lines", "x")
     assert result.exit_code == code and result.stderr.startswith(said)
 
 
 def test_a_drained_job_says_its_account_and_130_after_ctrl_c(app: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("megaflow.job.launcher.launch.launch", lambda *_, **__: RunSummary(1, 2, 3.0, interrupted=True))
+    stopped = RunSummary(1, 2, 3.0, interrupted=True)
+    monkeypatch.setattr("megaflow.job.launcher.run.launch.launch", lambda *_, **__: stopped)
     result = megaflow("run", app, "--lines", "x")
-    assert result.exit_code == 130 and result.stderr == "megaflow: 1 line, 2 records, 3.00 seconds\n"
+    assert result.exit_code == 130 and says(result.stderr, "megaflow: 1 line, 2 records")
 
 
 def test_a_job_is_needed_and_several_are_listed() -> None:
@@ -331,7 +352,7 @@ def status(table: list[int], workers: tuple[int, ...] = (0, 1), **more: Any) -> 
 
 
 def load_rows(table: list[int], *busy: float) -> list[dict[str, Any]]:
-    """The loads of the bins of one operator, 10 keys and 1024 bytes each, busiest first."""
+    """Return the loads of one operator's bins, 10 keys and 1024 bytes each, busiest first."""
     rows = [
         {"bin": bin, "owner": table[bin], "records_per_s": 7 * ms, "busy_ms_per_s": ms, "keys": 10, "bytes": 1024}
         for bin, ms in enumerate(busy)
@@ -340,7 +361,7 @@ def load_rows(table: list[int], *busy: float) -> list[dict[str, Any]]:
 
 
 class FakeConversation:
-    """Answers like a job whose table changes by what is asked; refuses from request `last` on."""
+    """Answers like a job whose table changes on request. Refuses all requests from `last` on."""
 
     def __init__(self, record: dict[str, Any], last: int = 1000) -> None:
         self.record = record
@@ -351,7 +372,7 @@ class FakeConversation:
         self.plans = Plans()
         self.tried: list[tuple[int, ...]] = []
         self.refused = ""  # why bins cannot move
-        self.with_loads = 0  # questions for loads
+        self.with_loads = 0  # how often loads were requested
 
     def ask(self, body: Any, show: Any = None) -> Any:
         if isinstance(body, StatusQuery):
@@ -363,9 +384,9 @@ class FakeConversation:
                 raise CommandRefused(self.refused)
             return None
         if isinstance(body, BeginPlan):
-            return self.plans.begin("cli", body, tuple(self.record["operators"][0]["table"]))
+            return self.plans.keep(self.plans.begun("cli", body, tuple(self.record["operators"][0]["table"])), "cli")
         if isinstance(body, ResumePlan):
-            return self.plans.resume("cli", body.runner)
+            return self.plans.keep(self.plans.resumed("cli", body.runner), "cli")
         if isinstance(body, AddProcesses | RemoveWorker | BootstrapWorker):
             self.changed.append(body)
         match body:
@@ -403,7 +424,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConversation]:
         def __exit__(self, *_: Any) -> None:
             pass
 
-    for module in (inspecting, steering):
+    for module in (inspecting, steering, watching):
         monkeypatch.setattr(module, "conversation", Opened)
     yield fake
 
@@ -429,7 +450,7 @@ def test_moves_that_are_interrupted_are_said_to_wait_for_resume(
 def test_a_worker_that_is_not_there_gets_no_bins(job: FakeConversation) -> None:
     result = megaflow("control", "move-bins", "--bins", "0,2", "--to", "9")
     assert (result.exit_code, result.stdout, job.moved) == (1, "", [])
-    assert result.stderr == "megaflow: there is no worker 9 that may own bins; the workers are 0, 1\n"
+    assert says(result.stderr, "megaflow: ", "no worker 9", "the workers are 0, 1\n")
     result = megaflow("control", "move-bins", "--drain", "0", "--strategy", "all-at-once", "--json")
     assert json.loads(result.stdout) == {
         "steps": 1, "bins": 2, "bytes": 1024, "keys": 10, "seconds": 0.25, "epochs": [9]
@@ -472,7 +493,7 @@ def test_the_gap_is_waited_for_between_steps(job: FakeConversation, monkeypatch:
     pauses: list[float] = []
 
     def sleep(seconds: float) -> None:
-        if threading.current_thread() is threading.main_thread():  # not one that another test has left
+        if threading.current_thread() is threading.main_thread():  # not a thread of another test
             pauses.append(seconds)
 
     monkeypatch.setattr(steering.time, "sleep", sleep)
@@ -530,7 +551,7 @@ def test_the_status_is_a_table_or_one_line_of_json(job: FakeConversation) -> Non
 
 
 def test_watching_ends_with_the_job(job: FakeConversation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspecting, "WATCH_SECONDS", 0.0)
+    monkeypatch.setattr(watching, "STATUS_SECONDS", 0.0)
     answers = iter([status_of(job.record)] * 2)
 
     def ask(body: Any) -> Any:
@@ -606,7 +627,7 @@ def test_what_could_not_be_added_is_said_after_what_was(job: FakeConversation) -
     job.failed = ["no file 'app.py'"]
     result = megaflow("control", "add-workers", "2")
     assert result.exit_code == 1 and result.stdout.startswith("added worker 2")
-    assert result.stderr == "megaflow: 1 of 2 processes did not join: no file 'app.py'.\n"
+    assert says(result.stderr, "1 of 2 processes did not join", "no file 'app.py'")
 
 
 def test_a_worker_is_drained_before_it_is_removed(job: FakeConversation) -> None:
@@ -626,9 +647,7 @@ def test_a_worker_that_may_not_be_removed_keeps_its_bins(job: FakeConversation) 
 
 def test_a_bootstrap_says_how_long_it_took(job: FakeConversation) -> None:
     result = megaflow("control", "bootstrap", "--server", "0", "--worker", "2")
-    assert result.stdout == (
-        "worker 2 received the routing table of worker 0 in 0.250 seconds; records waited there for 0.125 seconds\n"
-    )
+    assert says(result.stdout, "worker 2", "worker 0", "0.250 seconds", "0.125 seconds")
     assert job.changed == [BootstrapWorker(0, 2)]
 
 
@@ -665,10 +684,7 @@ def test_a_worker_without_a_table_gets_no_bins_which_is_said(job: FakeConversati
     job.record["workers"][2]["state"] = "joined"
     result = megaflow("control", "move-bins", "--balance")
     assert result.exit_code == 0 and result.stdout == NOTHING + "\n"
-    assert result.stderr == (
-        "megaflow: worker 2 has no routing table, so it gets no bins; give it one with: "
-        "megaflow control bootstrap --server 0 --worker 2\n"
-    )
+    assert says(result.stderr, "worker 2", "no bins", "megaflow control bootstrap --server 0 --worker 2\n")
 
 
 def test_processes_with_other_code_are_added_only_if_that_is_said(job: FakeConversation) -> None:
@@ -691,7 +707,7 @@ def test_the_status_shows_who_comes_and_goes() -> None:
 
 
 class Answers:
-    """A client whose answers are written down before."""
+    """A client with prepared answers."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -753,7 +769,7 @@ def test_an_empty_part_of_pythonpath_is_not_the_current_directory(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["/a", str(tmp_path)])
     monkeypatch.setenv("PYTHONPATH", path.replace("HERE", str(tmp_path)))
-    entry.leave_out_current_directory()
+    leave_out_current_directory()
     assert os.environ["PYTHONPATH"] == left.replace("HERE", str(tmp_path))
     assert (str(tmp_path) in sys.path) is kept
 
@@ -781,3 +797,14 @@ def test_wrong_rows_are_wrong_usage(tmp_path: Path, words: list[str], why: str) 
     app.write_text("def dataflow(flow): return flow.rows('orders')")
     done = CliRunner().invoke(cli, ["run", str(app), *words])
     assert (done.exit_code, why in done.stderr) == (2, True), done.stderr
+
+
+def test_a_folder_for_files_of_jobs_counts_for_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in (None, "left"):
+        if before is not None:
+            monkeypatch.setenv("MEGAFLOW_RUNTIME_DIR", before)
+        done = CliRunner().invoke(cli, ["control", "status", "--runtime-dir", str(tmp_path / "own")])
+        assert done.exit_code == 1 and "no job is running" in done.output
+        assert os.environ.get("MEGAFLOW_RUNTIME_DIR") == before and (tmp_path / "own" / "megaflow").is_dir()
+        wrong = CliRunner().invoke(cli, ["control", "status", "--runtime-dir", str(tmp_path / "own"), "--watc"])
+        assert wrong.exit_code == 2 and os.environ.get("MEGAFLOW_RUNTIME_DIR") == before

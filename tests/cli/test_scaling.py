@@ -1,4 +1,4 @@
-"""The words of `control recommend` and `control autoscale`: what is printed and refused. No process is started."""
+"""`control recommend` and `control autoscale`: their output and their refusals. These tests start no process."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from megaflow.control.messages import AddProcesses
 from megaflow.control.reports import PendingMove
 from tests.control.client.paper_job import PaperJob
 from tests.control.client.test_autoscale import Cluster
+from tests.words import says
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ def nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A job on paper instead of a connection; its clock is the module's, and passes only while somebody sleeps."""
+    """A paper job instead of a connection. Its clock is the module's, and advances only during sleeps."""
     cluster = Cluster(PaperJob(rate=200.0, costs={"count": 0.01}))
 
     class Opened:
@@ -95,7 +96,7 @@ def test_there_is_no_recommendation_while_something_changes(job: Cluster, monkey
     monkeypatch.setattr(job, "_status", lambda: replace(status(), pending=(PendingMove(3, 1),)))
     result = megaflow("recommend")
     assert result.exit_code == 1 and result.stdout == ""
-    assert result.stderr == "megaflow: No recommendation is possible now: bins are moving. Try again later.\n"
+    assert says(result.stderr, "No recommendation", "bins are moving")
 
 
 def test_autoscale_tells_what_it_does_and_why_until_the_job_ends(job: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""`megaflow state`: what is in a store, and whether it is sound."""
+"""`megaflow state` shows the contents of a store, and whether it is sound."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`megaflow state outbox`: shows what waits, and changes it after a copy."""
+"""`megaflow state outbox` shows the waiting records, and changes them after a copy."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def waiting(store: Path) -> list[Any]:
-    """What waits, as JSON."""
+    """Return the waiting records, as JSON."""
     done = state("outbox", store, "--json")
     assert done.exit_code == 0, done.output
     return [(each["record"], each["sink"], each["value"]) for each in json.loads(done.stdout)]

@@ -1,4 +1,4 @@
-"""`megaflow state get | export | copy`: what is taken out of a store."""
+"""`megaflow state get | export | copy` read from a store."""
 
 import json
 import os
@@ -15,10 +15,12 @@ from megaflow.cli.state_reading import open_output
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import open_for_a_job
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreDamaged
 from megaflow.timely.communication.codec import user_types
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
+from tests.timely.communication.codec.registrations import undone
+from tests.words import says
 
 __all__ = ["no_waiting_for_the_disk"]  # a fixture for all tests here
 
@@ -51,14 +53,11 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[Path]:
-    """A program with a hash and classes of its own, whose module is gone again afterwards."""
+    """A program with a hash and classes of its own. Afterwards its module is unloaded."""
     path = tmp_path / "visits_of_a_test.py"
     path.write_text(VISITS)
-    folders, before = dict(user_types._folders), list(sys.path)
-    yield path
-    user_types._folders.clear()
-    user_types._folders.update(folders)
-    sys.path[:] = before
+    with undone():
+        yield path
     sys.modules.pop(path.stem, None)
 
 
@@ -105,11 +104,12 @@ def test_export_gives_a_line_for_each_key(
     assert done.exit_code == 0, done.output
     found = {json.dumps(each["key"]): each["state"] for each in map(json.loads, done.stdout.splitlines())}
     assert found == {'"a"': 2, '"rose"': 3, "7": "seven", '["a", 1]': 2}
-    monkeypatch.setenv("MEGAFLOW_OUTPUT", "none")  # which is for `megaflow run`
+    monkeypatch.setenv("MEGAFLOW_OUTPUT", "none")  # meant for `megaflow run`
     assert state("export", store).stdout == done.stdout
+    assert (dash := state("export", store, "--output", "-")).stdout == done.stdout and dash.stderr == ""
     one = state("export", store, "count", "--output", tmp_path / "out.jsonl")
     assert (one.exit_code, one.stdout) == (0, ""), one.output
-    assert one.stderr == f"megaflow: wrote 4 keys of checkpoint 3 to {tmp_path / 'out.jsonl'}\n"
+    assert says(one.stderr, "4 keys of checkpoint 3", str(tmp_path / "out.jsonl"))
     assert (tmp_path / "out.jsonl").read_text() == done.stdout
     again = state("export", store, "count", "--output", tmp_path / "out.jsonl")
     assert again.exit_code == 2 and "the file already exists. Name a new one." in again.stderr
@@ -118,7 +118,7 @@ def test_export_gives_a_line_for_each_key(
 def test_lines_that_cannot_be_written_are_not_the_stores_fault(store: Path, tmp_path: Path) -> None:
     done = state("export", store, "--output", tmp_path / "none" / "out.jsonl")
     assert done.exit_code == 1
-    assert done.stderr == f"megaflow: Cannot write to --output {tmp_path}/none/out.jsonl: No such file or directory.\n"
+    assert says(done.stderr, "megaflow: ", f"{tmp_path}/none/out.jsonl", "No such file or directory")
 
 
 def test_a_state_that_json_has_no_form_for_is_refused_and_no_half_file_is_left(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_copy_makes_a_store_and_refuses_a_folder_in_use(store: Path, tmp_path: P
 
 @pytest.fixture
 def named(tmp_path: Path) -> Path:
-    """A store of six checkpoints, of which the second has a name."""
+    """A store of six checkpoints. The second has a name."""
     history = KeptHistory(tmp_path / "state")
     for number in range(1, 7):
         history.checkpoint({"n": number}, whole=range(4), names=["nightly"] if number == 2 else [])
@@ -251,7 +251,7 @@ def test_what_is_sound_can_be_read_though_the_newest_commit_is_damaged(named: Pa
 def open_store_to_run(path: Path) -> None:
     folder = open_for_a_job(path)
     try:
-        read_commits(FolderStore(folder))
+        read_commits(Store(folder))
     finally:
         folder.close_folder()
 
@@ -264,7 +264,7 @@ def test_rm_in_a_store_that_is_locked_by_no_job_says_who_has_it(named: Path) -> 
 
 
 def is_open(path: Path) -> bool:
-    """Tell whether this process has a file open that has this name or had it."""
+    """Whether this process has a file open that has or had this name."""
     opened = []
     for each in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):

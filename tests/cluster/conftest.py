@@ -1,4 +1,4 @@
-"""Jobs and clusters for the tests here, ended with them, and a text to count."""
+"""Fixtures: jobs, clusters and browsers that end with their test, and a text to count."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.processes import Cluster, Run
+from tests.web.browser import Browser, browsing
 
 
 @pytest.fixture
@@ -21,6 +22,14 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
             return run
 
         yield starting
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    """A window of a new Chromium, without errors at the end of the test."""
+    with browsing() as found:
+        yield found
+        assert found.errors() == []
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Texts for jobs to count the words of, and what must come out."""
+"""Texts whose words jobs count, and checks of the counts."""
 
 import json
 import random
@@ -11,7 +11,7 @@ def words_of(path: Path) -> Counter[str]:
 
 
 def write_numbered(path: Path, lines: int) -> Path:
-    """Write a text whose every line has its number for a first word, `line7`, and seven others."""
+    """Write a text. The first word of each line is its number, `line7`; seven others follow."""
     rng = random.Random(11)
     words = [f"word{n}" for n in range(300)]
     with path.open("w") as file:
@@ -21,9 +21,9 @@ def write_numbered(path: Path, lines: int) -> Path:
 
 
 def check_numbered(out: Path, text: Path, said: list[str]) -> None:
-    """Of a numbered text the job has read a part and counted that exactly.
+    """Check that the job read a part of a numbered text and counted it exactly.
 
-    It was a part from the start on: no line was left out or read twice, whoever has read it.
+    The part must begin at the start: the workers together left no line out and read none twice.
     """
     counted = Counter(json.loads(line)["record"][0] for line in out.read_text().splitlines())
     lines = [line.split() for line in text.read_text().splitlines()]
@@ -35,7 +35,7 @@ def check_numbered(out: Path, text: Path, said: list[str]) -> None:
 
 
 def check_counts(path: Path, expected: Counter[str]) -> None:
-    """Every count 1..n of every word appears once, in epochs that do not decrease."""
+    """Check that every count 1..n of every word appears once, in epochs that do not decrease."""
     seen: dict[str, list[tuple[int, int]]] = {}
     times = []
     for line in path.read_text().splitlines():

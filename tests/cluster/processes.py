@@ -1,7 +1,7 @@
-"""Real processes for tests: started, steered, read as they write, and killed at the end whatever happens.
+"""Real processes for tests: started, steered, read as they write, and always killed at the end.
 
-`Process` is one of them, `Cluster` those of an engine program, `Run` a `megaflow run` with the commands that steer it,
-`run_processes` a function that runs in several.
+`Process` is one process, `Cluster` the processes of an engine program, and `Run` a `megaflow run` with the commands
+that steer it. `run_processes` runs a function in several processes.
 """
 
 import json
@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar
 
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import open_to_look
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.job.job_file import process_start
 from megaflow.program import Worker
@@ -28,17 +28,17 @@ from tests.ports import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WORDCOUNT = str(ROOT / "apps" / "wordcount.py")
-END_SECONDS = 60.0  # for a process to end that is about to, and for a line that is about to come, on a busy machine
-PATIENT = {"MEGAFLOW_TIMEOUT": "250", "MEGAFLOW_JOIN_TIMEOUT": "250"}  # for a command, and for a process to join
-STATUS_SECONDS = 100.0  # for a job to come to where a test wants it
-STOP_SECONDS = 30.0  # promised are 5: then nothing of a failed job or cluster runs any more; on a busy machine
+END_SECONDS = 180.0  # on a busy machine, for the end of a process or a line that is about to come
+PATIENT = {"MEGAFLOW_TIMEOUT": "250", "MEGAFLOW_JOIN_TIMEOUT": "250"}  # for a command, and for a joining process
+STATUS_SECONDS = 300.0  # for a job to reach the state that a test wants
+STOP_SECONDS = 60.0  # for everything of a failed job or cluster to end, on a busy machine; 5 are promised
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What is left of a process."""
+    """Exit code and output of an ended process."""
 
     code: int
     output: str
@@ -46,19 +46,19 @@ class Ended:
 
 
 class Process(subprocess.Popen[str]):
-    """A process whose output and errors are read as they come, each by a thread.
+    """Process whose output and errors are read as they arrive, each by a thread.
 
-    (`communicate` after a `readline` would lose lines: it reads the pipe, and not what was read from it ahead.)
+    (After a `readline`, `communicate` would lose lines: it reads the pipe, but not what was read ahead.)
     """
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
-        """`options`: those of Popen, `stdout` and `stderr` among them: what goes elsewhere is not read."""
+        """`options` are those of Popen, including `stdout` and `stderr`; a redirected stream is not read."""
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         super().__init__(command, text=True, **{"cwd": ROOT, "stdin": subprocess.DEVNULL, **pipes, **options})
         self.output: list[str] = []  # lines, with their ends
         self.errors: list[str] = []
-        self._seen = 0  # lines of output that were waited for
-        self._ended = self.stdout is None  # all its output is read
+        self._seen = 0  # lines of output already awaited
+        self._ended = self.stdout is None  # whether all its output is read
         self._came = threading.Condition()
         self._readers = [
             threading.Thread(target=self._read, args=(pipe, lines), daemon=True)
@@ -88,7 +88,7 @@ class Process(subprocess.Popen[str]):
         return line
 
     def await_line(self, wanted: str) -> None:
-        """Wait until it has printed this line, after those that were waited for before."""
+        """Wait until it prints this line, after the lines awaited before."""
         while line := self.read_line():
             if line.rstrip("\n") == wanted:
                 return
@@ -101,14 +101,14 @@ class Process(subprocess.Popen[str]):
         self.stdin.flush()
 
     def end(self, seconds: float = END_SECONDS) -> Ended:
-        """Wait for its end; return what is left of it, with all that it has ever written."""
+        """Wait for its end; return its exit code and everything that it wrote."""
         self.wait(seconds)
         for reader in self._readers:
             reader.join(seconds)
         return Ended(self.returncode, "".join(self.output), "".join(self.errors))
 
     def finish(self) -> None:
-        """Kill it, if it still runs, and let go of its pipes."""
+        """Kill it, if it still runs, and close its pipes."""
         self.kill()
         self.end()
         if self.stdin is not None:
@@ -117,7 +117,7 @@ class Process(subprocess.Popen[str]):
 
 
 class Cluster:
-    """The processes of an engine program, each of which finds its address in a host file."""
+    """The processes of an engine program; each finds its address in a host file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -127,7 +127,7 @@ class Cluster:
         self.environment = {**os.environ, "MEGAFLOW_SECRET": "a secret of the tests", "PYTHONPATH": str(ROOT)}
 
     def script(self, text: str, name: str = "program.py") -> Path:
-        """Write a program of the test's own."""
+        """Write a program of the test."""
         path = self.folder / name
         path.write_text(text)
         return path
@@ -150,17 +150,17 @@ class Cluster:
         return self.processes[-1]
 
     def end(self, *processes: Process) -> list[Ended]:
-        """Wait for the end of these, or of all."""
+        """Wait for the end of these processes, or of all."""
         return [process.end() for process in processes or self.processes]
 
     def succeed(self) -> str:
-        """Wait for all; return what they wrote, unless one failed."""
+        """Wait for all processes; return their output. Fail if one failed."""
         ended = self.end()
         assert [each.code for each in ended] == [0] * len(ended), "\n".join(each.errors for each in ended)
         return "".join(each.output for each in ended)
 
     def finish(self) -> None:
-        """Kill those that still run."""
+        """Kill the processes that still run."""
         with ExitStack() as stack:
             for process in self.processes:
                 stack.callback(process.finish)
@@ -168,7 +168,7 @@ class Cluster:
 
 @contextmanager
 def programs(folder: Path, program: Path, *words: str, workers: Sequence[int] = (1, 1)) -> Iterator[Cluster]:
-    """Start one process for each number of workers; nothing of them is left when the block ends."""
+    """Start one process for each number of workers; all are gone when the block ends."""
     cluster = Cluster(folder)
     try:
         cluster.start(program, *([*words, f"-w{count}"] for count in workers))
@@ -190,7 +190,7 @@ sys.stdout.write(pickle.dumps(execute_from_args(main)).hex())
 
 
 def run_processes(main: Callable[[Worker], R], processes: int = 2, workers: int = 1) -> list[R]:
-    """Run `main`, a function of a module, on the workers of real processes; return what each returned."""
+    """Run `main`, a function of a module, on the workers of real processes; return their results."""
     with TemporaryDirectory() as folder:
         program = Path(folder) / "call.py"
         program.write_text(_CALL)
@@ -211,11 +211,11 @@ class Run:
         self.said = self.process.errors
 
     def megaflow(self, *words: str, python: Sequence[str] = (), **options: Any) -> Process:
-        """Start another command beside it; `python`: options of the interpreter."""
+        """Start another command with its environment. `python`: options of the interpreter."""
         return Process([sys.executable, *python, "-m", "megaflow", *words], **{"env": self.environment, **options})
 
     def end(self) -> tuple[int, str, list[str]]:
-        """Wait for its end; return exit code, output and what it said."""
+        """Wait for its end; return exit code, output, and lines of standard error."""
         ended = self.process.end(STATUS_SECONDS)
         return ended.code, ended.output, ended.errors.splitlines()
 
@@ -224,7 +224,7 @@ class Run:
         return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False)
 
     def status(self) -> dict[str, Any]:
-        """Return what all workers say, once none of them is in a long step."""
+        """Return the status of all workers, once none of them is in a long step."""
         deadline = time.monotonic() + STATUS_SECONDS
         while True:
             done = self.control("status", "--json")
@@ -235,7 +235,7 @@ class Run:
             assert time.monotonic() < deadline, done.stdout
 
     def status_when(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask until the status is as wanted."""
+        """Ask until the status is as wanted; return it."""
         wait_until(lambda: any(self.folder.glob("*.json")))
         found: list[dict[str, Any]] = []
 
@@ -247,14 +247,14 @@ class Run:
         return found[0]
 
     def reading(self) -> dict[str, Any]:
-        """Return the status once all workers have read something, or applied it."""
+        """Return the status once all workers have read or applied something."""
         return self.status_when(lambda record: all(each["lines"] or each["records"] for each in record["workers"]))
 
     def files(self) -> list[Path]:
         return list(self.folder.glob("*.json"))
 
 
-# Touches the file that a line names, and is busy for longer than a test takes.
+# Touches the file that a line names, then stays busy for longer than a test takes.
 ASLEEP = """
 import pathlib, time
 
@@ -269,7 +269,7 @@ def dataflow(flow):
 
 
 def fall_asleep(start: Callable[..., Run], folder: Path, *options: str) -> Run:
-    """Start a job of two processes, one of which is in a very long step."""
+    """Start a job of two processes and keep one of them in a very long step."""
     app, asleep = folder / "slow.py", folder / "asleep"
     app.write_text(ASLEEP)
     run = start(str(app), "--lines", "-", "--processes", "2", *options, stdin=subprocess.PIPE)
@@ -279,13 +279,13 @@ def fall_asleep(start: Callable[..., Run], folder: Path, *options: str) -> Run:
 
 
 def committed(store: Path) -> int:
-    """Return the number of a store's newest checkpoint; 0 if there is none."""
+    """Return the number of a store's newest checkpoint, or 0."""
     try:
         folder = open_to_look(store)
     except StoreError:
         return 0
     try:
-        return read_commits(FolderStore(folder))[0].checkpoint
+        return read_commits(Store(folder))[0].checkpoint
     finally:
         folder.close_folder()
 
@@ -295,6 +295,12 @@ def wait_until(true: Callable[[], bool], seconds: float = END_SECONDS) -> None:
     while not true():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.01)
+
+
+def records_of(path: Path) -> list[Any]:
+    """Return the records of a JSON Lines output so far, without an incomplete last line."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line)["record"] for line in text.rpartition("\n")[0].splitlines()]
 
 
 def lives(pid: int, start: str | None) -> bool:

@@ -1,4 +1,6 @@
-"""Counts by epoch in real processes: bins move, one is killed, and the same command goes on to the right counts."""
+"""Counts by epoch in real processes: bins move, one process is killed, and the same command resumes to the right
+counts.
+"""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The example programs in two real processes: the figures are those of one."""
+"""The example programs in two real processes give the figures of one."""
 
 import re
 from collections import Counter
@@ -23,7 +23,7 @@ def output(folder: Path, app: str, *words: str, workers: tuple[int, ...]) -> str
 
 
 def figures(text: str, pattern: str) -> list[tuple[int, ...]]:
-    """The numbers in each place of the text that looks like this."""
+    """Return the numbers in each match of the pattern."""
     return [tuple(map(int, match.groups())) for match in re.finditer(pattern, text)]
 
 

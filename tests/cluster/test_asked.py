@@ -1,4 +1,4 @@
-"""A running job is asked for states of keys: `megaflow control get`, beside moves, joins and leaves."""
+"""`megaflow control get` asks a running job for states of keys, during moves, joins and leaves."""
 
 import json
 from collections.abc import Callable
@@ -32,6 +32,7 @@ def dataflow(flow):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_key_is_shown_as_its_owner_has_it(start: Callable[..., Run], tmp_path: Path, kept: bool) -> None:
     app = tmp_path / "app.py"

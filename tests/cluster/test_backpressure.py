@@ -1,6 +1,6 @@
 """A fast source before a slow operator, in threads and in processes: memory stays flat, and no record is lost.
 
-So does a file that one process reads for two, of which the other one is slow.
+The same holds for a file that one process reads for itself and for a slow one.
 """
 
 import resource
@@ -23,13 +23,15 @@ pytestmark = pytest.mark.cluster
 
 RECORDS = 600 * BATCH_RECORDS
 RECORD_BYTES = 250
-SLOW_SECONDS = 0.002  # for each batch: the source would make all of them in a fraction of the time
-GROWTH_BYTES_MAX = 45 << 20  # all records together are more than twice as many
+SLOW_SECONDS = 0.002  # for each batch; the source could make all of them in a fraction of the time
+GROWTH_BYTES_MAX = 45 << 20  # all records together take more than twice as much
 QUEUED_MAX = Bounds().window_records + 2 * BATCH_RECORDS
 
 
 def fast_and_slow(worker: Worker) -> tuple[int, int, int, int]:
-    """Records that arrived, their sum, the most that waited here or were under way from here, bytes of growth."""
+    """Return the records that arrived, their sum, the most that waited here or were under way from here, and bytes of
+    growth.
+    """
     arrived = total = most = 0
 
     def source(capability: Any, info: Any) -> Any:
@@ -80,10 +82,10 @@ def test_queues_and_memory_stay_within_bounds_and_every_record_arrives(processes
 
 
 LINES = 450_000
-UNDER_WAY_MAX = 4 * Bounds().window_records  # under way, taken and not due yet, and both once more at the reader
+UNDER_WAY_MAX = 4 * Bounds().window_records  # under way, taken and not yet due, and both once more at the reader
 
-# Worker 0 reads; worker 1 is slow. Both keep what they have done in a file, where the slow one sees how much there is
-# between them.
+# Worker 0 reads; worker 1 is slow. Both keep their progress in a file, where the slow one sees how much lies between
+# them.
 BETWEEN = """
 import os, time
 

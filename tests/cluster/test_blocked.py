@@ -1,4 +1,4 @@
-"""Input that does not come and output that nobody reads keep the launcher from nothing else."""
+"""Missing input and unread output keep the launcher from nothing else."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Process, Run,
 
 pytestmark = pytest.mark.cluster
 
-# Runs a job whose lines stop coming after the first three; steered from elsewhere by its name.
+# Runs a job whose lines stop after the first three; commands from elsewhere steer it by its name.
 BLOCKING = """
 import sys, threading, megaflow
 
@@ -35,7 +35,7 @@ except megaflow.errors.ClusterError as error:
 
 
 def blocked(folder: Path) -> Run:
-    """Start a job of Python's own whose lines do not come."""
+    """Start a job from Python whose lines stop coming."""
     script = folder / "blocking.py"
     script.write_text(BLOCKING)
     run = object.__new__(Run)
@@ -75,7 +75,7 @@ LINES = 200_000
 
 @contextmanager
 def unread(start: Callable[..., Run], folder: Path) -> Iterator[tuple[Run, int]]:
-    """Give a job with more output than anybody keeps, once it waits for a reader, and where to read that."""
+    """Yield a job with more output than its buffers hold, once it waits for a reader, and the pipe to read it from."""
     app, lines = folder / "more.py", folder / "lines.txt"
     app.write_text(MORE)
     lines.write_text("\n".join(map(str, range(LINES))) + "\n")
@@ -86,7 +86,7 @@ def unread(start: Callable[..., Run], folder: Path) -> Iterator[tuple[Run, int]]
         seen: list[int] = []
 
         def rests() -> bool:
-            """Three times in a row nothing more is read, of what is much more than fits all buffers."""
+            """Return whether three times in a row nothing more was read, of much more input than fits all buffers."""
             seen.append(lines_read(run))
             return seen[-1] > 0 and seen[-3:] == [seen[-1]] * 3
 
@@ -116,7 +116,7 @@ def test_a_second_signal_ends_a_job_whose_output_nobody_reads(start: Callable[..
         wait_until(lambda: any("stopping: " in line for line in run.said))
         run.process.send_signal(signal.SIGTERM)
         code, _, said = run.end()
-        assert code == 130 and said[-1] == "megaflow: interrupted", said
+        assert code == 143 and said[-1] == "megaflow: ended by SIGTERM", said
 
 
 @pytest.mark.slow

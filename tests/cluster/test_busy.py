@@ -1,6 +1,6 @@
-"""A worker in a long step, on real jobs: control answers all the same, and says who it is, where, and for how long.
+"""Real jobs with a worker in a long step: control still answers, and names the worker, the place and the time.
 
-Each long step ends when the test says so.
+The test decides when each long step ends.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.cluster.processes import Process, Run, wait_until
 
 pytestmark = pytest.mark.cluster
 
-# A line names a worker, what to do there and the FIFO whose end is awaited for that.
+# A line names a worker, what to do there, and the FIFO whose end the worker awaits.
 APP = """
 import ctypes, os
 
@@ -48,7 +48,7 @@ LINE = APP.splitlines().index("        fifo.read()") + 1
 
 
 class Busy:
-    """A job of two processes, each of which can be made busy."""
+    """Job of two processes that the test can make busy."""
 
     def __init__(self, start: Callable[..., Run], folder: Path) -> None:
         self.app = folder / "app.py"
@@ -63,7 +63,7 @@ class Busy:
 
     @contextmanager
     def at(self, worker: int, what: str = "hold") -> Iterator[str]:
-        """Have a worker in a long step during the block; give the line that says so."""
+        """Keep a worker in a long step during the block; yield the line that requests it."""
         line = f"{worker} {what} {self._fifo}"
         self.run.process.write_line(line)
         file = os.open(self._fifo, os.O_WRONLY)  # waits until the worker has opened it
@@ -73,7 +73,7 @@ class Busy:
             os.close(file)
 
     def asked_when(self, command: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Ask until the answer is as wanted: a worker is busy after a second."""
+        """Ask until the answer is as wanted. A worker counts as busy after a second."""
         found: list[dict[str, Any]] = []
 
         def asked() -> bool:
@@ -100,7 +100,7 @@ def job(start: Callable[..., Run], tmp_path: Path) -> Busy:
 
 
 def named(process: Process, text: str) -> None:
-    """Wait until it says so on standard error."""
+    """Wait until the process prints a text on standard error."""
     wait_until(lambda: any(text in line for line in process.errors) or process.poll() is not None)
     assert any(text in line for line in process.errors), process.errors
 
@@ -109,7 +109,7 @@ def named(process: Process, text: str) -> None:
 def test_control_answers_while_the_coordinator_is_in_a_long_step(job: Busy) -> None:
     with job.at(0) as line:
         record = job.asked_when("status", lambda record: record["state"] == "busy")
-        assert record["job"] == "app" and record["epoch"] is None and record["silent"] == [0]
+        assert record["job"].startswith("test_control") and record["epoch"] is None and record["silent"] == [0]
         [busy] = record["busy"]
         assert (busy["workers"], busy["state"], busy["function"]) == ([0], "busy", "hold")
         assert busy["where"] == f"app.py:{LINE}" and busy["record"] == repr(line)[:99] + "…" * (len(repr(line)) > 99)
@@ -126,6 +126,7 @@ def test_control_answers_while_the_coordinator_is_in_a_long_step(job: Busy) -> N
     assert job.run.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_control_shows_the_rest_while_another_worker_is_in_a_long_step(job: Busy) -> None:
     with job.at(1):
         record = job.asked_when("status", lambda record: bool(record["busy"]))

@@ -25,7 +25,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts an app in a process of its own, its output and errors in one pipe."""
+    """Start an app in a separate process, with output and errors in one pipe."""
     running = []
 
     def starting(app: str, *words: object) -> "subprocess.Popen[str]":
@@ -46,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def ports_of(receivers: "list[subprocess.Popen[str]]", senders: int) -> list[int]:
-    """The port for each sender, as the processes print them; process p has the senders p, p + processes, …"""
+    """Return the port for each sender, as the processes print them; process p has the senders p, p + processes, …"""
     ports = {}
     for number, process in enumerate(receivers):
         assert process.stdout is not None
@@ -58,14 +58,14 @@ def ports_of(receivers: "list[subprocess.Popen[str]]", senders: int) -> list[int
 
 
 def ended(process: "subprocess.Popen[str]") -> list[str]:
-    """What it has printed since, once it has ended well."""
+    """Return the rest of its output once it has ended without error."""
     output, _ = process.communicate()
     assert process.returncode == 0, output
     return output.splitlines()
 
 
 def check(lines: list[str], senders: int) -> None:
-    """All that was sent was replayed, and counted once, after everything else."""
+    """Check that everything sent was replayed, and counted once, after everything else."""
     wanted = Counter({str(number): senders for number in range(10)})
     assert Counter(line.split(": replayed ")[1] for line in lines if "replayed" in line) == wanted
     assert lines[-1] == f"time 0: {10 * senders} records"
@@ -85,7 +85,7 @@ def test_what_k_workers_send_is_replayed_by_j_workers(start: Start, senders: int
 
 
 def free_addresses(path: Path, count: int) -> Path:
-    """A file of addresses on which nobody listens."""
+    """Write a file of addresses on which no process listens."""
     path.write_text("\n".join(f"127.0.0.1:{port}" for port in free_ports(count)))
     return path
 

@@ -1,4 +1,4 @@
-"""Fraud rules on real processes, whose payments are in one file: the alerts of a plain loop, whatever happens."""
+"""Fraud rules on real processes, with all payments in one file: the alerts of a plain loop, despite moves and kills."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ def test_bins_move_a_worker_is_added_and_the_launcher_is_killed(start: Callable[
     payments, out = Payments(tmp_path / "payments.csv", 20_000, cards=200), tmp_path / "out.jsonl"
     words = [APP, "--lines", str(tmp_path / "payments.csv"), "--output", f"jsonl:{out}"]
     words += ["--state", str(tmp_path / "store"), "--checkpoint-every", "0.1"]
-    run = start(*words, "--processes", "2", "--rate", "300")  # it would take a minute
+    run = start(*words, "--processes", "2", "--rate", "300")  # it would take a minute to the end
     run.reading()
     for command in ("move-bins --drain 1 --strategy batched --batch 9", "add-workers 1 --balance", "checkpoint"):
         done = run.control(*command.split())

@@ -1,4 +1,4 @@
-"""A program that has changed since its states were kept: each value is what it was, or nothing changes at all."""
+"""A program that changed after its states were saved: each value stays as it was, or nothing changes at all."""
 
 import json
 import signal
@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import Run
+from tests.cluster.processes import Run, wait_until
 
 pytestmark = pytest.mark.cluster
 
 
 class Changing:
-    """A program that is run, changed and run again, with more lines each time."""
+    """Program that is run, changed and run again, with more lines each time."""
 
     def __init__(self, folder: Path, start: Callable[..., Run]) -> None:
         self._start = start
@@ -27,25 +27,26 @@ class Changing:
             file.writelines(f"{line}\n" for line in lines)
 
     def run(self, program: str, *flags: str, code: int = 0) -> str:
-        """Run a program to its end; return what the launcher says."""
+        """Run a program to its end; return the launcher's messages."""
         self._app.write_text(program)
         words = ("--lines", str(self._lines), "--output", f"jsonl:{self._out}", "--state", str(self._store))
         found, _, said = self._start(str(self._app), *words, *flags).end()
         assert found == code, said
         return "\n".join(said)
 
-    def follow(self, program: str, lines: int, *flags: str) -> None:
-        """Run a program on a file that may grow until it has applied so many new lines, and stop it."""
+    def follow(self, program: str, lines: int, *flags: str, records: int = 0) -> None:
+        """Run a program on growing input until it has applied `lines` and the output has `records`, then stop it."""
         self._app.write_text(program)
         words = ("--lines", str(self._lines), "--output", f"jsonl:{self._out}", "--state", str(self._store))
         run = self._start(str(self._app), *words, "--follow", *flags)
         run.status_when(lambda status: sum(each["records"] for each in status["workers"]) == lines)
+        wait_until(lambda: len(self.records()) >= records)
         run.process.send_signal(signal.SIGINT)
         code, _, said = run.end()
         assert code == 130, said
 
     def refuse(self, program: str, *flags: str) -> str:
-        """Run a program that is refused; return why. Neither the store nor the output has changed."""
+        """Run a program that is refused; return the reason. Neither the store nor the output may change."""
         before = self.files()
         said = self.run(program, *flags, code=1)
         assert self.files() == before, said
@@ -104,6 +105,7 @@ def test_reordered_fields_of_a_named_tuple_stay_what_they_are(changing: Changing
     )
 
 
+@pytest.mark.slow
 def test_reordered_fields_of_a_key_are_refused(changing: Changing) -> None:
     changing.add("ann bonn 300", "bob bern 7")
     changing.run(till())
@@ -138,7 +140,7 @@ def test_other_windows_are_refused_until_it_is_said_how(changing: Changing, wind
     assert "of operator 'window' in the store are of tumbling(20.000000) with sum, but the program has" in said
     assert "--drop-state window" in said and "version=2 and upgrade=" in said
     changing.add("ann 13 3", "ann 99 1")
-    changing.follow(TUMBLING, 2)
+    changing.follow(TUMBLING, 2, records=1)
     assert changing.records() == [["ann", 0.0, 20.0, 333]]
     named = WINDOWS.format(windows, ", name='other'", verb)
     assert "--drop-state window" in changing.refuse(named, "--follow")
@@ -152,7 +154,7 @@ def test_an_upgrade_may_begin_windows_anew(changing: Changing) -> None:
     changing.follow(TUMBLING, 2)
     changing.add("ann 13 3", "ann 99 1")
     upgraded = WINDOWS.format("tumbling(10)", ", version=2, upgrade=lambda key, state, version: None", "sum")
-    changing.follow(upgraded, 2)
+    changing.follow(upgraded, 2, records=1)
     assert changing.records() == [["ann", 10.0, 20.0, 3]]
 
 
@@ -214,6 +216,7 @@ def test_states_of_a_missing_class_can_be_dropped(changing: Changing) -> None:
     assert changing.records()[-1] == ["ann", 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [

@@ -1,4 +1,4 @@
-"""The crash test of `apps.bench`, short: whatever is killed, what is committed is what a job puts out that lives."""
+"""The crash test of `apps.bench`, short: through all kills, the committed output equals an undisturbed job's."""
 
 import argparse
 

@@ -1,16 +1,14 @@
-"""CSV on real processes: the same rows however a file is read, through kills, resumes and moves."""
+"""CSV on real processes: every way to read a file gives the same rows, through kills, resumes and moves."""
 
 import csv
-import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
+from tests.cluster.processes import STATUS_SECONDS, Run, records_of, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -26,12 +24,6 @@ def dataflow(flow):
         lambda key, value, state: (value, [(key, value)])
     )
 """
-
-
-def records_of(path: Path) -> list[Any]:
-    """Return what is written so far, the last line left out if it is not whole."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line)["record"] for line in text.rpartition("\n")[0].splitlines()]
 
 
 @pytest.mark.parametrize("way", ["1", "2", "stdin", "follow", "unordered"])
@@ -54,7 +46,7 @@ def test_blanks_and_bad_rows_are_the_same_in_every_job(start: Callable[..., Run]
     code, _, said = job.end()
     assert code == 0, said
     assert sorted(records_of(out)) == wanted and len(wanted) == 876
-    assert "24 lines skipped" in said[-1]
+    assert "24 faults skipped" in said[-1]
 
 
 def test_rows_over_lines_are_exact_after_a_kill(start: Callable[..., Run], tmp_path: Path) -> None:
@@ -90,3 +82,33 @@ def test_standard_input_goes_to_another_process_within_a_row(start: Callable[...
     code, output, said = job.end()
     assert code == 0, said
     assert sorted(output.splitlines()) == ["('a', '1')", "('b', '2\\r\\n3')", "('c', '4')"]
+
+
+TYPED = """
+from typing import NamedTuple
+
+class Row(NamedTuple):
+    id: int
+    cents: int
+
+def total(id, cents, state):
+    return (state or 0) + cents, [(id, (state or 0) + cents)]
+
+def dataflow(flow):
+    rows = flow.csv(as_=Row, types=TYPES)
+    return rows.map(lambda row: (row.id, int(row.cents))).stateful_state_machine(total)
+"""
+
+
+def test_a_store_of_text_goes_on_as_text_alone(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, out = tmp_path / "app.py", tmp_path / "out.jsonl"
+    words = [str(app), "--lines", str(tmp_path / "in" / "*.csv"), "--state", str(tmp_path / "store")]
+    words += ["--output", f"jsonl:{out}", "--processes", "2"]
+    (tmp_path / "in").mkdir()
+    for number, types in enumerate(["str", "None", "str"]):
+        app.write_text(TYPED.replace("TYPES", types))
+        (tmp_path / "in" / f"{number}.csv").write_text("id,cents\n7,10\n")
+        code, _, said = start(*words).end()
+        if types == "None":
+            assert code == 1 and "Give flow.csv types=str" in said[-1] and "column 'cents'" in said[-1], said
+    assert code == 0 and records_of(out) == [["7", 10], ["7", 20], ["7", 30]]

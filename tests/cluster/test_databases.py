@@ -1,4 +1,4 @@
-"""Jobs that write to databases, on real processes: tables equal those of a plain loop, whatever is killed when."""
+"""Jobs that write to databases, on real processes: tables equal those of a plain loop, through all kills."""
 
 import json
 import os
@@ -28,15 +28,15 @@ MOVE = "move-bins --bins 0-99 --to 1"
 
 
 class File:
-    """A database of SQLite."""
+    """An SQLite database."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "shop.db"
         self.place = f"sqlite:{self.path}"
 
     def query(self, text: str) -> list[tuple[Any, ...]]:
-        """Return what a query gives; nothing where its table is not there yet."""
-        connection = sqlite3.connect(self.path, timeout=60)
+        """Return the rows of a query; none if its table does not exist yet."""
+        connection = sqlite3.connect(self.path, timeout=180)
         try:
             return connection.execute(text).fetchall()
         except sqlite3.OperationalError as error:
@@ -46,7 +46,7 @@ class File:
             connection.close()
 
     def make(self, *tables: str) -> None:
-        """Make tables."""
+        """Create tables."""
         connection = sqlite3.connect(self.path)
         for table in tables:
             connection.execute(f"CREATE TABLE {table}")
@@ -59,12 +59,19 @@ class File:
         connection.commit()
         connection.close()
 
+    def forget(self, table: str) -> None:
+        """Delete the rows of a table."""
+        connection = sqlite3.connect(self.path)
+        assert connection.execute(f"DELETE FROM {table}").rowcount > 0
+        connection.commit()
+        connection.close()
+
     def lose(self) -> None:
-        """Have it fail for a moment, if it can."""
+        """Let it fail for a moment, if it can."""
 
 
 class Server:
-    """A server of PostgreSQL, whose address with its password is in the environment."""
+    """A PostgreSQL server; its address with the password is in the environment."""
 
     place = f"env:{ENVIRONMENT}"
 
@@ -106,7 +113,7 @@ def test_what_the_readme_shows_becomes_rows_of_two_processes_and_they_are_read(
 ) -> None:
     ordered, database, app = Ordered(tmp_path / "orders.csv", 3000), File(tmp_path), tmp_path / "to_shop.py"
     monkeypatch.setenv("SHOP", database.place)
-    app.write_text(code_with("DatabaseSink"))
+    app.write_text(code_with("# to_shop.py"))
     code, _, said = start(str(app), "--lines", str(ordered.path), "--output", "none", "--processes", "2").end()
     assert code == 0, said
     assert Counter(database.query("SELECT number, customer, cents FROM orders")) == Counter(ordered.orders)
@@ -133,6 +140,7 @@ def dataflow(flow):
 """
 
 
+@pytest.mark.slow
 def test_what_is_deleted_goes_through_the_store_and_is_gone(
     start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +160,43 @@ def test_what_is_deleted_goes_through_the_store_and_is_gone(
         assert database.query("SELECT item, count FROM stock ORDER BY item") == wanted
 
 
+LENGTHS = """
+from megaflow.connect import DatabaseSink
+
+def dataflow(flow):
+    rows = flow.lines().map(lambda line: (line, len(line)))
+    return rows.write(DatabaseSink("env:SHOP", "lengths", ["line", "length"]), "lengths")
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_ended_or_was_stopped_needs_no_marks(
+    start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, app, lines = File(tmp_path), tmp_path / "lengths.py", tmp_path / "lines.txt"
+    monkeypatch.setenv("SHOP", database.place)
+    app.write_text(LENGTHS)
+    database.make("lengths (line TEXT, length INTEGER)")
+    words = [str(app), "--lines", str(lines), "--state", str(tmp_path / "state"), "--output", "none"]
+    found = "SELECT length, count(*) FROM lengths GROUP BY 1 ORDER BY 1"
+    lines.write_text("a\n" * 20)
+    code, _, said = start(*words).end()
+    assert code == 0 and database.query(found) == [(1, 20)], said
+    database.forget("megaflow_marks")
+    with lines.open("a") as file:
+        file.write("bb\n" * 200)
+    run = start(*words, "--rate", "50")
+    wait_until(lambda: len(database.query(found)) == 2, STATUS_SECONDS)
+    assert run.control("stop").returncode == 0
+    code, _, said = run.end()
+    assert code == 0 and "stopped at checkpoint" in said[-1] and database.query(found)[0] == (1, 20), said
+    database.forget("megaflow_marks")
+    for _ in range(2):
+        code, _, said = start(*words).end()
+        assert code == 0 and database.query(found) == [(1, 20), (2, 200)], said
+    assert "No record waits" in CliRunner().invoke(cli, ["state", "outbox", str(tmp_path / "state")]).output
+
+
 REFUSED = """
 from megaflow.connect import DatabaseSink
 
@@ -161,6 +206,7 @@ def dataflow(flow):
 """
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_past_a_row_that_the_database_refuses(
     start: Callable[..., Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +217,7 @@ def test_a_job_goes_on_past_a_row_that_the_database_refuses(
     database.make("lengths (line TEXT, length INTEGER NOT NULL CHECK (length < 5))")
     words = [str(app), "--lines", str(lines), "--state", str(tmp_path / "state"), "--output", "none"]
     for bad, change in (("bad", ["--drop"]), ("worse", ["--rewrite", '["better", 0]'])):
-        for _ in range(2):  # another try ends like the first
+        for _ in range(2):  # a second attempt ends like the first
             code, _, lines_said = start(*words).end()
             said = "\n".join(lines_said)
             assert code == 1 and f"refuses the row ('{bad}', " in said, said
@@ -201,7 +247,7 @@ def test_rows_that_are_read_count_once_though_reader_and_launcher_are_killed(
         before = out.stat().st_size if out.exists() else 0
         wait_until(lambda: out.exists() and out.stat().st_size > before, STATUS_SECONDS)
 
-    run = start(*words, "--processes", "2", "--rate", "50")  # it would take a minute
+    run = start(*words, "--processes", "2", "--rate", "50")  # it would take a minute to the end
     await_more()
     os.kill(run.status()["workers"][0]["pid"], signal.SIGKILL)
     await_more()
@@ -220,7 +266,9 @@ def test_rows_that_are_read_count_once_though_reader_and_launcher_are_killed(
 def kill_again_and_again(
     start: Callable[..., Run], folder: Path, database: File | Server, *commands: str
 ) -> list[str]:
-    """Run a job, steer it; kill a worker, the database and the launcher; return what was said when all is right."""
+    """Run a job and steer it; kill a worker, the database and the launcher. Check the result; return the job's
+    messages.
+    """
     ordered = Ordered(folder / "orders.csv", 6000)
     words = [APP, "--lines", str(ordered.path), "--output", "none", "--state", str(folder / "store")]
     words += ["--checkpoint-every", "0.1"]
@@ -230,7 +278,7 @@ def kill_again_and_again(
         before = database.query(COUNT) or [(0,)]
         wait_until(lambda: database.query(COUNT) > before, STATUS_SECONDS)
 
-    run = start(*words, "--processes", "2", "--rate", "100", *tail)  # it would take a minute
+    run = start(*words, "--processes", "2", "--rate", "100", *tail)  # it would take a minute to the end
     await_more()
     for command in commands:
         done = run.control(*command.split())

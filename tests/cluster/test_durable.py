@@ -1,4 +1,4 @@
-"""Jobs with a store on real processes: whatever kills them, the same command ends with the output of one that lives."""
+"""Jobs with a store on real processes: after any kill, the same command ends with the output of an undisturbed job."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from megaflow.cli.main import cli
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import LOCK, open_to_look
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.job.job_file import process_start
 from megaflow.job.kept_states import read_state
@@ -27,10 +27,11 @@ from tests.cluster.processes import STATUS_SECONDS, STOP_SECONDS, WORDCOUNT, Run
 pytestmark = pytest.mark.cluster
 
 TEXT = Path(argparse.__file__)  # some thousand lines of a real text
+LINES = TEXT.read_text(encoding="utf-8").count("\n")
 
 
 class Counted:
-    """Word counts of a real text, kept in a store; run by the same command again and again."""
+    """Word counts of a real text with a store; the same command runs again and again."""
 
     def __init__(self, folder: Path, start: Callable[..., Run]) -> None:
         self.folder = folder
@@ -41,7 +42,7 @@ class Counted:
         self, *words: str, app: str = WORDCOUNT, rate: int | None = None, every: float = 0.1,
         store: Path | None = None, output: str | None = None,
     ) -> Run:  # fmt: skip
-        """Start the command; slow enough to be killed in the middle, if there is a `rate`."""
+        """Start the command; with a `rate`, slow enough to be killed in the middle."""
         return self._start(
             app, "--lines", str(self.text), "--output", f"jsonl:{output or self.out}",
             "--state", str(store or self.store), "--checkpoint-every", str(every),
@@ -49,24 +50,24 @@ class Counted:
         )  # fmt: skip
 
     def checkpoint(self) -> tuple[int, int]:
-        """Return the number of the last checkpoint, and how long the output is in it."""
+        """Return the number of the last checkpoint, and the length of the output in it."""
         try:
             folder = open_to_look(self.store)
         except StoreError:
             return 0, 0
         try:
-            newest = read_commits(FolderStore(folder))[0]
+            newest = read_commits(Store(folder))[0]
         finally:
             folder.close_folder()
         return newest.checkpoint, newest.outputs[0].length
 
     def await_more(self) -> None:
-        """Wait until there is a checkpoint with more output than in the last one now."""
+        """Wait for a checkpoint with more output than the present last one."""
         before = self.checkpoint()[1]
         wait_until(lambda: self.checkpoint()[1] > before, STATUS_SECONDS)
 
     def check(self) -> None:
-        """Compare the output with a plain count: each word has counted up to that, one by one."""
+        """Compare the output with a plain count: each word counts up to its total, one by one."""
         with TEXT.open(encoding="utf-8") as lines:
             wanted = Counter(word for line in lines for word in line.split())
         got: dict[str, list[int]] = defaultdict(list)
@@ -94,8 +95,15 @@ def dataflow(flow):
 """
 
 
+def counts(said: str) -> tuple[int, int]:
+    """Return the lines and records of a job's summary."""
+    found = re.search(r"^megaflow: ([\d,]+) lines?, ([\d,]+) records?,", said, re.MULTILINE)
+    assert found is not None, said
+    return int(found[1].replace(",", "")), int(found[2].replace(",", ""))
+
+
 def end(run: Run, code: int) -> str:
-    """Wait for its end; return what it said."""
+    """Wait for its end; return its messages."""
     found, _, said = run.end()
     assert found == code, said
     return "\n".join(said)
@@ -145,6 +153,7 @@ def test_a_job_that_was_killed_within_a_compressed_file_goes_on_there(counted: C
     counted.check()
 
 
+@pytest.mark.slow
 def test_finished_input_may_be_archived_and_unfinished_may_not(counted: Counted, tmp_path: Path) -> None:
     def run(*words: str, code: int) -> str:
         return end(counted.run(*words), code)
@@ -182,6 +191,30 @@ def test_finished_input_may_be_archived_and_unfinished_may_not(counted: Counted,
 
 
 @pytest.mark.slow
+def test_checkpoints_go_on_when_the_file_being_read_is_removed(counted: Counted, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    counted.text = folder
+    (folder / "1").write_text("a\n" * 200)
+    job = counted.run(rate=40)
+    counted.await_more()
+    os.link(folder / "1", tmp_path / "kept")
+    (folder / "1").unlink()
+    counted.await_more()
+    counted.await_more()
+    job.process.kill()
+    job.end()
+    (folder / "2").write_text("c\n")
+    assert "--forget-missing" in end(counted.run(), 1)
+    (tmp_path / "kept").rename(folder / "3")
+    os.link(folder / "3", folder / "4")
+    (folder / "5").symlink_to(folder / "3")
+    assert "continues" in end(counted.run(), 0)
+    records = [json.loads(line)["record"] for line in counted.out.read_text().splitlines()]
+    assert Counter(word for word, _ in records) == {"a": 200, "c": 1} and ["a", 200] in records
+
+
+@pytest.mark.slow
 def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(counted: Counted) -> None:
     run = counted.run("--processes", "2", rate=40)
     counted.await_more()
@@ -192,13 +225,17 @@ def test_checkpoints_are_taken_beside_moves_joins_and_leaves_and_at_a_stop(count
         assert counted.checkpoint()[0] >= taken["number"], done.stderr
     assert run.status()["checkpoint"]["failing_seconds"] is None
     assert run.control("stop").returncode == 0
-    assert "stopped at checkpoint" in end(run, 0)
-    end(counted.run("--processes", "2"), 0)
+    said = end(run, 0)
+    assert "stopped at checkpoint" in said
+    lines, records = counts(said)
+    assert 0 < lines < LINES and records == counted.out.read_text().count("\n")
+    more_lines, more_records = counts(end(counted.run("--processes", "2"), 0))
+    assert lines + more_lines == LINES and records + more_records == counted.out.read_text().count("\n")
     counted.check()
 
 
 def open_files(pid: int) -> list[str]:
-    """Return what a process has open."""
+    """Return the files that a process has open."""
     found = []
     for path in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was closed
@@ -222,7 +259,7 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
             counted.await_more()
             os.kill(run.status()["workers"][1]["pid"], signal.SIGKILL)
             said = await_restart(run, lost)
-            assert "was killed by SIGKILL; all other workers have been stopped; restart 1 of 3: resumes from" in said
+            assert "was killed by SIGKILL; restart 1 of 3: resumes from" in said
             after = run.status_when(lambda status: status["state"] == "running")
             assert [worker["address"] for worker in after["workers"]] == founders
             found = {worker["pid"] for worker in after["workers"]}
@@ -269,7 +306,7 @@ def test_resumed_and_recovered_jobs_take_new_processes(counted: Counted) -> None
 
 
 def await_pruned(counted: Counted) -> None:
-    """Wait until the commit with which a life has begun is removed."""
+    """Wait until the commit that a life started from is removed."""
     begun = min(counted.store.glob("*.commit"))
     wait_until(lambda: not begun.exists(), STATUS_SECONDS)
     begun = max(counted.store.glob("*.commit"))
@@ -282,7 +319,7 @@ def test_a_job_that_shrinks_divides_what_a_lost_process_had_among_the_others(cou
     before = run.status_when(lambda status: len(status["workers"]) == 3)["workers"]
     assert run.control("move-bins", "--bins", "0", "--to", "1").returncode == 0
     counted.await_more()
-    os.kill(before[0]["pid"], signal.SIGKILL)  # which coordinates
+    os.kill(before[0]["pid"], signal.SIGKILL)  # the coordinator
     assert "; restart 1 of 3 with 2 processes: resumes from checkpoint" in await_restart(run, 1)
     after = run.status_when(lambda status: status["state"] == "running")["workers"]
     assert [worker["address"] for worker in after] == [worker["address"] for worker in before[1:]]
@@ -294,7 +331,7 @@ def test_a_job_that_shrinks_divides_what_a_lost_process_had_among_the_others(cou
 
 
 def await_restart(run: Run, number: int) -> str:
-    """Wait until a job goes on by itself for that time; return what it has said of it."""
+    """Wait until a job recovers for the `number`-th time; return its message about it."""
     said: list[str] = []
 
     def has_said() -> bool:
@@ -310,7 +347,7 @@ def test_a_job_that_loses_processes_before_each_checkpoint_ends_and_its_state_is
     run = counted.run("--processes", "2", "--restarts", "1", rate=40, every=1000)
     for lost in range(2):
         workers = run.status_when(lambda status: status["state"] == "running")["workers"]
-        os.kill(workers[0]["pid"], signal.SIGKILL)  # which coordinates
+        os.kill(workers[0]["pid"], signal.SIGKILL)  # the coordinator
         if lost == 0:
             said = await_restart(run, 1)
             assert said.endswith("restart 1 of 1: the store has no checkpoint yet: begins with the first line\n")
@@ -447,7 +484,7 @@ def dataflow(flow):
 
 
 def contents(*paths: Path) -> dict[str, bytes]:
-    """Return what is in these files, and in those of these folders."""
+    """Return the contents of these files, and of the files in these folders."""
     files = (file for path in paths for file in (path.iterdir() if path.is_dir() else [path]))
     return {file.name: file.read_bytes() for file in files if file.name != LOCK}
 

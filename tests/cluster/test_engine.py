@@ -1,4 +1,4 @@
-"""Acceptance cases of the engine in two real processes: the answers are those of threads."""
+"""Acceptance cases of the engine in two real processes give the results of threads."""
 
 import time
 from collections import Counter
@@ -38,6 +38,7 @@ def primes(worker: Worker) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @EVERY_SHAPE
 def test_there_are_1229_primes_below_ten_thousand(workers: int) -> None:
     """Case 4."""
@@ -67,6 +68,7 @@ def volume(worker: Worker) -> Counter[tuple[Any, int]]:
     return arrived
 
 
+@pytest.mark.slow
 @EVERY_SHAPE
 def test_what_every_worker_sends_in_every_round_arrives_by_value(workers: int) -> None:
     """Case 5."""
@@ -87,6 +89,7 @@ def rounds_of_words(worker: Worker) -> list[tuple[Any, Any]]:
     return seen
 
 
+@pytest.mark.slow
 @EVERY_SHAPE
 def test_each_count_of_a_word_that_all_workers_send_is_seen_once(workers: int) -> None:
     """Case 25."""
@@ -118,6 +121,7 @@ def last_counts(worker: Worker) -> dict[str, int]:
     return last
 
 
+@pytest.mark.slow
 @EVERY_SHAPE
 def test_retracted_lines_leave_the_counts_of_the_last_three(workers: int) -> None:
     """Case 26."""
@@ -135,6 +139,7 @@ def distinct_values(worker: Worker) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_distinct_gives_each_value_once_where_it_belongs() -> None:
     """Case 27."""
     assert run_processes(distinct_values) == [[0, 2, 4], [1, 3, 5, 7]]
@@ -154,6 +159,7 @@ def late(worker: Worker) -> list[int]:
     return sorted(seen)
 
 
+@pytest.mark.slow
 def test_records_for_a_dataflow_that_is_built_a_second_later_are_kept() -> None:
     """Case 39."""
     assert run_processes(late) == [list(range(0, 1000, 2)), list(range(1, 1000, 2))]
@@ -185,7 +191,7 @@ def test_one_handle_feeds_a_later_dataflow_from_its_present_time_on() -> None:
 
 
 def doubled(worker: Worker) -> list[tuple[int, int]]:
-    """Numbers go round, between processes, at times of a class of the test's own, and are counted at each."""
+    """Send numbers round, between processes, at times of a class of this test; count them at each time."""
     seen: list[tuple[int, int]] = []
     with worker.dataflow(timestamp=Divisor) as scope:
         handle, back = scope.feedback(Times(2))
@@ -200,6 +206,7 @@ def doubled(worker: Worker) -> list[tuple[int, int]]:
     return seen
 
 
+@pytest.mark.slow
 def test_times_of_a_class_of_ones_own_come_through_between_processes() -> None:
     totals: Counter[int] = Counter()
     for seen in run_processes(doubled):

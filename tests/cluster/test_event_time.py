@@ -1,4 +1,4 @@
-"""Event time of real jobs: what their sources tell of it, and what follows."""
+"""Event time of real jobs: what their sources report, and the results."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -9,8 +9,7 @@ import pytest
 
 import megaflow
 from megaflow import tumbling
-from megaflow.cli.event_time_text import watermark_text
-from megaflow.cli.text import status_text
+from megaflow.cli.text import status_text, watermark_text
 from megaflow.errors import PeerFailed
 from tests.cluster.processes import STATUS_SECONDS, wait_until
 
@@ -20,7 +19,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def numbers(flow: Any) -> Any:
-    """Lines that begin with seconds; nothing comes out."""
+    """Read lines that begin with seconds; emit nothing."""
     return flow.lines().event_time(lambda line: int(line.split()[0]), out_of_order=10).filter(lambda line: False)
 
 
@@ -30,11 +29,12 @@ def write(path: Path, first: int, last: int) -> None:
 
 
 def event_time(job: Any) -> tuple[float | None, float | None]:
-    """The watermark, and how far it is behind the greatest timestamp, in seconds."""
+    """Return the watermark, and its lag behind the greatest timestamp, in seconds."""
     found = job.status().watermark
     return None if found.micros is None else found.micros / 1_000_000, found.lag_seconds
 
 
+@pytest.mark.slow
 def test_of_two_files_the_one_that_is_behind_holds_event_time_back(tmp_path: Path) -> None:
     left, right = tmp_path / "left.log", tmp_path / "right.log"
     write(left, 0, 100)
@@ -47,6 +47,7 @@ def test_of_two_files_the_one_that_is_behind_holds_event_time_back(tmp_path: Pat
         wait_until(lambda: event_time(job) == (140, 160), STATUS_SECONDS)
 
 
+@pytest.mark.slow
 def test_one_that_has_nothing_more_holds_it_back_no_longer(tmp_path: Path) -> None:
     left, right = tmp_path / "left.log", tmp_path / "right.log"
     write(left, 0, 100)
@@ -66,6 +67,7 @@ def test_one_that_has_nothing_more_holds_it_back_no_longer(tmp_path: Path) -> No
         assert re.fullmatch(f"{idle} {right_idle.partition} .*, the furthest one", lines[2]), lines
 
 
+@pytest.mark.slow
 def test_a_status_shows_how_late_records_of_each_partition_are(tmp_path: Path) -> None:
     left, right = tmp_path / "left.log", tmp_path / "right.log"
     write(left, 0, 100)
@@ -92,7 +94,7 @@ def test_a_status_shows_how_late_records_of_each_partition_are(tmp_path: Path) -
 
 
 def late_of(flow: Any) -> Any:
-    """(file, seconds) of each record that is late."""
+    """Emit (file, seconds) of each late record."""
     lines = flow.lines().map(str.split).event_time(lambda line: int(line[1]))
 
     def fold(name: Any, time: Any, seconds: list[int], state: Any, timers: Any) -> Any:
@@ -103,6 +105,7 @@ def late_of(flow: Any) -> Any:
     return timed.concat(lines.plain().filter(lambda line: line[2] == "last").map(lambda line: (line[0], "read")))
 
 
+@pytest.mark.slow
 def test_of_two_files_of_one_day_on_one_worker_no_record_is_late(tmp_path: Path) -> None:
     for name in ("left", "right"):
         lines = [f"{name} {n} {'last' if n == 4999 else 'more'}\n" for n in range(5000)]
@@ -112,7 +115,7 @@ def test_of_two_files_of_one_day_on_one_worker_no_record_is_late(tmp_path: Path)
 
 
 def alarms(flow: Any) -> Any:
-    """An hour after each item of a key, by the items' own time, the key and when that is."""
+    """Emit the key and the time an hour after each item of a key, by the items' own time."""
     items = flow.items().event_time(lambda item: item[1])
 
     def fold(key: Any, time: Any, records: list[Any], state: Any, timers: Any) -> Any:
@@ -124,6 +127,7 @@ def alarms(flow: Any) -> Any:
     return items.map(lambda item: (item[0], ("item", item[1]))).stateful_unary(fold)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_timers_take_datetimes_on_a_stream_of_datetimes(processes: int) -> None:
     items = [(key, NOON + timedelta(minutes=30 * n)) for n in range(8) for key in ("a", "b", "c")]
@@ -131,18 +135,18 @@ def test_timers_take_datetimes_on_a_stream_of_datetimes(processes: int) -> None:
 
 
 def second(line: str) -> int:
-    """What a line begins with."""
+    """Return the seconds at the beginning of a line."""
     return int(line.split()[0])
 
 
 def counted(lines: Any, name: str) -> Any:
-    """(name, start, lines) of each ten seconds."""
+    """Emit (name, start, lines) of each ten seconds."""
     windows = lines.map(lambda line: (name, line)).window(tumbling(10), name=name).count().plain()
     return windows.map(lambda found: (found[0], found[1].start, found[2]))
 
 
 def of_two_inputs(flow: Any) -> Any:
-    """Of each input lines by a time of its own, in a unit of its own; and by another time, which falls."""
+    """Read two inputs, each with its own timestamps and unit; the left one also with other timestamps, which fall."""
     left, right = flow.lines("left"), flow.lines("right")
     falling = left.event_time(lambda line: 1000 - second(line), out_of_order=1000, name="falling")
     by_datetime = right.event_time(lambda line: NOON + timedelta(seconds=second(line)))
@@ -151,6 +155,7 @@ def of_two_inputs(flow: Any) -> Any:
     return counted(by_ms, "left").concat(counted(falling, "falling"), right_ones)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_windows_by_several_times_are_each_by_its_own(tmp_path: Path, processes: int) -> None:
     write(tmp_path / "left", 0, 199)
@@ -168,6 +173,7 @@ def of_both_kinds(flow: Any) -> Any:
     return counted(seconds.concat(flow.lines("right").event_time(lambda _: NOON, name="in_datetimes")), "both")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_streams_of_seconds_and_of_datetimes_that_are_put_together_are_refused_with_both(
     tmp_path: Path, processes: int
@@ -183,7 +189,9 @@ def test_streams_of_seconds_and_of_datetimes_that_are_put_together_are_refused_w
 
 
 def by_ten(flow: Any) -> Any:
-    """Windows of ten seconds of lines of seconds and a word; and what a fold is called with for timers of all kinds."""
+    """Build windows of ten seconds over lines of seconds and a word, and a fold that emits its calls for all kinds of
+    timers.
+    """
     lines = flow.lines().map(str.split).event_time(lambda line: int(line[0]), out_of_order=2)
     pairs = lines.map(lambda line: ("all", line[1]))
 
@@ -197,11 +205,12 @@ def by_ten(flow: Any) -> Any:
 
     flow.output("late", pairs.window(tumbling(10), name="w").late().plain())
     flow.output("timers", pairs.stateful_unary(remind, name="remind"))
-    return pairs.window(tumbling(10), name="windows").collect().map(lambda each: (each[1].start, each[2])).plain()
+    collected = pairs.window(tumbling(10), name="windows").collect()
+    return collected.map(lambda each: (each[1].start, each[2], *["early"] * (not each[1].is_final))).plain()
 
 
 def run_days(folder: Path, days: list[tuple[str, dict[str, Any]]]) -> list[tuple[list[Any], list[Any], list[Any]]]:
-    """Append lines to a file, and run the job on it, day by day; return its windows, late records and timers."""
+    """Append lines to a file and run the job on it, day by day; return its windows, late records and timers."""
     found = []
     for text, options in days:
         with (folder / "lines").open("a") as file:
@@ -214,6 +223,7 @@ def run_days(folder: Path, days: list[tuple[str, dict[str, Any]]]) -> list[tuple
     return found
 
 
+@pytest.mark.slow
 def test_windows_and_timers_stay_open_for_the_next_run(tmp_path: Path) -> None:
     state = {"state": tmp_path / "kept"}
     first, second, third, fourth = run_days(
@@ -256,7 +266,7 @@ def test_a_stop_without_a_store_drains_unless_told_not_to(tmp_path: Path, drain:
     kinds = {kind for kind, _ in timers}
     clicks = [f"r{number}" for number in range(1, 13)]
     if drain:
-        assert windows == [(0, clicks[:9]), (10, clicks[9:])] and kinds == {"event", "clock", "epoch"}
+        assert windows == [(0, clicks[:9]), (10, clicks[9:], "early")] and kinds == {"event", "clock", "epoch"}
         assert (summary.early.windows, summary.early.timers, summary.early.clock_timers) == (2, 12, 12)
     else:
         assert windows == [(0, clicks[:9])] and kinds == {"epoch"}

@@ -1,4 +1,5 @@
-"""Apps of event time on real processes, whose lines are out of order: what plain Python gives, whatever happens."""
+"""Apps of event time on real processes, with lines out of order: the results of plain Python, despite moves and kills.
+"""
 
 import json
 import os
@@ -30,7 +31,7 @@ def records(path: Path) -> list[Any]:
 
 
 class Lines:
-    """Lines of an app, drawn for it, and how it is started with them."""
+    """Random lines for an app, and the command that runs it with them."""
 
     def __init__(self, app: str, folder: Path, lines: int) -> None:
         self._app = app
@@ -46,7 +47,7 @@ class Lines:
             self.words += ["--output", f"late=jsonl:{self._late}"]
 
     def check(self) -> set[int]:
-        """Check the outputs; return what was called late, which nothing is that was written in time."""
+        """Check the outputs, and that nothing written in time is late; return the late records."""
         found = records(self._out)
         if self._app == "card_fraud_timed":
             late = [id for id, _, rule in found if rule == "late"]
@@ -58,12 +59,13 @@ class Lines:
         return set(late)
 
     def are_late(self) -> bool:
-        """Tell whether something is called late in the outputs so far."""
+        """Return whether the outputs so far contain late records."""
         if self._app == "card_fraud_timed":
             return '"late"' in self._out.read_text()
         return self._late.exists() and self._late.stat().st_size > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("app", APPS)
 @pytest.mark.parametrize("processes", ["1", "2"])
 def test_results_are_those_of_all_that_is_not_called_late(
@@ -82,7 +84,7 @@ def test_bins_move_a_worker_is_added_one_is_killed_and_then_the_launcher(
 ) -> None:
     lines = Lines(app, tmp_path, 20_000)
     words = [*lines.words, "--state", str(tmp_path / "store"), "--checkpoint-every", "0.1"]
-    run = start(*words, "--processes", "2", "--rate", "300")  # it would take a minute
+    run = start(*words, "--processes", "2", "--rate", "300")  # it would take a minute to the end
     run.reading()
     for command in CHANGES:
         done = run.control(*command.split())

@@ -1,4 +1,4 @@
-"""The run of windows at size, as a small one: bins move, a worker is added and one is killed while clicks are read."""
+"""The run of windows at size, made small: bins move, a worker is added and one is killed while clicks are read."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from apps.bench.event_time_run import DATAFLOWS, run
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 CLICKS = 100_000
-RATE = 2000.0  # lines a second: so many take most of a minute
+RATE = 2000.0  # lines a second: reading takes most of a minute
 
 
 @pytest.mark.parametrize("app", DATAFLOWS)

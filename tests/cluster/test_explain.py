@@ -1,4 +1,4 @@
-"""`megaflow control explain` on real jobs: who holds the output back, and that nobody does."""
+"""`megaflow control explain` on real jobs names the holder of a time, or reports that there is none."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
 
 def explanation_when(run: Run, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Ask until the explanation is as wanted; the test's time limit is the only one."""
+    """Ask until the explanation is as wanted; only the test's time limit ends this."""
     while True:
         done = run.control("explain", "--json")
         assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ def explanation_when(run: Run, wanted: Callable[[dict[str, Any]], bool]) -> dict
 def test_a_forgotten_capability_is_named_with_operator_line_worker_and_epoch(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
-    """Engine case of `explain`: one operator on one of two workers keeps a capability for ever."""
+    """Engine case of `explain`: one operator on one of two workers never releases a capability."""
     app = tmp_path / "hoarder.py"
     app.write_text(HOARDER)
     for number in range(2):

@@ -1,4 +1,4 @@
-"""Disks that are full, read-only or fail for a while, and a launcher that sleeps while another one takes its place."""
+"""Disks that are full, read-only or fail for a while, and a suspended launcher while another one takes its place."""
 
 import shutil
 import signal
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 SLOWLY = 20  # lines a second: two minutes for all
 
-# Preloaded into all processes of a job: as long as READ_ONLY is there, nothing in the folder STORE can be changed; when
-# FAIL_ONCE is there it is removed, and the sync of a file in STORE, or of STORE, fails.
+# Preloaded into all processes of a job. While READ_ONLY exists, nothing in the folder STORE can be changed. If
+# FAIL_ONCE exists, it is removed, and the sync of a file in STORE, or of STORE, fails.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -96,12 +96,12 @@ def counted(tmp_path: Path, start: Callable[..., Run]) -> Counted:
 
 
 def await_failing(run: Run, prepare: Callable[[], object] = lambda: None) -> None:
-    """Wait until the status says since when checkpoints fail, and why; `prepare` before it is asked."""
+    """Wait until the status reports failing checkpoints, with time and reason; call `prepare` before each request."""
     run.status_when(lambda status: prepare() is None and status["checkpoint"]["failing_seconds"] is not None)
 
 
 def await_kept(run: Run) -> None:
-    """Wait until a checkpoint has been committed after those that failed."""
+    """Wait until a checkpoint has been committed after the failed ones."""
     before = run.status()["checkpoint"]["number"] or 0
 
     def is_kept(checkpoint: dict[str, int | None]) -> bool:
@@ -116,7 +116,7 @@ def warnings(run: Run) -> list[str]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder with a file system of its own, of one megabyte."""
+    """Yield a folder with a separate file system of one megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(
@@ -168,7 +168,7 @@ def test_a_disk_that_fails_to_sync_or_is_read_only_for_a_while_costs_nothing_but
     for name, path in told.items():
         monkeypatch.setenv(name, str(path))
     run = counted.run("--processes", "2", rate=SLOWLY)
-    for _ in range(6):  # whatever file it is: a segment, a commit, or the folder
+    for _ in range(6):  # of any file: a segment, a commit, or the folder
         counted.await_more()
         fail_once.touch()
         wait_until(lambda: not fail_once.exists(), STATUS_SECONDS)

@@ -1,4 +1,4 @@
-"""`--follow` on real processes: files that grow, come and are rotated, through moves, kills and resumes."""
+"""`--follow` on real processes: files that grow, appear and are rotated, through moves, kills and resumes."""
 
 import gzip
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
+from tests.cluster.processes import STATUS_SECONDS, Run, records_of, wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ def dataflow(flow):
 
 
 class Logs:
-    """Two logs of words, what was written to them, and what a job has counted of them."""
+    """Two logs of words, what was written to them, and the counts of a job."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "logs"
@@ -49,16 +49,13 @@ class Logs:
             file.write("".join(f'{{"word": "{word}"}}\n' for word in words))
 
     def counted(self) -> Counter[str]:
-        if not self.out.exists():
-            return Counter()
-        lines = self.out.read_text().rpartition("\n")[0].splitlines()
-        return Counter(json.loads(line)["record"][0] for line in lines)
+        return Counter(word for word, _ in records_of(self.out))
 
     def await_counted(self) -> None:
         wait_until(lambda: self.counted() == self.written, STATUS_SECONDS)
 
     def check(self) -> None:
-        """Each count of each word is there once."""
+        """Check that each count of each word appears once."""
         records = [json.loads(line)["record"] for line in self.out.read_text().splitlines()]
         wanted = {(word, count) for word, most in self.written.items() for count in range(1, most + 1)}
         assert len(records) == len(wanted) and {(word, count) for word, count in records} == wanted
@@ -71,11 +68,11 @@ def test_what_comes_is_counted_once_though_files_are_rotated_and_processes_kille
     logs.write("a.log", 50)
     job = start(*logs.words, "--processes", "2")
     logs.await_counted()
-    logs.write("b.log", 50)  # it comes
+    logs.write("b.log", 50)  # it appears
     logs.write("a.log", 50)  # it grows
     assert job.control("move-bins", "--bins", "0-9", "--to", "1").returncode == 0
     (logs.folder / "a.log").rename(logs.folder / "a.log.1")
-    logs.write("a.log.1", 5)  # by who has it open
+    logs.write("a.log.1", 5)  # by the process that has it open
     logs.write("a.log", 50)
     logs.await_counted()
     os.kill(job.status()["workers"][1]["pid"], signal.SIGKILL)
@@ -126,7 +123,7 @@ def test_inputs_by_name_are_followed_and_a_process_that_joins_reads_too(
     names = ["b"]
 
     def all_read(status: dict[str, Any]) -> bool:
-        """Have another file come until each worker has got one."""
+        """Add files until each worker has got one."""
         if all(worker["lines"] for worker in status["workers"]):
             return True
         names.append(f"a{len(names)}")
@@ -158,15 +155,11 @@ def test_no_line_is_lost_in_silence_while_no_job_runs(
         str(tmp_path / "store"), "--checkpoint-every", "0.1",
     ]  # fmt: skip
 
-    def lines() -> list[str]:
-        whole = out.read_text().rpartition("\n")[0] if out.exists() else ""
-        return [json.loads(line)["record"] for line in whole.splitlines()]
-
     job = start(*words, "--rate", "1")
-    wait_until(lambda: len(lines()) >= 3, STATUS_SECONDS)
+    wait_until(lambda: len(records_of(out)) >= 3, STATUS_SECONDS)
     job.process.kill()
     job.end()
-    read = len(lines())
+    read = len(records_of(out))
     assert read < len(WRITTEN), "it reads a line a second"
     if compressed:
         (logs / "app.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
@@ -177,11 +170,11 @@ def test_no_line_is_lost_in_silence_while_no_job_runs(
         words.append("--allow-loss")
     log.write_text("new\n")
     job = start(*words)
-    wait_until(lambda: "new" in lines() and (not compressed or len(lines()) > len(WRITTEN)), STATUS_SECONDS)
+    wait_until(lambda: {"new", *(WRITTEN if compressed else ())} <= {*records_of(out)}, STATUS_SECONDS)
     assert job.control("stop").returncode == 0
     code, _, said = job.end()
     assert code == 0, said
     if compressed:
-        assert sorted(lines()) == sorted([*WRITTEN, "new"]) and not any("had not read" in line for line in said)
+        assert sorted(records_of(out)) == sorted([*WRITTEN, "new"]) and not any("had not read" in line for line in said)
     else:
         assert any("lost bytes that the job had not read" in line and str(log) in line for line in said), said

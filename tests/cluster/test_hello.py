@@ -1,4 +1,4 @@
-"""The first program of the engine with real processes: what it prints, and every way to fail."""
+"""The engine's first program in real processes: its output, and every way to fail."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ def waiting(worker):
 
 
 def ends_of(cluster: Cluster) -> list[tuple[int, list[str], str]]:
-    """Wait for all; exit code, lines of output and standard error of each."""
+    """Wait for all; return exit code, lines of output and standard error of each."""
     return [(each.code, each.output.splitlines(), each.errors) for each in cluster.end()]
 
 
@@ -62,7 +62,7 @@ def test_two_processes_of_two_workers_are_four_workers(cluster: Cluster) -> None
     assert odd == [f"worker {number % 4}: seen {number}" for number in range(10) if number % 4 >= 2]
 
 
-# How it fails to start ----------------------------------------------------------------------
+# Failures at the start ----------------------------------------------------------------------
 
 
 def last_line(errors: str) -> str:
@@ -73,7 +73,7 @@ def test_unequal_numbers_of_workers_are_a_clear_error_on_both_sides(cluster: Clu
     cluster.start(HELLO, ["-w1"], ["-w2"])
     for code, output, errors in ends_of(cluster):
         assert code == 1 and output == []
-        assert "ConfigMismatch: " in last_line(errors) and "worker" in last_line(errors), errors
+        assert errors.startswith("hello.py: ") and "worker" in last_line(errors), errors
 
 
 def test_different_graphs_name_the_first_operator_that_differs(cluster: Cluster) -> None:  # engine case 49
@@ -118,7 +118,7 @@ def test_a_peer_that_never_comes_is_reported_with_its_address(cluster: Cluster) 
     [(code, output, errors)] = ends_of(cluster)
     assert time.monotonic() - begin < 0.5 + STOP_SECONDS
     assert code == 1 and output == []
-    assert "ConnectTimeout: " in last_line(errors) and cluster.addresses[1] in last_line(errors), errors
+    assert "waited 0.5 s" in last_line(errors) and cluster.addresses[1] in last_line(errors), errors
 
 
 def test_reports_of_connections_come_when_asked_for(cluster: Cluster) -> None:
@@ -134,7 +134,7 @@ def test_an_unknown_option_is_an_error(cluster: Cluster) -> None:
     assert code != 0 and output == [] and "--fast" in last_line(errors)
 
 
-# How it fails while it runs -----------------------------------------------------------------
+# Failures while it runs ---------------------------------------------------------------------
 
 RAISING = """
 def check(x):
@@ -228,7 +228,7 @@ def test_ctrl_c_on_one_process_stops_both(cluster: Cluster, workers: int) -> Non
     assert second == 1 and "PeerFailed: worker 0 at" in other and "KeyboardInterrupt" in other
 
 
-# How little it does when idle ---------------------------------------------------------------
+# Idle processes ------------------------------------------------------------------------------
 
 
 def cpu_seconds(process: Process) -> float:
@@ -237,7 +237,7 @@ def cpu_seconds(process: Process) -> float:
 
 
 def rest(processes: list[Process]) -> None:
-    """Wait until they use no time any more: what they had to do at first is done."""
+    """Wait until they have done their initial work and use no processor time."""
     spent, used = -1.0, 0.0
     while used != spent:
         time.sleep(0.1)  # between two looks; a busy process would spend ten ticks of the clock
@@ -252,7 +252,7 @@ def test_an_idle_cluster_of_two_processes_uses_under_2_percent_of_a_core(cluster
         cluster.processes[index].await_line(f"ready {index}")
     rest(cluster.processes)
     before, begin = [cpu_seconds(process) for process in cluster.processes], time.monotonic()
-    time.sleep(5.0)  # what is measured is what happens meanwhile
+    time.sleep(5.0)  # the time to measure
     used = sum(cpu_seconds(process) for process in cluster.processes) - sum(before)
     assert used / (time.monotonic() - begin) < 0.02
     assert all(process.poll() is None for process in cluster.processes)

@@ -1,4 +1,4 @@
-"""Keys and outputs that would make results wrong in silence end the job with the record, in real processes."""
+"""Keys and outputs that would silently make results wrong end the job with the record, in real processes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,7 +32,7 @@ def dataflow(flow):
 
 @pytest.fixture
 def fold(start: Callable[..., Run], tmp_path: Path) -> Callable[..., str]:
-    """Fold lines that are all the same; the job must fail: return what it says."""
+    """Fold lines that are all the same. The job must fail; return its messages."""
 
     def run(line: str, key: str, fold: str, processes: int) -> str:
         app, lines = tmp_path / "app.py", tmp_path / "lines.txt"

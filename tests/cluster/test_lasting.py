@@ -1,4 +1,4 @@
-"""States that last on real processes: through kill -9 none goes early, and none stays when the watermark has passed."""
+"""States with a TTL on real processes, through kill -9: none expires early, and none survives the watermark."""
 
 import json
 import os
@@ -49,7 +49,9 @@ class Lasting(Counted):
         self.text.write_text("".join(f"{key} {timestamp}\n" for key, timestamp in self.events))
 
     def check(self) -> None:
-        """Each event is counted once, and from 1 where its key's last event is a ttl older: the file is in order."""
+        """Check that each event counts once, starting from 1 if its key's last event is a TTL older. The file is in
+        order.
+        """
         found: dict[tuple[str, str, float], int] = {}
         with self.out.open(encoding="utf-8") as lines:
             for line in map(json.loads, lines):
@@ -62,7 +64,7 @@ class Lasting(Counted):
         assert {key for key, last in self.last.items() if last + TTL > EVENTS / 100} <= states.keys()
 
     def check_counts(self, found: dict[Any, int]) -> int:
-        """Return how often a state had to go."""
+        """Return how often a state had to expire."""
         begun = 0
         self.totals: dict[str, int] = {}
         self.last: dict[str, float] = {}

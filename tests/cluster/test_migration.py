@@ -1,7 +1,7 @@
-"""Bins larger than every buffer move between real processes, and nobody needs more memory for it than for the state.
+"""Bins larger than every buffer move between real processes, and take as much memory as their state.
 
-Property 30, first half. Memory is what Python has allocated, by tracemalloc: unlike the resident set it does not depend
-on the allocator or the machine.
+Property 30, first half. Memory is what Python has allocated, by tracemalloc. Unlike the resident set, it does not
+depend on the allocator or the machine.
 """
 
 import json
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.megaphone.chunks import CHUNK_BYTES
+from megaflow.megaphone.base.chunks import CHUNK_BYTES
 from tests.cluster.processes import programs
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-PATIENCE_SECONDS = 160.0
+PATIENCE_SECONDS = 480.0
 
 PROGRAM = """
 import json, sys, time, tracemalloc
@@ -87,13 +87,13 @@ if __name__ == "__main__":
 
 @dataclass
 class Facts:
-    """What a worker tells of a migration; memory in bytes."""
+    """What a worker reports of a migration; memory in bytes."""
 
     before: int
     after: int
     peak: int
     keys: int
-    right: int  # states that were found here as they should be, afterwards
+    right: int  # states found correct here afterwards
     outputs: int
     rows: int  # of the ledger
     moved: int  # keys
@@ -126,7 +126,7 @@ def test_a_migration_needs_a_tenth_and_a_chunk_more_memory_than_the_state(
 
 
 def test_what_is_much_more_on_its_way_than_it_was_in_memory_does_not_fill_the_sender(tmp_path: Path) -> None:
-    """All keys of the source have one object for their state, and each state travels by itself."""
+    """All keys of the source share one state object, and each state travels separately."""
     source, target = migrate(tmp_path, "shared", "all at once", 2, keys=20_000, size=4_096)
     assert target.bytes > 30 * CHUNK_BYTES
     assert source.peak < source.before + 6 * CHUNK_BYTES, source

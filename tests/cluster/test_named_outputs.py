@@ -1,4 +1,4 @@
-"""Several outputs on real processes: each exact in a store, through moves and what kills workers and launcher."""
+"""Several outputs on real processes: each is exact with a store, through moves and kills of workers and launcher."""
 
 import csv
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from megaflow.errors import PeerFailed, UsageError
-from megaflow.job.launcher.python_function import run
+from megaflow.job.launcher.run.python_function import run
 from tests.cluster.counts import check_counts, words_of, write_numbered
 from tests.cluster.processes import STATUS_SECONDS, Run, committed, wait_until
 
@@ -35,7 +35,7 @@ def test_each_output_is_exact_though_bins_move_and_workers_and_launcher_are_kill
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
     text, store, out, first = (tmp_path / name for name in ("text", "store", "out.jsonl", "first.csv"))
-    write_numbered(text, 4000)  # more than is read at this rate, on however slow a machine
+    write_numbered(text, 4000)  # more than a job reads at this rate, on any machine
     app = tmp_path / "app.py"
     app.write_text(APP)
     job_words = ["--lines", f"{text}?unordered", "--state", str(store), "--checkpoint-every", "0.1"]

@@ -1,4 +1,4 @@
-"""A notebook: Python's values in, results as they come, moved, stopped and interrupted without losing what came."""
+"""A notebook: Python values in, results as they come; moves, stops and interrupts lose no result."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Records of a key come in the order of their partition, however bins move and processes come and go."""
+"""Records of a key arrive in the order of their partition, while bins move and processes join and leave."""
 
 import subprocess
 import threading
@@ -12,9 +12,9 @@ from tests.cluster.processes import Run
 pytestmark = pytest.mark.cluster
 
 RATE = "20000"
-LINES = 4_000_000  # more than anybody reads here
+LINES = 4_000_000  # more than a test reads
 
-# Says which numbers came too early or too late: each key's grow by 100.
+# Reports numbers that came too early or too late: each key's grow by 100.
 FOLLOW = """
 def follow(key, number, last):
     due = key if last is None else last + 100
@@ -27,7 +27,7 @@ def dataflow(flow):
 
 
 def rescale(run: Run, leaver: int) -> None:
-    """Move bins, have a process join and get its share, have another one leave, move bins again."""
+    """Move bins, let a process join and take its share, let another one leave, move bins again."""
     for words in (
         ("move-bins", "--bins", "0-15", "--to", "1", "--strategy", "batched", "--batch", "4"),
         ("add-workers", "1", "--balance"),
@@ -38,6 +38,7 @@ def rescale(run: Run, leaver: int) -> None:
         assert done.returncode == 0, (words, done.stderr, run.said)
 
 
+@pytest.mark.slow
 def test_a_file_is_applied_in_its_order_and_another_worker_reads_on_when_its_reader_leaves(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:
@@ -68,7 +69,7 @@ def test_what_is_piped_in_is_applied_in_its_order_and_another_worker_reads_on_wh
         assert run.process.stdin is not None
         with run.process.stdin as pipe:
             while not enough.is_set():
-                pipe.writelines(f"{number:200}\n" for number in range(written, written + 1000))  # few are on their way
+                pipe.writelines(f"{number:200}\n" for number in range(written, written + 1000))  # few are under way
                 written += 1000
 
     writer = threading.Thread(target=write)

@@ -1,4 +1,4 @@
-"""Plans on real processes: a runner that is killed, one that goes on, two at a time, and placement by load."""
+"""Plans on real processes: a killed command, one that resumes, two at a time, and placement by load."""
 
 import json
 import subprocess
@@ -16,10 +16,11 @@ pytestmark = pytest.mark.cluster
 
 
 def left_of(record: dict[str, Any]) -> int:
-    """How many bins of the plan of a status are left; 0 if there is none."""
+    """Return how many bins of the plan in a status are left; 0 without a plan."""
     return record["plan"]["left"] if record["plan"] else 0
 
 
+@pytest.mark.slow
 def test_a_plan_whose_runner_is_killed_leaves_a_consistent_table_and_is_resumed(
     start: Callable[..., Run], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""The tests' own processes: what they wrote is all there, however one waited for it."""
+"""Tests of the tests' own processes: all their output arrives, in every way to wait for it."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`megaflow run --profile` with real processes: the slow operator is found, whoever comes, leaves, is killed."""
+"""`megaflow run --profile` with real processes finds the slow operator, through joins, leaves and kills."""
 
 import json
 import signal
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.job.launcher.python_function import run as run_here
+from megaflow.job.launcher.run.python_function import run as run_here
 from tests.cluster.counts import words_of, write_numbered
 from tests.cluster.processes import WORDCOUNT, Run, fall_asleep, wait_until
 

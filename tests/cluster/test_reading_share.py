@@ -1,4 +1,4 @@
-"""A process that joins gets its share of the files that are left to read."""
+"""A joining process gets its share of the unread files."""
 
 import json
 from collections import defaultdict
@@ -9,9 +9,9 @@ import pytest
 
 from tests.cluster.processes import Run
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-FILES, LINES, RATE = 8, 1500, 100  # two minutes, if nobody stops it
+FILES, LINES, RATE = 8, 1500, 100  # two minutes if it is not stopped
 SHARE = 60  # lines
 
 ORDERED = """

@@ -1,7 +1,9 @@
-"""Processes join and leave a running job: what it counts stays exact, and whoever dies on the way in harms nobody."""
+"""Processes join and leave a running job: its counts stay exact, and a process that dies while joining harms no other.
+"""
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 from megaflow.job.job_file import process_start
 from tests.cluster.counts import check_counts, check_numbered, write_numbered
 from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Run, lives, wait_until
+from tests.words import says
 
 pytestmark = pytest.mark.cluster
 
@@ -33,8 +36,8 @@ def dataflow(flow):
     return words.stateful_state_machine(count, bins=32)
 """
 
-# Slow until there is a file `fast` beside it. However little the machine gives it, the one that reads needs more than
-# half a minute for all lines: commands must not take longer. A batch takes a twelfth of a second.
+# Slow until there is a file `fast` beside it. Even on a slow machine, the reader needs more than half a minute for all
+# lines: commands must not take longer. A batch takes a twelfth of a second.
 SLOW_LINES = 60_000
 SLOW = """
 import pathlib, time
@@ -47,7 +50,7 @@ def wait(line):
     return line
 """ + COUNT.replace("flow.lines()", "flow.lines().map(wait)")
 
-# A process that starts while there is a file `step` beside the app does what it says.
+# A process that starts while there is a file `step` beside the app fails at the step that the file names.
 FRAIL = (
     """
 import os, pathlib, signal, time
@@ -77,7 +80,7 @@ if step.exists():
 
 
 class Job:
-    """A word count under constant load."""
+    """Word count under constant load."""
 
     def __init__(self, start: Callable[..., Run], folder: Path, app: str, *words: str, processes: int = 2) -> None:
         self.text = write_numbered(folder / "text.txt", LINES)
@@ -91,20 +94,20 @@ class Job:
         self.run.reading()
 
     def control(self, *words: str) -> Any:
-        """Give a command that succeeds; return its account."""
+        """Run a command that must succeed; return its report."""
         done = self.run.control(*words, "--json")
         assert done.returncode == 0, (words, done.stderr, self.run.said)
         return json.loads(done.stdout)
 
     def bins(self) -> dict[int, int]:
-        """Return how many bins each worker owns."""
+        """Return the number of bins that each worker owns."""
         return {worker["id"]: worker["bins"] for worker in self.run.status()["workers"]}
 
     def worker(self, id: int) -> dict[str, Any]:
         return next(worker for worker in self.run.status()["workers"] if worker["id"] == id)
 
     def end_well(self) -> None:
-        """Stop it, and check what it has counted."""
+        """Stop it, and check its counts."""
         assert self.run.control("stop").returncode == 0
         code, _, said = self.run.end()
         assert code == 0, said
@@ -138,6 +141,8 @@ def test_counts_stay_exact_while_processes_come_and_go(job: Callable[..., Job]) 
     count.end_well()
     joined = [line for line in count.run.said if line.endswith("has joined\n")]
     assert [line.split()[2] for line in joined] == ["2", "3", "4"]
+    left = [line for line in count.run.said if line.endswith("has left\n")]
+    assert left == ["megaflow: worker 1 has left\n", "megaflow: worker 2 has left\n"], "and none at the end of the job"
 
 
 @pytest.mark.slow
@@ -173,7 +178,7 @@ def test_the_lines_of_a_job_end_also_when_those_who_had_them_have_left(
     app.write_text(SLOW)
     run = start(str(app), "--lines", str(text), "--processes", "3", "--output", f"jsonl:{out}")
     run.reading()
-    for old in ("1", "0"):  # the second one coordinates
+    for old in ("1", "0"):  # the second one is the coordinator
         done = run.control("move-bins", "--drain", old, "--strategy", "all-at-once")
         assert done.returncode == 0, done.stderr
         done = run.control("remove-workers", "--id", old)
@@ -217,7 +222,7 @@ def test_a_job_that_is_told_to_stop_does_not_wait_for_a_joiner_that_is_not_ready
     with subprocess.Popen(command, cwd=ROOT, env=count.run.environment, stderr=subprocess.PIPE, text=True) as adding:
         wait_until(count.app.with_name("asleep").exists)
         assert count.run.control("stop").returncode == 0
-        _, errors = adding.communicate(timeout=60)
+        _, errors = adding.communicate(timeout=180)
         assert adding.returncode == 1 and "is stopping" in errors
     code, _, said = count.run.end()
     assert code == 0
@@ -237,6 +242,7 @@ def test_a_joiner_that_is_killed_once_it_takes_part_stops_the_job(job: Callable[
     assert count.run.files() == []
 
 
+@pytest.mark.slow
 def test_a_killed_member_stops_all_with_its_name_and_bins(job: Callable[..., Job]) -> None:
     count = job()
     count.control("add-workers", "1", "--balance")
@@ -249,7 +255,7 @@ def test_a_killed_member_stops_all_with_its_name_and_bins(job: Callable[..., Job
     assert time.monotonic() - begun < STOP_SECONDS and code == 1
     named = f"megaflow: worker 2 ({worker['address']}, pid {worker['pid']}) was killed by SIGKILL, and with it the "
     assert said[-1].startswith(f"{named}state of {worker['bins']} of 32 bins of 'count' ("), said
-    assert said[-1].endswith("no other worker has that state: run the job again from its first line"), said
+    assert "; no other worker has that state: run the job again from its first line; " in said[-1], said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and count.run.files() == []
 
 
@@ -260,7 +266,7 @@ def test_a_stopped_member_stalls_the_job_and_breaks_nothing(job: Callable[..., J
     pid = count.worker(2)["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        time.sleep(5)  # longer than any patience that a member may have
+        time.sleep(5)  # longer than any timeout of a member
     finally:
         os.kill(pid, signal.SIGCONT)
     before = count.worker(2)["records"]
@@ -271,7 +277,7 @@ def test_a_stopped_member_stalls_the_job_and_breaks_nothing(job: Callable[..., J
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2700)
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run], tmp_path: Path) -> None:
     folder, out = tmp_path / "books", tmp_path / "out.jsonl"
@@ -299,7 +305,7 @@ def test_spark_stages_its_lines_with_whoever_is_there(start: Callable[..., Run],
     done = run.control("remove-workers", "--id", "1")
     assert done.returncode == 0, done.stderr
     add_files(2)
-    add_files(3, lambda: run.control("remove-workers", "--id", "0"))  # it coordinates
+    add_files(3, lambda: run.control("remove-workers", "--id", "0"))  # the coordinator
     add_files(4)
     assert [worker["id"] for worker in run.status()["workers"]] == [2]
     assert run.control("stop").returncode == 0
@@ -343,7 +349,7 @@ def test_whoever_watches_a_job_goes_on_when_its_coordinator_has_left(job: Callab
         seen = json.loads(watch.stdout.readline())
         assert seen["workers"][0]["id"] == 1 and seen["workers"][0]["lines"] > lines
         count.end_well()
-        assert watch.wait(60) == 0
+        assert watch.wait(180) == 0
 
 
 @pytest.mark.slow
@@ -376,7 +382,7 @@ def test_a_coordinator_that_has_taken_over_and_is_killed_stops_all_with_its_name
 
 
 def by_hand(count: Job, app: Path, *words: str) -> "subprocess.Popen[str]":
-    """Start a process that wants to join."""
+    """Start a process that asks to join."""
     command = [sys.executable, "-m", "megaflow", "run", str(app), *words]
     return subprocess.Popen(
         command, cwd=ROOT, env=count.run.environment, stdin=subprocess.DEVNULL,
@@ -384,17 +390,15 @@ def by_hand(count: Job, app: Path, *words: str) -> "subprocess.Popen[str]":
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_process_started_by_hand_joins_works_and_leaves(job: Callable[..., Job]) -> None:
     count = job(COUNT, "--name", "counting")
     with by_hand(count, count.app, "--join", "counting", "--server", "1") as other:
         try:
             assert other.stderr is not None
             told = other.stderr.readline()
-            assert told == (
-                "megaflow: worker 2 of job 'counting'; "
-                "to give it bins: megaflow control move-bins --job counting --balance; "
-                "to end it: megaflow control remove-workers --job counting --id 2\n"
-            )
+            assert says(told, "worker 2 of job 'counting'", "megaflow control move-bins --job counting --balance")
+            assert says(told, "megaflow control remove-workers --job counting --id 2\n")
             assert count.control("move-bins", "--balance")["bins"] == 10, "it is counted at once"
             again = count.run.control("bootstrap", "--server", "0", "--worker", "2")
             assert (again.returncode, again.stdout) == (0, "worker 2 already has its routing table\n"), again
@@ -402,7 +406,7 @@ def test_a_process_started_by_hand_joins_works_and_leaves(job: Callable[..., Job
             before = count.worker(2)["records"]
             wait_until(lambda: count.worker(2)["records"] > before)
             count.control("remove-workers", "--id", "2")
-            output, errors = other.communicate(timeout=60)
+            output, errors = other.communicate(timeout=180)
             assert (other.returncode, output, errors) == (0, "", "")
         finally:
             other.kill()
@@ -424,7 +428,7 @@ def test_a_process_whose_code_or_arguments_are_not_the_jobs_does_not_join(
     refused = count.run.control("add-workers", "1")
     assert refused.returncode == 1 and "its code differs from the job's: neighbour.py" in refused.stderr, refused
     with by_hand(count, count.app, "--join", "counting") as other:
-        _, errors = other.communicate(timeout=60)
+        _, errors = other.communicate(timeout=180)
     assert other.returncode == 1 and errors.count("\n") == 1, errors
     assert errors.startswith(
         "megaflow: This process cannot join: its code differs from the job's: neighbour.py differs; "
@@ -439,7 +443,7 @@ def test_a_process_whose_code_or_arguments_are_not_the_jobs_does_not_join(
     count.end_well()
 
 
-# Of two processes the one that is first imports a neighbour and then changes it; the other one waits for that.
+# Of two processes, the first imports a neighbour and then changes it; the other one waits for that.
 CHANGING = """
 import os, pathlib, time
 
@@ -485,7 +489,7 @@ def test_a_process_started_by_hand_finds_the_job_and_may_coordinate_it(job: Call
             [join] = count.control("add-workers", "1", "--balance")["joins"]
             assert join["workers"] == [3] and count.bins() == {2: 16, 3: 16}
             count.control("remove-workers", "--id", "2")
-            output, errors = other.communicate(timeout=60)
+            output, errors = other.communicate(timeout=180)
             assert (other.returncode, output, errors) == (0, "", "")
         finally:
             other.kill()
@@ -503,10 +507,10 @@ def test_a_process_started_by_hand_that_builds_something_else_is_sent_away(
     count.run.environment["MEGAFLOW_SECRET"] = json.loads(count.run.files()[0].read_text())["secret"]
     with by_hand(count, wrong, "--join", address, "--allow-other-code") as other:
         try:
-            _, errors = other.communicate(timeout=60)
+            _, errors = other.communicate(timeout=180)
         finally:
             other.kill()
-    assert other.returncode == 1 and errors.startswith("megaflow: dataflow 0 ('app') differs"), errors
+    assert other.returncode == 1 and re.match(r"megaflow: dataflow 0 \('\w+'\) differs", errors), errors
     assert sorted(count.bins()) == [0, 1]
     count.end_well()
 

@@ -20,7 +20,7 @@ import pytest
 
 from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.job_file import process_start
-from megaflow.job.launcher.python_function import run
+from megaflow.job.launcher.run.python_function import run
 from tests.cluster.counts import check_counts, check_numbered, words_of, write_numbered
 from tests.cluster.processes import ROOT, STOP_SECONDS, WORDCOUNT, Run, fall_asleep, lives, wait_until
 
@@ -73,7 +73,7 @@ def test_a_function_is_run_by_the_name_of_its_module(start: Callable[..., Run], 
     (tmp_path / "in.txt").write_text("a\nb\na\n")
     code, output, said = start("shop.rules.app", "--lines", "in.txt", "--processes", "2", cwd=tmp_path).end()
     assert code == 0 and sorted(output.splitlines()) == ["('a', 1)", "('a', 2)", "('b', 1)"], said
-    assert said[0].startswith("megaflow: job 'app' on 2 workers"), said
+    assert said[0].startswith("megaflow: job 'rules' on 2 workers"), said
 
 
 @pytest.mark.parametrize(
@@ -191,6 +191,7 @@ def test_a_binary_file_is_refused_before_anything_is_written(start: Callable[...
     assert (tmp_path / "out").read_text() == "old\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 @pytest.mark.parametrize("flag", [[], ["--append"], ["--overwrite"]])
 def test_a_second_job_with_the_same_output_is_refused(
@@ -230,7 +231,7 @@ def test_an_empty_input_is_an_empty_output(start: Callable[..., Run], tmp_path: 
         assert (code, output) == (0, "") and said[-1].startswith("megaflow: 0 lines, 0 records"), said
 
 
-# Records of several types; a line "bad" becomes one that JSON has no form for.
+# Records of several types; a line "bad" becomes one without a form in JSON.
 TYPES = """
 import datetime
 from typing import NamedTuple
@@ -284,7 +285,7 @@ def test_an_exception_ends_the_job_with_the_users_traceback_last(start: Callable
     code, output, said = run.end()
     assert (code, output) == (1, ""), said
     text = "\n".join(said)
-    assert text.count("hello from a worker") == 2  # what workers print is no output
+    assert text.count("hello from a worker") == 2  # what workers print is not part of the output
     trace = said[said.index("Traceback (most recent call last):") :]
     assert any("failing.py" in line and "in count" in line for line in trace) and "ValueError: no such word" in trace
     assert "poison" in text and "megaflow/timely" not in text and text.count("Traceback") == 1
@@ -302,6 +303,7 @@ def test_a_killed_worker_stops_the_job_with_its_name(start: Callable[..., Run], 
     named = f"worker 1 ({workers[1]['address']}, pid {workers[1]['pid']}) was killed by SIGKILL"
     state = "the state of 85 of 256 bins of 'count' (1,4,7,10,13,16,19,…,253)"
     todo = "all other workers have been stopped; no other worker has that state: run the job again from its first line"
+    todo += "; with --state DIR, a job goes on by itself"
     assert said[-1] == f"megaflow: {named}, and with it {state}; {todo}", said
     assert not any(lives(pid, begin) for pid, begin in starts.items()) and run.files() == []
 

@@ -1,4 +1,4 @@
-"""What a job says when it cannot go on: one line with the name and the remedy, or the user's own traceback."""
+"""Messages of a job that cannot continue: one line with the name and the remedy, or the user's own traceback."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from tests.ports import free_ports
 
 pytestmark = pytest.mark.cluster
 
-# What a line says is raised: by the operator, or by the repr of what comes out.
+# Raises what a line says: in the operator, or in the repr of an output.
 RAISING = """
 import os, sys
 
@@ -49,7 +49,7 @@ def dataflow(flow):
 
 
 def ended(run: Run, *lines: str) -> tuple[int, list[str]]:
-    """Send the last lines; return exit code and what was said, but for how to steer it."""
+    """Send the last lines; return the exit code and the messages, without the hint on how to steer it."""
     for line in lines:
         run.process.write_line(line)
     assert run.process.stdin is not None
@@ -136,7 +136,7 @@ def test_a_job_whose_standard_files_are_closed_does_its_work(tmp_path: Path) -> 
 def test_too_few_descriptors_are_said_before_anything_starts(tmp_path: Path, limit: int) -> None:
     code, output, errors = through_a_shell(tmp_path, f"ulimit -n {limit}; megaflow run $APP --lines $LINES")
     [said] = errors.splitlines()
-    assert said.startswith("megaflow: Too few file descriptors: --processes 1 needs 21, and a process here may open ")
+    assert said.startswith("megaflow: Too few file descriptors: --processes 1 needs 23, and a process here may open ")
     assert (code, output) == (1, "") and said.endswith(f"{limit}. Raise the limit: ulimit -n 1024")
 
 

@@ -1,4 +1,4 @@
-"""Explaining, dropping and logging in real processes: the answers are those of threads."""
+"""Explaining, dropping and logging in real processes give the results of threads."""
 
 from collections import Counter
 from typing import Any
@@ -19,7 +19,7 @@ EVERY_SHAPE = pytest.mark.parametrize(
 
 
 def hoarding(worker: Worker) -> list[tuple[Any, ...]]:
-    """The last worker keeps a capability in the second round of a loop; everyone asks why time 3 is not over."""
+    """The last worker keeps a capability in the second round of a loop; all workers ask why time 3 is not over."""
     kept: list[Capability] = []
 
     def keeper(capability: Capability, info: Any) -> Any:
@@ -70,7 +70,7 @@ def test_every_worker_finds_the_capability_that_one_of_another_process_keeps(wor
 
 
 def dropping(worker: Worker) -> tuple[int, list[int]]:
-    """Records flow through two dataflows; the first is dropped by one worker in the middle of it."""
+    """Records flow through two dataflows; one worker drops the first midway."""
     seen: list[int] = []
     doomed, handle = InputHandle[int](), InputHandle[int]()
     with worker.dataflow("doomed") as scope:
@@ -100,7 +100,7 @@ def test_a_dataflow_dropped_with_records_under_way_disturbs_no_other(workers: in
 
 
 def logging(worker: Worker) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], bool]:
-    """What was sent and received, and whether each operator built was shut."""
+    """Return what was sent and received, and whether each operator that was built was also shut down."""
     events: list[Event] = []
     worker.log.subscribe(events.append)
     with worker.dataflow() as scope:

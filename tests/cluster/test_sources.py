@@ -1,4 +1,4 @@
-"""Sources of a program's own on real processes: the one in docs/sources.md, what wakes readers, what goes wrong."""
+"""User-defined sources on real processes: the one in docs/sources.md, waking readers, and failures."""
 
 import json
 import os
@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from megaflow.job.launcher.python_function import run
+from megaflow.job.launcher.run.python_function import run
 from tests.cluster.processes import Run, wait_until
 from tests.test_programs_of_the_docs import code_with
+from tests.words import says
 
 pytestmark = pytest.mark.cluster
 
@@ -26,7 +27,7 @@ def journals(folder: Path, numbers: range) -> None:
 
 
 def totals(output: Path) -> dict[str, list[int]]:
-    """Sensor -> its running totals, in the order in which they were put out."""
+    """Return sensor -> its running totals, in the order of output."""
     found: dict[str, list[int]] = {}
     for line in output.read_text().splitlines():
         name, total = json.loads(line)["record"]
@@ -174,11 +175,8 @@ def test_a_program_whose_sources_have_other_names_than_those_of_its_store(
     before = {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"}
     for names, reads in ((), "none"), (("bills",), "'bills'"), (("bills", "prices"), "'bills', 'prices'"):
         code, said = ended(*names)
-        assert code == 1 and said == [
-            "megaflow: The store has positions in the source 'orders', but the program reads no source of this name "
-            f"(it reads {reads}). Read it by flow.read(…, 'orders'), give --follow if it stood for "
-            "followed files, or start over with a new --state folder."
-        ]
+        assert code == 1 and len(said) == 1
+        assert says(said[0], "the source 'orders'", f"it reads {reads}", "flow.read(…, 'orders')", "--state")
         assert {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"} == before
     code, said = ended("bills", "orders")
     assert code == 0 and written() == records("bills", "orders"), said

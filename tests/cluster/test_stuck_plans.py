@@ -1,6 +1,7 @@
-"""Commands that move bins and are killed or suspended on real processes: others go on, and finish what they began.
+"""Commands that move bins and are killed or suspended, on real processes: other commands continue and finish their
+work.
 
-And those that were connected to a coordinator that left before they had asked it anything.
+Also clients whose coordinator leaves before they have asked it anything.
 """
 
 import json
@@ -20,7 +21,7 @@ from tests.cluster.processes import WORDCOUNT, Process, Run
 
 pytestmark = pytest.mark.cluster
 
-# Makes the first step of `remove-workers --id 1`, says so, and the second one when it is told to go on.
+# Makes the first step of `remove-workers --id 1` and reports it; makes the second one on request.
 REMOVES = """
 import sys
 from megaflow.control.client.commands import ask_status, run_plan
@@ -37,7 +38,7 @@ with conversation(None, None, 60.0) as talk:
 
 @pytest.fixture
 def runner(start: Callable[..., Run]) -> Iterator[tuple[Run, Process]]:
-    """A job of two processes, and a command that stands between two steps of a removal."""
+    """Yield a job of two processes, and a command that pauses between two steps of a removal."""
     run = start(WORDCOUNT, "--lines", "-", "--processes", "2", "--output", "none", stdin=subprocess.PIPE)
     run.process.write_line("a b c d e f g h")
     run.status_when(lambda record: len(record["workers"]) == 2)
@@ -76,7 +77,7 @@ def test_a_suspended_runner_keeps_nobody_out_and_is_refused_when_it_wakes_up(run
     run, command = runner
     os.kill(command.pid, signal.SIGSTOP)
     kept_out = run.control("move-bins", "--bins", "0", "--to", "1")
-    if kept_out.returncode:  # it is, for ten seconds
+    if kept_out.returncode:  # it was kept out, for ten seconds
         assert "is being carried out" in kept_out.stderr
         run.status_when(lambda record: record["plan"] is None or not record["plan"]["running"])
         assert "has ended or hangs" in run.control("status").stdout

@@ -1,4 +1,4 @@
-"""Timers in real processes: each is due once, at its time, while the bins that hold it move to and fro."""
+"""Timers in real processes: each fires once, at its time, while its bin moves to and fro."""
 
 import json
 from collections.abc import Callable

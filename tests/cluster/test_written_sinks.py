@@ -1,4 +1,4 @@
-"""Sinks of a program's own in real processes, which are killed."""
+"""User-defined sinks in real processes, which are killed."""
 
 import json
 import os
@@ -64,7 +64,7 @@ LINES = 600
 
 
 def rows(folder: Path) -> list[tuple[str, int]]:
-    """What is seen in a folder."""
+    """Return the visible rows of a folder."""
     found = [line for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
     return [(word, total) for word, total in map(json.loads, found)]
 

@@ -1,7 +1,8 @@
-"""A PostgreSQL server of a test's own, from the system's packages: started, killed, started again, removed.
+"""A PostgreSQL server for one test module, from the system's packages: started, killed, started again, removed.
 
-It listens on a socket in its folder only, asks for a password, and runs as the user `postgres` where the tests run as
-root, as it refuses to be that. It does not wait for the disk: what is killed here are processes.
+It listens only on a socket in its folder, and requires a password. If the tests run as root, it runs as the user
+`postgres`, because PostgreSQL refuses to run as root. It does not wait for the disk, because the tests only kill
+processes. Its shared memory is in its folder, since a killed server would leave it in /dev/shm, which may be small.
 """
 
 import glob
@@ -17,12 +18,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 USER = "ann"
 
 
 def binaries() -> Path | None:
-    """Return the folder of the newest server that is installed; None: there is none that can be run."""
+    """Return the folder of the newest installed server, or None if there is none that can run."""
     found = sorted(glob.glob("/usr/lib/postgresql/*/bin/postgres"), key=lambda path: float(path.split("/")[4]))
     path = found[-1] if found else shutil.which("postgres")
     if path is None or (os.geteuid() == 0 and _unprivileged() is None):
@@ -44,9 +45,9 @@ class PostgresServer:
         folder = binaries()
         assert folder is not None
         self._binaries = folder
-        self._password = secrets.token_hex(12)
-        self.folder = Path(mkdtemp(prefix="mf-pg-", dir="/tmp"))  # short, for the socket, and open to its user
-        self.url = f"postgresql://{USER}:{self._password}@/postgres?host={self.folder}"
+        self.password = secrets.token_hex(12)
+        self.folder = Path(mkdtemp(prefix="mf-pg-", dir="/tmp"))  # short, for the socket; its user may open it
+        self.url = f"postgresql://{USER}:{self.password}@/postgres?host={self.folder}"
         self._as: dict[str, Any] = {"cwd": self.folder}
         if os.geteuid() == 0:
             user = _unprivileged()
@@ -54,20 +55,21 @@ class PostgresServer:
             os.chown(self.folder, user.pw_uid, user.pw_gid)
             self._as |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         password = self.folder / "password"
-        password.write_text(self._password)
-        password.chmod(0o644)  # its folder is closed
+        password.write_text(self.password)
+        password.chmod(0o644)  # its folder is private
         self._run("initdb", "-D", "data", "-U", USER, "--auth=scram-sha-256", "--pwfile=password", "--no-sync")
         password.unlink()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
-        """Start the server, and wait until it takes connections; after a kill also until nobody has its memory."""
+        """Start the server, and wait until it accepts connections; after a kill also until its memory is free."""
         until = time.monotonic() + START_SECONDS
         while True:
             with (self.folder / "log").open("ab") as log:
                 self._process = subprocess.Popen(
-                    [self._binaries / "postgres", "-D", "data", "-k", self.folder, "-c", "listen_addresses=", "-F"],
+                    [self._binaries / "postgres", "-D", "data", "-k", self.folder, "-F",
+                     "-c", "listen_addresses=", "-c", "dynamic_shared_memory_type=mmap"],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **self._as,
                 )  # fmt: skip
             while self._process.poll() is None:
@@ -80,7 +82,7 @@ class PostgresServer:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        """Kill it and all of its processes at once."""
+        """Kill the server and all its processes at once."""
         assert self._process is not None
         pids = [self._process.pid, *_children(self._process.pid)]
         for pid in pids:
@@ -88,8 +90,22 @@ class PostgresServer:
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
+    def suspend(self) -> None:
+        """Suspend the server and all its processes until `resume`. Connections stay open, but get no answer."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Resume the server."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def remove(self) -> None:
-        """End it, and leave nothing."""
+        """Stop the server, and remove its files."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -103,3 +119,13 @@ def _children(pid: int) -> list[int]:
     with suppress(FileNotFoundError):
         return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return []
+
+
+def query(server: PostgresServer, *statements: str) -> list[tuple[Any, ...]]:
+    """Run statements; return the rows of the last one."""
+    import psycopg  # only for tests that query a server
+
+    with psycopg.connect(server.url) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []

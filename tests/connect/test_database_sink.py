@@ -1,15 +1,16 @@
-"""The sink of a database, driven by hand as a job drives it: each token's rows once, of a key the last."""
+"""The database sink, driven by hand as a job drives it: each token's rows once; for each key, the last row."""
 
 import sqlite3
+import tracemalloc
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from megaflow.connect import database_sink
+from megaflow.connect import database_sink, table_rows
 from megaflow.connect.database_sink import DatabaseSink, Delete
 from megaflow.connect.sink import SinkPlace
 from megaflow.errors import OutputError, ProgramError, RecordRefused, UsageError
@@ -18,14 +19,14 @@ CREATE = "CREATE TABLE IF NOT EXISTS totals (name TEXT PRIMARY KEY, total INTEGE
 
 
 def opened(sink: DatabaseSink, worker: int = 0) -> DatabaseSink:
-    """Return the sink as a worker has it."""
+    """Return the sink as a worker opens it."""
     own = copy(sink)
     own.open(SinkPlace("to totals", worker, "job", True))
     return own
 
 
 class Totals:
-    """A file of SQLite with a table."""
+    """An SQLite file with a table."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "totals.db"
@@ -77,6 +78,56 @@ def test_a_row_is_deleted_if_that_is_the_last_that_is_said_of_its_key(totals: To
     assert totals.query() == []
 
 
+def test_the_database_decides_which_keys_are_equal(totals: Totals) -> None:
+    totals.connection.execute("CREATE TABLE totals (name TEXT PRIMARY KEY COLLATE NOCASE, total INTEGER)")
+    sink = opened(totals.sink(key="name"))
+    sink.deliver(1, "a", [("b", 1), ("B", 2), ("A", 3), ("a", 4)])
+    assert [total for _, total in totals.query()] == [4, 2], "the last ones"
+    sink.deliver(2, "b", [("B", 5), Delete("b"), Delete("A"), ("a", 6)])
+    assert totals.query() == [("a", 6)]
+    sink.deliver(3, "c", [Delete("A"), (1, 1), (1.0, 2), ("1", 3)])
+    assert totals.query() == [("1", 3), ("1.0", 2)], "keys that are equal to Python, and not to the column"
+
+
+def test_a_second_try_reads_the_records_again_in_chunks(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_rows, "CHUNK_ROWS", 3)
+    reads: list[int] = []
+
+    class Records(list[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            reads.append(0)
+            for record in super().__iter__():
+                reads[-1] += 1
+                if len(reads) == 1 and reads[0] == 8:
+                    raise ConnectionResetError("the server is gone")
+                yield record
+
+    for key in ("", "name"):
+        reads.clear()
+        opened(totals.sink(key=key)).deliver(1, key or "none", Records([(f"{key}{n:02}", n) for n in range(20)]))
+        assert reads == [8, 20]
+    assert len(totals.query()) == 40 and len(totals.query("SELECT * FROM megaflow_marks")) == 2
+
+
+@pytest.mark.parametrize("key", ["", "name"])
+def test_a_delivery_needs_memory_for_a_chunk(totals: Totals, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setattr(table_rows, "CHUNK_ROWS", 500)
+
+    class Records:
+        def __iter__(self) -> Iterator[Any]:
+            return ((f"{n} {'x' * 1000}", n) for n in range(10_000))
+
+    sink = opened(totals.sink(key=key))
+    tracemalloc.start()
+    try:
+        sink.deliver(1, "a", Records())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert totals.query("SELECT count(*) FROM totals") == [(10_000,)]
+    assert peak < 3_000_000, f"{peak} bytes, of 10,000,000 that the rows have"
+
+
 def test_the_row_of_a_key_of_several_columns_is_deleted(totals: Totals) -> None:
     create = "CREATE TABLE daily (total INTEGER, day INTEGER, name TEXT, PRIMARY KEY (name, day))"
     columns, key = ["total", "day", "name"], ["name", "day"]
@@ -125,8 +176,35 @@ def test_a_table_that_another_worker_makes_at_the_same_moment_is_found_by_the_ne
 
     sink(CREATE).deliver(1, "a", [("x", 1)])
     assert len(refused) == 2 and totals.query() == [("x", 1)], "the table, and that of the marks"
-    with pytest.raises(OutputError, match=f"{name}: it already exists"):
+    sink("CREATE TABLE totals (name TEXT, total INT)").deliver(1, "b", [("y", 2)])
+    totals.connection.execute("DROP TABLE totals")
+    with pytest.raises(OutputError, match=f"no such table.*create= did not create it.*{name}: it already exists"):
         sink("CREATE TABLE totals (name TEXT, total INT)")
+
+
+def test_marks_are_created_if_errors_have_no_kind_and_forbid_to_commit(totals: Totals) -> None:
+    """Connections like those of pg8000."""
+
+    class Cursor(sqlite3.Cursor):
+        def execute(self, text: str, *values: Any) -> sqlite3.Cursor:
+            if self.connection.failed and text == "COMMIT":
+                raise sqlite3.InterfaceError("in failed transaction block")
+            try:
+                return super().execute(text, *values)
+            except sqlite3.OperationalError as error:
+                self.connection.failed = True
+                raise sqlite3.DatabaseError({"C": "42P01", "M": str(error)}) from None
+
+    class Connection(sqlite3.Connection):
+        failed = False
+
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Cursor)
+
+    connect = lambda: sqlite3.connect(totals.path, factory=Connection)  # noqa: E731
+    columns = ["name", "total"]
+    opened(DatabaseSink(connect, "totals", columns, create=CREATE, patience_seconds=0)).deliver(1, "a", [("x", 1)])
+    assert totals.query() == [("x", 1)]
 
 
 def test_what_fails_leaves_neither_rows_nor_mark(totals: Totals) -> None:
@@ -142,36 +220,26 @@ def test_what_fails_leaves_neither_rows_nor_mark(totals: Totals) -> None:
     assert totals.query() == [("x", 1), ("y", 2)]
 
 
-class TwiceDelivered:
-    """Connections to a file, the first of which finds that another one has delivered the same behind its back."""
-
-    def __init__(self, path: Path, deliver: Callable[[], None]) -> None:
-        self._path = path
-        self._deliver: Callable[[], None] | None = deliver
-
-    def __call__(self) -> sqlite3.Connection:
-        deliver = self._deliver
-
-        class Overtaken(sqlite3.Cursor):
-            def execute(cursor, text: str, *values: Any) -> sqlite3.Cursor:
-                if text.startswith("INSERT INTO") and deliver is not None and self._deliver is not None:
-                    self._deliver = None
-                    deliver()
-                return super().execute(text, *values)
-
-        class Connection(sqlite3.Connection):
-            def cursor(self, *_: Any) -> Any:
-                return super().cursor(Overtaken)
-
-        return sqlite3.connect(self._path, factory=Connection)
-
-
 def test_of_two_that_deliver_at_once_one_writes(totals: Totals) -> None:
-    other = opened(totals.sink())
-    connect = TwiceDelivered(totals.path, lambda: other.deliver(1, "a", [("x", 1)]))
-    sink = opened(DatabaseSink(connect, "totals", ["name", "total"]))
-    sink.deliver(1, "a", [("x", 1)])
-    assert totals.query() == [("x", 1)] and connect._deliver is None
+    late: list[str] = []
+
+    class Late(sqlite3.Cursor):
+        """Sees the mark of another connection only when it writes the mark itself."""
+
+        def execute(self, text: str, *values: Any) -> sqlite3.Cursor:
+            if text.startswith("SELECT token") and values == (("a",),) and not late:
+                late.append("a")
+                values = (("none",),)
+            return super().execute(text, *values)
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, *_: Any) -> Any:
+            return super().cursor(Late)
+
+    opened(totals.sink()).deliver(1, "a", [("x", 1)])
+    connect = lambda: sqlite3.connect(totals.path, factory=Connection)  # noqa: E731
+    opened(DatabaseSink(connect, "totals", ["name", "total"])).deliver(1, "a", [("x", 1)])
+    assert totals.query() == [("x", 1)] and late
 
 
 def test_a_locked_file_is_waited_for_and_not_forever(totals: Totals) -> None:
@@ -192,9 +260,12 @@ def test_a_locked_file_is_waited_for_and_not_forever(totals: Totals) -> None:
 def test_marks_are_kept_for_long_and_then_removed(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_sink, "MARKS_KEPT", 3)
     sink = opened(totals.sink())
+    other = opened(totals.sink())  # of another job whose sink has the same name
+    other.deliver(0, "another", [("other", 0)])
     for n in range(6):
         sink.deliver(n, f"token {n}", [(f"row {n}", n)])
-    assert totals.query("SELECT token FROM megaflow_marks") == [("token 3",), ("token 4",), ("token 5",)]
+    marks = totals.query("SELECT token FROM megaflow_marks ORDER BY token")
+    assert marks == [("another",), ("token 3",), ("token 4",), ("token 5",)]
 
 
 def test_a_table_or_column_that_is_not_there_is_found_as_the_sink_is_opened(totals: Totals) -> None:
@@ -202,6 +273,8 @@ def test_a_table_or_column_that_is_not_there_is_found_as_the_sink_is_opened(tota
         what = f'{said}.*; the table "{table}" with the columns {column} must exist, unless create= creates it'
         with pytest.raises(OutputError, match=what):
             opened(DatabaseSink(f"sqlite:{totals.path}", table, [column], create=CREATE))
+    with pytest.raises(OutputError, match=r'no such table: denied; the table "denied" .* unless create= creates it'):
+        opened(DatabaseSink(f"sqlite:{totals.path}", "denied", ["name"]))
 
 
 def test_arguments_that_cannot_be_are_refused() -> None:
@@ -219,7 +292,7 @@ def test_arguments_that_cannot_be_are_refused() -> None:
 
 
 class Money:
-    """What SQLite cannot bind."""
+    """An object that SQLite cannot bind."""
 
 
 @pytest.mark.parametrize(
@@ -274,11 +347,24 @@ def test_the_row_that_the_database_refuses_is_found(totals: Totals, key: str) ->
     rows = [("x", 1), ("c", 8), ("b", 9), ("a", 9)]
     with pytest.raises(RecordRefused, match="CHECK constraint failed") as refused:
         sink.deliver(1, "a", iter(rows))
-    position = 3 if key else 2  # rows with a key are written in its order
-    assert refused.value.position == position and repr(rows[position]) in str(refused.value)
+    assert refused.value.position == 2 and repr(rows[2]) in str(refused.value)
     assert totals.query() == [] and totals.query("SELECT * FROM megaflow_marks") == []
     sink.deliver(1, "a", iter(rows[:2]))
     assert totals.query() == [("c", 8), ("x", 1)], "nothing is locked"
+
+
+def test_no_row_is_blamed_for_a_missing_table_or_index(totals: Totals) -> None:
+    sink = opened(totals.sink(key="name"))
+    totals.connection.execute("DROP TABLE totals")
+    with pytest.raises(OutputError, match="no such table: totals; the table") as refused:
+        sink.deliver(1, "a", iter([("x", 1)]))
+    assert not isinstance(refused.value, RecordRefused)
+    totals.connection.execute("CREATE TABLE totals (name TEXT, total INTEGER)")
+    with pytest.raises(OutputError, match="a primary key or unique index of exactly name"):
+        opened(totals.sink(key="name"))
+    totals.connection.execute("CREATE UNIQUE INDEX by_name ON totals (name)")
+    sink.deliver(1, "a", iter([("x", 1)]))
+    assert totals.query() == [("x", 1)]
 
 
 def test_a_row_kept_by_another_program_is_refused_with_its_position(totals: Totals) -> None:

@@ -1,4 +1,4 @@
-"""The check of a row finds what its driver refuses, without a server."""
+"""The check of a row finds all values that its driver refuses, without a server."""
 
 import sqlite3
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ INT4, TEXT = 23, 25
 
 
 def of_postgresql(*codes: int) -> Any:
-    """The check of columns of these types, of a connection that is not there."""
+    """Return the check of columns of these types, for a simulated connection."""
     import psycopg
 
     made: Any = object.__new__(psycopg.Cursor)

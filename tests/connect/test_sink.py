@@ -1,4 +1,4 @@
-"""What a program writes to sinks, in whole jobs in one thread; what happens to them at crashes is in the simulation."""
+"""Sinks of whole jobs in one thread. The simulation tests what happens at crashes."""
 
 import json
 import re
@@ -14,9 +14,9 @@ from megaflow.cli.text import sink_texts
 from megaflow.connect import OutboxSink, Sink, SinkPlace
 from megaflow.control.reports import SinkStatus
 from megaflow.errors import BuildError, OutputError, ProgramError, RecordRefused
-from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.splits import plan_splits
-from megaflow.job.worker.dry_build import build_dry, draughtsman
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.launcher.inputs.launcher_input import JobInput
+from megaflow.job.worker.process.build_only import build_dry, build_only_worker
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
@@ -28,18 +28,18 @@ ALL = sorted(line for lines in LINES.values() for line in lines)
 
 
 def job(dataflow: Callable[[Any], Any], storage: JobStorage | None = None, **options: Any) -> SimulatedLaunch:
-    """Run one to its end."""
+    """Run a job to its end."""
     return SimulatedJob(1, dataflow, files=LINES, storage=storage, **{"rate": 80.0, **options}).run()
 
 
 def failed(launch: SimulatedLaunch) -> str:
-    """What it has ended with."""
+    """Return the error of a job."""
     assert launch.error is not None
     return str(launch.error)
 
 
 class Noting(Sink[Any]):
-    """Notes what it is asked for; `seen` has what was committed."""
+    """A sink that notes its calls. `seen` has the committed records."""
 
     def __init__(self, seen: list[Any], calls: list[Any] | None = None, faulty: str = "") -> None:
         self.seen, self.calls, self.faulty = seen, [] if calls is None else calls, faulty
@@ -164,19 +164,19 @@ def test_a_record_that_cannot_be_kept_in_the_outbox_is_shown() -> None:
 
 
 class Refusing(OutboxSink[Any]):
-    """Refuses a record when it comes, or when it is delivered."""
+    """A sink that refuses a record when it comes, or when it is delivered."""
 
-    def __init__(self, is_known: bool, error: Callable[[int], Exception]) -> None:
-        self.is_known, self.error = is_known, error
+    def __init__(self, is_known: bool, error: Callable[[int], Exception], refused: str = "l5") -> None:
+        self.is_known, self.error, self.refused = is_known, error, refused
 
     def check(self, records: list[Any]) -> None:
-        if self.is_known and "l5" in records:
-            raise self.error(records.index("l5"))
+        if self.is_known and self.refused in records:
+            raise self.error(records.index(self.refused))
 
     def deliver(self, n: int, token: str, records: Iterable[Any]) -> None:
         found = list(records)
-        if "l5" in found:
-            raise self.error(found.index("l5"))
+        if self.refused in found:
+            raise self.error(found.index(self.refused))
 
 
 @pytest.mark.parametrize("is_durable", [False, True])
@@ -218,7 +218,7 @@ def test_what_is_no_sink_and_where_none_can_be_is_refused_when_it_is_built() -> 
         (lambda flow: flow.lines().write(Noting([]), ""), "cannot be the name of a sink"),
     ):
         with pytest.raises(BuildError, match=why):
-            build_dry(draughtsman(()), dataflow, ())
+            build_dry(build_only_worker(()), dataflow, ())
     with pytest.raises(BuildError, match="only a job of `megaflow run` or"):
         example(lambda scope: scope.to_stream([1]).write(Noting([]), "notes").capture())
 
@@ -226,14 +226,14 @@ def test_what_is_no_sink_and_where_none_can_be_is_refused_when_it_is_built() -> 
 def test_a_sink_without_a_method_is_refused_when_it_is_built_and_the_method_named() -> None:
     class Folder(Sink[Any]):
         def write(self, epoch: int, records: list[Any]) -> None:
-            """Drop them."""
+            """Drop the records."""
 
     class Named(Folder):
         def commit(self, n: int, token: Any) -> None:
-            """Nothing is there."""
+            """Prepare nothing."""
 
     class Box(OutboxSink[Any]):
-        """Nothing is delivered."""
+        """Deliver nothing."""
 
     for sink, missing in (
         (Folder(), "Folder is a sink without prepare(n) and commit(n, token); define"),
@@ -241,24 +241,57 @@ def test_a_sink_without_a_method_is_refused_when_it_is_built_and_the_method_name
         (Box(), "Box is a sink without deliver(n, token, records); define"),
     ):
         with pytest.raises(BuildError, match=re.escape(missing)) as raised:
-            build_dry(draughtsman(()), lambda flow: flow.lines().write(sink, "rows"), ())  # noqa: B023
+            build_dry(build_only_worker(()), lambda flow: flow.lines().write(sink, "rows"), ())  # noqa: B023
         assert "write to 'rows' (" in str(raised.value) and "test_sink.py" in str(raised.value)
+
+
+def test_async_methods_of_sinks_and_sources_are_refused() -> None:
+    class Writing(Noting):
+        async def prepare(self, n: int) -> Any:
+            """A method that cannot be awaited."""
+
+    class Reading:
+        def discover(self) -> Any:
+            """Return no tokens."""
+
+        async def open(self, partition: Any, position: Any) -> Any:
+            """A method that cannot be awaited."""
+
+    for dataflow, why in (
+        (lambda flow: flow.lines().write(Writing([]), "rows"), r"to 'rows' .*the sink's method prepare is 'async"),
+        (lambda flow: flow.read(Reading(), "rows"), r"flow\.read\(…, 'rows'\) .*the source's method open is 'async"),
+    ):
+        with pytest.raises(BuildError, match=why):
+            build_dry(build_only_worker(()), dataflow, ())
 
 
 def test_a_sink_that_is_missing_with_something_to_commit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("a\nb\n")
     given = JobInput(splits=tuple(plan_splits([str(tmp_path / "lines")])))
     storage = JobStorage(Random(1))
-    storage.every_seconds = 1000.0  # so that the only checkpoint is the one at the end, which has all rows
+    storage.every_seconds = 1000.0  # so the only checkpoint is the last one, which has all rows
     more: dict[str, Any] = {"storage": storage, "job_input": given}
     seen: dict[str, list[Any]] = {}
-    assert SimulatedJob(1, lambda flow: flow.lines().write(Delivering(seen), "box"), **more).run().error is None
+    sink = Refusing(False, lambda position: OutputError("refused as a whole"), "a")
+    assert "refused" in failed(SimulatedJob(1, lambda flow: flow.lines().write(sink, "box"), **more).run())
     other = SimulatedJob(2, lambda flow: flow.lines().write(Delivering(seen), "other"), **more)
     assert other.run().error is not None
     report = other.processes[0].report
     said = "" if report is None else report.text
     assert "wait for the sink 'box'" in said and "(it writes to 'other')" in said
     assert "--drop-state box" in said
+
+
+def test_a_job_that_has_delivered_all_delivers_nothing_again(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("a\nb\n")
+    storage = JobStorage(Random(1))
+    given = JobInput(splits=tuple(plan_splits([str(tmp_path / "lines")])))
+    for name, outcome, lines in (("box", "ended", ["a", "b"]), ("box", "over", []), ("other", "over", [])):
+        seen: dict[str, list[Any]] = {}
+        flowing = lambda flow: flow.lines().write(Delivering(seen), name)  # noqa: B023, E731
+        launch = SimulatedJob(1, flowing, storage=storage, job_input=given).run()
+        assert (launch.outcome, [line for rows in seen.values() for line in rows]) == (outcome, lines), launch.error
+        assert storage.live is not None and not storage.live.latest.tokens
 
 
 def test_a_status_says_how_far_each_is() -> None:

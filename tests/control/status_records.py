@@ -1,4 +1,4 @@
-"""Statuses from what `--json` prints of them: tests write records, the code under test takes `JobStatus`."""
+"""Converts `--json` records of statuses to `JobStatus`: tests write records, the code under test takes objects."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ Record = dict[str, Any]
 
 
 def status_of(record: Record) -> JobStatus:
-    """Return the status that is printed like this; what is missing in a worker's record is nothing."""
+    """Return the status that prints as this record. Missing fields of a worker count as zero."""
     return JobStatus(
         job=record["job"],
         state=record["state"],

@@ -1,12 +1,12 @@
-"""Columns in Spark's DDL: what is understood, and what is said of the rest."""
+"""Columns in Spark's DDL: the types that are understood, and the errors for all others."""
 
 import json
 from typing import Any
 
 import pytest
 
-from megaflow.control.ddl import parse_ddl, schema_json, type_text
 from megaflow.errors import UsageError
+from megaflow.rows.ddl import parse_ddl, schema_json, type_text
 
 
 def test_types_come_out_as_sparks_json_has_them() -> None:

@@ -1,4 +1,4 @@
-"""Packed rows come out as they went in, whatever is in them; other bytes are refused."""
+"""Packed rows are unpacked unchanged, whatever their values. Other bytes are refused."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.packed_rows import Column, RowPack, columns_of, pack_rows, unpack_rows
 from megaflow.errors import ProtocolError
+from megaflow.rows.packed_rows import Column, RowPack, columns_of, pack_rows, unpack_rows
 from megaflow.timely.communication.codec.encode import encode
 
 VALUES = st.none() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.decimals(allow_nan=False)

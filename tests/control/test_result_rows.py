@@ -1,4 +1,4 @@
-"""Records as rows of a schema: what fits arrives as it was, and the first that does not is named."""
+"""Records as rows of a schema: values that fit arrive unchanged, and an error names the first that does not."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from megaflow.control.ddl import parse_ddl, schema_json
-from megaflow.control.result_rows import RowPacker, row_count, unpack
 from megaflow.errors import ProgramError, ProtocolError
+from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.result_rows import RowPacker, row_count, unpack
 
 
 class Count(NamedTuple):

@@ -1,4 +1,4 @@
-"""What leaves Spark as a Row and as an Arrow value is the same, and comes back as the datetimes that it was."""
+"""Values leave Spark the same way in a Row as in an Arrow value, and return as the same datetimes."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.row_values import EPOCH_UTC, MICROSECOND, arriving, leaving, micros_of, stranger
+from megaflow.rows.row_values import EPOCH_UTC, MICROSECOND, arriving, leaving, micros_of, stranger
 
 
 def array(kind: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A store with the history of one operator, and what its states were at each checkpoint, for tests of who reads it."""
+"""A store with the history of one operator and its states at each checkpoint, for tests of readers."""
 
 import os
 from collections.abc import Callable, Collection
@@ -12,19 +12,19 @@ from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.segments import SegmentRef, segment_name
-from megaflow.durable.store import FolderStore
-from megaflow.megaphone.bins import BinStore, stable_hash
+from megaflow.durable.store import Store
+from megaflow.megaphone.base.bins import BinStore, stable_hash
 from tests.durable.launchers import make_segments
 
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no power is lost nothing has to be synced."""
+    """Do nothing, as no power is lost in these tests."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 class KeptHistory:
-    """A job with one worker and one operator, `count`. To be closed."""
+    """A job with one worker and one operator, `count`. The caller must close it."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class KeptHistory:
         self._output = output
         self._bins = bins
         self._folder = open_for_a_job(path)
-        self._store = FolderStore(self._folder)
+        self._store = Store(self._folder)
         self._incarnation = begin(self._store, app, kept)
         self._sequence = count(1)
 
@@ -53,7 +53,10 @@ class KeptHistory:
         names: Collection[str] = (),
         **more: Any,
     ) -> Commit:
-        """Keep what has changed (None: is gone), the bins in `whole` as such, but for keys `touched` meanwhile."""
+        """Write a checkpoint of changed keys (None: removed), with the bins in `whole` written whole.
+
+        Keys in `touched` are written as changes even if their bin is in `whole`.
+        """
         latest = self._incarnation.latest
         number = latest.checkpoint + 1
         self.states |= changes
@@ -89,7 +92,7 @@ class KeptHistory:
 
 
 def words(path: str | os.PathLike[str], **more: Any) -> KeptHistory:
-    """The words of a rose, in three checkpoints."""
+    """A history of three checkpoints: the words of a rose."""
     history = KeptHistory(path, **more)
     history.checkpoint({"a": 1, "rose": 1, "is": 1, 7: "seven", ("a", 1): 2})
     history.checkpoint({"a": 2, "rose": 2, "is": None})

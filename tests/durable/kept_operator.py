@@ -1,4 +1,4 @@
-"""A store that one operator of one worker has written, over some checkpoints, by chance."""
+"""A store that one operator of one worker has written, with random changes over some checkpoints."""
 
 from itertools import count
 from random import Random
@@ -8,11 +8,11 @@ from megaflow.durable.blocks import Block, BlockKind, CutHeader
 from megaflow.durable.commits import Commit, OperatorCut, needed
 from megaflow.durable.restored import Hash
 from megaflow.durable.segments import SegmentRef, segment_name
-from megaflow.durable.store import FolderStore
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.journal import Journal
-from megaflow.megaphone.routing import Checkpoint
-from megaflow.megaphone.unwritten import Piece
+from megaflow.durable.store import Store
+from megaflow.megaphone.base.bins import BinStore
+from megaflow.megaphone.base.durability import Piece
+from megaflow.megaphone.base.routing import Checkpoint
+from megaflow.megaphone.snapshot.journal import Journal
 from megaflow.testing.simulated_disk import SimulatedDisk
 from tests.durable.launchers import make_segments
 
@@ -21,7 +21,7 @@ CHECKPOINTS = 8
 
 
 class KeptOperator:
-    """The store, its newest commit, and what the states and timers were."""
+    """The store, its newest commit, and the states and timers of that checkpoint."""
 
     def __init__(self, seed: int, hash: Hash = stable_hash) -> None:
         rng = Random(seed)
@@ -35,7 +35,7 @@ class KeptOperator:
 
         journal = Journal("count", bins, sink, lambda: 0.0, lambda: 0.0)
         bins.watcher = journal
-        self.store = FolderStore(SimulatedDisk(rng).open())
+        self.store = Store(SimulatedDisk(rng).open())
         names = (segment_name(1, 0, sequence) for sequence in count(1))
         bases: list[int | None] = [None] * BINS
         segments: tuple[SegmentRef, ...] = ()

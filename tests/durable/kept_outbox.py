@@ -1,4 +1,4 @@
-"""A store with records that wait for a sink, for tests of who shows and changes them."""
+"""A store with records that wait for a sink, for tests of the parts that show and change them."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ RECORDS: dict[str, list[Any]] = {"a" * 32: [("x", 1), {"name": "y"}, None], "b" 
 
 
 def keep_outbox(path: Path) -> None:
-    """Make one whose newest checkpoint has the records of three tokens, and a token of another sink."""
+    """Make a store whose newest checkpoint has the records of three tokens, and a token of another sink."""
     history = KeptHistory(path)
     history.checkpoint({"river": 1})
     tokens = [SinkToken("files", 2, encode("file 1"))]

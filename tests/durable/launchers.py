@@ -1,7 +1,7 @@
-"""Launchers and workers that use a store on a simulated disk, and what must be true whatever happens to them.
+"""Launchers and workers that use a store on a simulated disk, and the invariants that must hold in any case.
 
-Each checkpoint has a *stamp* of its own, its epoch: so the oracle can tell whose it is, though two launchers that both
-believe that the store is theirs give out the same numbers.
+Each checkpoint has a unique *stamp*, its epoch. Two launchers that both believe that they own the store use the same
+checkpoint numbers, but the oracle can still tell their checkpoints apart.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from megaflow.durable.commits import Commit, OperatorCut, needed
 from megaflow.durable.incarnation import begin, read_commits
 from megaflow.durable.inspection import inspect, verify_segment
 from megaflow.durable.segments import SEGMENT_BYTES, SegmentReader, SegmentRef, SegmentWriter, segment_name
-from megaflow.durable.store import FolderStore, Store
+from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreFenced
 from megaflow.testing.simulated_disk import Crashed, SimulatedDisk
 from tests.durable.real_disk import RealDisk
@@ -28,7 +28,7 @@ BINS = 4
 def make_segments(
     header: CutHeader, blocks: Iterable[Block], names: Iterator[str], segment_bytes: int = SEGMENT_BYTES
 ) -> Iterator[tuple[SegmentRef, list[bytes]]]:
-    """Make the segments of a cut; none of no block. Lazy: whoever writes each before the next holds one in memory."""
+    """Yield the segments of a cut, none without blocks. Lazy: a caller that writes each at once holds only one."""
     writer = None
     for block in blocks:
         writer = writer or SegmentWriter(header)
@@ -41,13 +41,13 @@ def make_segments(
 
 
 class Launcher:
-    """A launcher with two workers, which cut a checkpoint whenever it asks; each process opens the disk by itself."""
+    """A launcher with two workers, which cut a checkpoint on request. Each process opens the disk by itself."""
 
     def __init__(self, history: "History", open_store: Callable[[], Store], kept: int = 2) -> None:
         self._history = history
-        self._stores = [open_store() for _ in range(2)]  # of the workers
+        self._stores = [open_store() for _ in range(2)]  # those of the workers
         self.in_doubt: Commit | None = None
-        self._in_flight: tuple[Commit, list[SegmentRef]] | None = None  # written, and not committed yet
+        self._in_flight: tuple[Commit, list[SegmentRef]] | None = None  # written, but not committed yet
         store = open_store()
         self.incarnation = begin(store, APP, kept)
         history.begun(self)
@@ -55,7 +55,7 @@ class Launcher:
         self._sequences = [map(_named(self.incarnation.latest.incarnation, worker), count(1)) for worker in (0, 1)]
 
     def checkpoint(self, whole: bool = False) -> bool:
-        """Let the workers cut, and commit; return whether it is committed. A failing disk ends it, and nothing more."""
+        """Let the workers cut, and commit; return whether this succeeded. A disk error only ends the launcher."""
         if self.in_doubt is not None:
             return self._commit(self.in_doubt)
         if self._in_flight is None:
@@ -114,29 +114,29 @@ def _named(incarnation: int, worker: int) -> Callable[[int], str]:
 
 
 class History:
-    """What was promised to the world, and what may be found after a crash."""
+    """Acknowledged checkpoints, and the states of the store that a crash may therefore leave."""
 
     def __init__(self, naming: bool = False) -> None:
-        """With `naming` every third checkpoint gets a name by its stamp, and the older one of two names is dropped."""
+        """With `naming`, every third checkpoint gets a name by its stamp, and the older of two names is dropped."""
         self._naming = naming
         self.live: Launcher | None = None  # the last that began
-        self.acknowledged = 0  # stamp of the newest; 0: none
-        self._tried: int | None = None  # stamp that may be there, too
-        self._names: set[str] = set()  # that were given and not dropped
-        self._names_tried = self._names  # by what may be there, too
+        self.acknowledged = 0  # stamp of the newest acknowledged checkpoint; 0: none
+        self._tried: int | None = None  # stamp of a checkpoint that may also be there
+        self._names: set[str] = set()  # given and not dropped
+        self._names_tried = self._names  # the names if that checkpoint is there
         self._stamps = count(1)
 
     def stamp(self) -> int:
         return next(self._stamps)
 
     def names_for(self, commit: Commit, latest: Commit) -> tuple[list[str], list[str]]:
-        """The names that a checkpoint gets, and those that are dropped with it."""
+        """Return the names that a checkpoint gets, and those that are dropped with it."""
         if not self._naming or commit.time % 3:
             return [], []
         return [f"n{commit.time:06}"], [name for name, _ in latest.named][:-1]
 
     def check_names(self, commits: list[Commit]) -> None:
-        """Each name is there with its checkpoint: `commits` are all that count, newest first."""
+        """Check that each name belongs to its checkpoint. `commits` are all valid ones, newest first."""
         for name, number in commits[0].named if commits else ():
             assert [f"n{each.time:06}" for each in commits if each.number == number] == [name]
 
@@ -153,10 +153,10 @@ class History:
         self._names = self._names_tried
 
     def begun(self, launcher: Launcher) -> None:
-        """A launcher has recovered the newest acknowledged checkpoint or one newer; from now on that is kept."""
+        """Note that a launcher has recovered the newest acknowledged checkpoint or a newer one, now to be kept."""
         latest = launcher.incarnation.latest
         if self.live is not None and self.live.incarnation.latest.incarnation > latest.incarnation:
-            return  # it has been fenced already, and will find out
+            return  # it is fenced, and will find out
         assert latest.time in (self.acknowledged, self._tried), (latest.time, self.acknowledged, self._tried)
         names = self._names if latest.time == self.acknowledged else self._names_tried
         assert {name for name, _ in latest.named} == names, (latest.named, names)
@@ -164,7 +164,7 @@ class History:
 
 
 def check_kept(store: Store) -> list[Commit]:
-    """Each commit that counts has all of its segments, as they were written; return these, newest first."""
+    """Check that each valid commit has all of its segments, unchanged; return the commits, newest first."""
     commits = read_commits(store)
     for commit in commits:
         for segment in commit.segments:
@@ -174,42 +174,42 @@ def check_kept(store: Store) -> list[Commit]:
 
 
 def check_content(store: Store, segment: SegmentRef) -> None:
-    """A segment has what its cut has put into it."""
+    """Check that a segment has exactly the blocks of its cut."""
     reader = SegmentReader(segment.name, partial(store.read, segment.name), segment.length)
     assert all(states_of(block) == [reader.header.time] for block in reader.blocks())
 
 
 class Scene:
-    """A disk, who uses it, and what was promised."""
+    """A disk, the launchers that use it, and the history of acknowledgements."""
 
     def __init__(self, seed: int = 0, kept: int = 1, disk: RealDisk | None = None, naming: bool = False) -> None:
         self.disk = disk or SimulatedDisk(random.Random(seed))
         self.history = History(naming)
-        self.launchers: list[Launcher] = []  # that have not ended, fenced ones that do not know it included
+        self.launchers: list[Launcher] = []  # running, including fenced ones that do not know it
         self._kept = kept
 
     def open(self) -> Store:
-        return FolderStore(self.disk.open())
+        return Store(self.disk.open())
 
     def launcher(self) -> Launcher:
         return Launcher(self.history, self.open, self._kept)
 
     def begin(self) -> None:
-        """A launcher takes the store over, unless the disk fails or another one is quicker."""
+        """Let a launcher take the store over, unless the disk fails or another launcher is quicker."""
         with contextlib.suppress(Crashed, StoreFenced, CommitInDoubt, OSError):
             self.launchers.append(self.launcher())
 
     def checkpoint(self, launcher: Launcher, whole: bool = False) -> None:
-        """A launcher commits a checkpoint, unless the disk fails; it may end."""
+        """Let a launcher commit a checkpoint, unless the disk fails. The launcher may end."""
         try:
             launcher.checkpoint(whole)
         except (Crashed, StoreFenced):
             self.launchers = [each for each in self.launchers if each is not launcher]
 
     def overtake(self, checkpoints: int, and_cut: bool = False) -> None:
-        """In the middle of what a launcher does, another one takes the store over and goes on for a while.
+        """During an operation of one launcher, let another one take the store over and write checkpoints.
 
-        With `and_cut` it has segments in flight when the first one goes on.
+        With `and_cut`, the new launcher has segments in flight when the first one continues.
         """
         before = list(self.launchers)
         self.begin()
@@ -226,13 +226,13 @@ class Scene:
         self.disk.lose_power()
 
     def check(self) -> None:
-        """What is kept is whole. Nothing happens to who looks."""
+        """Check that the store is complete. A reader is not affected by planned faults."""
         happenings, self.disk.happenings = self.disk.happenings, {}
         self.history.check_names(check_kept(self.open()))
         self.disk.happenings = happenings
 
     def check_end(self) -> None:
-        """A launcher can go on, the power may fail once more, and nothing is left that nobody needs."""
+        """Check that a launcher can continue, the power may fail once more, and the store has no needless files."""
         self.disk.happenings.clear()
         self.disk.capacity = None
         self.check()

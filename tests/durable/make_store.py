@@ -1,7 +1,7 @@
-"""Writes the small store that is kept in `stores/`: python -m tests.durable.make_store tests/durable/stores/vN.
+"""Writes the small store in `stores/`: python -m tests.durable.make_store tests/durable/stores/vN.
 
-There is one for each version of the format. Once kept, it is never made anew: it is there to show that later versions
-of megaflow read it.
+There is one store for each version of the format. An existing one is never written again, because it shows that later
+versions of megaflow can read it.
 """
 
 import sys
@@ -14,13 +14,13 @@ from megaflow.durable.commits import COMMIT_FORMAT, Commit, OperatorCut, OutputL
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import LOCK, open_for_a_job
 from megaflow.durable.segments import SegmentRef, segment_name
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.event_time.windows import Window
 from tests.durable.launchers import make_segments
 
 
 def cuts(format: int = COMMIT_FORMAT) -> dict[int, list[Block]]:
-    """What was cut, by checkpoint."""
+    """Return the blocks of each checkpoint."""
     keys, states = ["ann", Window(1, 2)], [Window(60, 120), [Window(0, n) for n in range(4)]]  # NamedTuples
     named = [pack(BlockKind.DELTA, "named", None, keys, states)]
     return {
@@ -38,7 +38,7 @@ def cuts(format: int = COMMIT_FORMAT) -> dict[int, list[Block]]:
 
 
 def commit_of(checkpoint: int, format: int = COMMIT_FORMAT) -> Commit:
-    """What is in a commit; its number, incarnation and segments are the store's."""
+    """Return a commit. The store sets its number, incarnation and segments."""
     commit = commit_of_format_1(checkpoint)
     if format < 2:
         return commit
@@ -64,7 +64,7 @@ def commit_of_format_1(checkpoint: int) -> Commit:
 
 def main(path: str) -> None:
     folder = open_for_a_job(path)
-    store = FolderStore(folder)
+    store = Store(folder)
     incarnation = begin(store, "sessions.py")
     names = (segment_name(1, 0, sequence) for sequence in count(1))
     segments: tuple[SegmentRef, ...] = ()

@@ -1,4 +1,4 @@
-"""A folder of this machine in the place of a simulated disk: the same happens to it, but no power is lost."""
+"""A folder of this machine instead of a simulated disk: the same faults occur, except the loss of power."""
 
 import errno
 import os
@@ -12,9 +12,9 @@ OPERATIONS = ("create", "write", "sync", "close", "link", "remove", "sync_names"
 
 
 class RealDisk:
-    """What `SimulatedDisk` is to a scene, with real files."""
+    """The interface of `SimulatedDisk` for a scene, with real files."""
 
-    capacity = None  # what is set here is not kept
+    capacity = None  # setting it has no effect
     failing = 0.0  # of each operation: none fails by chance
 
     def __init__(self, path: str) -> None:
@@ -24,21 +24,21 @@ class RealDisk:
         self._views: list[RealFolder] = []
 
     def open(self) -> "RealFolder":
-        """Return a view for a process of its own."""
+        """Return a view for one process."""
         self._views.append(RealFolder(self))
         return self._views[-1]
 
     def lose_power(self) -> None:
-        """End all processes, no more: this machine goes on."""
+        """End all processes. This machine keeps its files."""
         for view in self._views:
             view.crashed = True
 
     def used(self) -> int:
-        """Return how many bytes there are in files."""
+        """Return the number of bytes in files."""
         return sum(entry.stat().st_size for entry in os.scandir(self.path))
 
     def close(self) -> None:
-        """Let go of all that is open."""
+        """Close all open files."""
         for view in self._views:
             view.close_folder()
 
@@ -52,16 +52,16 @@ class RealFolder(LocalFolder):
         self._disk = disk
 
     def _ended(self) -> None:
-        """Nothing is this process's alone: no job is in a scene, so nobody holds a lock."""
+        """Do nothing: scenes have no jobs, so no process holds a lock."""
 
 
 def stepped(name: str) -> Callable[..., Any]:
-    """An operation to which something may happen, as on the simulated disk."""
+    """Return an operation at which faults can be planned, as on the simulated disk."""
     operation = getattr(LocalFolder, name)
 
     def run(self: Any, *args: Any) -> Any:
         if name == "close":
-            os.close(args[0])  # whatever happens: of the processes that have crashed here, none is gone
+            os.close(args[0])  # in any case, because the crashed processes of a test do not really end
         fails_after = SimulatedFolder._step(self, f"{name} {args}")
         result = None if name == "close" else operation(self, *args)
         if fails_after:

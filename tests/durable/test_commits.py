@@ -1,4 +1,4 @@
-"""Commits: to bytes and back, and every flipped bit is noticed."""
+"""Commits: they survive encoding and decoding, and every flipped bit is noticed."""
 
 import zlib
 from dataclasses import replace
@@ -14,6 +14,7 @@ from megaflow.durable.commits import (
     OperatorCut,
     OutputLength,
     SinkToken,
+    SourcePartition,
     SplitRemainder,
     UntakenLines,
     check_checkpoint_name,
@@ -79,7 +80,7 @@ def test_a_commit_comes_back_from_its_bytes() -> None:
 def test_any_commit_comes_back_from_its_bytes(commit: Commit) -> None:
     named = tuple(replace(each, name=segment_name(1, 0, at)) for at, each in enumerate(commit.segments))
     commit = replace(commit, segments=named)
-    assert repr(commit_from_bytes(NAME, commit.to_bytes())) == repr(commit)  # NaN is equal to itself
+    assert repr(commit_from_bytes(NAME, commit.to_bytes())) == repr(commit)  # repr, because NaN is not equal to itself
 
 
 def test_each_flipped_bit_is_noticed() -> None:
@@ -175,6 +176,21 @@ def test_a_field_that_came_later_is_written_if_it_says_something_and_read_if_it_
     named, bare = (replace(commit, splits=(each,)) for each in (orders, replace(orders, input="")))
     assert all(commit_from_bytes(commit_name(4), each.to_bytes()) == each for each in (named, bare))
     assert b"orders" in named.to_bytes() and b"input" not in bare.to_bytes(), "lines without a name are as before"
+
+
+def test_stores_spell_a_renamed_field_as_before() -> None:
+    commit = Commit(4, 3, 7, 1, partitions=(SourcePartition(-1, "lines", b"p", b"at"),))
+    assert b"portions" in commit.to_bytes() and b"partitions" not in commit.to_bytes()
+    assert commit_from_bytes(commit_name(4), commit.to_bytes()) == commit
+
+
+def test_the_types_of_columns_came_later_and_none_are_known_without() -> None:
+    commit = Commit(4, 3, 7, 1, columns=(("orders", (("", "str"), ("id", "int"))),))
+    assert commit_from_bytes(commit_name(4), commit.to_bytes()) == commit
+    without = replace(commit, columns=())
+    assert commit_from_bytes(commit_name(4), without.to_bytes()) == without
+    before = replace(commit, columns=None)
+    assert b"columns" not in before.to_bytes() and commit_from_bytes(commit_name(4), before.to_bytes()) == before
 
 
 def test_the_clock_of_a_job_came_later_and_the_watermark_was_always_there() -> None:

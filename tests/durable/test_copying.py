@@ -1,4 +1,4 @@
-"""A copy of a store is whole, of one moment, and a job goes on from it."""
+"""A copy of a store is complete and of one moment, and a job can resume from it."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from megaflow.durable.incarnation import begin
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job, open_to_look
 from megaflow.durable.segments import SegmentRef
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreDamaged, StoreError
 from megaflow.job.kept_states import read_state
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
@@ -42,10 +42,10 @@ def copy(source: Path, target: Path, chosen: int | None = None) -> None:
 
 
 def latest(path: Path) -> tuple[int, tuple[int, ...]]:
-    """What a job begins with there: its checkpoint, and the commits that are kept beside it."""
+    """Return the checkpoint from which a job would resume there, and the other commits that are kept."""
     folder = open_for_a_job(path)
-    commit = begin(FolderStore(folder), APP).latest
-    assert not verify(FolderStore(folder)).damage
+    commit = begin(Store(folder), APP).latest
+    assert not verify(Store(folder)).damage
     folder.close_folder()
     return commit.checkpoint, commit.kept
 
@@ -95,9 +95,9 @@ def test_a_store_that_begins_with_a_checkpoint_of_another_has_nothing_else_of_it
     folder = open_for_a_job(tmp_path / "new")
     (tmp_path / "new" / "i1-w0-000001.seg").write_text("of an attempt that was broken off")
     outputs = (OutputLength("jsonl:new.jsonl", 17),)
-    origin.copy_into(FolderStore(folder), outputs, "query")
+    origin.copy_into(Store(folder), outputs, "query")
     origin.close()
-    begun = begin(FolderStore(folder), APP).latest
+    begun = begin(Store(folder), APP).latest
     folder.close_folder()
     assert (begun.checkpoint, begun.outputs, begun.kept, begun.named) == (4, outputs, (), ())
     assert dict(read_state(tmp_path / "new", "count")) == history.at[4]

@@ -1,4 +1,4 @@
-"""A launcher's time with a store: what is recovered and kept, whatever happens at any operation of the disk."""
+"""A launcher's incarnation of a store: what it recovers and keeps, whatever fails at any operation of the disk."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from megaflow.durable.commits import commit_name, commit_numbers
 from megaflow.durable.incarnation import Incarnation, begin, drop_name, read_commit, read_commits
 from megaflow.durable.inspection import inspect
 from megaflow.durable.segments import SegmentWriter
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from tests.durable.launchers import APP, Launcher, Scene, check_kept
@@ -23,17 +23,17 @@ COMMIT_STEPS = 7  # create, write, sync, close, link, remove, sync the folder
 
 
 class Play(Scene):
-    """A script in which one thing happens at one step."""
+    """Run a script with one fault at one step."""
 
     def play(self) -> None:
-        """Two incarnations, with every operation in it: whole and partial cuts, collection, one that was fenced."""
+        """Two incarnations with every kind of operation: whole and partial cuts, collection, a fenced launcher."""
         first = self.launcher()
         for whole in (True, False, True):
             first.checkpoint(whole)
         second = self.launcher()
         second.checkpoint()
         with pytest.raises(StoreFenced):
-            for _ in range(4):  # the disk may fail, and tell each process
+            for _ in range(4):  # the disk may fail once for each process
                 first.checkpoint()
 
     def play_with(self, step: int, happening: str) -> None:
@@ -69,33 +69,33 @@ def check_steps(happening: str, first: int, stride: int, seed: int = 0) -> None:
 
 
 def test_a_commit_in_doubt_that_a_successor_has_removed_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counts: the successor has repeated it. Given up it would be if its launcher met a full disk next."""
+    """The commit counts, as the successor has repeated it. A full disk would otherwise make its launcher give it up."""
     scene = Scene(kept=1)
     first = scene.launcher()
-    real, commit = FolderStore.commit, first.incarnation.commit
+    real, commit = Store.commit, first.incarnation.commit
 
-    def is_doubtful(store: FolderStore, name: str, content: bytes) -> bool:
+    def is_doubtful(store: Store, name: str, content: bytes) -> bool:
         real(store, name, content)
         raise CommitInDoubt("the folder's sync has failed")
 
-    def is_full(store: FolderStore, name: str, content: bytes) -> bool:
+    def is_full(store: Store, name: str, content: bytes) -> bool:
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(FolderStore, "commit", is_doubtful)
+    monkeypatch.setattr(Store, "commit", is_doubtful)
     assert not first.checkpoint()
     assert first.in_doubt is not None
-    monkeypatch.setattr(FolderStore, "commit", real)
+    monkeypatch.setattr(Store, "commit", real)
     second = scene.launcher()
     assert second.incarnation.latest.checkpoint == 1
     assert commit_numbers(scene.open().list()) == [second.incarnation.latest.number]
-    monkeypatch.setattr(FolderStore, "commit", is_full)
+    monkeypatch.setattr(Store, "commit", is_full)
     with pytest.raises(StoreFenced):
         commit(first.in_doubt)
 
 
 @pytest.mark.parametrize("happening", FAULTS)
 def test_whatever_happens_at_an_operation_no_acknowledged_checkpoint_is_lost(happening: str) -> None:
-    """At every fifth: seven kinds of happenings, that begin at five of them."""
+    """Covers every fifth operation: each of the seven faults begins at one of the first five."""
     check_steps(happening, first=1 + FAULTS.index(happening) % 5, stride=5)
 
 
@@ -264,7 +264,7 @@ def test_a_launcher_that_slept_while_its_number_was_used_and_freed_again_is_fenc
 
 
 def named_store(scene: Scene) -> Launcher:
-    """Of seven checkpoints the third has a name that is not dropped, the sixth one that is the newest."""
+    """Write seven checkpoints. The third has a name that is kept; the sixth has a name while it is the newest."""
     launcher = Launcher(scene.history, scene.open, kept=2)
     for whole in (True, False, True, True, True, True, True):
         launcher.checkpoint(whole)

@@ -1,9 +1,10 @@
-"""Looking at a store: while a job goes on with it, and when something in it is wrong."""
+"""Inspecting a store while its job runs, and when it is damaged."""
 
 import pytest
 
 from megaflow.durable.inspection import inspect, verify
 from tests.durable.launchers import Scene
+from tests.words import says
 
 
 def scene_with(checkpoints: int, kept: int = 2) -> Scene:
@@ -52,10 +53,8 @@ def test_what_is_missing_is_named_by_who_names_it() -> None:
     newest, older = sorted((name for name in scene.disk.names if name.endswith(".commit")), reverse=True)
     segment = max(name for name in scene.disk.names if name.endswith(".seg"))
     del scene.disk.names[older], scene.disk.names[segment]
-    assert verify(scene.open()).damage == (
-        f"{newest} names {older}, which is missing; restore the store from a backup",
-        f"{newest} names {segment}, which is missing; restore the store from a backup",
-    )
+    found = verify(scene.open()).damage
+    assert [says(each, newest, missing, "backup") for each, missing in zip(found, (older, segment))] == [True, True]
 
 
 def test_a_file_that_no_commit_names_is_shown() -> None:

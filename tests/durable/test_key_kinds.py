@@ -1,4 +1,4 @@
-"""The keys of a program that has changed are compared with those in a store by their kind."""
+"""The keys of a changed program are compared with those in a store by their kind."""
 
 from decimal import Decimal
 from enum import Enum

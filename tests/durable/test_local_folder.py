@@ -1,4 +1,4 @@
-"""A store in a folder of this machine: modes, the lock, the fence, and what is no store."""
+"""A store in a folder of this machine: file modes, the lock, the fence, and folders that are not stores."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import LOCK, NEXT_LOCK, LocalFolder, open_for_a_job, open_in_a_job, open_to_look
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from tests.durable.launchers import APP, History, Launcher, check_kept
 
@@ -31,8 +31,8 @@ def mode(path: Path) -> int:
 def test_the_folder_and_its_files_are_their_owners_only(folder: LocalFolder, tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        begin(FolderStore(folder), APP)
-        FolderStore(folder).put("i1-w0-000001.seg", [b"a", b"b"])
+        begin(Store(folder), APP)
+        Store(folder).put("i1-w0-000001.seg", [b"a", b"b"])
     finally:
         os.umask(before)
     assert mode(tmp_path / "state") == 0o700
@@ -42,7 +42,7 @@ def test_the_folder_and_its_files_are_their_owners_only(folder: LocalFolder, tmp
 
 
 def test_a_file_is_read_in_pieces_and_known_by_its_length(folder: LocalFolder) -> None:
-    store = FolderStore(folder)
+    store = Store(folder)
     store.put("i1-w0-000001.seg", [b"abc", b"def"])
     assert store.list() == {"i1-w0-000001.seg": 6}
     assert store.read("i1-w0-000001.seg") == b"abcdef"
@@ -50,7 +50,7 @@ def test_a_file_is_read_in_pieces_and_known_by_its_length(folder: LocalFolder) -
 
 
 def test_a_name_is_given_once(folder: LocalFolder) -> None:
-    store = FolderStore(folder)
+    store = Store(folder)
     assert store.commit("000000000001.commit", b"mine")
     assert not store.commit("000000000001.commit", b"yours")
     with pytest.raises(FileExistsError):
@@ -60,7 +60,7 @@ def test_a_name_is_given_once(folder: LocalFolder) -> None:
 
 
 def test_what_is_gone_already_may_be_removed(folder: LocalFolder) -> None:
-    store = FolderStore(folder)
+    store = Store(folder)
     store.put("i1-w0-000001.seg", [b"a"])
     store.delete(["i1-w0-000002.seg", "i1-w0-000001.seg"])
     assert store.list() == {}
@@ -70,10 +70,10 @@ def test_checkpoints_survive_from_launcher_to_launcher(folder: LocalFolder, tmp_
     history = History()
     path = tmp_path / "state"
     for _ in range(3):
-        launcher = Launcher(history, lambda: FolderStore(LocalFolder(path)))
+        launcher = Launcher(history, lambda: Store(LocalFolder(path)))
         for whole in (False, True, False):
             assert launcher.checkpoint(whole)
-        assert len(check_kept(FolderStore(folder))) == 2
+        assert len(check_kept(Store(folder))) == 2
     assert launcher.incarnation.latest.checkpoint == 9
     assert len(list(path.iterdir())) < 15
 
@@ -87,7 +87,7 @@ def test_a_store_in_use_is_refused_and_its_holder_named(folder: LocalFolder, tmp
 def test_the_lock_goes_with_the_process_that_held_it(tmp_path: Path) -> None:
     path = tmp_path / "state"
     code = "import os, sys; from megaflow.durable.local_folder import open_for_a_job as o; o(sys.argv[1]); os._exit(9)"
-    ended = subprocess.run([sys.executable, "-c", code, path], timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", code, path], timeout=180, check=False)
     assert ended.returncode == 9 and (path / LOCK).exists()
     open_for_a_job(path).close_folder()
 
@@ -100,18 +100,32 @@ def test_who_takes_a_store_over_has_the_lock_whatever_becomes_of_the_older_one(
     taken = open_for_a_job(path, take_over=True)
     assert taken.taken_from is not None and taken.taken_from.pid == os.getpid()
     with pytest.raises(StoreError, match="is in use by process"):
-        open_for_a_job(path, take_over=True)  # two at once
+        open_for_a_job(path, take_over=True)  # two take-overs at once
     taken.take_lock_over()
     assert set(os.listdir(path)) == {LOCK}
     older.close_folder()
     with pytest.raises(StoreError, match=r"in use by process .* --take-over continues it here"):
         open_for_a_job(path)
     taken.close_folder()
-    (path / NEXT_LOCK).touch()  # of one that died while it took the store over
+    (path / NEXT_LOCK).touch()  # left by a launcher that died while it took the store over
     for take_over in (True, False):
         free = open_for_a_job(path, take_over)
         assert free.taken_from is None and free.lengths() == {}
         free.close_folder()
+
+
+def test_a_lock_tells_who_had_it_before(tmp_path: Path) -> None:
+    words = []
+    for _ in range(40):
+        folder = open_for_a_job(tmp_path / "state")
+        assert folder.words_before[-30:] == tuple(words[-30:]) and folder.word not in words
+        words.append(folder.word)
+        folder.close_folder()
+    first = open_for_a_job(tmp_path / "state")
+    taking = open_for_a_job(tmp_path / "state", take_over=True)
+    assert first.word in taking.words_before and first.words_before[-1] == words[-1]
+    taking.close_folder()
+    first.close_folder()
 
 
 def test_a_take_over_that_is_refused_leaves_the_lock_alone(tmp_path: Path) -> None:
@@ -128,7 +142,7 @@ def test_a_take_over_that_is_refused_leaves_the_lock_alone(tmp_path: Path) -> No
 def test_who_locks_what_was_the_lock_a_moment_ago_has_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its opening the file and its locking it another one takes the store over, and the older one ends."""
+    """Another launcher takes the store over between opening the file and locking it, and the older one ends."""
     older, flock = open_for_a_job(tmp_path), fcntl.flock
     taken: list[LocalFolder] = []
 
@@ -164,7 +178,7 @@ def test_a_child_does_not_keep_the_lock(tmp_path: Path) -> None:
         held.close_folder()
         open_for_a_job(path).close_folder()
     finally:
-        child.communicate(b"\n", timeout=60)
+        child.communicate(b"\n", timeout=180)
 
 
 def test_a_lock_file_that_says_nothing_is_no_hindrance(tmp_path: Path) -> None:
@@ -196,7 +210,7 @@ def test_a_folder_that_holds_something_else_is_refused_and_left_as_it_is(tmp_pat
 
 @pytest.mark.parametrize("for_a_copy", [False, True])
 def test_a_lock_of_somebody_elses_makes_no_store_of_a_folder(tmp_path: Path, for_a_copy: bool) -> None:
-    """A copy would remove what is there."""
+    """A copy would remove existing files."""
     for name in (LOCK, "thesis.txt"):
         (tmp_path / name).write_text("years of work")
     with pytest.raises(StoreError, match="is not a store, it holds other files but no commit"):
@@ -240,12 +254,12 @@ def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
 def test_a_process_that_ended_before_its_first_commit_leaves_a_folder_that_can_be_used(tmp_path: Path) -> None:
     open_for_a_job(tmp_path / "state").close_folder()
     again = open_for_a_job(tmp_path / "state")
-    assert begin(FolderStore(again), APP).latest.number == 1
+    assert begin(Store(again), APP).latest.number == 1
     again.close_folder()
 
 
 def test_a_store_is_looked_at_while_it_is_in_use(folder: LocalFolder, tmp_path: Path) -> None:
-    begin(FolderStore(folder), APP)
+    begin(Store(folder), APP)
     looking = open_to_look(tmp_path / "state")
-    assert list(FolderStore(looking).list()) == ["000000000001.commit"]
+    assert list(Store(looking).list()) == ["000000000001.commit"]
     looking.close_folder()

@@ -1,4 +1,4 @@
-"""What waits in a store for a sink can be dropped or rewritten, and everything else of the store stays."""
+"""Records that wait in a store for a sink can be dropped or rewritten. The rest of the store stays unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from megaflow.durable.incarnation import read_commits
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.outbox import DROPPED, name_at, rewrite, waiting
-from megaflow.durable.store import FolderStore, Store
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from tests.durable.kept_histories import no_waiting_for_the_disk
 from tests.durable.kept_outbox import LONG, RECORDS, keep_outbox
@@ -21,7 +21,7 @@ __all__ = ["no_waiting_for_the_disk"]
 def store(tmp_path: Path) -> Any:
     keep_outbox(tmp_path / "kept")
     folder = open_for_a_job(tmp_path / "kept")
-    yield FolderStore(folder)
+    yield Store(folder)
     folder.close_folder()
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a store that is copied with the tools of the system, as rsync does it, while its job goes on."""
+"""A store copied with the system's tools, such as rsync, while its job runs."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import pytest
 from megaflow.durable.incarnation import begin
 from megaflow.durable.inspection import verify
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job, open_to_look
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from tests.durable.launchers import APP, History, Launcher, check_kept
 
@@ -23,14 +23,14 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def launcher_at(path: Path, kept: int) -> Launcher:
     path.mkdir()
-    launcher = Launcher(History(), lambda: FolderStore(LocalFolder(path)), kept)
+    launcher = Launcher(History(), lambda: Store(LocalFolder(path)), kept)
     for number in range(4):
         assert launcher.checkpoint(whole=number % 2 == 0)
     return launcher
 
 
 def copy(source: Path, target: Path, before_each: Callable[[int], None] = lambda place: None) -> None:
-    """Make the same files, by name; those that vanish meanwhile are left out."""
+    """Copy the files by name, and skip those that vanish meanwhile."""
     target.mkdir(exist_ok=True)
     names = sorted(each.name for each in source.iterdir())
     for place, name in enumerate(names):
@@ -41,18 +41,18 @@ def copy(source: Path, target: Path, before_each: Callable[[int], None] = lambda
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a store is called so; then a job can go on from it, else it is refused."""
+    """Whether a store verifies. If it does, a job can resume from it, otherwise it is refused."""
     try:
         folder = open_to_look(path)
-        damage = verify(FolderStore(folder)).damage
+        damage = verify(Store(folder)).damage
         folder.close_folder()
     except StoreError:
         damage = ("it is not a store",)
     if damage and any(path.iterdir()):
         with pytest.raises(StoreError):
-            begin(FolderStore(open_for_a_job(path)), APP)
+            begin(Store(open_for_a_job(path)), APP)
     elif not damage:
-        [newest, *_] = check_kept(FolderStore(LocalFolder(path)))
+        [newest, *_] = check_kept(Store(LocalFolder(path)))
         assert newest.checkpoint >= 4
     return not damage
 

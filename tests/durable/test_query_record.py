@@ -1,4 +1,4 @@
-"""What is kept of Spark's record is what a query goes on from: nothing is read twice, and nothing left out."""
+"""The stored record of Spark's query lets it continue without reading anything twice or leaving anything out."""
 
 import json
 import tempfile
@@ -14,7 +14,7 @@ from megaflow.durable.copying import Origin, copy_store, open_to_copy
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import SPARK, open_for_a_job, open_to_look
 from megaflow.durable.query_record import files_as_of, keep_record, kept_files, restore_record, write_record
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
 
 __all__ = ["no_waiting_for_the_disk"]  # a fixture for all tests here
@@ -25,14 +25,15 @@ QUERY = UUID(int=1).hex
 
 
 class Query:
-    """A query of Spark's over files, as far as its record goes; each step writes one file of that.
+    """The record of a Spark query over files. Each step writes one file of it.
 
-    What is found is `sources/0/K`, or `K.compact` with all before. A batch B has what is up to `offsets/B`.
+    The files found by entry K are in `sources/0/K`, or in `K.compact` with all earlier ones. Batch B contains
+    everything up to the entry in `offsets/B`.
     """
 
     def __init__(self, record: Path, input: list[str]) -> None:
         self.record, self.input = record, input
-        self.batches: dict[int, list[str]] = {}  # that are delivered by this one
+        self.batches: dict[int, list[str]] = {}  # delivered by this query
         for folder in ("offsets", "commits", "sources/0"):
             (record / folder).mkdir(parents=True, exist_ok=True)
 
@@ -44,7 +45,7 @@ class Query:
         return int((self.record / "offsets" / str(batch)).read_text()) if batch >= 0 else -1
 
     def found(self, number: int) -> list[str]:
-        """Found in that one; raises FileNotFoundError."""
+        """Return the files of this entry. Raises FileNotFoundError."""
         folder = self.record / "sources/0"
         whole = (number + 1) % COMPACTED == 0
         entries = json.loads((folder / (f"{number}.compact" if whole else str(number))).read_text())
@@ -58,7 +59,7 @@ class Query:
         return before + [name for k in range(first + bool(before), last + 1) for name in self.found(k)]
 
     def steps(self) -> Iterator[None]:
-        """Go on with the batch that was not answered, and then until there is nothing new."""
+        """Repeat the unanswered batch, then continue until there are no new files."""
         batch = self.latest("commits") + 1
         while True:
             if batch > self.latest("offsets"):
@@ -88,9 +89,9 @@ class Query:
 
 
 def original(folder: Path, random: Random) -> Iterator[Query]:
-    """A query that crashes now and then while files arrive; given after each step."""
+    """Yield a query that sometimes crashes while files arrive, after each of its steps."""
     record, input, batches = folder / "query", list[str](), dict[int, list[str]]()
-    for life in range(6):
+    for attempt in range(6):
         query = Query(record, input)
         query.batches = batches
         left = random.randint(1, 12)
@@ -101,7 +102,7 @@ def original(folder: Path, random: Random) -> Iterator[Query]:
             left -= 1
             if not left:
                 break
-        input.append(f"life{life}")
+        input.append(f"attempt{attempt}")
 
 
 def test_a_query_that_goes_on_from_what_is_kept_reads_what_the_batches_do_not_have() -> None:
@@ -158,11 +159,11 @@ def history(tmp_path: Path) -> Iterator[KeptHistory]:
 
 
 def with_record(folder: Path, checkpoint: int, batch: int) -> Commit:
-    """A commit that has the record of the query in that store."""
+    """Return a commit that has the record of the query in that store."""
     source = open_to_look(folder)
     try:
         said = Commit(number=9, checkpoint=checkpoint, time=0, incarnation=1, spark=((QUERY, batch),))
-        return keep_record(FolderStore(source), str(folder), said)
+        return keep_record(Store(source), str(folder), said)
     finally:
         source.close_folder()
 
@@ -181,7 +182,7 @@ def test_a_record_stays_as_it_was_with_the_checkpoint_and_goes_with_it(tmp_path:
     copy_store(source, open_to_copy(source, "nightly"), str(tmp_path / "copy"))
     source.close_folder()
     folder = open_for_a_job(tmp_path / "copy")
-    restore_record(FolderStore(folder), folder.path, begin(FolderStore(folder), APP).latest)
+    restore_record(Store(folder), folder.path, begin(Store(folder), APP).latest)
     folder.close_folder()
     found = content(tmp_path / "copy" / SPARK / QUERY)
     assert json.loads(found.pop("metadata")) == {"id": str(UUID(QUERY))}
@@ -198,7 +199,7 @@ def test_a_job_of_its_own_has_the_record_for_a_query_of_its_own(tmp_path: Path, 
     history.checkpoint({"rose": 4}, names=["nightly"], spark=said.spark, record=said.record)
     origin = Origin(str(tmp_path / "state"), "nightly")
     folder = open_for_a_job(tmp_path / "new")
-    store, own = FolderStore(folder), UUID(int=7)
+    store, own = Store(folder), UUID(int=7)
     origin.copy_into(store, (), own.hex)
     origin.close()
     begun = begin(store, APP).latest
@@ -218,7 +219,7 @@ def test_the_record_of_a_query_with_states_of_its_own_is_not_kept_with_a_name(
 ) -> None:
     write(tmp_path / "state" / SPARK / QUERY, *NAMES, "state/0/0/1.delta")
     said = with_record(tmp_path / "state", 4, 8)
-    assert said.record is None and not list(kept_files(FolderStore(open_to_look(tmp_path / "state")), said))
+    assert said.record is None and not list(kept_files(Store(open_to_look(tmp_path / "state")), said))
 
 
 def test_a_record_that_somebody_has_removed_is_not_kept(tmp_path: Path, history: KeptHistory) -> None:

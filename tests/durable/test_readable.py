@@ -1,4 +1,4 @@
-"""Keys, states and timers of classes that have changed are found before a job begins, and refused with what to do."""
+"""Keys, states and timers of changed classes are found before a job begins, which is refused with a remedy."""
 
 import sys
 import types
@@ -11,8 +11,8 @@ import pytest
 
 from megaflow.durable.blocks import Block, BlockKind, pack, pack_timers
 from megaflow.durable.commits import OperatorCut
-from megaflow.durable.readable import check_readable
-from megaflow.durable.restored import Heir, Terms
+from megaflow.durable.recovery import check_readable
+from megaflow.durable.restored import StateDescriptor, Terms
 from megaflow.errors import StoreError
 
 CUT = OperatorCut("count", "", (3, 3))
@@ -20,7 +20,7 @@ CUT = OperatorCut("count", "", (3, 3))
 
 @pytest.fixture
 def classes() -> Iterator[types.ModuleType]:
-    """The program's module, with a class that is there while blocks are made."""
+    """The program's module, with a class that exists while blocks are made."""
 
     @dataclass(frozen=True)
     class Item:
@@ -43,8 +43,9 @@ def bin_of(key: Any) -> int:
 
 
 def check(*blocks: Block, version: int = 1) -> None:
-    heir = Heir("count", 2, lambda bins, hash: bin_of, Terms(version, lambda key, state, version: state))
-    check_readable(blocks, heir, CUT, bin_of)
+    terms = Terms(version, lambda key, state, version: state)
+    descriptor = StateDescriptor("count", 2, lambda bins, hash: bin_of, terms)
+    check_readable(blocks, descriptor, CUT, bin_of)
 
 
 def states(*values: Any) -> Block:

@@ -1,4 +1,4 @@
-"""Who reads a store from outside finds the states of a checkpoint, whatever the job does meanwhile."""
+"""A reader outside the job finds the states of a checkpoint, even if the job continues meanwhile."""
 
 import random
 from collections.abc import Iterable
@@ -10,10 +10,10 @@ import pytest
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.reading import OperatorStates, find_operator, open_checkpoint
 from megaflow.durable.recovery import Recovery
-from megaflow.durable.restored import Heir
-from megaflow.durable.store import FolderStore
+from megaflow.durable.restored import StateDescriptor
+from megaflow.durable.store import Store
 from megaflow.errors import StoreDamaged, StoreError
-from megaflow.megaphone.bins import BinStore, mix
+from megaflow.megaphone.base.bins import BinStore, mix
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
 
 __all__ = ["no_waiting_for_the_disk"]  # a fixture for all tests here
@@ -34,8 +34,8 @@ def test_the_states_are_those_of_the_model_and_of_a_worker_that_recovers(tmp_pat
         commit = open_checkpoint(folder, checkpoint)
         bins = dict(OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key).by_bin())
         assert {key: state for states in bins.values() for key, state in states.items()} == history.at[checkpoint]
-        heir = Heir("count", BINS, lambda bins, hash: history.bin_of_key)
-        recovered = Recovery(FolderStore(folder), commit, {}).restore(heir, range(BINS))
+        descriptor = StateDescriptor("count", BINS, lambda bins, hash: history.bin_of_key)
+        recovered = Recovery(Store(folder), commit, {}).restore(descriptor, range(BINS))
         assert bins == recovered.states
         states = OperatorStates(folder, commit, find_operator(commit, "count"), history.bin_of_key)
         assert [states.find(key) for key in range(13)] == [history.at[checkpoint].get(key) for key in range(13)]
@@ -43,7 +43,7 @@ def test_the_states_are_those_of_the_model_and_of_a_worker_that_recovers(tmp_pat
 
 
 class Disturbed(LocalFolder):
-    """A folder whose job goes on just before its files are opened."""
+    """A folder whose job continues just before its files are opened."""
 
     def __init__(self, path: Path, history: KeptHistory, times: int) -> None:
         super().__init__(path)
@@ -58,7 +58,7 @@ class Disturbed(LocalFolder):
 
 
 def go_on(history: KeptHistory) -> None:
-    """Have all that there is removed."""
+    """Write checkpoints until the store has removed all present segments."""
     for _ in range(4):
         history.checkpoint({"rose": history.states["rose"] + 1}, whole=range(BINS))
 

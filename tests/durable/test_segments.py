@@ -1,4 +1,4 @@
-"""Segments: what is written is read, in pieces, and every flipped bit is noticed."""
+"""Segments: they are read back as written, also in pieces, and every flipped bit is noticed."""
 
 import random
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from megaflow.durable.segments import (
     segment_name,
 )
 from megaflow.errors import StoreDamaged, StoreError
+from tests.words import says
 
 HEADER = CutHeader(number=7, time=310, since=6, worker=1)
 NAME = segment_name(3, 1, 17)
@@ -115,10 +116,8 @@ def test_the_error_says_where_and_what() -> None:
     entry = reader(content).entries[1]
     with pytest.raises(StoreDamaged) as raised:
         list(reader(flipped(content, 8 * entry.offset)).blocks())
-    assert str(raised.value) == (
-        f"{NAME} is damaged at byte {entry.offset}: a BIN block of operator 'count' of "
-        f"{entry.keys_length + entry.states_length} bytes does not match its checksum; restore the store from a backup"
-    )
+    length = entry.keys_length + entry.states_length
+    assert says(str(raised.value), f"{NAME} is damaged at byte {entry.offset}", "'count'", f"{length} bytes", "backup")
 
 
 def test_blocks_that_a_disk_has_exchanged_are_noticed() -> None:

@@ -1,4 +1,4 @@
-"""The simulated disk: what it loses, what it keeps, and how it fails."""
+"""The simulated disk: the data that it loses or keeps, and its failures."""
 
 import random
 from collections.abc import Callable
@@ -14,7 +14,7 @@ def disks() -> list[SimulatedDisk]:
 
 
 def outcomes(prepare: Callable[[SimulatedDisk, SimulatedFolder], None]) -> set[bytes | None]:
-    """What may be left of file "a" when the power goes after this; None: no such name."""
+    """Return the possible contents of file "a" after a loss of power; None: no such name."""
     found: set[bytes | None] = set()
     for disk in disks():
         prepare(disk, disk.open())

@@ -1,4 +1,4 @@
-"""Launchers, a disk and the power in any order: what was acknowledged is recovered, and what counts is whole."""
+"""Launchers, a disk and the power in any order: acknowledged checkpoints are recovered, and valid ones are complete."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from tests.durable.launchers import Scene
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The oracle is `History`, which each launcher and each crash asks."""
+    """The oracle is `History`. Each launcher and each crash consults it."""
 
     scene: Scene
 

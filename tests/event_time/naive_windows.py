@@ -1,52 +1,73 @@
-"""Windows by the book, slow and obvious: every record is put into every window, and sessions are found anew."""
+"""Slow and obvious windows: every record is put into each of its windows, and sessions are recomputed each time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
 from typing import Any, TypeAlias
+from zoneinfo import ZoneInfo
 
 from megaflow.event_time.windows import AlignedWindows
-from megaflow.megaphone.event_unit import INFINITE, NEVER
+from megaflow.megaphone.base.event_unit import INFINITE, NEVER
 
 Stamped: TypeAlias = tuple[int, Any]
-Bounds: TypeAlias = Mapping[Any, int]  # value of a record -> the bound at it, if it is below that
-Result: TypeAlias = tuple[int, int, list[Stamped]]  # start, end, records in the order in which they came
+Span: TypeAlias = tuple[int, int]  # start and end of a window
+Bounds: TypeAlias = Mapping[Any, int]  # value of a record -> its bound, if that is lower
+Result: TypeAlias = tuple[int, int, list[Stamped]]  # start, end, records in order of arrival
 
 
-class NaiveAligned:
-    """One key's windows of one size."""
+def aligned(windows: AlignedWindows) -> Callable[[int], list[Span]]:
+    """Return a function from a timestamp to its windows of one size."""
 
-    def __init__(self, windows: AlignedWindows, lateness: int) -> None:
-        self.windows = windows
-        self.lateness = lateness
-        self.open: dict[int, list[Stamped]] = {}  # start -> its records
-        self.watermark = NEVER
-
-    def _starts(self, time: int) -> list[int]:
-        size, every, offset = self.windows.size, self.windows.every, self.windows.offset
+    def spans(time: int) -> list[Span]:
+        size, every, offset = windows.size, windows.every, windows.offset
         around = range((time - size - offset) // every - 1, (time - offset) // every + 2)
         starts = [offset + number * every for number in around]
-        return [start for start in starts if start <= time < start + size]
+        return [(start, start + size) for start in starts if start <= time < start + size]
 
-    def _is_late(self, start: int, limit: int) -> bool:
-        return limit >= start + self.windows.size + self.lateness
+    return spans
+
+
+def days_in(zone: str) -> Callable[[int], list[Span]]:
+    """Return a function from a timestamp to its day, for a zone in which midnight comes once each day."""
+    info = ZoneInfo(zone)
+
+    def midnight(day: date) -> int:
+        return round(datetime(day.year, day.month, day.day, tzinfo=info).timestamp()) * 1_000_000
+
+    def spans(time: int) -> list[Span]:
+        day = datetime.fromtimestamp(time // 1_000_000, info).date()
+        return [(midnight(day), midnight(day + timedelta(days=1)))]
+
+    return spans
+
+
+class NaiveWindows:
+    """One key's windows, of one size or of the calendar."""
+
+    def __init__(self, spans: Callable[[int], list[Span]], lateness: int) -> None:
+        """`spans` gives the windows of a timestamp."""
+        self.spans = spans
+        self.lateness = lateness
+        self.open: dict[Span, list[Stamped]] = {}  # window -> its records
+        self.watermark = NEVER
 
     def take(self, records: list[Stamped], bounds: Bounds) -> tuple[list[Stamped], list[Result]]:
-        """Put in an epoch's records; return which are late, and the windows that have changed."""
+        """Add an epoch's records; return the late ones, and the windows that have changed."""
         late, changed = [], set()
         for record in records:
             limit = furthest(bounds.get(record[1], NEVER), self.watermark)
-            starts = [start for start in self._starts(record[0]) if not self._is_late(start, limit)]
-            for start in starts:
-                self.open.setdefault(start, []).append(record)
-            changed |= set(starts)
-            if not starts:
+            spans = [span for span in self.spans(record[0]) if limit < span[1] + self.lateness]
+            for span in spans:
+                self.open.setdefault(span, []).append(record)
+            changed |= set(spans)
+            if not spans:
                 late.append(record)
-        return late, [(start, start + self.windows.size, list(self.open[start])) for start in sorted(changed)]
+        return late, [(*span, list(self.open[span])) for span in sorted(changed)]
 
     def rise(self, watermark: int) -> list[Result]:
-        """Return what a watermark closes, by end."""
+        """Return the windows that a watermark closes, by end."""
         self.watermark = watermark
-        due = sorted(start for start in self.open if start + self.windows.size + self.lateness <= watermark)
-        return [(start, start + self.windows.size, self.open.pop(start)) for start in due]
+        due = sorted(span for span in self.open if span[1] + self.lateness <= watermark)
+        return [(*span, self.open.pop(span)) for span in due]
 
 
 class NaiveSessions:
@@ -55,7 +76,7 @@ class NaiveSessions:
     def __init__(self, gap: int, lateness: int) -> None:
         self.gap = gap
         self.lateness = lateness
-        self.records: list[Stamped] = []  # of open sessions, in the order in which they came
+        self.records: list[Stamped] = []  # of open sessions, in order of arrival
         self.watermark = NEVER
 
     def _sessions(self) -> list[Result]:
@@ -68,7 +89,7 @@ class NaiveSessions:
         return [(some[0][0], some[-1][0] + self.gap, some) for some in found]
 
     def take(self, records: list[Stamped], bounds: Bounds) -> tuple[list[Stamped], list[Result]]:
-        """Put in an epoch's records; return which are late, and the sessions that have some of their times."""
+        """Add an epoch's records; return the late ones, and the sessions that contain some of their times."""
         late = []
         for record in records:
             limit = furthest(bounds.get(record[1], NEVER), self.watermark)
@@ -77,7 +98,7 @@ class NaiveSessions:
         return late, [each for each in self._sessions() if any(each[0] <= time < each[1] for time in times)]
 
     def rise(self, watermark: int) -> list[Result]:
-        """Return what a watermark closes, by end."""
+        """Return the sessions that a watermark closes, by end."""
         self.watermark = watermark
         due = [each for each in self._sessions() if each[1] + self.lateness <= watermark]
         for _, _, records in due:
@@ -86,5 +107,5 @@ class NaiveSessions:
 
 
 def furthest(bound: int, watermark: int) -> int:
-    """How far event time is for a record."""
+    """Return the bound of a record."""
     return bound if watermark == INFINITE else max(bound, watermark)

@@ -1,9 +1,10 @@
-"""Whatever parts a window's records come in, what is made of them is what a plain loop over all of them makes."""
+"""Accumulators give the result of a plain loop over all records of a window, in whatever parts these come."""
 
 from collections import Counter
 from fractions import Fraction
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +15,12 @@ from megaflow.event_time.accumulators import (
     Accumulators,
     Collect,
     Count,
-    Extreme,
     Mean,
     Sum,
+    best,
     by_fold,
     by_reduction,
+    extreme,
 )
 
 
@@ -28,13 +30,17 @@ def add_to(values: list[Any], value: Any) -> list[Any]:
 
 
 def makers() -> list[tuple[Accumulator, Any]]:
-    """Each kind, and what it makes of records that come in the order of their timestamps."""
+    """Each kind of aggregation, with its result for records in the order of their timestamps."""
     return [
         (Count(), len),
         (Sum("window"), sum),
         (Mean("window"), lambda values: sum(values) / len(values)),
-        (Extreme("min", min, "window"), min),
-        (Extreme("max", max, "window"), max),
+        (extreme("window", "min", None, greatest=False), min),
+        (extreme("window", "max", None, greatest=True), max),
+        (extreme("window", "min", abs, greatest=False), lambda values: min(values, key=abs)),
+        (extreme("window", "max", abs, greatest=True), lambda values: max(values, key=abs)),
+        (best("window", 3, None), lambda values: sorted(values, reverse=True)[:3]),
+        (best("window", 3, abs), lambda values: sorted(values, key=lambda value: -abs(value))[:3]),
         (Collect(), list),
         (by_reduction("window", lambda a, b: a + b), sum),
         (by_fold("window", [], add_to, lambda a, b: a + b, is_merged=True), list),
@@ -44,7 +50,7 @@ def makers() -> list[tuple[Accumulator, Any]]:
 
 @given(
     st.lists(st.lists(st.lists(st.integers(-99, 99), min_size=1, max_size=4), min_size=1, max_size=3), min_size=1),
-    st.integers(0, 8),
+    st.integers(0, 12),
 )
 def test_it_makes_what_a_plain_loop_makes(parts: list[list[list[int]]], kind: int) -> None:
     accumulator, plain = makers()[kind]
@@ -69,7 +75,7 @@ def test_values_are_collected_by_timestamp_and_then_by_arrival(records: list[tup
     assert Collect().result(accumulated) == [value for _, value in sorted(records, key=lambda record: record[0])]
 
 
-@pytest.mark.parametrize("kind", range(9))
+@pytest.mark.parametrize("kind", range(13))
 def test_what_is_together_shares_nothing_that_changes_with_its_parts(kind: int) -> None:
     accumulator, _ = makers()[kind]
     part = accumulator.add(None, [(1, 5)])
@@ -94,9 +100,26 @@ def test_several_are_made_beside_one_another() -> None:
         Accumulators([Count()]).add_to(first, [(1, 1)])
 
 
-def test_of_equal_extremes_the_first_is_it() -> None:
-    greatest = Extreme("max", max, "window")
-    assert repr(greatest.together([greatest.add(None, [(1, 1.0), (2, 1)]), greatest.add(None, [(3, True)])])) == "1.0"
+def test_the_best_values_keep_no_more_than_the_program_wants() -> None:
+    top = best("window", 2, len)
+    kept = top.add(None, [(1, "a"), (2, "bbb"), (3, "cc"), (4, "dd")])
+    assert kept == [(2, "bbb"), (3, "cc")] and top.result(kept) == ["bbb", "cc"]
+
+
+@pytest.mark.parametrize("kind", [numpy.int8, numpy.int32, numpy.uint16, numpy.int64, numpy.float16, numpy.float32])
+def test_sums_of_narrow_numbers_of_numpy_are_exact(kind: Any) -> None:
+    value = kind(100)
+    records = [(time, value) for time in range(1000)]
+    summed = Sum("w").add(None, records)
+    assert summed == 100_000 and type(summed) is type(value.item())
+    assert Sum("w").together([kind(100)] * 1000) == 100_000, "of a store of an older version"
+    assert Sum("w").add(kind(100), records) == 100_100
+    assert Mean("w").result(Mean("w").add(None, records)) == 100
+
+
+def test_a_sum_of_lengths_of_numpy_is_one_of_them() -> None:
+    second = numpy.timedelta64(1, "s")
+    assert Sum("w").add(None, [(0, second), (1, second)]) == numpy.timedelta64(2, "s")
 
 
 def test_sums_are_of_numbers_of_any_kind() -> None:
@@ -109,8 +132,11 @@ def test_sums_are_of_numbers_of_any_kind() -> None:
     [
         (Sum("clicks"), ["a"], "clicks: the value 'a' is a str, but only numbers have a sum"),
         (Mean("clicks"), [None], "clicks: the value None is a NoneType, but only numbers have a mean"),
-        (Extreme("min", min, "clicks"), [1, "a"], "clicks: min needs values that can be compared.*int, str"),
-        (Extreme("max", max, "clicks"), [None], "clicks: the value None cannot be ordered"),
+        (extreme("clicks", "min", None, False), [1, "a"], "min cannot compare 'a' of type str with 1 of type int"),
+        (extreme("clicks", "max", None, True), [None], "clicks: the value None cannot be ordered"),
+        (extreme("clicks", "max", {"a": 1, "b": "x"}.get, True), ["a", "b"], "returned for 'b', with 1 of type int"),
+        (extreme("clicks", "min", lambda value: None, False), ["a"], "by= returned None for the value 'a', which"),
+        (best("clicks", 2, None), [{1}], "clicks: the value .1. cannot be ordered, because sets"),
         (by_reduction("clicks", lambda a, b: None), [1, 2], "clicks: the function, given 2, returned None to reduce"),
         (by_reduction("clicks", lambda a, b: None), [None], "clicks: the first value, None, returned None"),
         (by_fold("clicks", 0, lambda a, b: None, None, is_merged=False), [1], "given 1, returned None to fold"),
@@ -128,5 +154,10 @@ def test_functions_are_asked_for_when_the_dataflow_is_built() -> None:
         by_fold("clicks", Counter, lambda a, b: a, None, is_merged=False)
     with pytest.raises(BuildError, match="the function of reduce must be a function, not 3"):
         by_reduction("clicks", 3)  # type: ignore[arg-type]
+    with pytest.raises(BuildError, match=r"clicks .*: by must be a function, not 3"):
+        extreme("clicks", "max", 3, greatest=True)
+    for n in (0, True, "3", None):
+        with pytest.raises(BuildError, match=r"top of clicks .*: n must be an int of at least 1"):
+            best("clicks", n, None)  # type: ignore[arg-type]
     with pytest.raises(BuildError, match="merge must be a function"):
         by_fold("clicks", 0, lambda a, b: a, 7, is_merged=True)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Windows on the engine: results, and the epochs at which they come, are those of plain Python, whatever moves."""
+"""Windows on the engine: results and their epochs equal those of plain Python, even if bins move."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
@@ -10,32 +10,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from megaflow import EventStream, Map, Move, Stream, Window, session, sliding, tumbling
+from megaflow import EarlyWindow, EventStream, Map, Move, Stream, Window, session, sliding, tumbling
 from megaflow.errors import BuildError, ProgramError
+from megaflow.event_time.calendar_windows import CalendarWindows
 from megaflow.event_time.windowed import Emit
 from megaflow.event_time.windows import AlignedWindows, SessionWindows, Windows
-from megaflow.megaphone.event_clock import StreamUnit
-from megaflow.megaphone.event_unit import INFINITE, EventUnit
-from megaflow.megaphone.routing import Watermark
+from megaflow.job.worker.writing.json_lines import to_json
+from megaflow.megaphone.base.event_unit import INFINITE, EventUnit
+from megaflow.megaphone.base.routing import Watermark
+from megaflow.megaphone.base.stream_unit import StreamUnit
 from megaflow.testing import EngineCluster, Join
-from tests.event_time.naive_windows import NaiveAligned, NaiveSessions
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
+from tests.event_time.naive_windows import NaiveSessions, NaiveWindows, aligned, days_in
 from tests.simulation.by_hand import ByHand, key_of
 
 BINS = 4
 SECOND = 1_000_000
+HOUR = 3_600 * SECOND
 KEYS = [key_of(bin, BINS) for bin in range(BINS)]
 Feed = list[tuple[int, tuple[int, tuple[str, int]]]]  # (epoch, (timestamp, (key, value)))
 
 
 def clicks(records: Stream[Any], unit: EventUnit = EventUnit.MICROSECONDS) -> EventStream[tuple[str, int]]:
-    """A stream with timestamps of one whose records are pairs of microseconds and a record."""
+    """Return a stream with timestamps for a stream of (microseconds, record)."""
     return EventStream(records.port, StreamUnit(unit))
 
 
 def windowed(
     windows: Windows, lateness: int = 0, emit: Emit | None = None
 ) -> Callable[[Any, Stream[Any], Stream[Any]], Stream[Any]]:
-    """Build windows of a stream of pairs; outputs are ("count" or "collect", …) and ("late", …), with timestamps."""
+    """Build windows of a stream of pairs. Outputs are ("count" or "collect", …) and ("late", …), with timestamps."""
 
     def build(worker: Any, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
         made = clicks(records).window(
@@ -53,15 +58,15 @@ def rises(watermarks: dict[int, int]) -> list[tuple[int, Any]]:
 
 
 def expected(feed: Feed, watermarks: dict[int, int], windows: Windows, lateness: int, emit: Emit | None) -> list[Any]:
-    """What plain Python gives: (epoch, output), without an order."""
+    """Return the outputs of plain Python, unordered: (epoch, output)."""
     out: list[Any] = []
     by_epoch: defaultdict[int, defaultdict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for time, (micros, (key, value)) in feed:
         by_epoch[time][key].append((micros, value))
 
-    def put(time: int, key: str, results: Iterable[Any]) -> None:
+    def put(time: int, key: str, results: Iterable[Any], kind: type[Window] = Window) -> None:
         for start, end, records in results:
-            window = Window(start, end)
+            window = kind(start, end)
             values = [value for _, value in sorted(records, key=lambda record: record[0])]
             out.append((time, ("count", (end - 1, (key, window, len(values))))))
             out.append((time, ("collect", (end - 1, (key, window, values)))))
@@ -71,13 +76,14 @@ def expected(feed: Feed, watermarks: dict[int, int], windows: Windows, lateness:
         if isinstance(windows, SessionWindows):
             naive[key] = NaiveSessions(windows.gap, lateness)
         else:
-            naive[key] = NaiveAligned(windows, lateness)
+            spans = days_in("Europe/Berlin") if isinstance(windows, CalendarWindows) else aligned(windows)
+            naive[key] = NaiveWindows(spans, lateness)
     for time in sorted({*by_epoch, *watermarks}):
         for key, records in by_epoch[time].items():
             for some in [[record] for record in records] if emit == "every" else [records]:
                 late, changed = naive[key].take(some, {})
                 out += [(time, ("late", (micros, (key, value)))) for micros, value in late]
-                put(time, key, changed if emit else ())
+                put(time, key, changed if emit else (), EarlyWindow)
         for key in KEYS:
             put(time, key, naive[key].rise(watermarks.get(time, naive[key].watermark)))
     return out
@@ -89,7 +95,7 @@ def plain(outputs: Iterable[tuple[Any, Any]]) -> Counter[str]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Feed, dict[int, int]]:
-    """Records out of order, each with a value of its own, and watermarks that they respect more or less."""
+    """Draw records out of order, each with a unique value, and watermarks that they more or less respect."""
     feed, watermarks, low = [], {}, 0
     for epoch in range(draw(st.integers(1, 6))):
         times = draw(st.lists(st.tuples(st.integers(low - 12, low + 30), st.integers(0, 3)), max_size=5))
@@ -107,6 +113,14 @@ KINDS = [
     AlignedWindows(10, 4, 1),
     SessionWindows(5),
 ]  # microseconds
+BERLIN = tumbling("1D", tz="Europe/Berlin")
+CHANGE = round(datetime(2026, 3, 29, 1, tzinfo=UTC).timestamp()) * SECOND  # when clocks in Berlin go forward
+
+
+def stretched(feed: Feed, watermarks: dict[int, int]) -> tuple[Feed, dict[int, int]]:
+    """Turn microseconds into hours around a change of clocks."""
+    made = [(time, (CHANGE + (micros - 40) * HOUR, pair)) for time, (micros, pair) in feed]
+    return made, {t: w if w == INFINITE else CHANGE + (w - 40) * HOUR for t, w in watermarks.items()}
 
 
 @settings(max_examples=40, deadline=None)
@@ -133,12 +147,35 @@ def test_bins_that_move_and_workers_that_join_and_leave_change_nothing(
     history: tuple[Feed, dict[int, int]], windows: Windows, lateness: int, seed: int
 ) -> None:
     feed, watermarks = history
-    random = Random(seed)
+    check_moves(feed, watermarks, windows, lateness, Random(seed), seed)
+
+
+@settings(max_examples=20, deadline=None)
+@given(histories(), st.sampled_from([0, 7]), st.integers(0, 10**6))
+def test_moves_change_nothing_about_days_of_a_zone(
+    history: tuple[Feed, dict[int, int]], lateness: int, seed: int
+) -> None:
+    check_moves(*stretched(*history), BERLIN, lateness * HOUR, Random(seed), seed)
+
+
+@settings(max_examples=20, deadline=None)
+@given(histories(), st.sampled_from([0, 7]), st.sampled_from([None, "epoch", "every"]))
+def test_days_of_a_zone_close_as_plain_python_says(
+    history: tuple[Feed, dict[int, int]], lateness: int, emit: Emit | None
+) -> None:
+    feed, watermarks = stretched(*history)
+    outputs = EngineCluster(1, 1).run(windowed(BERLIN, lateness * HOUR, emit), {0: feed}, rises(watermarks))
+    assert plain(outputs) == plain(expected(feed, watermarks, BERLIN, lateness * HOUR, emit))
+
+
+def check_moves(
+    feed: Feed, watermarks: dict[int, int], windows: Windows, lateness: int, random: Random, seed: int
+) -> None:
     moves = [(random.randrange(12), Move(random.randrange(BINS), random.randrange(2))) for _ in range(6)]
     moves.append((random.randrange(12), Map(tuple(random.randrange(2) for _ in range(BINS)))))
     commands = sorted([*rises(watermarks), *moves], key=lambda command: command[0])
     feeds: dict[int, Feed] = {0: [], 1: []}
-    for time, (micros, (key, value)) in feed:  # one worker sends those of a key and epoch, so their order is known
+    for time, (micros, (key, value)) in feed:  # one worker sends all of a key and epoch, in a known order
         feeds[(time // 2 + KEYS.index(key)) % 2].append((time, (micros, (key, value))))
     cluster = EngineCluster(seed, 2)
     if feed:
@@ -147,11 +184,11 @@ def test_bins_that_move_and_workers_that_join_and_leave_change_nothing(
     assert plain(outputs) == plain(expected(feed, watermarks, windows, lateness, None))
 
 
-# What is seen of it ---------------------------------------------------------------------------
+# Visible behaviour ----------------------------------------------------------------------------
 
 
 def by_hand(build: Callable[[EventStream[Any], dict[str, Any]], Any], workers: int = 1) -> ByHand:
-    """Epochs by hand; `build(stream, placing)` gives the outputs, the stream is of timestamps in seconds."""
+    """Step epochs by hand. `build(stream, placing)` gives the outputs; the stream has timestamps in seconds."""
 
     def built(worker: Any, records: Any, commands: Any) -> Any:
         return build(clicks(records, EventUnit.SECONDS), {"control": commands, "bins": BINS})
@@ -160,7 +197,7 @@ def by_hand(build: Callable[[EventStream[Any], dict[str, Any]], Any], workers: i
 
 
 def send(hands: ByHand, *records: tuple[float, Any], watermark: float | None = None) -> None:
-    """Send records with timestamps in seconds at the present time; then go on to the next one."""
+    """Send records with timestamps in seconds at the current epoch, then advance to the next one."""
     time = hands.commands.time
     for seconds, record in records:
         hands.records[0].send((round(seconds * 1e6), record))
@@ -177,6 +214,8 @@ def test_all_that_a_stream_of_windows_is_aggregated_to_shares_one_operator() -> 
         made: list[EventStream[Any]] = [
             windows.count(), windows.sum(), windows.min(), windows.max(), windows.mean(), windows.collect(),
             windows.reduce(lambda a, b: a * b), windows.fold("", lambda text, value: text + str(value)),
+            windows.min(by=lambda value: -value), windows.max(by=lambda value: value % 5), windows.top(2),
+            windows.top(2, by=lambda value: value % 2),
         ]  # fmt: skip
         return made[0].concat(*made[1:])
 
@@ -185,7 +224,7 @@ def test_all_that_a_stream_of_windows_is_aggregated_to_shares_one_operator() -> 
     send(hands, (5, ("a", 3)), (2, ("a", 1)), (59, ("a", 5)))
     send(hands, watermark=60)
     window = Window(0, 60)
-    results = [3, 9, 1, 5, 3.0, [1, 3, 5], 15, "315"]
+    results = [3, 9, 1, 5, 3.0, [1, 3, 5], 15, "315", 5, 3, [5, 3], [1, 3]]
     assert [output for _, output in hands.outputs] == [("a", window, result) for result in results]
     assert hands.workers[0].stateful[0].keys() == 0, "nothing is left of a key whose windows are closed"
     hands.finish()
@@ -266,6 +305,17 @@ def test_bounds_of_windows_are_in_the_unit_of_the_timestamps() -> None:
     assert bounds(EventUnit.DATETIME).end.isoformat() == "1970-01-01T00:00:02+00:00"
 
 
+def test_bounds_of_days_are_in_the_zone_of_the_windows() -> None:
+    def built(worker: Any, records: Any, commands: Any) -> Any:
+        return clicks(records, EventUnit.DATETIME).window(BERLIN, control=commands).count()
+
+    hands = ByHand(built, 1)
+    send(hands, (CHANGE / SECOND, ("a", 1)), watermark=CHANGE / SECOND + 86_400)
+    hands.finish()
+    bounds = [bound.isoformat() for bound in hands.outputs[0][1][1]]
+    assert bounds == ["2026-03-29T00:00:00+01:00", "2026-03-30T00:00:00+02:00"]
+
+
 def test_a_worker_that_has_seen_no_timestamp_knows_datetimes_by_their_records_and_by_states() -> None:
     units: list[StreamUnit] = []
 
@@ -275,7 +325,7 @@ def test_a_worker_that_has_seen_no_timestamp_knows_datetimes_by_their_records_an
         return stream.window(tumbling(1), control=commands, bins=BINS).count()
 
     hands = ByHand(build, 3)
-    units[0].micros(datetime(2026, 11, 23, tzinfo=UTC))  # as the first record of worker 0 does
+    units[0].micros(datetime(2026, 11, 23, tzinfo=UTC))  # as for the first record of worker 0
     owned_by_1 = key_of(1, BINS)
     send(hands, (0.5, (owned_by_1, 1)))
     hands.commands.send(Move(1, 2))
@@ -345,6 +395,14 @@ def test_a_value_that_has_no_sum_is_refused_with_its_key() -> None:
     assert "key 'anna'" in "".join(refused.value.__notes__)
 
 
+@pytest.mark.parametrize("windows", [tumbling(60), sliding(60, 20), session(60)])
+def test_incomparable_values_are_refused_with_key_and_value(windows: Windows) -> None:
+    hands = by_hand(lambda stream, placing: stream.window(windows, **placing, name="clicks").top(2, by=lambda v: v[0]))
+    with pytest.raises(ProgramError, match="top 2 cannot compare 'x' of type str, which by= returned") as refused:
+        send(hands, (1, ("anna", (1, 2))), (2, ("anna", ("x", 3))))
+    assert "key 'anna', value ('x', 3)" in "".join(refused.value.__notes__)
+
+
 def bad_add(accumulated: Any, value: int) -> Any:
     if value == 3:
         raise ValueError("three")
@@ -399,6 +457,75 @@ def test_it_is_known_whether_the_program_takes_late_records() -> None:
     hands.finish()
 
 
+WINDOWS = pytest.mark.parametrize(
+    "windows", [tumbling(10), sliding(20, every=10), session(10)], ids=["tumbling", "sliding", "session"]
+)
+
+
+@WINDOWS
+@pytest.mark.parametrize("emit", ["epoch", "every"])
+def test_only_the_last_result_of_a_window_is_final(windows: Windows, emit: Emit) -> None:
+    hands = by_hand(lambda stream, placing: stream.window(windows, emit=emit, **placing).count(), workers=2)
+    send(hands, (1, (KEYS[0], 1)), (2, (KEYS[0], 2)))
+    hands.commands.send(Move(0, 1))
+    send(hands, (3, (KEYS[0], 3)), watermark=5)
+    send(hands, watermark=30)
+    hands.finish()
+    final: dict[Any, Any] = {}
+    early: dict[Any, Any] = {}
+    for _, (_, window, count) in hands.outputs:
+        assert window not in final, "nothing comes after the final result"
+        assert not window.is_final or window in early
+        (final if window.is_final else early)[window] = count
+        assert type(window) is (Window if window.is_final else EarlyWindow)
+    assert final.items() <= early.items() and {*final.values()} == {3}
+
+
+@WINDOWS
+@pytest.mark.parametrize("by_stop", [False, True])
+def test_a_window_that_a_stop_closes_is_not_final(windows: Windows, by_stop: bool) -> None:
+    hands = by_hand(lambda stream, placing: stream.window(windows, **placing).count(), workers=2)
+    send(hands, (1, (KEYS[0], 1)), (31, (KEYS[0], 2)))
+    send(hands, watermark=30)
+    hands.commands.send(Move(0, 1))
+    hands.commands.send(Watermark(INFINITE, 31, by_stop=by_stop))
+    hands.finish()
+    found = [(window.start, window.is_final) for _, (_, window, _) in hands.outputs]
+    assert found and found == [(start, start < 20 or not by_stop) for start, _ in found]
+
+
+@WINDOWS
+def test_windows_that_close_together_come_in_order_of_ends(windows: Windows) -> None:
+    def build(stream: EventStream[Any], placing: dict[str, Any]) -> Any:
+        windowed = stream.window(windows, **placing)
+        return windowed.count().concat(windowed.max())
+
+    hands = by_hand(build)
+    random = Random(7)
+    for _ in range(5):
+        send(hands, *[(random.uniform(0, 400), (random.choice(KEYS), n)) for n in range(40)])
+    send(hands, watermark=200)
+    send(hands, watermark=250)
+    hands.commands.send(Watermark(INFINITE))
+    hands.finish()
+    assert len({time for time, _ in hands.outputs}) == 3
+    by_epoch: dict[int, list[float]] = defaultdict(list)
+    for time, (_, window, _) in hands.outputs:
+        by_epoch[time].append(window.end)
+    for ends in by_epoch.values():
+        half = len(ends) // 2  # counts, then maxima
+        assert len(ends) > 6 and ends[:half] == ends[half:] == sorted(ends[:half])
+
+
+def test_a_mark_survives_its_way() -> None:
+    early = decode(encode(("a", EarlyWindow(0, 60), 3)))
+    assert type(early[1]) is EarlyWindow and early == ("a", Window(0, 60), 3)
+    assert to_json(early) == '["a", {"start": 0, "end": 60, "is_final": false}, 3]'
+    assert to_json(("a", Window(0, 60), 3)) == '["a", {"start": 0, "end": 60}, 3]'
+    start, end = early[1]
+    assert (start, end) == (0, 60)
+
+
 def test_a_state_that_a_move_takes_along_goes_on_at_its_new_owner() -> None:
     hands = by_hand(lambda stream, placing: stream.window(session(10), **placing).collect(), workers=2)
     send(hands, (1, (KEYS[0], 1)))
@@ -418,6 +545,8 @@ def test_types() -> None:
         assert_type(windows.count(), EventStream[tuple[str, Window, int]])
         assert_type(windows.sum(), EventStream[tuple[str, Window, int]])
         assert_type(windows.collect(), EventStream[tuple[str, Window, list[int]]])
+        assert_type(windows.max(by=str), EventStream[tuple[str, Window, int]])
+        assert_type(windows.top(3, by=str), EventStream[tuple[str, Window, list[int]]])
         assert_type(windows.fold("", lambda text, value: text), EventStream[tuple[str, Window, str]])
         assert_type(windows.late(), EventStream[tuple[str, int]])
 

@@ -1,4 +1,4 @@
-"""The bounds of windows follow from size, step and offset; lengths that are none are refused by name and line."""
+"""The bounds of windows follow from size, step and offset. Invalid lengths are refused, with their name and line."""
 
 from datetime import timedelta
 from typing import Any

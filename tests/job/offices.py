@@ -1,13 +1,13 @@
-"""Processes of a job for tests: each answers on the role "control", on a thread of its own."""
+"""Processes of a job for tests. Each answers on the role "control", on a thread of its own."""
 
 import socket
 import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from megaflow.control.coordinator.events import Asked, Gone
+from megaflow.control.coordinator.base.events import Asked, Gone
 from megaflow.control.messages import Accepted, Done, JobSettings
-from megaflow.control.worker.port_roles import ControlDoor
+from megaflow.job.worker.control.connection_handlers import ControlDoor
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
@@ -17,10 +17,10 @@ SECRET = b"known to the test only"
 
 
 class Office:
-    """A process with a door; its coordinator, if it is here, says yes to everything. Ends with its block."""
+    """A process with a door. Its coordinator, if it has it, accepts every request. Ends with its block."""
 
     def __init__(self, elsewhere: tuple[str, int] | None = None, leaves: str = "") -> None:
-        """`elsewhere` is where the coordinator is; None: here. It `leaves` when it is "asked" or has "accepted"."""
+        """`elsewhere` is the coordinator's address; None: here. The process `leaves` when "asked" or "accepted"."""
         self.asked: list[Any] = []  # bodies of requests
         self._leaves = leaves
         self.door = ControlDoor(elsewhere, JobSettings("job", 1, None, "replace", (("", "records"),)))
@@ -31,7 +31,7 @@ class Office:
         self._fabric = TcpFabric(listener, [0], SECRET, {"control": self.door})
         self._fabric.connect([PeerAddress(0, *self.address, (0,))], 0, 2)
         self._ending = threading.Event()
-        self._calls: list[Callable[[], None]] = []  # for the thread
+        self._calls: list[Callable[[], None]] = []  # run on the thread
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -42,20 +42,20 @@ class Office:
         self.close()
 
     def close(self) -> None:
-        """End as a process does that leaves the job."""
+        """End like a process that leaves the job."""
         if not self._ending.is_set():
             self._ending.set()
             self._thread.join()
             self._fabric.close()
 
     def redirect(self, other: "Office") -> None:
-        """Have the other one coordinate; what is said of that has been sent."""
+        """Make the other process the coordinator. Returns once clients were informed."""
         self._calls.append(lambda: self.door.redirect(*other.address))
         while self._calls:
             self._ending.wait(0.01)
 
     def client(self) -> Client:
-        """A connection to it."""
+        """Return a connection to this process."""
         return connect(*self.address)
 
     def _run(self) -> None:

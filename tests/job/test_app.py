@@ -1,4 +1,4 @@
-"""FILE[:FUNCTION] and MODULE[:FUNCTION] are found without running anything."""
+"""`FILE[:FUNCTION]` and `MODULE[:FUNCTION]` are found without running any code."""
 
 from pathlib import Path
 
@@ -118,7 +118,7 @@ def test_what_cannot_be_judged_is_left_to_the_run(tmp_path: Path) -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The module `pkg.deep.app` in the current directory; nobody runs its packages."""
+    """The module `pkg.deep.app` in the current directory. Its packages must not run."""
     folder = tmp_path / "pkg" / "deep"
     folder.mkdir(parents=True)
     (tmp_path / "pkg" / "__init__.py").write_text("raise SystemExit('nobody runs this')")

@@ -1,4 +1,4 @@
-"""Compressed files are decompressed to the last byte, or refused with the place."""
+"""Compressed files are decompressed to the last byte, or refused with the place of the error."""
 
 import bz2
 import gzip
@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from megaflow.errors import SourceError
-from megaflow.job import compression
-from megaflow.job.compression import PIECE_BYTES, ZSTD_MODULES, CompressedText
-from megaflow.job.splits import plan_splits
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.formats import compression
+from megaflow.job.formats.compression import ZSTD_MODULES, CompressedText
+from megaflow.job.formats.raw_file import PIECE_BYTES
 
 
 def zstd(data: bytes) -> bytes:
@@ -44,7 +45,7 @@ formats = pytest.mark.parametrize(
 
 
 def text_of(path: Path, data: bytes) -> bytes:
-    """Return what is in a file of these bytes."""
+    """Return the content of a file with these bytes."""
     path.write_bytes(data)
     with open(path, "rb") as file:
         text = CompressedText(str(path), file.fileno(), len(data), NAMES[path.suffix])

@@ -1,8 +1,6 @@
-"""A CSV file is parsed as a CSV file: Python's `csv` over the whole of it is the oracle, however it is read."""
+"""However a CSV file is read, its records equal those of Python's `csv` over the whole file."""
 
-import bz2
 import csv
-import gzip
 import io
 from collections.abc import Callable
 from functools import partial
@@ -13,40 +11,21 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from megaflow.control.messages import Split
 from megaflow.errors import BuildError, SourceError, UsageError
-from megaflow.job import csv_parser
-from megaflow.job.csv_format import Csv
-from megaflow.job.record_format import RecordFormat
-from megaflow.job.splits import plan_splits
-from megaflow.job.stream_reader import reader_of
-from megaflow.job.worker.csv_rows import CsvRows
-from megaflow.job.worker.flow import Flow
-from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.named_inputs import NamedInputs, SkippedLines
-from megaflow.job.worker.staging import Staging
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.formats import csv_parser
+from megaflow.job.formats.csv_format import Csv
+from megaflow.job.worker.process.flow import Flow
+from megaflow.job.worker.process.named_inputs import NamedInputs, SkippedLines
+from megaflow.job.worker.writing.csv_rows import CsvRows
 from megaflow.testing import Join, Leave, SimulatedCluster
 from megaflow.timely import example as dataflow_example
+from tests.examples import many
+from tests.job.by_hand import flow_by_hand
+from tests.job.reading import COMPRESS, Counted, queue_of, read, read_in_turns
+from tests.words import says
 
 CASES = Path(__file__).parent.parent / "cases"
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}
-
-
-def queue_of(*splits: Split, format: RecordFormat) -> LineQueue:
-    queue = LineQueue(Staging(0))
-    queue.streams.formats[""] = format
-    queue.assign(splits)
-    return queue
-
-
-def read(queue: LineQueue, batches: int = 10_000) -> list[Any]:
-    """Return the records of a queue, of some of its batches at most."""
-    records = []
-    for _ in range(batches):
-        if (taken := queue.take(0.0)) is None:
-            break
-        records += taken[0]
-    return records
 
 
 def rows_of(path: Path, **options: Any) -> list[Any]:
@@ -69,20 +48,10 @@ def pushed(lines: list[str], **options: Any) -> list[Any]:
     return records
 
 
-class Counted:
-    """Counts faults, as a job does that skips them."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def __call__(self, text: Callable[[], str]) -> None:
-        self.texts.append(text())
-
-
 def recovered(text: str, **dialect: Any) -> tuple[list[list[str]], int]:
-    """Return the rows of the whole text by Python's csv, and how many faults were skipped: the oracle.
+    """Return the rows that Python's csv finds in the whole text, and the number of faults: the oracle.
 
-    After a fault, another reader goes on at the line behind the one where the last one failed.
+    After a fault, another reader continues at the line after the failure.
     """
     lines = iter([*io.StringIO(text, newline="")])
     rows, faults = list[list[str]](), 0
@@ -97,7 +66,7 @@ def recovered(text: str, **dialect: Any) -> tuple[list[list[str]], int]:
 
 
 def width_of(rows: list[list[str]]) -> int:
-    """Return the number of fields of the first two rows that agree in it; of the first row, if none agree."""
+    """Return the number of fields on which two successive rows first agree, or that of the first row."""
     widths = [len(row) for row in rows]
     agreed = (width for index, width in enumerate(widths) if width in widths[:index])
     return next(agreed, widths[0] if widths else 0)
@@ -185,7 +154,7 @@ def test_a_byte_order_mark_and_carriage_returns_are_as_in_csv() -> None:
     assert rows_of(CASES / "bom_crlf_blank.csv") == wanted
 
 
-# Any text, however it is read
+# Any text, read in any way
 
 pieces = st.sampled_from(['"', '"', ",", "\n", "\n", "\r\n", "\r", "a", "é", '""', "\\", ";", "#", " ", "\n#,\"\n"])
 texts = st.lists(pieces, max_size=60).map("".join)
@@ -197,7 +166,7 @@ def dialect_of(options: dict[str, Any]) -> dict[str, Any]:
     return dialect if options.get("quoting", True) else {**dialect, "quoting": csv.QUOTE_NONE}
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=many(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=texts, options=st.sampled_from(OPTIONS), block_bytes=st.integers(1, 40), taken=st.lists(st.integers(1, 4)),
     suffix=st.sampled_from(["", ".gz"]),
@@ -212,26 +181,14 @@ def test_any_text_gives_the_rows_of_csv_however_read(
     wanted = [tuple(row) for row in rows if len(row) == width]
     path = tmp_path / f"a.csv{suffix}"
     path.write_bytes(COMPRESS[suffix](text.encode()))
-    counted, records, left = Counted(), list[Any](), (plan_splits([str(path)]) or [None])[0]
-    steps = iter(taken)
-    while left is not None:  # each time another worker reads on
-        step = next(steps, None)
-        reader = reader_of(left, "strict", block_bytes, Csv(skip=counted, header=False, as_=tuple, **options))
-        records_here = list[Any]()
-        untaken = 0
-        while (step is None or len(records_here) < step) and (batch := reader.next_batch()):
-            records_here += batch
-        if step is not None and len(records_here) > step:
-            untaken = len(records_here) - step
-        reader.note(untaken)
-        left = reader.rest(untaken)
-        records += records_here[: len(records_here) - untaken]
-        reader.close()
+    counted = Counted()
+    format = Csv(skip=counted, header=False, as_=tuple, **options)
+    records, _ = read_in_turns(path, format, block_bytes, taken)
     assert records == wanted
     assert len(counted.texts) == faults + len(rows) - len(wanted)
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=many(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=texts)
 def test_without_faults_on_error_makes_no_difference(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.csv"
@@ -245,7 +202,7 @@ def test_without_faults_on_error_makes_no_difference(tmp_path: Path, text: str) 
         assert rows_of(path, header=False, as_=tuple) == wanted
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=many(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.fixed_dictionaries({"a": st.text(st.characters(codec="utf-8")), "b": st.text('",\r\n\\#é;', max_size=9)}),
@@ -373,9 +330,9 @@ def test_what_cannot_be_meant_is_refused_where_it_is_written() -> None:
     for first, second in ((Flow.lines, Flow.json_lines), (Flow.csv, Flow.lines), (Flow.csv, Flow.json_lines)):
 
         def build(scope: Any, first: Any = first, second: Any = second) -> None:
-            flow = Flow(None, scope, None, [], scope.empty)  # type: ignore[arg-type]
+            flow = flow_by_hand(scope)
             first(flow)
-            with pytest.raises(BuildError, match="Read it once"):
+            with pytest.raises(BuildError, match="is read twice"):
                 second(flow)
 
         dataflow_example(build)
@@ -403,10 +360,7 @@ def test_skipped_rows_are_counted_and_the_first_is_reported(tmp_path: Path) -> N
     skipped = SkippedLines(lambda about, text: told.append(f"{about}: {text}"))
     assert rows_of(path, as_=tuple, skip=partial(skipped.note, "")) == [("1", "2"), ("4", "5")]
     assert skipped.counts == {"": 3}
-    assert told == [
-        f"lines of '': line 4 of '{path}' is not a row of CSV: it has 1 field for 2 columns; the line is "
-        "'3'; it is skipped like all records that cannot be parsed; control status counts them"
-    ]
+    assert len(told) == 1 and says(told[0], f"line 4 of '{path}'", "1 field for 2 columns", "'3'", "skipped")
 
 
 def test_a_cut_file_needs_rows_of_one_line() -> None:

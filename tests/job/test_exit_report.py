@@ -1,4 +1,4 @@
-"""The last word of a process arrives, whatever it is and however the process ends."""
+"""The last message of a process arrives, whatever it contains and however the process ends."""
 
 import os
 import subprocess
@@ -34,12 +34,12 @@ def test_one_that_stays_says_so_and_what_follows_is_of_another_part() -> None:
     assert pipe.kept is None
     kept = (0, 3), (), (7,)
     say_stays(pipe.writing, kept)
-    assert pipe.wait(60.0) and pipe.report == WORDS[1] and pipe.kept == kept
+    assert pipe.wait(180.0) and pipe.report == WORDS[1] and pipe.kept == kept
     pipe.begin_anew()
     assert not pipe.stays and pipe.report is None
     write_report(pipe.writing, WORDS[0])
     pipe.close_writing()
-    assert not pipe.wait(60.0) and pipe.report == WORDS[0], "it has ended"
+    assert not pipe.wait(180.0) and pipe.report == WORDS[0], "it has ended"
     pipe.close()
 
 
@@ -47,7 +47,7 @@ def test_one_that_has_said_a_part_of_what_it_has_does_not_stay_yet() -> None:
     pipe = ReportPipe()
     write_report(pipe.writing, WORDS[2])
     say_stays(pipe.writing, ((0, 3),))
-    assert pipe.wait(60.0)
+    assert pipe.wait(180.0)
     whole = pipe.data
     for length in range(len(whole)):
         pipe.data = whole[:length]

@@ -1,4 +1,4 @@
-"""Formats are told by their first bytes, as their own libraries write them; text is never taken for one."""
+"""File formats are recognized by their first bytes, as their own libraries write them. Text never matches."""
 
 import bz2
 import gzip
@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.job.file_formats import COMPRESSED, HEAD_BYTES, OTHERS, binary_of, compression_of, encoding_of
+from megaflow.job.formats.file_formats import COMPRESSED, OTHERS, binary_of, compression_of, encoding_of
+from megaflow.job.formats.raw_file import HEAD_BYTES
 
 TABLE = {"a": list(range(1000)), "b": ["x"] * 1000}
 

@@ -1,4 +1,4 @@
-"""Files that grow, are renamed, truncated and removed: each line that stands in one is read once, in order."""
+"""Files grow and are renamed, truncated and removed. Each line is read once, in order."""
 
 import gzip
 import os
@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from megaflow.connect.source_protocol import Idle, Source
 from megaflow.errors import SourceError, UsageError
-from megaflow.job import followed_files
-from megaflow.job.csv_format import Csv
-from megaflow.job.followed_files import FollowedFile, FollowedFiles
-from megaflow.job.launcher.launch import find_followed
-from megaflow.job.record_format import LINES, RecordFormat
-from megaflow.job.text_encoding import ReplacedBytes
+from megaflow.job.files import followed_files
+from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
+from megaflow.job.formats.csv_format import Csv
+from megaflow.job.formats.record_format import LINES, RecordFormat
+from megaflow.job.formats.text_encoding import ReplacedBytes
+from megaflow.job.launcher.run.launch import find_followed
+from tests.words import says
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +27,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Bench:
-    """Whoever reads what a pattern stands for, as one worker of a job does."""
+    """Reads the files of a pattern, as one worker of a job does."""
 
     def __init__(self, pattern: object, **more: Any) -> None:
         self.source = FollowedFiles(str(pattern), **more)
@@ -34,7 +35,7 @@ class Bench:
         self.positions: dict[int, Any] = {}
 
     def read(self, limit: int = 100) -> list[Any]:
-        """Return all that may be read now, file by file."""
+        """Return all that can be read now, file by file."""
         records = []
         for inode in self.source.discover().partitions:
             if inode not in self.readers:
@@ -47,7 +48,7 @@ class Bench:
         return records
 
     def begin_anew(self, format: RecordFormat = LINES) -> None:
-        """Have others read on from the positions."""
+        """Let other readers continue from the positions."""
         for reader in self.readers.values():
             reader.close()
         self.source = FollowedFiles(self.source.pattern, format=format)
@@ -79,7 +80,7 @@ def test_a_rotated_file_is_read_to_its_end_and_the_new_one_from_its_beginning(tm
     assert bench.read() == ["1", "2"]
     append(log, "3\n")
     log.rename(tmp_path / "app.log.1")
-    append(tmp_path / "app.log.1", "4\n")  # by who has it open still
+    append(tmp_path / "app.log.1", "4\n")  # by the process that still has it open
     append(log, "5\n")
     (tmp_path / "app.log.2.gz").write_bytes(b"what was rotated before")
     assert sorted(bench.read()) == ["3", "4", "5"] and bench.read() == []
@@ -155,7 +156,7 @@ def test_whatever_becomes_of_a_file_each_line_is_read_once_and_in_order(
             part, read = "", read + bench.read()
             if step == "remove":
                 log.unlink()
-                read += bench.read() + bench.read()  # it is let go
+                read += bench.read() + bench.read()  # the reader closes it
             log.write_text(f"{number} anew\n")
             written.append(f"{number} anew")
     read += bench.read()
@@ -241,7 +242,7 @@ def test_a_fault_of_a_followed_file_is_counted_once(tmp_path: Path) -> None:
         append(log, f"{number},x\n\n" + "faulty\n" * (number % 3))
     read = list[Any]()
     for limit in range(1, 40):
-        for inode in bench.source.discover().partitions:  # one batch, and another worker reads on
+        for inode in bench.source.discover().partitions:  # one batch, then another worker continues
             reader = bench.source.open(inode, bench.positions.get(inode))
             answer = reader.read(limit)
             if not isinstance(answer, Idle):
@@ -305,9 +306,9 @@ def test_a_pattern_is_that_of_the_launchers_folder_and_need_not_match_yet(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/of")
     given = find_followed({"b": "logs/*.log", "a": Path("~/x")})
-    assert given.followed == (("a", "/home/of/x", ""), ("b", f"{os.getcwd()}/logs/*.log", ""))
-    assert given.lines == ("a", "b") and not find_followed("app.log").lines
-    assert find_followed("app.log?encoding=latin-1").followed == (("", f"{tmp_path}/app.log", "iso8859-1"),)
+    assert given.names.followed == (("a", "/home/of/x", ""), ("b", f"{os.getcwd()}/logs/*.log", ""))
+    assert given.names.lines == ("a", "b") and not find_followed("app.log").names.lines
+    assert find_followed("app.log?encoding=latin-1").names.followed == (("", f"{tmp_path}/app.log", "iso8859-1"),)
     with pytest.raises(UsageError, match="Cannot follow files in UTF-16"):
         find_followed("app.log?encoding=utf-16")
 
@@ -339,7 +340,7 @@ class Interrupted(Bench):
         reader.close()
 
     def go_on(self) -> list[Any]:
-        """Read what is left."""
+        """Read the rest."""
         source, self.readers = self.source, {}
         self.source = FollowedFiles(source.pattern, format=source.format, lose=source.lose)
         self.readers = {inode: self.source.open(inode, position) for inode, position in self.positions.items()}
@@ -418,7 +419,7 @@ def test_what_a_truncated_file_had_is_reported_while_it_is_read(tmp_path: Path) 
     bench = Bench(tmp_path / "app.log", tell=lambda about, text: told.append(text))
     assert bench.read() == ["one"]
     (tmp_path / "app.log").write_text("")
-    assert bench.read() == [] and told == [f"2 bytes of '{tmp_path}/app.log' disappeared before they were read."]
+    assert bench.read() == [] and len(told) == 1 and says(told[0], "2 bytes", f"'{tmp_path}/app.log'")
 
 
 def test_positions_of_the_first_stores_are_read(tmp_path: Path) -> None:

@@ -1,17 +1,19 @@
-"""Job files are private, whole, and gone or ignored when their launcher is."""
+"""Job files are private and complete. They are removed or ignored when their launcher has ended."""
 
 import json
 import os
 import stat
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from megaflow.errors import CommandRefused, JobNotFound, UsageError
+from megaflow.job import job_file
 from megaflow.job.job_file import (
+    FormerLaunchers,
     Job,
     check_free,
     check_name,
@@ -20,6 +22,7 @@ from megaflow.job.job_file import (
     present,
     process_namespace,
     process_start,
+    process_state,
     publish,
     publish_numbered,
     read,
@@ -85,6 +88,29 @@ def test_none_or_several_jobs_are_an_error_that_helps() -> None:
         find("c")
 
 
+def test_a_job_that_has_ended_is_told_from_one_that_never_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_file, "ENDED_MAX", 2)
+    for name in ("a", "b", "c"):
+        withdraw(job(name), publish(job(name)))
+    publish(job("d", dead_pid(), "0"))
+    for name, what in (("c", "the job 'c' has ended"), ("d", "the job 'd' has ended"), ("a", "no job named 'a'")):
+        with pytest.raises(JobNotFound, match=f"{what}; running: none"):
+            find(name)
+    publish(job("c"))
+    assert find("c") == job("c")
+    with pytest.raises(JobNotFound, match=r"no job named '\.\./c'"):
+        find("../c")
+
+
+def test_an_error_names_ten_of_many_jobs() -> None:
+    for number in range(10, 23):
+        publish(job(f"job{number}"))
+    listed = ", ".join(f"job{number}" for number in range(10, 20))
+    for name in ("nobody", None):
+        with pytest.raises(JobNotFound, match=f": {listed}, and 3 more$"):
+            find(name)
+
+
 def test_a_living_jobs_name_is_taken_and_a_numbered_one_is_given() -> None:
     publish(job("a"))
     with pytest.raises(CommandRefused, match="'a' is running already"):
@@ -98,7 +124,7 @@ def test_whether_a_name_is_free_is_known_before_it_is_taken() -> None:
     path = publish(job("a"))
     with pytest.raises(CommandRefused, match="'a' is running already"):
         check_free("a")
-    check_free("a", os.getpid())  # whose place the job takes
+    check_free("a", FormerLaunchers(os.getpid()))  # the job takes its place
     check_free("b")
     assert path.exists()
 
@@ -110,16 +136,73 @@ def test_the_file_of_a_dead_launcher_is_removed_and_its_name_free() -> None:
     assert publish(job("a")) == path and find("a").pid == os.getpid()
 
 
+def test_a_launcher_whose_parent_has_not_waited_for_it_is_gone() -> None:
+    if process_state(os.getpid()) == "?":
+        pytest.skip("this system does not tell whether a process is a zombie")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        path = publish(job("a", child.pid))
+        assert find("a").pid == child.pid
+        with pytest.raises(CommandRefused, match="running already"):
+            publish(job("a"))
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and remains as a zombie
+        os.kill(child.pid, 0)
+        assert process_state(child.pid) == "" and process_start(child.pid) is not None
+        assert is_alive(read(path) or job()) is False
+        assert publish(job("a")) == path and find("a").pid == os.getpid()
+        publish(job("b", child.pid))
+        with pytest.raises(JobNotFound, match="the job 'b' has ended"):
+            find("b")
+    finally:
+        child.communicate()
+    assert process_state(child.pid) == ""
+
+
 def test_a_launcher_that_does_not_answer_leaves_its_name_to_who_takes_its_place() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         path = publish(job("a", child.pid))
-        assert publish(job("a"), child.pid) == path and find("a").pid == os.getpid()
+        assert publish(job("a"), FormerLaunchers(child.pid)) == path and find("a").pid == os.getpid()
         publish(job("b", child.pid))
-        assert publish_numbered(job("b"), child.pid)[0].name == "b"
-        assert publish_numbered(job("a"), child.pid)[0].name == "a-2", "it has a file of its own by now"
+        assert publish_numbered(job("b"), FormerLaunchers(child.pid))[0].name == "b"
+        named = publish_numbered(job("a"), FormerLaunchers(child.pid))[0].name
+        assert named == "a-2", "it has a file of its own by now"
     finally:
         child.communicate(b"\n")
+
+
+def test_the_lock_of_a_store_decides_about_a_container_that_is_gone() -> None:
+    path = publish(replace(job("a"), namespace=ELSEWHERE, lock="first"))
+    for replaced in (FormerLaunchers(), FormerLaunchers(locks=("other",)), FormerLaunchers(pid=os.getpid())):
+        with pytest.raises(CommandRefused, match="another container"):
+            check_free("a", replaced)
+    new = replace(job("a"), lock="second")
+    assert publish(new, FormerLaunchers(locks=("zeroth", "first"))) == path and read(path) == new
+
+
+def test_a_job_without_a_lock_is_replaced_by_none() -> None:
+    publish(replace(job("a"), namespace=ELSEWHERE))
+    with pytest.raises(CommandRefused, match="another container"):
+        publish(job("a"), FormerLaunchers(locks=("first",)))
+
+
+def test_root_finds_jobs_of_other_users_after_its_own(
+    runtime_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.getuid():
+        pytest.skip("only root reads the folders of other users")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = publish(job("theirs"))
+    runtime_folder.rename(other := tmp_path / "megaflow-12345")
+    os.chown(other, 12345, 12345)
+    found = find(None)
+    assert found == replace(job("theirs"), folder=str(other)) and find("theirs") == found
+    publish(job("own"))
+    assert find(None) == job("own") and find("theirs") == found
+    gone = other / path.name
+    gone.write_text(json.dumps(asdict(job("theirs", dead_pid(), "0"))))
+    assert [each.name for each, _ in present()] == ["own"] and gone.exists(), "root removes nothing of others"
 
 
 def test_another_process_under_the_same_id_is_not_the_launcher() -> None:
@@ -146,7 +229,7 @@ def test_a_job_in_another_container_stays_and_is_found_by_its_name_only() -> Non
 def test_a_job_touches_only_its_own_file() -> None:
     first, second = job("a"), replace(job("a"), secret="another")
     path = publish(first)
-    path.unlink()  # by somebody
+    path.unlink()  # another program removes it
     publish(second)
     withdraw(first, path)
     with pytest.raises(FileExistsError, match="is another job's by now"):
@@ -193,4 +276,4 @@ def test_a_folder_that_others_can_enter_is_refused(runtime_folder: Path) -> None
 def test_names_that_are_no_plain_words_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="--name"):
         check_name(name)
-    assert check_name("a.B-2_") == "a.B-2_"
+    check_name("a.B-2_")

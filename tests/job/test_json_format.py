@@ -1,53 +1,21 @@
-"""Lines of JSON become values, and what cannot be parsed is named by its file and line, wherever reading began."""
+"""JSON lines become values. A parse error names the file and line, wherever reading began."""
 
-import bz2
-import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from megaflow.control.messages import Split
 from megaflow.errors import SourceError
-from megaflow.job.json_format import JsonLines
-from megaflow.job.record_format import RecordFormat
-from megaflow.job.splits import plan_splits
-from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.staging import Staging
+from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.formats.json_format import JsonLines
+from tests.examples import many
+from tests.job.reading import COMPRESS, Counted, queue_of, read, read_in_turns
 
 CASES = Path(__file__).parent.parent / "cases"
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress}
-
-
-def queue_of(*splits: Split, format: RecordFormat) -> LineQueue:
-    queue = LineQueue(Staging(0))
-    queue.streams.formats[""] = format
-    queue.assign(splits)
-    return queue
-
-
-def read(queue: LineQueue, batches: int = 10_000) -> list[Any]:
-    """Return the records of a queue, of some of its batches at most."""
-    records = []
-    for _ in range(batches):
-        if (taken := queue.take(0.0)) is None:
-            break
-        records += taken[0]
-    return records
-
-
-class Counted:
-    """Counts faults, as a job does that skips them."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def __call__(self, text: Callable[[], str]) -> None:
-        self.texts.append(text())
-
-
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_faulty_line_is_named_wherever_reading_began(tmp_path: Path, suffix: str, end: str) -> None:
@@ -71,6 +39,7 @@ def test_a_faulty_line_is_named_wherever_reading_began(tmp_path: Path, suffix: s
     assert [each["id"] for each in first + rest] == [n for n in range(5000) if n not in (10, 4242)]
 
 
+@pytest.mark.slow
 def test_faults_are_counted_once_though_workers_hand_over(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(f"{number}\n{{\n" if number % 7 else "\n" for number in range(4000)))
@@ -98,7 +67,7 @@ def test_a_faulty_line_of_the_launcher_is_named_by_its_number() -> None:
 @pytest.mark.parametrize("name", ["array.json", "array_lines.json", "pretty.json"])
 @pytest.mark.parametrize("skip", [None, Counted()])
 def test_a_file_that_is_one_json_value_is_refused(name: str, skip: Any) -> None:
-    with pytest.raises(SourceError, match=rf"{name}' is one JSON value rather than one value per line\. .*json\.load"):
+    with pytest.raises(SourceError, match=rf"{name}' is one JSON value rather than one .*flow\.json\(\)"):
         read(queue_of(*plan_splits([str(CASES / name)]), format=JsonLines(skip)))
 
 
@@ -156,3 +125,90 @@ def test_a_trailing_comma_is_a_fault_of_its_line() -> None:
 
 def test_a_carriage_return_ends_a_line_of_json() -> None:
     assert read(queue_of(*plan_splits([str(CASES / "cr.json")]), format=JsonLines())) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_lines_are_those_of_json_loads(tmp_path: Path, suffix: str) -> None:
+    path, counted = tmp_path / f"a.jsonl{suffix}", Counted()
+    lines = ['"\u2028\x85"', "NaN", "-Infinity", '{"a": 1, "a": 2}', "1e999", "1" * 21, '"\\ud800"', " [] "]
+    path.write_bytes(COMPRESS[suffix](("\ufeff" + "\n".join([*lines, "9" * 5000, "[" * 100_000, '{"a": ["'])).encode()))
+    records = read(queue_of(*plan_splits([str(path)]), format=JsonLines(counted)))
+    assert repr(records) == repr([*map(json.loads, lines)])
+    assert len(counted.texts) == 3
+
+
+# Values over several lines among lines
+
+inner = st.integers() | st.text("{}[],:\"a1 ", max_size=4)
+inner = inner | st.lists(inner, min_size=1, max_size=3) | st.dictionaries(st.text("a1"), inner, min_size=1, max_size=3)
+spread = st.lists(inner, min_size=1, max_size=3) | st.dictionaries(st.text("b2"), inner, min_size=1, max_size=3)
+
+
+@settings(deadline=None, max_examples=many(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    found=st.lists(st.tuples(inner, st.sampled_from(["line", "line", "spread", "cut"])), max_size=9),
+    block_bytes=st.integers(1, 40), steps=st.lists(st.integers(0, 3)),
+)  # fmt: skip
+@example(found=[(1, "line"), ([1, [2], {"a": 3}], "spread"), (4, "line")], block_bytes=1, steps=[1])
+@example(found=[(1, "line"), ([1, 2], "cut"), (4, "line"), (5, "line")], block_bytes=1, steps=[1])
+def test_no_part_of_a_value_over_lines_is_a_record(
+    tmp_path: Path, found: list[tuple[Any, str]], block_bytes: int, steps: list[int]
+) -> None:
+    lines, wanted, faults = ["0"], [0], 0
+    for value, form in found:
+        if form == "line" or not isinstance(value, list | dict):
+            lines.append(json.dumps(value))
+            wanted.append(value)
+        elif form == "spread":
+            lines += json.dumps(value, indent=1).split("\n")
+            faults += 1
+        else:
+            lines.append(f"{json.dumps(value)[:-1]},")  # cut short, and then a line that cannot go on
+            lines.append("}")
+            faults += 2
+    path, counted = tmp_path / "a.jsonl", Counted()
+    path.write_text("".join(f"{line}\n" for line in lines))
+    records, _ = read_in_turns(path, JsonLines(counted), block_bytes, steps)
+    assert records == wanted and len(counted.texts) == faults
+    for at_once in (True, False):
+        counted = Counted()
+        queue = queue_of(format=JsonLines(counted))
+        queue.expect_pushed(True)
+        for some in [lines] if at_once else [[line] for line in lines]:
+            queue.push(some)
+        queue.end_pushed()
+        assert read(queue) == wanted and len(counted.texts) == faults
+
+
+def test_a_line_that_is_cut_short_takes_no_other_with_it(tmp_path: Path) -> None:
+    path, counted = tmp_path / "a.jsonl", Counted()
+    path.write_text('0\n{"a":\n{"a": 1}\n{"a": 2}\n[1,\n[2]\n[3]\n{"a": "x\n4\n')
+    wanted = [0, {"a": 1}, {"a": 2}, [2], [3], 4]
+    assert read(queue_of(*plan_splits([str(path)]), format=JsonLines(counted))) == wanted and len(counted.texts) == 3
+    reader = FollowedFile(FollowedFiles(str(path), format=JsonLines(Counted())), path.stat().st_ino, None)
+
+    def found() -> list[Any]:
+        return [each for _ in range(9) if isinstance(answer := reader.read(9), tuple) for each in answer[0]]
+
+    assert found() == wanted
+    for text, more in (('{"a":\n', []), ('{"a": 1}\n', []), ('{"a": 2}\n', [{"a": 1}, {"a": 2}])):
+        with path.open("a") as file:
+            file.write(text)
+        assert found() == more, "a line that may go on waits for the next ones"
+    reader.close()
+
+
+@pytest.mark.parametrize("lines", [["{", '"a": 1, "b": tru,', "2", "}"], ["[", *["1,"] * 2000]])
+def test_possible_parts_of_a_broken_value_end_a_job_that_skips(tmp_path: Path, lines: list[str]) -> None:
+    path, counted, before = tmp_path / "a.jsonl", Counted(), list[Any]()
+    path.write_text("\n".join(["0", "x", "1", *lines]))
+    queue = queue_of(*plan_splits([str(path)]), format=JsonLines(counted))
+    with pytest.raises(SourceError, match=r"line 4 of '.*a\.jsonl' is not JSON: .*; the line is .* by flow\.json\(\)"):
+        while (taken := queue.take(0.0)) is not None:
+            before += taken[0]
+    assert before == [0, 1] and len(counted.texts) == 1
+    queue = queue_of(format=JsonLines(Counted()))
+    queue.expect_pushed(True)
+    queue.push(["0", *lines])
+    with pytest.raises(SourceError, match=r"line 2 of the launcher's input is not JSON: .* by flow\.json\(\)"):
+        read(queue)

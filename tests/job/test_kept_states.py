@@ -1,4 +1,4 @@
-"""`megaflow.read_state`: what a job has kept, for tests and notebooks."""
+"""`megaflow.read_state` reads the states that a job has stored, for tests and notebooks."""
 
 from collections.abc import Callable
 from pathlib import Path

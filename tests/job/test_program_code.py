@@ -1,4 +1,4 @@
-"""Whether the files of a program are what was loaded of them, told without running them."""
+"""Whether a program's files still equal its loaded code, determined without running them."""
 
 from pathlib import Path
 

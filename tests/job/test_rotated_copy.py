@@ -1,4 +1,4 @@
-"""The copy of a log is found by what was seen of it, and read on where the log was left."""
+"""The copy of a rotated log is recognized by the part already read, and reading continues there."""
 
 import bz2
 import gzip
@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.job.file_position import SAMPLE_BYTES, FilePosition, digest
-from megaflow.job.rotated_copy import find_copy
+from megaflow.errors import SourceError
+from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, digest
+from megaflow.job.files.rotated_copy import find_copy, unseen_copies
+from megaflow.job.formats import compression
 
 TEXT = b"".join(b"line %d\n" % number for number in range(20_000))
 
@@ -64,6 +66,22 @@ def test_a_namesake_is_taken_first(tmp_path: Path) -> None:
     for name, more in (("a.gz", b"a\n"), ("app.log.1.gz", b"b\n")):
         (tmp_path / name).write_bytes(gzip.compress(TEXT + more))
     assert rest_of(seen(tmp_path / "app.log", len(TEXT))) == b"b\n"
+
+
+def test_a_format_that_this_python_cannot_read_stops_only_for_a_namesake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compression, "ZSTD_MODULES", ())
+    opened = len(os.listdir("/proc/self/fd"))
+    (tmp_path / "other.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(20))
+    assert rest_of(seen(tmp_path / "app.log", 7)) is None
+    (tmp_path / "z.gz").write_bytes(gzip.compress(TEXT))
+    assert rest_of(seen(tmp_path / "app.log", 7)) == TEXT[7:]
+    assert unseen_copies(str(tmp_path / "*"), [], 0.0) == [str(tmp_path / "z.gz")]
+    os.rename(tmp_path / "other.zst", tmp_path / "app.log.1.zst")
+    with pytest.raises(SourceError, match=r"app\.log\.1\.zst': Zstandard needs a library"):
+        find_copy(seen(tmp_path / "app.log", 7))
+    assert len(os.listdir("/proc/self/fd")) == opened
 
 
 def test_of_a_file_that_was_empty_nothing_is_known(tmp_path: Path) -> None:

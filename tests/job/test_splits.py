@@ -1,4 +1,4 @@
-"""Files as splits: the lines over all splits are the lines of the file, whatever the borders."""
+"""The lines of all splits together are the lines of the file, for any borders."""
 
 import contextlib
 import io
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.split_reader import SplitReader
-from megaflow.job.splits import cut, find_files, plan_splits
-from megaflow.job.text_lines import line_start, lines_of
+from megaflow.job.files.split_reader import SplitReader
+from megaflow.job.files.splits import cut, find_files, plan_splits
+from megaflow.job.formats.text_lines import line_start, lines_of
 
 TRICKY = [
     b"a",
@@ -35,7 +35,7 @@ contents = st.lists(st.one_of(st.sampled_from(TRICKY), st.binary(max_size=3)), m
 
 
 def lines_by_the_standard_library(data: bytes) -> list[str]:
-    """Return a file's lines; not by "utf-8-sig", which drops the beginning of a byte order mark, too."""
+    """Return a file's lines. Do not use "utf-8-sig", which also drops the beginning of a byte order mark."""
     text = io.TextIOWrapper(io.BytesIO(data.removeprefix(BOM_UTF8)), encoding="utf-8", errors="replace", newline=None)
     return [line.removesuffix("\n") for line in text]
 

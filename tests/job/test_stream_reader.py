@@ -1,4 +1,4 @@
-"""A file that is decoded as a stream: the lines of its text, wherever reading stops and goes on."""
+"""A file decoded as a stream yields the lines of its text, wherever reading stops and continues."""
 
 import contextlib
 import gzip
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError
-from megaflow.job import split_reader
-from megaflow.job.splits import plan_splits
-from megaflow.job.stream_reader import reader_of
-from megaflow.job.text_encoding import ReplacedBytes
-from megaflow.job.text_lines import BLOCK_BYTES
+from megaflow.job.files import split_reader
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.files.stream_reader import reader_of
+from megaflow.job.formats.text_encoding import ReplacedBytes
+from megaflow.job.formats.text_lines import BLOCK_BYTES
 
 
 def lines_of_rest(split: Split, block_bytes: int = BLOCK_BYTES) -> list[str]:

@@ -1,4 +1,4 @@
-"""Bytes become text as Python's own decoders make it; what is not text has its place, or is counted."""
+"""Bytes become the same text as with Python's own decoders. Other bytes are reported with their place, or counted."""
 
 import codecs
 import copy
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import UsageError
-from megaflow.job.text_encoding import (
+from megaflow.job.formats.text_encoding import (
     NotText,
     ReplacedBytes,
     StreamDecoder,

@@ -1,4 +1,4 @@
-"""Bins leave a parcel at a time, for each new owner, and whoever sends or gives credit has the right to as long."""
+"""Bins leave in parcels, one at a time per new owner. Senders of parcels and credit hold capabilities."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow import Map, Move
-from megaflow.megaphone import chunks as chunking
-from megaflow.megaphone.bin_transfer import Credit, Shipper
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.chunks import CHUNK_BYTES, Chunk, Freight
+from megaflow.megaphone.base import chunks as chunking
+from megaflow.megaphone.base.bins import BinStore
+from megaflow.megaphone.base.chunks import CHUNK_BYTES, Chunk, Freight
+from megaflow.megaphone.router.bin_transfer import Credit, Shipper
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -26,12 +26,12 @@ KEYS = 5
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chunk is one key."""
+    """Makes each key a chunk."""
     monkeypatch.setattr(chunking, "CHUNK_BYTES", 1)
 
 
 def started(workers: int = 2) -> tuple[Histories, ByHand]:
-    """Each bin has five keys."""
+    """Gives each bin five keys."""
     histories = Histories(BINS)
     hands = ByHand(histories.build, workers)
     parcels.watch(hands.network, "by hand")
@@ -40,7 +40,7 @@ def started(workers: int = 2) -> tuple[Histories, ByHand]:
 
 
 def held(hands: ByHand, output: str) -> list[int]:
-    """The workers that hold a capability of F's output."""
+    """Return the workers that hold a capability of F's output."""
     number = {"state": 1, "routing": 2}[output]
     holding = []
     for worker in hands.workers:
@@ -53,7 +53,7 @@ def held(hands: ByHand, output: str) -> list[int]:
 
 
 def parcel_keys(hands: ByHand) -> list[list[tuple[int, Any]]]:
-    """(target, key) of what each parcel that has arrived brought."""
+    """Return the (target, key) pairs of each parcel that has arrived."""
     return [
         [(target, key) for chunk in batch for run in chunk.pairs for key, _ in decode(run)]
         for _, target, lane, _, batch in hands.delivered
@@ -129,7 +129,7 @@ def test_bins_that_cross_and_bins_of_the_next_reconfiguration_find_their_way(sma
     assert len(hands.moved()) == 4 + 3 + 4
 
 
-# Rights -----------------------------------------------------------------------------------------
+# Capabilities -----------------------------------------------------------------------------------
 
 
 def test_a_source_holds_the_time_until_its_last_parcel_is_sent_and_a_target_until_all_is_whole(
@@ -171,7 +171,7 @@ def test_the_right_to_give_credit_goes_when_the_bin_goes_elsewhere_in_the_end() 
 
 
 def test_a_target_that_is_slow_to_install_the_reconfiguration_gives_credit_before(small_chunks: None) -> None:
-    """Its progress messages are late, so that it does not know yet what moves."""
+    """Its progress messages are late, so it does not know yet which bins move."""
     _, hands = started()
     hands.command(1, Move(0, 1))
     hands.settle()
@@ -190,7 +190,7 @@ def test_a_target_that_is_slow_to_install_the_reconfiguration_gives_credit_befor
 
 def test_credit_may_come_late_but_chunks_that_nobody_expects_are_bugs() -> None:
     shipper = Shipper(BinStore(BINS), None, 0, lambda: 0.0)  # type: ignore[arg-type]
-    shipper.credited(3, Credit(1))  # may come when all is sent
+    shipper.credited(3, Credit(1))  # may come when all parcels are sent
     with pytest.raises(AssertionError, match="unexpected at 3"):
         shipper.installed(3, Chunk(0, 1, True, False, 0.0, 0, 0, [], [], awaited=True))
     with pytest.raises(AssertionError, match="came after the command"):
@@ -212,7 +212,7 @@ EIGHTH = CHUNK_BYTES // 8
     turns=st.lists(st.booleans()),
 )
 def test_parcels_are_cut_small_and_under_way_are_a_chunk_of_them_or_one(sizes: list[int], turns: list[bool]) -> None:
-    """`turns`: whether the new owner installs something before the next parcel is made."""
+    """`turns`: whether the new owner installs a chunk before the next parcel is made."""
     drawn = 0
 
     def drawing() -> Iterator[Chunk]:

@@ -1,4 +1,4 @@
-"""What cannot travel is found in a bin while it stays there, whole and in small pieces of time."""
+"""The trial finds all that cannot travel while the bin stays, whole or in small slices of time."""
 
 import threading
 from collections.abc import Callable
@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import CannotTravel, ProtocolError
-from megaflow.megaphone.bin_trial import SCANNED_KEYS, trial
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.chunks import chunks
-from megaflow.timely.communication.codec import lowering, tags, user_types
+from megaflow.megaphone.base.bin_trial import SCANNED_KEYS, trial
+from megaflow.megaphone.base.bins import BinStore
+from megaflow.megaphone.base.chunks import chunks
+from megaflow.timely.communication.codec import tags
 from megaflow.timely.communication.codec.class_names import ClassName, check_known, classes_in
 from megaflow.timely.communication.codec.encode import register
 from megaflow.timely.communication.codec.lowering import lower
+from tests.timely.communication.codec.registrations import undone
 
 
 class Colour(Enum):
@@ -33,7 +34,7 @@ class Session:
 
 
 class Clock:
-    """Moves on by so much each time it is read."""
+    """A clock that advances by a fixed amount each time it is read."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds, self.now, self.reads = seconds, 0.0, 0
@@ -118,13 +119,11 @@ def test_keys_that_come_and_go_meanwhile_are_no_error() -> None:
 
 
 def test_an_error_of_a_registered_function_is_a_fault_too() -> None:
-    register(Session, lambda session: 1 // session.value, Session)
-    try:
+    with undone():
+        register(Session, lambda session: 1 // session.value, Session)
         with pytest.raises(CannotTravel, match=r"key 'a' cannot be encoded.*encoding a .* raised ZeroDivisionError"):
             tried(store_of({"a": Session(0)}))
         assert tried(store_of({"a": Session(1)})) == {(tags.REGISTERED, f"{__name__}.Session", "")}
-    finally:
-        del lowering._LOWER[Session], user_types.decoders[f"{__name__}.Session"]
 
 
 def test_the_classes_in_a_bin_are_told() -> None:

@@ -1,4 +1,4 @@
-"""A newcomer starts from the state that answers its Bootstrap, and with the commands after it; nothing else."""
+"""A newcomer starts from the state that answers its Bootstrap, and applies only the commands after it."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import ProtocolError
-from megaflow.megaphone.bootstrap import RoutingBacklog, RoutingState
-from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered, Reconfiguration, RoutingHistory
+from megaflow.megaphone.base.routing import Bootstrap, Map, Move, Numbered, Reconfiguration, RoutingHistory
+from megaflow.megaphone.router.bootstrap import RoutingBacklog, RoutingState
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 
@@ -16,18 +16,18 @@ NEW = 7
 
 
 def state(next: int) -> RoutingState:
-    """Some state that a server may send."""
+    """Return a state that a server may send."""
     pending = (Reconfiguration(3, (Move(1, 0),)), Reconfiguration(4, (Map((1, 1)), Move(0, 0))))
     return RoutingState((0, 1), 2, pending, (Reconfiguration(5, (Move(0, 1),)),), next)
 
 
 def read(newcomer: RoutingBacklog, *commands: tuple[int, Any], first: int = 0) -> list[bool]:
-    """Let it read (time, command), numbered from `first`; what it may have to send for."""
+    """Let it read (time, command), numbered from `first`; return the requests that it makes."""
     return [newcomer.read(time, Numbered(first + place, command)) for place, (time, command) in enumerate(commands)]
 
 
 def numbers(newcomer: RoutingBacklog) -> list[int]:
-    """The numbers of the commands that it has kept."""
+    """Return the numbers of the commands that it has kept."""
     return [numbered.number for _, numbered in newcomer.later]
 
 

@@ -1,9 +1,9 @@
-"""A ByTime is a dict that knows its least time, whatever comes and goes, and keeps few times that are gone."""
+"""A ByTime is a dict that knows its least time, under any changes, and keeps few removed times."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.megaphone.by_time import ByTime
+from megaflow.megaphone.base.by_time import ByTime
 
 times = st.integers(0, 30)
 

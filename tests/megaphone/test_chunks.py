@@ -1,4 +1,4 @@
-"""Bins move whole, once, in bounded chunks, and no record is applied at the new owner before they are in."""
+"""Bins move whole, once, in bounded chunks. The new owner applies no record before they have arrived."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from megaflow import Map, Move
 from megaflow.errors import CannotTravel
-from megaflow.megaphone import chunks as chunking
-from megaflow.megaphone.bins import BinStore, Taken
-from megaflow.megaphone.chunks import CHUNK_BYTES, Chunk, Installer, chunks
-from megaflow.megaphone.routing import initial_table
+from megaflow.megaphone.base import chunks as chunking
+from megaflow.megaphone.base.bins import BinStore, Taken
+from megaflow.megaphone.base.chunks import CHUNK_BYTES, Chunk, Installer, chunks
+from megaflow.megaphone.base.routing import initial_table
 from megaflow.testing import EngineCluster
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.communication.codec.decode import decode
@@ -27,7 +27,7 @@ def started(workers: int = 2) -> tuple[Histories, ByHand]:
     return histories, ByHand(histories.build, workers)
 
 
-# Records and the state that they need ---------------------------------------------------------
+# Records and the state that they need ----------------------------------------------------------
 
 
 def test_records_that_are_there_before_the_state_of_their_bin_wait_for_it() -> None:
@@ -194,7 +194,7 @@ def test_a_single_worker_obeys_commands_that_can_move_nothing(seed: int) -> None
 
 
 def items(runs: list[bytes]) -> list[Any]:
-    """What is encoded in these runs, one after the other."""
+    """Return what these runs encode, one after the other."""
     return [item for run in runs for item in decode(run)]
 
 

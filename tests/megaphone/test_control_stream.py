@@ -1,4 +1,4 @@
-"""Commands are numbered and checked where they are injected; every F sees the same ones, and time waits for them."""
+"""Commands are numbered and checked at injection. Every F sees the same ones, and time waits for them."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ import pytest
 
 from megaflow import Bootstrap, Map, Move
 from megaflow.errors import BuildError, CapabilityError, CommandRefused, ProtocolError, TimeError
-from megaflow.megaphone.control_stream import control_for, number_commands, set_default
-from megaflow.megaphone.routing import Numbered
+from megaflow.megaphone.base.routing import Numbered
+from megaflow.megaphone.router.control_stream import control_for, number_commands, set_default
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
-from megaflow.timely.explain import describe_pointstamps
+from megaflow.testing.monitor import describe_pointstamps
 from tests.simulation.by_hand import ByHand, Histories, key_of
 
 BINS = 4
 KEY = key_of(0, BINS)
 
 
-# What is refused ------------------------------------------------------------------------------
+# Refusals --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_another_worker_may_go_on_with_the_stream_and_its_numbers() -> None:
     hands.advance_to(7)
     hands.settle()
     assert hands.owned() == [[0, 3], [1, 2]]
-    hands.controls[1].send(Move(0, 1))  # and is given the next number
+    hands.controls[1].send(Move(0, 1))  # it gets the next number
     hands.finish()
     assert hands.owned() == [[3], [0, 1, 2]]
 

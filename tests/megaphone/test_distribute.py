@@ -1,4 +1,4 @@
-"""Distribute sends records, as they are, to the owner of their bin at their time."""
+"""Distribute sends records unchanged to the owner of their bin at their time."""
 
 from collections import Counter
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from megaflow import Map, Move, stable_hash
 from megaflow.errors import UsageError
-from megaflow.megaphone.routing import apply, initial_table
+from megaflow.megaphone.base.routing import apply, initial_table
 from megaflow.testing import EngineCluster, Join, Leave
 from tests.simulation.by_hand import ByHand, bin_of, key_of
 
@@ -16,7 +16,7 @@ WORD = key_of(0, BINS)
 
 
 def placed(hash: Any = stable_hash, **options: Any) -> Any:
-    """A dataflow that says on which worker each record came out."""
+    """A dataflow whose outputs name the worker on which each record came out."""
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         there = records.distribute(hash, control=commands, bins=BINS, **options)

@@ -1,4 +1,4 @@
-"""Event timers fire once, at the close of the first watermark's time that reaches them, where their bin is then."""
+"""Event timers fire once, at the close of the first epoch whose watermark reaches them, wherever their bin is then."""
 
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -9,10 +9,10 @@ import pytest
 
 from megaflow import Map, Move
 from megaflow.errors import CannotTravel, ProgramError
-from megaflow.megaphone.event_timers import AFTER, CLOCK, EVENT, EventTimers
-from megaflow.megaphone.event_unit import INFINITE, NEVER, EventUnit
-from megaflow.megaphone.routing import Clock, Watermark
-from megaflow.megaphone.timers import NestedTimers, Timers
+from megaflow.megaphone.base.event_timers import AFTER, CLOCK, EVENT, EventTimers
+from megaflow.megaphone.base.event_unit import INFINITE, NEVER, EventUnit
+from megaflow.megaphone.base.routing import Clock, Watermark
+from megaflow.megaphone.base.timers import NestedTimers, Timers
 from megaflow.testing import EngineCluster, Join
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.order import Product
@@ -23,7 +23,7 @@ KEY = key_of(0, BINS)
 SECOND = 1_000_000
 
 
-# What waits ------------------------------------------------------------------------------------
+# Waiting timers -----------------------------------------------------------------------------------
 
 
 def test_a_timer_waits_in_its_line_until_watermark_or_clock_have_reached_it() -> None:
@@ -117,10 +117,13 @@ def test_a_bin_tells_its_new_owner_the_watermark_before_its_time_and_what_comes_
     for time, micros in enumerate((10, 20, 30), 1):
         source.read(time, Watermark(micros))
     source.close(1)
-    assert source.heard(2) == (10, NEVER, NEVER, 20, NEVER)
+    assert source.heard(2) == (10, NEVER, NEVER, 20, NEVER, False)
     assert target.hear(2, source.heard(2)) and target.watermark == 10
     target.close(2)
-    assert target.watermark == 20 and not target.hear(4, (20, NEVER, NEVER, NEVER, NEVER))
+    assert target.watermark == 20 and not target.hear(4, (20, NEVER, NEVER, NEVER, NEVER, False))
+    source.read(5, Watermark(INFINITE, 30, by_stop=True))
+    target.hear(5, source.heard(5))
+    assert target.by_stop, "and whether a stop closes all"
 
 
 def test_the_timers_of_a_bin_leave_and_come_in_order() -> None:
@@ -143,7 +146,7 @@ def test_the_timers_of_a_bin_leave_and_come_in_order() -> None:
 
 
 class Alarms:
-    """Where a fold's timers go, in tests."""
+    """Receives a fold's timers, in tests."""
 
     def __init__(self) -> None:
         self.set: list[Any] = []
@@ -220,7 +223,7 @@ def test_a_handle_that_was_kept_sets_nothing_and_one_in_a_loop_neither(verb: str
 
 
 class Calls:
-    """A stateful operator; a value that is a list of (verb, when, payload) sets timers."""
+    """A stateful operator. A value that is a list of (verb, when, payload) sets timers."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []  # (time, worker, watermark, records) in order
@@ -236,7 +239,7 @@ class Calls:
         return records.stateful_unary(fold, control=commands, bins=BINS, name="calls")
 
     def twice(self, worker: Any, records: Any, commands: Any) -> Any:
-        """What the first gives the second is told of, too."""
+        """Timestamps also reach a second operator behind the first."""
         first = self.unary(worker, records, commands)
 
         def fold(key: Any, time: int, records: list[Any], state: Any, timers: Any) -> Any:
@@ -255,7 +258,7 @@ def started(workers: int = 1) -> tuple[Calls, ByHand]:
 
 
 def stepped(hands: ByHand, *entries: tuple[int, Any]) -> None:
-    """Send records (lists: timers to set; or words) and commands at their times."""
+    """Send records (or lists of timers to set, or words) and commands at their times."""
     for time, each in entries:
         hands.advance_to(time)
         if hands.commands.time < time:
@@ -450,7 +453,7 @@ def test_what_cannot_travel_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_worker_that_joins_learns_the_watermark_with_its_first_bin(seed: int) -> None:
-    """Its first bin comes at the time of a watermark that was commanded before it was a member."""
+    """Its first bin comes at the time of a watermark that was commanded before the worker was a member."""
     calls = Calls()
     cluster = EngineCluster(seed, 2)
     cluster.at(0, Join())

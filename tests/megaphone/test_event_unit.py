@@ -1,15 +1,17 @@
-"""A time of an event is the same microsecond on the way in and out, or is refused with the reason."""
+"""An event's time is the same microsecond after conversion in both directions, or is refused with the reason."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from math import inf, nan
 from typing import Any
 
+import numpy
+import pandas
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.megaphone.event_unit import GREATEST, INFINITE, LEAST, NEVER, UNITS, EventUnit
+from megaflow.megaphone.base.event_unit import GREATEST, INFINITE, LEAST, NEVER, UNITS, EventUnit
 
 SECONDS, MILLISECONDS, MICROSECONDS, DATETIME = UNITS.values()
 YEAR_2242 = 2**33 * 1_000_000
@@ -58,8 +60,15 @@ def test_a_time_is_rounded_to_the_nearest_microsecond(unit: EventUnit, value: An
 @pytest.mark.parametrize(
     ("unit", "value", "words"),
     [
-        (SECONDS, None, "None is a NoneType, not an int or float of seconds"),
-        (SECONDS, nan, "nan is not a time: it must be finite"),
+        *(
+            (unit, missing, "is a missing value, not a time; drop such records, or give them a time")
+            for unit in (SECONDS, DATETIME)
+            for missing in (None, nan, pandas.NaT, pandas.NA, numpy.datetime64("NaT"), Decimal("sNaN"))
+        ),
+        (SECONDS, inf, "inf is not a time: it must be finite"),
+        (SECONDS, numpy.datetime64("2024-01-01"), "is a datetime64, .*; give it a time zone, as in pandas.Timestamp"),
+        (DATETIME, pandas.Timestamp("2024-01-01"), "has no time zone; give it one"),
+        (SECONDS, numpy.arange(2), "is a ndarray, not an int or float of seconds"),
         (MILLISECONDS, -inf, "-inf is not a time"),
         (SECONDS, True, "True is a bool, not an int or float of seconds"),
         (SECONDS, "2024-01-01", "'2024-01-01' is a str"),
@@ -74,7 +83,7 @@ def test_a_time_is_rounded_to_the_nearest_microsecond(unit: EventUnit, value: An
         (MICROSECONDS, GREATEST + 1, "not in the years"),
         (DATETIME, datetime(2024, 1, 1), "has no time zone; give it one"),
         (DATETIME, 5, 'is a int, not a datetime with a time zone; for numbers the unit is "s"'),
-        (DATETIME, None, "None is a NoneType, not a datetime with a time zone$"),
+        (DATETIME, [], r"\[\] is a list, not a datetime with a time zone$"),
     ],
 )
 def test_what_is_no_time_is_refused_with_the_reason(unit: EventUnit, value: Any, words: str) -> None:

@@ -1,4 +1,4 @@
-"""In nested scopes bins move at outer times, between the last round of one and the first of the next."""
+"""In nested scopes bins move at outer times, between the last round of one time and the first of the next."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ KEY = key_of(0, BINS)
 
 
 class Rounds(Histories):
-    """Histories in a loop: a value (name, rounds to go) goes round, by way of the worker that `rounds` names."""
+    """Histories in a loop: a value (name, rounds left) goes round, through the worker that `rounds` names."""
 
     def build(self, worker: Any, records: Any, commands: Any) -> Any:
         with Scope(records.port.scope).iterative() as loop:
@@ -38,7 +38,7 @@ def test_a_bin_that_moves_at_t_stays_as_long_as_a_round_before_t_is_to_come_and_
     hands.records[0].send((KEY, ("before", 3)))
     hands.advance_to(5)
     hands.records[0].send((KEY, ("at", 1)))
-    hands.held = [Lane.DATA]  # worker 1 passes the records of the loop on
+    hands.held = [Lane.DATA]  # worker 1 delays the records of the loop
     hands.advance_to(9)
     hands.commands.advance_to(9)
     hands.settle()
@@ -69,7 +69,7 @@ def test_records_of_each_round_wait_for_the_state_that_moved_at_their_outer_time
 
 
 def test_a_round_that_is_earlier_but_of_a_later_outer_time_waits() -> None:
-    """So a state never shows what is later."""
+    """Therefore a state never includes later records."""
     rounds = Rounds(BINS)
     hands = ByHand(rounds.build)
     hands.held = [Lane.DATA]
@@ -86,7 +86,7 @@ def test_a_round_that_is_earlier_but_of_a_later_outer_time_waits() -> None:
 
 
 def in_rounds(fold: Any) -> Any:
-    """What a `stateful_unary` gives for two keys in a scope of its own, the last of two moves being at time 2."""
+    """Return what a `stateful_unary` emits for two keys in its own scope. The last of two moves is at time 2."""
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         with Scope(records.port.scope).scoped("alone") as scope:

@@ -1,4 +1,4 @@
-"""Whoever injects the commands of an engine program, and whenever: a worker that joins is told, without a Bootstrap."""
+"""New workers of engine programs learn the routing without a Bootstrap, whichever worker injects commands."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from megaflow import Bootstrap, Move
 from megaflow.errors import ProtocolError
-from megaflow.megaphone.bootstrap import RoutingState
-from megaflow.megaphone.introduction import Introduction, Numbering
-from megaflow.megaphone.routing import Numbered
+from megaflow.megaphone.base.routing import Numbered
+from megaflow.megaphone.router.bootstrap import RoutingState
+from megaflow.megaphone.router.introduction import Introduction, Numbering
 from megaflow.testing import EngineCluster, Join
 from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
@@ -54,7 +54,7 @@ def test_a_newcomer_may_move_bins_to_itself_before_all_have_heard_that_it_has_jo
 
 
 class Office:
-    """Introductions of one dataflow on workers that exchange messages at once, or when `held` is let go."""
+    """Introductions of one dataflow, on workers that exchange messages at once, or when `held` is released."""
 
     def __init__(self, founders: int, *newcomers: int) -> None:
         self.members = founding(range(founders))
@@ -67,19 +67,19 @@ class Office:
             worker: Introduction(self.graphs[worker], 7, self.numberings[worker], state)  # type: ignore[arg-type]
             for worker in self.everybody
         }
-        self.sent: list[tuple[int, int, int, bool]] = []  # (from, to, next of the state, whether the sender gave it)
+        self.sent: list[tuple[int, int, int, bool]] = []  # (from, to, next of the state, given by sender)
 
     def join(self, *newcomers: int) -> None:
         self.members = founding(self.members.ids + newcomers)
 
     def follow(self) -> None:
-        """All learn that the change is done."""
+        """Tell all workers that the change is done."""
         for worker in self.members.ids:
             self.parts[worker].follow()
 
 
 class FakeGraph:
-    """What an Introduction needs of a graph, a context and an allocator."""
+    """The parts of a graph, a context and an allocator that an Introduction needs."""
 
     def __init__(self, office: Office, worker: int, founders: int) -> None:
         self.number, self.index, self.founders = 3, worker, founding(range(founders))
@@ -214,7 +214,7 @@ def test_a_newcomer_that_nobody_can_tell_says_so() -> None:
         office.parts[8].answer()
 
 
-# What else a program may do -----------------------------------------------------------------------
+# Other programs ----------------------------------------------------------------------------------
 
 
 def test_a_bootstrap_changes_nothing_and_is_checked() -> None:

@@ -1,4 +1,4 @@
-"""The journal of one operator, told by hand what happens; how it is told is tested by the simulation of cuts."""
+"""The journal of one operator, with events given by hand. The simulation of cuts tests how they reach it."""
 
 from collections import Counter
 from typing import Any
@@ -9,17 +9,18 @@ from megaflow import stable_hash
 from megaflow.durable.blocks import KEYS_PER_BLOCK, Block, BlockKind, keys_of
 from megaflow.durable.restored import Restored, restore
 from megaflow.errors import CommandRefused, ProtocolError
-from megaflow.megaphone.bases import HASTE, IDLE_SHARE, ROUND_CUTS, WHOLE_SHARE
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.journal import Journal
-from megaflow.megaphone.routing import Checkpoint, Command, validate
-from megaflow.megaphone.unwritten import RUN_BYTES, SLICE_SECONDS, SLICE_SHARE, Piece
+from megaflow.megaphone.base.bins import BinStore
+from megaflow.megaphone.base.durability import Piece
+from megaflow.megaphone.base.routing import Checkpoint, Command, validate
+from megaflow.megaphone.snapshot.full_snapshots import HASTE, IDLE_SHARE, ROUND_CUTS, WHOLE_SHARE
+from megaflow.megaphone.snapshot.journal import Journal
+from megaflow.megaphone.snapshot.snapshot_writer import RUN_BYTES, SLICE_SECONDS, SLICE_SHARE
 
 BINS = 16
 
 
 class Operator:
-    """S as the journal sees it, and what was written: checkpoint -> blocks."""
+    """S as the journal sees it, with the written blocks: checkpoint -> blocks."""
 
     def __init__(self, tick: float = 0.0, block_seconds: float = 0.0) -> None:
         self.store = BinStore(BINS)
@@ -30,7 +31,7 @@ class Operator:
         self.woken = 0
         self.seconds = 0.0
         self.tick = tick
-        self.block_seconds = block_seconds  # that it takes to make one
+        self.block_seconds = block_seconds  # to make one
         self.journal = Journal("count", self.store, self.sink, self.now, self.now)
         self.journal.wake = self.wake
         self.store.watcher = self.journal
@@ -177,7 +178,7 @@ def test_all_bins_come_round_at_the_latest_when_the_deltas_have_as_many_keys_as_
     assert operator.states(10) == operator.store.states
 
 
-def test_all_bins_come_round_through_lives_of_one_checkpoint_each() -> None:
+def test_all_bins_come_round_through_attempts_of_one_checkpoint_each() -> None:
     states = dict.fromkeys(range(1600), 0)
     bases: list[int | None] = [1] * BINS
     oldest = []
@@ -219,12 +220,12 @@ def test_a_store_that_keeps_one_checkpoint_has_at_most_two_and_a_half_times_the_
         base_of |= {block.bin: number for block in blocks if block.kind is BlockKind.BIN and block.bin is not None}
         assert sum(size[min(base_of.values()) :]) <= 2.5 * size[0], number
     assert operator.states(59) == operator.store.states and min(base_of.values()) > 0
-    each = 2.5 * share if share < 1 / WHOLE_SHARE else 1  # of the state, at a cut
+    each = 2.5 * share if share < 1 / WHOLE_SHARE else 1  # share of the state, at a cut
     assert sum(size) < (59 * each + 2) * size[0], "what is written follows what has changed"
 
 
 def size_of(blocks: list[Block]) -> int:
-    """Return the bytes of blocks, but for the index."""
+    """Return the bytes of blocks without the index."""
     return sum(len(block.keys) + len(block.states) for block in blocks)
 
 
@@ -255,7 +256,7 @@ def test_what_is_written_of_a_bin_that_leaves_is_as_of_the_cut_though_it_has_new
     gone = dict.fromkeys(keys, None)
     operator.apply(1, gone)
     operator.checkpoint(1, 5, 0)
-    operator.apply(5, keys)  # all are kept as gone
+    operator.apply(5, keys)  # all are recorded as removed
     while operator.journal.is_busy:
         operator.journal.write()
         if not operator.complete or operator.complete[-1] == 0:
@@ -265,7 +266,7 @@ def test_what_is_written_of_a_bin_that_leaves_is_as_of_the_cut_though_it_has_new
 
 
 def test_a_bin_that_left_before_a_cut_and_comes_back_before_it_is_written_is_not_in_it() -> None:
-    """Who owned it at the cut writes it whole, and a key that was gone here would be gone there, too."""
+    """The owner at the cut writes the bin whole. A key removed here would be removed there as well."""
     operator, bin = Operator(), BINS - 1
     operator.apply(0, dict.fromkeys(range(400), 1))
     operator.checkpoint(0, 1, None)

@@ -1,4 +1,4 @@
-"""The sketch keeps its bounds, and a meter's figures add up to what it was told, whatever it sampled at."""
+"""The sketch keeps its bounds, and a meter's figures add up to its input at any sampling rate."""
 
 from collections import Counter
 
@@ -6,12 +6,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.load_meter import (
+from megaflow.megaphone.base.bins import BinStore
+from megaflow.megaphone.folds.load_meter import (
     KEYS_COUNTED,
     SAMPLE_MAX,
     SAMPLE_SHARE,
     SIZED_BINS_MAX,
+    SIZED_SECONDS,
     WINDOW_SECONDS,
     LoadMeter,
     SpaceSaving,
@@ -21,7 +22,7 @@ from megaflow.timely.communication.codec.encode import encode
 
 
 class Ticking:
-    """A clock that goes on by `step` whenever it is read."""
+    """A clock that advances by `step` each time it is read."""
 
     def __init__(self, step: float = 0.0) -> None:
         self.now = 100.0
@@ -57,15 +58,14 @@ def test_a_sketch_is_never_too_low_and_too_high_by_its_error_at_most(
         exact[key] += count
         sketch._check()
     assert sketch.total == exact.total()
-    for key in range(31):
-        count, error = sketch.estimate(key)
+    for key, (count, error) in enumerate(sketch.estimates(range(31))):
         assert count - error <= exact[key] <= count
         assert error <= sketch.total / capacity
         assert key in sketch.counts or exact[key] <= sketch.floor
         if exact[key] > sketch.total / capacity:
             assert key in sketch.counts
     if len(exact) <= capacity:
-        assert all(sketch.estimate(key) == (count, 0) for key, count in exact.items())
+        assert list(sketch.estimates(exact)) == [(count, 0) for count in exact.values()]
 
 
 # The meter ----------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def test_the_bins_add_up_to_what_was_noted_up_to_the_last_sample(batches: list[t
     looks: list[tuple[int, float]] = [(0, 0.0)]
     for keys, seconds in batches:
         began = meter.now()
-        clock.now += seconds / 10  # so that all is within one window or two
+        clock.now += seconds / 10  # so that all is within one or two windows
         before = clock.readings
         meter.note(pairs(*keys), began)
         if clock.readings > before + 1:
@@ -97,6 +97,21 @@ def test_the_bins_add_up_to_what_was_noted_up_to_the_last_sample(batches: list[t
     busy = sum(window.bins[bin][1] for window in (meter._window, meter._previous) for bin in window.bins)
     assert meter.records == sum(len(keys) for keys, _ in batches)
     assert (records, busy) == pytest.approx(looks[-1])
+
+
+def test_of_an_operator_with_little_to_do_the_rates_of_keys_are_right() -> None:
+    """A hundred batches of one record in a second; each takes 20 µs, as long as its sample."""
+    clock = Ticking(0.00001)
+    meter = LoadMeter(modulo, clock)
+    count, seconds, keys = 100, 18, 400
+    for number in range(count * seconds):
+        clock.now = 100.0 + number / count
+        began = meter.now()
+        clock.now += 0.00002
+        meter.note(pairs(0 if number % 20 == 0 else number % keys), began)
+    rates = {key: rate for key, rate, _ in meter.load().keys}
+    assert rates.pop(0) == pytest.approx(count / 20 + count / keys, rel=0.2)
+    assert max(rates.values()) < 3 * count / keys + count / KEYS_COUNTED
 
 
 def test_looking_takes_a_small_share_of_the_busy_time() -> None:
@@ -168,7 +183,7 @@ def test_keys_are_ranked_by_the_records_that_they_certainly_have() -> None:
     meter = LoadMeter(modulo, clock := Ticking())
     for key in range(KEYS_COUNTED):
         meter.note(pairs(key, key), clock())
-    meter.note(pairs(-1), clock())  # it takes the count of another one
+    meter.note(pairs(-1), clock())  # it inherits the count of another key
     keys = meter.load().keys
     assert keys[-1] == (-1, 3.0, 2.0) and all(each[1:] == (2.0, 0.0) for each in keys[:-1])
 
@@ -183,14 +198,14 @@ def test_the_size_of_a_bin_of_like_keys_is_what_they_take_on_the_wire() -> None:
     for key in range(3000):
         if store.bin_of_key(key) < 2:
             store.create(key, ["x" * 50, key])
-    sizes = bin_sizes(store.bins, store.states)
+    sizes = bin_sizes(store.bins, store.states, {})
     for bin, held in store.bins.items():
         travelling = len(encode([(key, store.states[key]) for key in held]))
         assert sizes[bin] == pytest.approx(travelling, rel=0.35) if held else sizes[bin] == 0
 
 
 class Counted(list[int]):
-    """The keys of a bin; counts how often those of one are read."""
+    """The keys of a bin. Counts how often those of one bin are read."""
 
     read = 0
 
@@ -206,13 +221,28 @@ def nothing_read() -> None:
 
 def test_of_many_bins_some_are_measured_and_the_others_taken_for_average() -> None:
     bins = {bin: Counted([bin]) for bin in range(10 * SIZED_BINS_MAX)}
-    sizes = bin_sizes(bins, dict.fromkeys(bins, "x" * 100))
+    sizes = bin_sizes(bins, dict.fromkeys(bins, "x" * 100), {})
     assert Counted.read <= SIZED_BINS_MAX and len(sizes) == len(bins)
     assert all(100 < size < 150 for size in sizes.values())
 
 
 def test_large_states_end_the_measuring_and_what_cannot_travel_is_passed_over() -> None:
     bins = {bin: Counted([bin]) for bin in range(100)}
-    sizes = bin_sizes(bins, dict.fromkeys(bins, "x" * 400_000))
+    sizes = bin_sizes(bins, dict.fromkeys(bins, "x" * 400_000), {})
     assert all(400_000 < size < 401_000 for size in sizes.values()) and Counted.read <= 4
-    assert bin_sizes({0: [1], 1: []}, {1: object()}) == {0: 0, 1: 0}
+    assert bin_sizes({0: [1], 1: []}, {1: object()}, {}) == {0: 0, 1: 0}
+
+
+def test_a_measurement_of_sizes_stands_for_some_seconds() -> None:
+    meter = LoadMeter(modulo, clock := Ticking())
+    bins = {bin: Counted([bin]) for bin in range(4)}
+    states = dict.fromkeys(range(5), "x" * 100)
+    first = meter.sizes(bins, states)
+    assert Counted.read == 4
+    bins[4] = Counted([4])  # a bin that arrives is measured at once
+    assert meter.sizes(bins, states) == {**first, 4: first[3]} and Counted.read == 5
+    states = dict.fromkeys(range(5), "x" * 200)
+    clock.now += SIZED_SECONDS - 0.1
+    assert meter.sizes(bins, states) == {**first, 4: first[3]} and Counted.read == 5
+    clock.now += 0.1
+    assert min(meter.sizes(bins, states).values()) > 200 and Counted.read == 10

@@ -1,4 +1,4 @@
-"""What must hold when bins move holds for every stateful operator: with one input or two, per record or per time."""
+"""The guarantees of moving bins hold for every stateful operator: with one input or two, per record or per time."""
 
 from collections import Counter
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow import Map, Move
-from megaflow.megaphone.routing import initial_table
+from megaflow.megaphone.base.routing import initial_table
 from megaflow.testing import EngineCluster, Join, Leave
 from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, key_of

@@ -1,4 +1,4 @@
-"""F routes by the table in force at a record's time, and takes a bin out when everything earlier is applied."""
+"""F routes by the table in force at a record's time, and takes a bin out when all earlier records are applied."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def started(workers: int = 2) -> tuple[Histories, ByHand]:
 
 
 def routed(hands: ByHand) -> list[tuple[int, int, Any]]:
-    """(time, target, value) of the records that went from one worker to another."""
+    """Return (time, target, value) of the records that went from one worker to another."""
     return [
         (time, target, value)
         for _, target, lane, time, batch in hands.delivered
@@ -224,7 +224,7 @@ def test_of_two_moves_of_a_bin_at_one_time_the_last_wins_and_it_is_shipped_once(
         ((), r"pairs, but one is \(\), a tuple"),
         ({"a": 1}, r"pairs, but one is {'a': 1}, a dict"),
         (None, r"pairs, but one is None, a NoneType"),
-        ((["a"], 1), r"histories: the key \['a'\] is a list, which cannot be a key .*make it a tuple"),
+        ((["a"], 1), r"histories: the key \['a'\] is a list, which cannot be a key; make it a tuple"),
     ],
     ids=repr,
 )

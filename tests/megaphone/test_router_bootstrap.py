@@ -1,14 +1,15 @@
-"""F of a worker that has joined routes as all others do once it is told the table, and holds nobody back before.
+"""F of a joined worker routes like all others once it has the table, and holds no worker back before.
 
-The workers of these clusters all take part from the start, but only the first two are told the first table; the others
-know no more of it than workers that join later. Commands are numbered as the coordinator of a job does, which is who
-sends Bootstraps.
+All workers of these clusters take part from the start, but only the first two know the first table. The others know as
+little of it as workers that join later. Commands are numbered as by the coordinator of a job, which also sends the
+Bootstraps.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any
@@ -17,20 +18,20 @@ import pytest
 
 from megaflow import Bootstrap, Map, Move
 from megaflow.errors import ProgramError, ProtocolError
-from megaflow.megaphone import chunks
-from megaflow.megaphone.control_stream import founders_of, set_default
-from megaflow.megaphone.routing import Command, Numbered, RoutingTable, Watermark, apply, initial_table
+from megaflow.megaphone.base import chunks
+from megaflow.megaphone.base.routing import Command, Numbered, RoutingTable, Watermark, apply, initial_table
+from megaflow.megaphone.router.control_stream import founders_of, set_default
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
+from megaflow.testing.monitor import describe_pointstamps
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.operators.linear import linear
 from megaflow.timely.dataflow.operators.movement import broadcast
-from megaflow.timely.explain import describe_pointstamps
 from tests.simulation import parcels, scenarios
 from tests.simulation.by_hand import ByHand, Histories, key_of, keys_of
 
-BINS = 4  # bins 0 and 2 are worker 0's at first, 1 and 3 are worker 1's
+BINS = 4  # bins 0 and 2 belong to worker 0 at first, 1 and 3 to worker 1
 KEY = key_of(0, BINS)
 NEW = 2
 FOUNDERS = (0, 1)
@@ -38,9 +39,9 @@ FOUNDERS = (0, 1)
 
 @pytest.fixture(autouse=True)
 def founders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two workers know the first table, however many there are."""
-    monkeypatch.setattr("megaflow.megaphone.router.founders_of", lambda graph: founders_of(graph)[:2])
-    monkeypatch.setattr("megaflow.megaphone.control_stream.number_commands", number_as_in_a_job)
+    """Give the first table to two workers, however many there are."""
+    monkeypatch.setattr("megaflow.megaphone.router.router.founders_of", lambda graph: founders_of(graph)[:2])
+    monkeypatch.setattr("megaflow.megaphone.router.control_stream.number_commands", number_as_in_a_job)
 
 
 def number_as_in_a_job(port: Port[Any], bins: int) -> Port[Numbered]:
@@ -50,7 +51,7 @@ def number_as_in_a_job(port: Port[Any], bins: int) -> Port[Numbered]:
 
 
 class Hands(ByHand):
-    """A cluster stepped by hand in which single routes can be held as well."""
+    """A cluster stepped by hand, which can also hold single routes."""
 
     held_routes: frozenset[tuple[int, int, Lane]] = frozenset()
 
@@ -68,8 +69,8 @@ class Hands(ByHand):
         return [worker.stateful[operator].ready for worker in self.workers]
 
     def histories(self) -> list[Any]:
-        """(active table, its time, what is pending, what is undecided) on each worker."""
-        controls = [worker.stateful[0]._router.control for worker in self.workers]
+        """Return (active table, its time, pending, undecided) on each worker."""
+        controls = [worker.stateful[0].router.control for worker in self.workers]
         return [
             (each.history.active, each.history.installed, list(each.history.pending), each._commands)
             for each in controls
@@ -86,7 +87,7 @@ def started(workers: int = 3) -> tuple[Histories, Hands]:
 
 
 def raw(select: Callable[[int, Numbered], bool]) -> Any:
-    """A dataflow whose control nobody validates; worker w hears the numbered commands that `select(w, _)` lets by."""
+    """A dataflow whose control is not validated. Worker w hears the numbered commands that `select(w, _)` admits."""
     histories = Histories(BINS)
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
@@ -117,7 +118,7 @@ def test_a_newcomer_has_no_table_and_no_bins_until_it_is_told() -> None:
 def test_reconfigurations_before_at_and_after_the_time_of_the_bootstrap_are_the_same_everywhere(
     server: int, passed: int
 ) -> None:
-    """`passed`: the time that all records have reached when the Bootstrap comes, so that the tables before are in."""
+    """`passed`: the time that all records have reached when the Bootstrap comes, so earlier tables are in force."""
     histories, hands = started()
     for time in (1, 3, 4):
         hands.command(time, Move(0, time % 2), Move(2, 1))
@@ -228,7 +229,7 @@ def test_a_bootstrap_of_a_worker_that_knows_the_table_changes_nothing() -> None:
     assert hands.owned() == [[2], [0, 1, 3], []] and not any(worker.has_work() for worker in hands.workers)
 
 
-# Nobody else pauses -----------------------------------------------------------------------------
+# No other worker pauses ---------------------------------------------------------------------------
 
 
 def test_the_others_go_on_and_move_bins_while_the_newcomer_has_no_table() -> None:
@@ -305,9 +306,9 @@ def test_data_that_waits_is_routed_by_the_table_of_its_time_as_soon_as_that_is_k
 
 def test_how_long_data_waited_for_the_table_is_told() -> None:
     _, hands = started()
-    router = hands.workers[NEW].stateful[0]._router
+    router = hands.workers[NEW].stateful[0].router
     seconds = iter([10.0, 12.5])
-    router._now = lambda: next(seconds)
+    router.context = replace(router.context, now=lambda: next(seconds))
     assert [worker.stateful[0].bootstrap_seconds for worker in hands.workers] == [0.0] * 3
     for time in (1, 2):
         hands.records[NEW].advance_to(time)
@@ -410,13 +411,13 @@ def test_until_it_may_own_a_bin_it_holds_no_time_of_the_state() -> None:
     for time, target in [(2, 1), (3, NEW), (4, 1)]:
         hands.command(time, Move(1, target), Move(3, 0))
         hands.settle()
-        held = dict(hands.workers[NEW].stateful[0]._router.shipper.claimed)
+        held = dict(hands.workers[NEW].stateful[0].router.shipper.claimed)
         assert list(held) == ([4] if time == 4 else [])
     hands.finish()
     assert hands.owned() == [[0, 2, 3], [1], []]
 
 
-# What is wrong ----------------------------------------------------------------------------------
+# Errors -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("worker", [0, NEW])
@@ -512,7 +513,7 @@ def draw(seed: int) -> scenarios.Scenario:
 
 
 def tables(scenario: scenarios.Scenario) -> list[RoutingTable]:
-    """The table in force at each time."""
+    """Return the table in force at each time."""
     table, all_tables = initial_table(scenarios.BINS, FOUNDERS), []
     for time in range(scenario.times):
         table = apply(table, [command for due, command in scenario.commands if due == time])
@@ -521,7 +522,7 @@ def tables(scenario: scenarios.Scenario) -> list[RoutingTable]:
 
 
 def run(scenario: scenarios.Scenario) -> None:
-    """Run it and its oracle, one worker that is fed everything."""
+    """Run the scenario and its oracle, a single worker that receives all records."""
     log = scenarios.Log()
     cluster = EngineCluster(scenario.seed, scenario.workers)
     with parcels.small(scenario.seed, cluster):

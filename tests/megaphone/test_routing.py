@@ -1,4 +1,4 @@
-"""The table in force at a time is the one that all commands up to it make; what no table can hold is refused."""
+"""The table in force at a time is the result of all commands up to it. Impossible commands are refused."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import CommandRefused
-from megaflow.megaphone.routing import (
+from megaflow.megaphone.base.routing import (
     Bootstrap,
     Clock,
     Command,

@@ -1,6 +1,6 @@
-"""However a batch is split, each record goes to the owner of its bin, and one key's records stay together in order.
+"""However a batch is split, each record goes to its bin's owner, and a key's records stay together in order.
 
-Columns of pairs read like a list of pairs, and travel; what a pair is does not depend on where it goes.
+Columns of pairs read like a list of pairs, and travel. A value counts as a pair or not wherever it is sent.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from megaflow.errors import BuildError, ProgramError, ProtocolError
 from megaflow.event_time.windows import tumbling
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.splitting import ByKey, ByRecord, Pairs
+from megaflow.megaphone.base.bins import BinStore
+from megaflow.megaphone.router.splitting import ByKey, ByRecord, Pairs
 from megaflow.program import Worker
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -23,7 +23,7 @@ from tests.timely.workers import EVERY, run
 
 BINS = 8
 KEYS = [f"key{number}" for number in range(12)]
-WORKER = 1  # the one that splits
+WORKER = 1  # the worker that splits
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=9), st.floats(allow_nan=False))
 values = st.one_of(scalars, st.lists(scalars, max_size=3), st.tuples(scalars), st.dictionaries(st.text(), scalars))
@@ -116,15 +116,15 @@ def test_lists_of_two_and_named_tuples_are_pairs(rows: list[Any], workers: int) 
 
 
 class Two:
-    """An object that unpacks like a pair, and is none."""
+    """An object that unpacks like a pair, but is not one."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(("key", "value"))
 
 
-PLAIN = (lambda record: 1, tumbling(60))  # a timestamp and windows
+PLAIN = (lambda record: 1, tumbling(60))  # a timestamp function and windows
 
-KEYED: dict[str, Callable[[Any, Any], Any]] = {  # operator -> builds it on a stream, given what says the keys
+KEYED: dict[str, Callable[[Any, Any], Any]] = {  # operator -> builds it on a stream with a key function
     "stateful_state_machine": lambda stream, how: stream.stateful_state_machine(lambda *given: (1, []), **how),
     "stateful_unary": lambda stream, how: stream.stateful_unary(lambda *given: (1, []), **how),
     "left": lambda stream, how: stream.stateful_binary(nothing(stream), lambda *given: (1, []), **how),
@@ -153,7 +153,7 @@ def nothing(stream: Any) -> Any:
 @pytest.mark.parametrize("operator", KEYED)
 @pytest.mark.parametrize("record", ["DE", {"country": "DE", "n": 1}, {1, 2}, b"ab", Two()], ids=type)
 def test_what_merely_unpacks_is_no_pair(record: Any, operator: str, workers: int) -> None:
-    """In the middle of a batch, and behind records whose key is known."""
+    """The record is in the middle of a batch, after records whose key is known."""
 
     def main(worker: Worker) -> None:
         with worker.dataflow() as scope:

@@ -1,4 +1,4 @@
-"""S applies a key's values in time order, at the time they carry, wherever its bin is; what cannot work is said."""
+"""S applies a key's values in time order, at their own times, wherever its bin is; and errors."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ import pytest
 
 from megaflow import Map, Move, stable_hash
 from megaflow.errors import BuildError, CannotTravel, ProgramError, UsageError
-from megaflow.megaphone import stateful
-from megaflow.megaphone.routing import difference, initial_table
+from megaflow.megaphone.base.routing import difference, initial_table
+from megaflow.megaphone.folds import stateful
 from megaflow.scope import Scope
 from megaflow.testing import EngineCluster
 from megaflow.timely import Exchange
@@ -19,7 +19,7 @@ from megaflow.timely.communication.channel import Lane
 from tests.simulation.by_hand import ByHand, Histories, bin_of, key_of
 
 BINS = 4
-KEY = key_of(0, BINS)  # of worker 0, with two workers and with three
+KEY = key_of(0, BINS)  # of worker 0, with two workers or three
 
 
 def machine(fold: Any, **options: Any) -> Callable[..., Any]:
@@ -28,7 +28,7 @@ def machine(fold: Any, **options: Any) -> Callable[..., Any]:
 
 
 def run(fold: Any, records: list[Any], workers: int = 1, **options: Any) -> list[Any]:
-    """The outputs of a stateful operator fed at times 0, 1, …"""
+    """Return the outputs of a stateful operator fed at times 0, 1, …"""
     outputs = EngineCluster(3, workers).run(machine(fold, **options), {0: list(enumerate(records))})
     return [record for _, record in outputs]
 
@@ -38,7 +38,7 @@ def count(key: Any, value: Any, state: int | None) -> tuple[int | None, list[Any
     return state, [(key, state)]
 
 
-# What a fold sees and gives ------------------------------------------------------------------
+# Inputs and outputs of a fold -----------------------------------------------------------------
 
 
 def test_a_new_key_has_the_state_none_and_none_forgets_it() -> None:
@@ -171,7 +171,7 @@ def test_a_worker_looks_up_between_the_batches_of_a_slow_fold_from_the_stash_or_
 
 
 def two_in_a_row(log: list[Any], apart: bool) -> Callable[..., Any]:
-    """Two stateful operators with the same keys; commands are shared, or (operator, command) pairs if `apart`."""
+    """Two stateful operators with the same keys. They share commands, or get (operator, command) pairs if `apart`."""
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         def fold_of(operator: str) -> Any:
@@ -235,7 +235,7 @@ def test_a_stateful_operator_in_a_loop_moves_its_bins(seed: int) -> None:
 
 
 def worker_scope(stream: Any) -> Any:
-    """The scope that a stream is in."""
+    """Return the scope of a stream."""
     return Scope(stream.port.scope)
 
 
@@ -274,7 +274,7 @@ def test_each_bin_is_owned_once_or_under_way_at_every_step_and_the_ledger_tells_
 
 
 def _under_way(hands: ByHand) -> int:
-    """How many bins, each empty and one chunk, are on the network or arrived and not read."""
+    """Return how many bins, each empty and one chunk, are on the network, or arrived and not read."""
     routes = [route for route, _ in hands.network.waiting() if route[2] is Lane.STATE]
     sent = [envelope.body for route in routes for envelope in hands.network.under_way(route)]
     arrived = [
@@ -286,7 +286,7 @@ def _under_way(hands: ByHand) -> int:
     return sum(len(parcel) for _, parcel in sent + arrived)
 
 
-# What the rest of the worker sees ----------------------------------------------------------------
+# Effects on the rest of the worker ----------------------------------------------------------------
 
 
 def test_the_view_tells_bins_keys_records_and_table() -> None:

@@ -1,4 +1,4 @@
-"""Durable operators as they are built: what is refused, and what is held for restored timers."""
+"""Building durable operators: refusals, and the capabilities for restored timers."""
 
 from random import Random
 from typing import Any
@@ -7,7 +7,8 @@ import pytest
 
 from megaflow.durable.restored import Restored
 from megaflow.errors import BuildError, ProgramError
-from megaflow.megaphone.journal import LOOK_AGAIN, Durability, Noting, choose
+from megaflow.megaphone.base.durability import Durability
+from megaflow.megaphone.snapshot.journal import LOOK_AGAIN, Noting, choose
 from megaflow.scope import Scope
 from megaflow.testing import Network, SimulatedCluster
 from megaflow.timely.dataflow.input_handle import InputHandle
@@ -36,7 +37,7 @@ def test_two_stateful_operators_of_one_name_cannot_be_durable() -> None:
         words = make_durable(flow.lines()).map(lambda word: (word, 1))
         return words.stateful_state_machine(count, name="count").stateful_state_machine(count, name="count")
 
-    with pytest.raises(BuildError, match=r"count: another stateful operator has this name, .* its own name="):
+    with pytest.raises(BuildError, match=r"have the name .count.\. A job with --state .* name=.count_2. in the second"):
         run(dataflow, ["a"])
 
 
@@ -83,7 +84,7 @@ def test_the_first_restored_timer_is_held_for_before_the_operator_has_run() -> N
     with worker.dataflow("restored") as scope:
         durability = scope.ref.graph.extension(Durability)
         durability.sink = lambda piece, block: None
-        durability.restore = lambda heir, bins: Restored(
+        durability.restore = lambda descriptor, bins: Restored(
             {0: {first: 5}, 3: {}}, {0: [(9, first, "over")], 3: [(7, second, "again"), (12, second, "end")]}
         )
         scope.input_from(records).stateful_unary(fold, bins=BINS, name="timed")

@@ -20,7 +20,7 @@ KEY = key_of(0, BINS)
 
 
 class Calls:
-    """A stateful operator that outputs how it was called; a value that is a list of (time, payload) sets timers."""
+    """A stateful operator that emits its calls. A value that is a list of (time, payload) sets timers."""
 
     def __init__(self, bins: int = BINS) -> None:
         self.bins = bins
@@ -28,7 +28,7 @@ class Calls:
         self.build = self.unary
 
     def unary(self, worker: Any, records: Any, commands: Any) -> Any:
-        """State: how many records and payloads there were."""
+        """Count records and payloads in the state."""
 
         def fold(key: Any, time: int, records: list[Any], state: int | None, timers: Any) -> Any:
             self.seen.append((time, worker.index, list(records)))
@@ -59,7 +59,7 @@ class Calls:
                 timers.at(time, payload)
 
     def where(self) -> list[tuple[int, int]]:
-        """(time, worker) of each call."""
+        """Return (time, worker) of each call."""
         return [(time, worker) for time, worker, _ in self.seen]
 
 
@@ -69,7 +69,7 @@ def started(workers: int = 2) -> tuple[Calls, ByHand]:
 
 
 def run(fold: Any, records: list[Any], workers: int = 1, **options: Any) -> list[Any]:
-    """The outputs of stateful_unary fed at times 0, 1, …"""
+    """Return the outputs of stateful_unary fed at times 0, 1, …"""
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return records.stateful_unary(fold, control=commands, **options)
@@ -78,7 +78,7 @@ def run(fold: Any, records: list[Any], workers: int = 1, **options: Any) -> list
 
 
 def held(hands: ByHand, worker: int) -> list[Any]:
-    """The times of the capabilities that S holds on a worker."""
+    """Return the times of the capabilities that S holds on a worker."""
     (graph,) = hands.workers[worker].graphs()
     stateful = [location for node in graph.nodes if node.name == "calls" for location in node.sources]
     held = graph.progress.caster.capabilities()
@@ -259,7 +259,7 @@ def test_timers_that_are_kept_cannot_be_set_when_the_fold_has_returned() -> None
         EngineCluster(1, 1).run(build, {0: [(0, ("a", 1))]})
 
 
-# What is held -----------------------------------------------------------------------------------
+# Capabilities -----------------------------------------------------------------------------------
 
 
 def test_a_timer_holds_the_outputs_at_its_own_time_and_not_at_that_of_the_fold_that_set_it() -> None:
@@ -426,7 +426,7 @@ def test_a_bin_larger_than_a_chunk_by_its_timers_travels_in_several_and_the_orde
 
 @pytest.mark.parametrize("seed", range(10))
 def test_windows_that_are_opened_and_closed_by_timers_come_to_nothing_however_bins_move(seed: int) -> None:
-    """Like NEXMark's Q5: each record counts from the next time on, for a window's length."""
+    """Like NEXMark's Q5: each record counts from the next time on, for the length of a window."""
     window, low = 12, []
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
@@ -468,7 +468,7 @@ def test_both_inputs_of_a_key_and_time_come_together_and_payloads_in_the_left_on
 
 
 def two_inputs(calls: Calls) -> Callable[..., Any]:
-    """A binary whose right input is behind: it is held back until its time is closed, by an operator of its own."""
+    """A binary operator whose right input is behind: another operator holds it back until its time is closed."""
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         handle, late = worker_scope(records).new_input()
@@ -486,7 +486,7 @@ def two_inputs(calls: Calls) -> Callable[..., Any]:
 
 
 def worker_scope(stream: Any) -> Any:
-    """The scope that a stream is in."""
+    """Return the scope of a stream."""
     return Scope(stream.port.scope)
 
 
@@ -526,7 +526,7 @@ def test_one_input_that_has_ended_does_not_keep_the_other_waiting() -> None:
     hands.finish()
 
 
-# What the rest of the worker sees ----------------------------------------------------------------
+# Effects on the rest of the worker ----------------------------------------------------------------
 
 
 def test_the_view_tells_bins_keys_and_records_and_operators_that_share_a_control_need_the_same_bins() -> None:

@@ -1,13 +1,14 @@
-"""The thirty properties of live migration and rescaling, and where each is tested: property -> its fact, and tests.
+"""The thirty properties of live migration and rescaling, with their tests: property -> its fact, and tests.
 
-They come from Megaphone (PVLDB 12(9)), from the rescaling of timely dataflow (Selvatici, 2019), from where the code of
-both goes wrong, and from what users of other systems that move state have reported. One oracle stands behind all: the
-same input on one worker without moves gives the same outputs at the same times (`simulation/test_oracle`,
-`simulation/test_membership`), each update at the owner of its time, as the ledger tells; and it notices when a line of
-the code is made wrong (`simulation/test_planted_faults`).
+The properties come from Megaphone (PVLDB 12(9)), from the rescaling of timely dataflow (Selvatici, 2019), from the
+known errors in the code of both, and from reports by users of other systems that move state. One oracle serves all:
+the same input on one worker without moves gives the same outputs at the same times (`simulation/test_oracle`,
+`simulation/test_membership`). The ledger shows that each update is at the owner of its time. The oracle also notices
+planted faults in the code (`simulation/test_planted_faults`).
 
-Not tested, because there is no such thing here: several commands that are counted to make one configuration (11: each
-is one numbered record). Checkpoints taken while bins move (30) have a search of their own, `simulation/test_cuts`.
+One property is not tested, because megaflow has no such feature: several commands that are counted to make one
+configuration (11: each is one numbered record). Checkpoints during moves (30) have a search of their own,
+`simulation/test_cuts`.
 """
 
 import ast

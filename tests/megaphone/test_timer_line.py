@@ -1,10 +1,10 @@
-"""A line of timers gives what a plain list gives, and its work is by what is due or moves."""
+"""A line of timers equals a plain list, and its work depends only on the timers that are due or move."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from megaflow.megaphone.event_unit import INFINITE
-from megaflow.megaphone.timer_line import TimerLine
+from megaflow.megaphone.base.event_unit import INFINITE
+from megaflow.megaphone.base.timer_line import TimerLine
 
 
 class LineAgainstList(RuleBasedStateMachine):

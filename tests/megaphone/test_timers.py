@@ -1,4 +1,4 @@
-"""Timers are due once, by time, in the order in which they were set; those of a bin leave with it and come back."""
+"""Timers are due once, by time, in the order in which they were set. A bin's timers leave and return with it."""
 
 from typing import Any
 
@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from megaflow.errors import ProgramError
-from megaflow.megaphone.timers import Timer, Timers, TimerStore
+from megaflow.megaphone.base.timers import Timer, Timers, TimerStore
 
 KEYS = ["a", "b", "c", "d", "e", "f"]
 
 
 def bin_of(key: str) -> int:
-    """Two keys a bin."""
+    """Give each bin two keys."""
     return KEYS.index(key) // 2
 
 
 class StoreAgainstList(RuleBasedStateMachine):
-    """A store beside a plain list of its timers in the order in which they came; `away` are bins under way."""
+    """A store beside a plain list of its timers in the order of their setting. `away` are bins under way."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class StoreAgainstList(RuleBasedStateMachine):
             taken = self.store.take(bin)
             assert [timer[0] for timer in taken] == sorted(timer[0] for timer in taken)
             mine = [timer for timer in self.model if bin_of(timer[1]) == bin]
-            for key in KEYS[2 * bin : 2 * bin + 2]:  # of one key in the order in which they were set
+            for key in KEYS[2 * bin : 2 * bin + 2]:  # for each key in the order in which they were set
                 expected = sorted((timer for timer in mine if timer[1] == key), key=lambda timer: timer[0])
                 assert [timer for timer in taken if timer[1] == key] == expected
             assert len(taken) == len(mine)
@@ -106,7 +106,7 @@ def test_work_is_by_what_is_due_or_moves_and_not_by_what_there_is() -> None:
 
 
 class Alarms:
-    """Where a fold's timers go, in tests."""
+    """Receives a fold's timers, in tests."""
 
     def __init__(self) -> None:
         self.set: list[Timer] = []

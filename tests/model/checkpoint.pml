@@ -21,14 +21,14 @@
      begin_checkpoint, MAY_BEGIN        Checkpoints.go_on, Checkpoints._begin; message CheckpointBegun
      see, say_position                  LineSource._obey; message PositionsAt
      read_command, REGISTERED           Journal.register
-     before, take_cut, forget           Moments.before, Journal._cut, Journal.committed
+     before, take_cut, forget           BarrierActions.before, Journal._cut, Journal.committed
      IS_IDLE                            Core.keep
-     apply, ship, install               DurableMachine._apply; Router._install; Core.install
+     apply, ship, install               StateMachine._apply_durably; Router._install; Core.install
      write_segment, fail_segment        CutPacker.take, CutPacker._put; message CutWritten, message CutFailed
      abandon                            Checkpoints._abandon, Checkpoints.left; message CheckpointAbandoned
      announce, write_output, measure    Checkpointing.take; EpochMerge.mark, EpochMerge.close; OutputQueue._sync
      CAN_COMMIT                         Checkpoints.learn; message CheckpointReady; CommitDraft.is_complete
-     link_commit, base and chain        FolderStore.commit; CommitDraft.commit
+     link_commit, base and chain        Store.commit; CommitDraft.commit
      acknowledge, fail_commit           StoreKeeper.work; Checkpoints.answered; message Committed
      resume                             class Recovery; function restore; class StoreKeeper
 

@@ -18,7 +18,7 @@
    Step here                          In megaflow's code; that these names exist is tested
      read_store, found, IS_TAKEN        function read_commits, function begin; Incarnation.begin_anew
      cut                                CutPacker.take
-     link, compose, choose_kept         Incarnation.commit, Incarnation._to_keep; FolderStore.commit
+     link, compose, choose_kept         Incarnation.commit, Incarnation._to_keep; Store.commit
      doubt, settle                      Incarnation._settle; StoreKeeper.work; class CommitInDoubt
      look                               Incarnation._check_highest
      acknowledge, give_up               StoreKeeper.work; Incarnation.give_up; message Committed, message CommitFailed

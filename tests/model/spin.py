@@ -1,7 +1,7 @@
-"""Runs spin on a model of this folder, and tells what a failing run did.
+"""Runs spin on a model of this folder, and returns the story of a failing run.
 
-The search is exhaustive (no bit states): it takes seconds and less than 1 GB. A planted fault must not only be found,
-it must be found for the right reason, which the story of the failing run shows.
+The search is exhaustive (no bit states). It takes seconds and less than 1 GB. A check must find a planted fault for
+the right reason, and the story of the failing run shows the reason.
 """
 
 import ast
@@ -30,11 +30,11 @@ needs_spin = pytest.mark.skipif(shutil.which("spin") is None and not os.environ.
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What spin says of a model."""
+    """Spin's result for a model."""
 
     output: str
-    violated: str | None    # the assertion; INVALID_END: something waits for ever
-    story: list[str]        # what everybody did in the failing run
+    violated: str | None    # the assertion; INVALID_END: a process waits forever
+    story: list[str]        # the actions of all processes in the failing run
 
     @property
     def is_proof(self) -> bool:
@@ -52,8 +52,8 @@ class Verdict:
 class Fault:
     """A planted fault, and how the check must find it."""
 
-    assertions: str         # that may fail
-    happened: Callable[[Sequence[str]], bool]   # in the failing run, told its story
+    assertions: str         # those that may fail
+    happened: Callable[[Sequence[str]], bool]   # whether the fault happened, given the story of the failing run
     bounds: tuple[str, ...] = ()
 
 
@@ -68,7 +68,7 @@ def check(folder: Path, model: str, *macros: str, optimise: str = "-O1") -> Verd
     if (folder / f"{model}.trail").exists():
         replay = subprocess.run(
             ["spin", "-k", f"{model}.trail", "-t", *defined, file],
-            cwd=folder, capture_output=True, text=True, timeout=280,
+            cwd=folder, capture_output=True, text=True, timeout=840,
         )       # fails, as the run did
         story = [line.strip() for line in replay.stdout.splitlines() if line.strip().startswith(TELLING)]
     return Verdict(output, violated and (violated[1] or INVALID_END), story)
@@ -82,14 +82,14 @@ def check_fault(folder: Path, model: str, name: str, fault: Fault) -> None:
 
 
 def after_last(story: Sequence[str], pattern: str) -> re.Match[str]:
-    """The last line of the story that reads like this."""
+    """Return the last line of the story that matches."""
     return next(match for line in reversed(story) if (match := re.fullmatch(pattern, line)))
 
 
 def named_in_code(model: str) -> tuple[set[str], set[str]]:
-    """What the model's table says the code has, and that of it which is nowhere there.
+    """Return the names that the model's table attributes to the code, and those of them that the code lacks.
 
-    Named are `Class.method`, and what follows "message", "class" or "function".
+    These are names `Class.method`, and the word after "message", "class" or "function".
     """
     text = (MODELS / model).read_text(encoding="utf-8")
     table = text[text.index("In megaflow's code") : text.index("What keeps it small")]
@@ -100,7 +100,7 @@ def named_in_code(model: str) -> tuple[set[str], set[str]]:
 
 @cache
 def existing_in_code() -> frozenset[str]:
-    """The classes and functions of megaflow, and `Class.method`."""
+    """Return the classes and functions of megaflow, and each `Class.method`."""
     trees = [ast.parse(module.read_text(encoding="utf-8")) for module in CODE.rglob("*.py")]
     classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
     existing = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
@@ -109,6 +109,6 @@ def existing_in_code() -> frozenset[str]:
 
 
 def _run(folder: Path, *command: str | Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=840)
     assert done.returncode == 0, f"{command} failed:\n{done.stdout}{done.stderr}"
     return done.stdout

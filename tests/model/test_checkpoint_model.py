@@ -11,19 +11,19 @@ from tests.model.spin import Fault, check, check_fault, named_in_code, needs_spi
 MODEL = "checkpoint.pml"
 
 
-def last_life(story: Sequence[str]) -> Sequence[str]:
-    """What the incarnation did that crashed last: all but the crash and what was recovered."""
+def last_attempt(story: Sequence[str]) -> Sequence[str]:
+    """Return the actions of the incarnation that crashed last, between its recovery and the crash."""
     begun = [at for at, line in enumerate(story[:-1]) if line.startswith("launcher goes on")]
     return story[begun[-1] + 1 if begun else 0 : -2]
 
 
 def place(story: Sequence[str], pattern: str) -> int:
-    """Where the story has its first line that reads like this; its length if it has none."""
+    """Return the index of the story's first matching line, or its length without a match."""
     return next((at for at, line in enumerate(story) if re.fullmatch(pattern, line)), len(story))
 
 
 def recovered(story: Sequence[str]) -> tuple[int, int, int, int, int]:
-    """The checkpoint; the records in its state, those read before, those in the output and in the file, as sets."""
+    """Return the checkpoint, and the sets of records in its state, read before, in the output, and in the file."""
     found = re.fullmatch(
         r"launcher goes on from checkpoint (\d): state (\d), read (\d), output (\d) of (\d)", story[-1]
     )
@@ -43,51 +43,51 @@ def has_too_little(story: Sequence[str]) -> bool:
 
 
 def the_bin_went_before_the_cut(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    cut = place(life, rf"worker 0 cuts checkpoint {recovered(story)[0]}")
-    return has_too_little(story) and place(life, r"worker 0 ships the bin .*") < cut
+    attempt = last_attempt(story)
+    cut = place(attempt, rf"worker 0 cuts checkpoint {recovered(story)[0]}")
+    return has_too_little(story) and place(attempt, r"worker 0 ships the bin .*") < cut
 
 
 def the_bin_came_before_the_cut(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    cut = place(life, rf"worker 1 cuts checkpoint {recovered(story)[0]}")
-    return has_too_much(story) and place(life, r"worker 1 has the bin .*") < cut
+    attempt = last_attempt(story)
+    cut = place(attempt, rf"worker 1 cuts checkpoint {recovered(story)[0]}")
+    return has_too_much(story) and place(attempt, r"worker 1 has the bin .*") < cut
 
 
 def the_new_owner_touched_nothing(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    return has_too_little(story) and place(life, r"worker 1 has the bin .*") < place(life, r"worker 1 cuts .*")
+    attempt = last_attempt(story)
+    return has_too_little(story) and place(attempt, r"worker 1 has the bin .*") < place(attempt, r"worker 1 cuts .*")
 
 
 def one_before_was_abandoned(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    abandoned = place(life, r"coordinator abandons checkpoint 1")
-    return has_too_little(story) and abandoned < place(life, r"coordinator begins checkpoint 2, since 0, .*")
+    attempt = last_attempt(story)
+    abandoned = place(attempt, r"coordinator abandons checkpoint 1")
+    return has_too_little(story) and abandoned < place(attempt, r"coordinator begins checkpoint 2, since 0, .*")
 
 
 def a_commit_failed(story: Sequence[str]) -> bool:
-    failed = place(last_life(story), r"launcher cannot commit checkpoint 1")
-    return one_before_was_abandoned(story) and failed < len(last_life(story))
+    failed = place(last_attempt(story), r"launcher cannot commit checkpoint 1")
+    return one_before_was_abandoned(story) and failed < len(last_attempt(story))
 
 
 def the_bin_was_still_to_come(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    cut = place(life, rf"worker 1 cuts checkpoint {recovered(story)[0]}")
-    return has_too_little(story) and cut < place(life, r"worker 1 has the bin .*") < len(life)
+    attempt = last_attempt(story)
+    cut = place(attempt, rf"worker 1 cuts checkpoint {recovered(story)[0]}")
+    return has_too_little(story) and cut < place(attempt, r"worker 1 has the bin .*") < len(attempt)
 
 
 def a_record_still_waited(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    cut = place(life, rf"worker 0 cuts checkpoint {recovered(story)[0]}")
-    early = place(life, r"worker \d reads record \d at epoch \d")
-    return has_too_little(story) and early < cut and any(" applies record " in line for line in life[cut:])
+    attempt = last_attempt(story)
+    cut = place(attempt, rf"worker 0 cuts checkpoint {recovered(story)[0]}")
+    early = place(attempt, r"worker \d reads record \d at epoch \d")
+    return has_too_little(story) and early < cut and any(" applies record " in line for line in attempt[cut:])
 
 
 def it_was_written_later(story: Sequence[str]) -> bool:
-    life = last_life(story)
+    attempt = last_attempt(story)
     number = recovered(story)[0]
     between = [
-        life[place(life, rf"worker {worker} cuts checkpoint {number}") : place(life, written)]
+        attempt[place(attempt, rf"worker {worker} cuts checkpoint {number}") : place(attempt, written)]
         for worker in (0, 1)
         for written in [rf"worker {worker} has written \d for checkpoint {number}"]
     ]
@@ -95,26 +95,26 @@ def it_was_written_later(story: Sequence[str]) -> bool:
 
 
 def it_read_on(story: Sequence[str]) -> bool:
-    life = last_life(story)
+    attempt = last_attempt(story)
     number = recovered(story)[0]
-    said = [place(life, rf"worker {worker} says where it is at checkpoint {number}") for worker in (0, 1)]
-    epoch = next(line for line in life if line.startswith(f"coordinator begins checkpoint {number}, ")).split()[-1]
+    said = [place(attempt, rf"worker {worker} says where it is at checkpoint {number}") for worker in (0, 1)]
+    epoch = next(line for line in attempt if line.startswith(f"coordinator begins checkpoint {number}, ")).split()[-1]
     return has_too_much(story) and any(
-        int(line.split()[-1]) < int(epoch) for line in life[min(said) :] if " reads record " in line
+        int(line.split()[-1]) < int(epoch) for line in attempt[min(said) :] if " reads record " in line
     )
 
 
 def the_split_was_in_nobodys_hands(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    given = place(life, r"worker 0 is given the split")
-    begun = place(life, rf"coordinator begins checkpoint {recovered(story)[0]}, .*")
+    attempt = last_attempt(story)
+    given = place(attempt, r"worker 0 is given the split")
+    begun = place(attempt, rf"coordinator begins checkpoint {recovered(story)[0]}, .*")
     return has_too_little(story) and begun < given
 
 
 def a_worker_had_not_written(story: Sequence[str]) -> bool:
-    life = last_life(story)
-    linked = place(life, rf"launcher links the commit of checkpoint {recovered(story)[0]}")
-    written = [place(life, rf"worker {worker} has written .*") for worker in (0, 1)]
+    attempt = last_attempt(story)
+    linked = place(attempt, rf"launcher links the commit of checkpoint {recovered(story)[0]}")
+    written = [place(attempt, rf"worker {worker} has written .*") for worker in (0, 1)]
     return has_too_little(story) and max(written) > linked
 
 

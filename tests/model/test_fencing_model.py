@@ -1,4 +1,4 @@
-"""Launchers that each believe that a store is theirs, in all interleavings: `fencing.pml`, checked by spin."""
+"""Launchers that all believe that a store is theirs, in all interleavings: `fencing.pml`, checked by spin."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ MODEL = "fencing.pml"
 
 
 def numbers(story: Sequence[str], pattern: str) -> list[str]:
-    """What the groups of this pattern were, in all lines that read like this."""
+    """Return the pattern's first group in each line that matches."""
     return [it[1] for line in story if (it := re.fullmatch(pattern, line))]
 
 
@@ -29,7 +29,7 @@ def another_one_had_begun(story: Sequence[str]) -> bool:
 
 
 def it_removed_before_it_had_begun(story: Sequence[str]) -> bool:
-    """The first thing that the second launcher did after it had read."""
+    """Return the second launcher's first action after its read."""
     after = story[[line.startswith("launcher 1 reads ") for line in story].index(True) + 1 :]
     return next(line for line in after if line.startswith("launcher 1")) == "launcher 1 removes old commits"
 

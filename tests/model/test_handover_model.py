@@ -12,12 +12,12 @@ MODEL = "handover.pml"
 
 
 def place(story: Sequence[str], pattern: str) -> int:
-    """Where the story has its first line that reads like this; its length if it has none."""
+    """Return the index of the story's first matching line, or its length without a match."""
     return next((at for at, line in enumerate(story) if re.fullmatch(pattern, line)), len(story))
 
 
 def a_direct_report_overtook(story: Sequence[str]) -> bool:
-    """The last one heard was sent to the successor, and one before it to the old coordinator."""
+    """Whether the last report heard went to the successor, and an earlier one to the old coordinator."""
     last = re.fullmatch(r"worker (\d) hears report (\d) of worker (\d)", story[-1])
     if last is None:
         return False
@@ -27,7 +27,7 @@ def a_direct_report_overtook(story: Sequence[str]) -> bool:
 
 
 def fences_had_come(story: Sequence[str]) -> bool:
-    """All, before the successor began."""
+    """Whether all fences had come before the successor began."""
     return sum(" has the fence of " in line for line in story[: place(story, r"worker \d coordinates")]) == 3
 
 

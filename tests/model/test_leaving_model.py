@@ -12,7 +12,7 @@ MODEL = "leaving.pml"
 
 
 def before_it_went(story: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The first worker that went, and what happened before."""
+    """Return the first worker that went, and the actions before."""
     at, worker = next((at, it[1]) for at, line in enumerate(story) if (it := re.fullmatch(r"worker (\d) goes", line)))
     return worker, story[:at]
 
@@ -54,7 +54,7 @@ def a_batch_was_on_its_way(story: Sequence[str]) -> bool:
 
 
 def it_still_held_one(story: Sequence[str]) -> bool:
-    """Worker 1, which had committed to its leave and waited for a time to pass."""
+    """Whether it was worker 1, after it had committed to its leave and waited for a time to pass."""
     return "worker 1 goes from time 0 to 1" in story and "worker 1 lets go of time 1" not in story
 
 

@@ -1,9 +1,9 @@
-"""A cluster stepped by hand: the test chooses who steps, and which messages arrive.
+"""Cluster stepped by hand: the test chooses which worker steps and which messages arrive.
 
 hands = ByHand(build, workers=2)
 hands.records[1].send(("the", 1))
 hands.held = [Lane.STATE]       # these lanes deliver nothing
-hands.settle()                  # all else goes on until nothing can happen any more
+hands.settle()                  # run everything else until nothing more can happen
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Collection
 from random import Random
 from typing import Any
 
-from megaflow.megaphone.bins import stable_hash
+from megaflow.megaphone.base.bins import stable_hash
 from megaflow.scope import Scope
 from megaflow.testing import Build, Network
+from megaflow.testing.monitor import describe_pointstamps
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.probe import ProbeHandle
-from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
 from megaflow.timely.worker import Worker
 
@@ -33,7 +33,7 @@ def bin_of(hash64: int, log2_bins: int) -> int:
 
 
 def keys_of(bin: int, bins: int, count: int = 1) -> list[str]:
-    """Keys that fall into a bin."""
+    """Return keys that fall into a bin."""
     found = []
     number = 0
     while len(found) < count:
@@ -45,12 +45,12 @@ def keys_of(bin: int, bins: int, count: int = 1) -> list[str]:
 
 
 def key_of(bin: int, bins: int) -> str:
-    """A key that falls into a bin."""
+    """Return a key that falls into a bin."""
     return keys_of(bin, bins)[0]
 
 
 class ByHand:
-    """Workers 0, 1, …; commands are injected on worker 0, the other workers' command inputs are closed."""
+    """Workers 0, 1, …; commands enter on worker 0, and the command inputs of the other workers are closed."""
 
     def __init__(self, build: Build, workers: int = 2, close_other_commands: bool = True) -> None:
         ids = tuple(range(workers))
@@ -59,7 +59,7 @@ class ByHand:
         self.records: list[InputHandle[Any]] = []
         self.controls: list[InputHandle[Any]] = []
         self.probes: list[ProbeHandle] = []
-        self.outputs: list[tuple[Any, Any]] = []  # (time, record) in the order of their appearance
+        self.outputs: list[tuple[Any, Any]] = []  # (time, record), in the order of output
         self.held: Collection[Lane] = ()
         self.delivered: list[tuple[int, int, Lane, Any, Any]] = []  # (source, target, lane, time, batch), no progress
         for index in ids:
@@ -79,23 +79,23 @@ class ByHand:
 
     @property
     def commands(self) -> InputHandle[Any]:
-        """Where commands are injected."""
+        """The input for commands."""
         return self.controls[0]
 
     def command(self, time: int, *commands: Any) -> None:
-        """Inject commands at a time, and let control pass it."""
+        """Send commands at a time, then advance the command input past it."""
         self.commands.advance_to(time)
         for command in commands:
             self.commands.send(command)
         self.commands.advance_to(time + 1)
 
     def advance_to(self, time: int) -> None:
-        """Move all record inputs on to a time."""
+        """Advance all record inputs to a time."""
         for records in self.records:
             records.advance_to(time)
 
     def settle(self) -> None:
-        """Step and deliver, except on the lanes that are held, until nothing can happen any more."""
+        """Step and deliver until nothing more can happen; deliver nothing on the held lanes."""
         busy = True
         while busy:
             busy = False
@@ -109,31 +109,31 @@ class ByHand:
                     busy = True
 
     def deliver(self, source: int, target: int, lane: Lane) -> None:
-        """Let the oldest message of a lane arrive."""
+        """Deliver the oldest message of a lane."""
         self.network.deliver((source, target, lane))
         if lane is not Lane.PROGRESS:
             time, batch = self.network.allocator(target).arrived[-1].body
             self.delivered.append((source, target, lane, time, batch))
 
     def waiting(self, lane: Lane) -> list[tuple[int, int]]:
-        """(source, target) of the messages that wait on a lane."""
+        """Return (source, target) of each message that waits on a lane."""
         return [(route[0], route[1]) for route, _ in self.network.waiting() if route[2] is lane]
 
     def owned(self, operator: int = 0) -> list[list[int]]:
-        """The bins that each worker has now."""
+        """Return the bins that each worker owns now."""
         return [worker.stateful[operator].owned() for worker in self.workers]
 
     def moved(self, operator: int = 0) -> list[tuple[int, int, int, int]]:
-        """(time, bin, from, to) of what arrived since the last call, each worker's in the order of arrival."""
+        """Return (time, bin, from, to) of each bin that arrived since the last call, sorted by time."""
         rows = [row for worker in self.workers for row in worker.stateful[operator].take_ledger()]
         return sorted(((row.time, row.bin, row.source, row.target) for row in rows), key=lambda row: row[0])
 
     def done(self) -> bool:
-        """Whether the dataflow is complete on all workers."""
+        """Return whether the dataflow is complete on all workers."""
         return not any(worker.installed_dataflows for worker in self.workers)
 
     def finish(self) -> None:
-        """Close all inputs and run to completion, which must be reached."""
+        """Close all inputs and run to completion. Raise AssertionError if the dataflow does not complete."""
         self.held = ()
         for handle in [*self.records, *self.controls]:
             handle.close()
@@ -143,9 +143,9 @@ class ByHand:
 
 
 class Histories:
-    """A stateful operator whose state is the list of a key's values, and who applied what where.
+    """Stateful operator whose state is the list of a key's values. Records which worker applied each value.
 
-    `kind`: "machine", or "unary" or "binary", which apply the values of a closed time one after the other.
+    `kind` is "machine", "unary" or "binary". The last two apply the values of a closed time one after the other.
     """
 
     def __init__(self, bins: int = 4, kind: str = "machine") -> None:
@@ -176,7 +176,7 @@ class Histories:
         return left.stateful_binary(right, fold_both, **options)
 
     def fold_on(self, worker: Any) -> Any:
-        """The fold, for `worker`."""
+        """Return the fold of `worker`."""
 
         def fold(key: Any, value: Any, state: list[Any] | None) -> tuple[list[Any] | None, list[Any]]:
             self.applied.append((worker.index, key, value))
@@ -188,6 +188,6 @@ class Histories:
         return fold
 
     def where(self, value: Any) -> int:
-        """The worker that applied this value, the only one."""
+        """Return the only worker that applied this value."""
         (worker,) = [worker for worker, _, applied in self.applied if applied == value]
         return worker

@@ -1,13 +1,14 @@
-"""A crash after every operation of the disk and after every message of short jobs, each followed by a job that goes on.
+"""Crashes after every disk operation and every message of short jobs, each followed by a job that resumes.
 
-A script is a job with a few lines, and what clients ask of it: moves, a join, a leave, a hand-over, a stop, or nothing
-but the end. It is run once without a crash, and counted. Then for each k, by the same seed, up to the k-th operation of
-the disk, or the k-th action (a message arrives, or somebody does what follows from one): there all are killed, with
-what is written left as it is, or with a loss of power, drawn in several ways; or one process is. What follows is left
-alone, and ends with the output of the run without a crash, from a checkpoint that was promised: see `durable_jobs`.
-In `recovery` the job is one that goes on from another that was killed in its middle.
+A script is a job with a few lines, and requests of clients: moves, a join, a leave, a hand-over, a stop, or nothing but
+the end of the input. It first runs once without a crash, to count its disk operations and its actions. (An action is a
+message that arrives, or a process that acts on one.) Then, with the same seed, it runs for each k up to the k-th disk
+operation or the k-th action. At that point the test kills all processes, cuts the power, or kills one process. A kill
+leaves the written files as they are; the remains of a power loss are drawn in several ways. The next job runs
+undisturbed. It must end with the output of the run without a crash, and start from a checkpoint that was acknowledged
+(see `durable_jobs`). The script `recovery` resumes a job that was killed halfway.
 
-By hand: python -m tests.simulation.crash_points runs all; with a number, every so many of them.
+By hand: `python -m tests.simulation.crash_points` runs all cases; with a number n, every n-th.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from random import Random
 from typing import Any
 
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove_first
-from tests.simulation.durable_jobs import Lives, Plan, checkpoint
+from tests.simulation.durable_jobs import Attempts, Plan, checkpoint
 
 LINES = 8, 12
-RECOVERY_ACTIONS = 150  # of a life that goes on: later it is as any other
+RECOVERY_ACTIONS = 150  # of a resumed job; later on it behaves like any other
 
 Script = list[Callable[[Talk], Waits]]
 SCRIPTS: dict[str, tuple[dict[str, Any], Script]] = {
@@ -46,14 +47,14 @@ class Case:
     script: str
     place: str  # "steps" on the disk, or "actions"
     number: int
-    how: str  # a method of SimulatedJob, or what happens on the disk
-    draw: int = 0  # of what a loss of power leaves
+    how: str  # a method of SimulatedJob, or an event on the disk
+    draw: int = 0  # selects what a power loss leaves
 
 
 def play(name: str, folder: Path, case: Case | None = None) -> tuple[int, int]:
-    """Run a script, with a crash, and then to the end; return how many steps and actions there were without."""
-    lives = Lives(1 + [*SCRIPTS].index(name), folder, LINES)
-    storage = lives.storage
+    """Run a script with a crash, then to its end. Return the number of disk steps and of actions of its first job."""
+    attempts = Attempts(1 + [*SCRIPTS].index(name), folder, LINES)
+    storage = attempts.storage
     storage.store.rng = storage.output.rng = Random(0 if case is None else case.draw)
     storage.seconds = 0.01
     options, scripts = SCRIPTS[name]
@@ -61,19 +62,19 @@ def play(name: str, folder: Path, case: Case | None = None) -> tuple[int, int]:
     if name == "stop":
         plan.actions.append((250, "stop"))
     if name == "recovery":
-        lives.live(Plan({"rate": 40.0, "processes": 3}, [], [(500, "kill_all")]))
+        attempts.live(Plan({"rate": 40.0, "processes": 3}, [], [(500, "kill_all")]))
     if case is not None:
         (plan.steps if case.place == "steps" else plan.actions).append((case.number, case.how))
         plan.actions.sort(key=lambda each: each[0])
     before = storage.steps
-    lives.live(plan)
-    counts = storage.steps - before, lives.actions
-    lives.end()
+    attempts.live(plan)
+    counts = storage.steps - before, attempts.actions
+    attempts.end()
     return counts
 
 
 def run(case: Case) -> None:
-    """Run a case. Raises AssertionError, naming it."""
+    """Run a case. Raise an AssertionError that names it."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-crash-") as folder:
             play(case.script, Path(folder), case)
@@ -82,7 +83,7 @@ def run(case: Case) -> None:
 
 
 def cases(*scripts: str) -> Iterator[Case]:
-    """All crashes of these scripts, or of all."""
+    """Yield all crashes of these scripts, or of all scripts."""
     for name in scripts or SCRIPTS:
         with tempfile.TemporaryDirectory(prefix="megaflow-crash-") as folder:
             steps, actions = play(name, Path(folder))
@@ -98,7 +99,7 @@ def cases(*scripts: str) -> Iterator[Case]:
 
 
 def main(stride: int = 1, first: int = 0) -> None:
-    """Run every so many cases from one on, and print how many of each kind."""
+    """Run every `stride`-th case, starting at `first`, and print how many of each kind ran."""
     began, counts, failed = time.process_time(), Counter[str](), 0
     for case in [*cases()][first::stride]:
         counts[f"{case.script}, {case.place}"] += 1

@@ -1,11 +1,12 @@
-"""Random runs with checkpoints, beside moves, joins, leaves and hand-overs; and restarts from what they wrote.
+"""Random runs with checkpoints during moves, joins, leaves and hand-overs, and restarts from those checkpoints.
 
-The oracle is a plain loop over the times, one operator after the other. What each checkpoint has, rebuilt from the
-blocks of all workers, must be the oracle's states and timers before its time, whichever checkpoints were abandoned
-before it. A new cluster of one to four workers that begins with it, and is fed what is left, must give the outputs that
-are left; its own checkpoints follow the one that it began with.
+The oracle is a plain loop over the times, one operator after the other. The test rebuilds each checkpoint from the
+blocks of all workers. The result must be the oracle's states and timers before the checkpoint's time, also after
+earlier checkpoints were abandoned. Then a new cluster of one to four workers starts from one checkpoint and receives
+the remaining records. It must emit the remaining outputs, and its own checkpoints build on the one that it started
+from.
 
-States and payloads are changed in place, by folds whose results do not depend on the order at one time.
+The folds change states and payloads in place. Their results do not depend on the order of records within one time.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import Any, TypeAlias
 from megaflow import stable_hash
 from megaflow.durable.blocks import Block
 from megaflow.durable.restored import Restored, restore
-from megaflow.megaphone import bases, journal, stateful, unwritten
-from megaflow.megaphone.control_stream import Controls
-from megaflow.megaphone.event_timers import AFTER, CLOCK, EVENT, EventTimers
-from megaflow.megaphone.event_unit import INFINITE, NEVER, EventUnit
-from megaflow.megaphone.journal import Durability
-from megaflow.megaphone.routing import Checkpoint, Clock, Command, Watermark
-from megaflow.megaphone.unwritten import Piece
+from megaflow.megaphone.base.durability import CutSink, Durability, Piece
+from megaflow.megaphone.base.event_timers import AFTER, CLOCK, EVENT, EventTimers
+from megaflow.megaphone.base.event_unit import INFINITE, NEVER, EventUnit
+from megaflow.megaphone.base.routing import Checkpoint, Clock, Command, Watermark
+from megaflow.megaphone.folds import stateful
+from megaflow.megaphone.router.control_stream import Controls
+from megaflow.megaphone.snapshot import full_snapshots, journal, snapshot_writer
 from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
@@ -45,7 +46,7 @@ Snapshot: TypeAlias = dict[str, tuple[dict[Any, Any], list[Any]]]  # operator ->
 SECOND = 1_000_000
 SPAN = 12  # of timestamps, in seconds
 
-# What the operators do; outputs are (key, count, time, …) --------------------------------------------------------
+# The operators; outputs are (key, count, time, …) ----------------------------------------------------------------
 
 
 def machine(key: Any, time: int, state: Any) -> Any:
@@ -71,7 +72,7 @@ def timed(key: Any, time: int, values: list[Any], more: int, state: Any, timers:
         left = value[1] if isinstance(value, list) else chance % 3
         if isinstance(value, list):
             seen.append(tuple(value))
-            value[1] = -1  # who writes it now is late
+            value[1] = -1  # to catch a writer that serializes it too late
         if left > 0:
             timers.at(time + 1 + chance % 7, ["due", left - 1])
     state["count"] += len(values) + more
@@ -81,7 +82,7 @@ def timed(key: Any, time: int, values: list[Any], more: int, state: Any, timers:
 
 
 def eventful(key: Any, time: int, values: list[Any], state: Any, timers: Any) -> Any:
-    """Sets timers of all kinds: payloads are [kind, left, timestamp or time]."""
+    """Set timers of all kinds. Payloads are [kind, left, timestamp or time]."""
     state = state or {"count": 0, "times": []}
     due = [value for value in values if isinstance(value, list)]
     assert due == values[: len(due)], f"payloads come first: {values}"
@@ -104,7 +105,7 @@ def eventful(key: Any, time: int, values: list[Any], state: Any, timers: Any) ->
             timers.at_event(stamp, ["event", left - 1, stamp])
     seen = sorted(map(tuple, due))
     for value in due:
-        value[1] = -1  # who writes it now is late
+        value[1] = -1  # to catch a writer that serializes it too late
     state["count"] += len(values)
     state["times"].append(time)
     return (None if state["count"] % 5 == 0 else state), [(key, state["count"], time, tuple(seen), now)]
@@ -141,7 +142,7 @@ def build_operator(kind: str, records: Stream[Any], commands: Stream[Any], name:
 
 
 def for_next(output: Any) -> Record:
-    """What the second operator gets of an output of the first."""
+    """Turn an output of the first operator into a record of the second."""
     return f"again{output[1] % 5}", output[2]
 
 
@@ -150,19 +151,19 @@ def for_next(output: Any) -> Record:
 
 @dataclass
 class PlainOperator:
-    """One operator in a plain loop; also the handle by which its fold sets timers."""
+    """One operator in a plain loop; its fold also sets timers through this object."""
 
     kind: str
     states: dict[Any, Any] = field(default_factory=dict)
     timers: dict[int, dict[Any, list[Any]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     key: Any = None
-    # event timers: those in the order of setting, [line, micros, key, payload]
+    # event timers in the order in which they were set: [line, micros, key, payload]
     waiting: list[list[Any]] = field(default_factory=list)
     micros: int = NEVER  # the watermark
-    finite: int = NEVER  # the last one of an earlier time that was not the infinite one
-    limit: int = NEVER  # the greatest timestamp that is known as a key's timers begin to fire
+    finite: int = NEVER  # the last watermark of an earlier time that was not infinite
+    limit: int = NEVER  # the greatest timestamp that is known when a key's timers begin to fire
     clock: int = NEVER
-    ticking: bool = False  # whether a clock came at the time that is being closed
+    ticking: bool = False  # whether a clock arrived at the time that is being closed
     firing: bool = False
 
     def at(self, time: int, payload: Any) -> None:
@@ -188,7 +189,7 @@ class PlainOperator:
         return bool(timer[1] <= {EVENT: self.micros, CLOCK: self.clock}.get(timer[0], -1))
 
     def close(self, time: int, commands: Iterable[Command]) -> list[Any]:
-        """All records of a time are applied."""
+        """Close a time, all of whose records are applied; return the outputs of its event timers."""
         self.finite = self.micros if self.micros < INFINITE else self.finite
         for command in commands:
             if isinstance(command, Watermark):
@@ -264,7 +265,7 @@ def by_time(timers: Iterable[Any]) -> list[Any]:
 def oracle(
     kinds: Sequence[str], records: Sequence[tuple[int, Any]], cuts: Sequence[int], issued: Issued = ()
 ) -> tuple[Any, Any]:
-    """Return what the operators are before each time in `cuts`, and the (time, output) of the last one."""
+    """Return the operators' snapshots before each time in `cuts`, and the (time, output) pairs of the last operator."""
     told: dict[int, list[Command]] = defaultdict(list)
     for time, command in issued:
         if isinstance(command, Watermark | Clock):
@@ -296,13 +297,15 @@ def oracle(
 
 @dataclass
 class Written:
-    """What the workers wrote: by checkpoint and operator, (worker, cut) -> blocks; and which of them are complete."""
+    """Everything that the workers wrote: for each piece of a checkpoint, the blocks of each worker; and the complete
+    ones.
+    """
 
     cuts: dict[Piece, dict[int, list[Block]]] = field(default_factory=lambda: defaultdict(dict))
     complete: set[tuple[Piece, int]] = field(default_factory=set)
     members: dict[int, tuple[int, ...]] = field(default_factory=dict)  # checkpoint -> the workers when it was issued
 
-    def sink(self, worker: int) -> journal.CutSink:
+    def sink(self, worker: int) -> CutSink:
         def take(cut: Piece, block: Block | None) -> None:
             assert (cut, worker) not in self.complete, f"worker {worker} goes on with {cut}"
             blocks = self.cuts[cut].setdefault(worker, [])
@@ -314,12 +317,12 @@ class Written:
         return take
 
     def of(self, number: int, operator: str) -> list[tuple[Piece, int, list[Block]]]:
-        """The pieces of one operator in a checkpoint: (cut, worker, blocks)."""
+        """Return the pieces of one operator in a checkpoint: (cut, worker, blocks)."""
         cuts = [cut for cut in self.cuts if (cut.number, cut.operator) == (number, operator)]
         return [(cut, worker, blocks) for cut in cuts for worker, blocks in self.cuts[cut].items()]
 
     def chain(self, number: int, operator: str) -> list[tuple[int, list[Block]]]:
-        """What a checkpoint consists of, with all that it follows, the oldest first."""
+        """Return the blocks of a checkpoint and of all checkpoints that it builds on, the oldest first."""
         found: list[tuple[int, list[Block]]] = []
         following: int | None = number
         while following is not None:
@@ -332,7 +335,7 @@ class Written:
 
 @dataclass
 class Plan:
-    """What one seed does."""
+    """The work of one seed."""
 
     seed: int
     workers: int
@@ -343,7 +346,7 @@ class Plan:
 
 
 def plan(seed: int) -> Plan:
-    """The plan of a seed: only moves, or changes of the membership, or those and hand-overs."""
+    """Draw the plan of a seed: moves only, or also changes of the membership, or also hand-overs."""
     random = Random(f"cuts of {seed}")
     changes: list[tuple[int, Change]] = []
     if seed % 3 == 0:
@@ -358,7 +361,7 @@ def plan(seed: int) -> Plan:
 def with_checkpoints(
     random: Random, commands: Sequence[tuple[int, Any]], times: range, committed: int | None, first: int
 ) -> list[tuple[int, Any]]:
-    """Put checkpoints among commands; about a third are abandoned, so what follows them does not follow on them."""
+    """Insert checkpoints among commands. About a third are abandoned, so later ones do not build on them."""
     found: list[tuple[int, Any]] = []
     for number, time in enumerate(sorted(random.choices(times, k=random.randint(1, 6))), first):
         found.append((time, Checkpoint(number, committed)))
@@ -370,26 +373,29 @@ def with_checkpoints(
 
 @contextmanager
 def small_slices(random: Random) -> Iterator[None]:
-    """In the block, a slice of a cut is one key in most seeds, a turn of S one batch in some, and changes are noted in
-    a way that is drawn anew at each cut."""
-    usual = unwritten.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS
+    """Draw small slices for the block.
+
+    In most seeds a slice of a cut is one key. In some, a turn of S is one batch. The way to note changes is drawn anew
+    at each cut.
+    """
+    usual = snapshot_writer.SLICE_SECONDS, snapshot_writer.RUN_BYTES, stateful.TURN_SECONDS
     trial_keys, journal.TRIAL_KEYS = journal.TRIAL_KEYS, random.choice([1, 4, 1000])  # type: ignore[misc]
-    share, bases.WHOLE_SHARE = bases.WHOLE_SHARE, random.choice([0, bases.WHOLE_SHARE])  # type: ignore[misc]
+    share, full_snapshots.WHOLE_SHARE = full_snapshots.WHOLE_SHARE, random.choice([0, full_snapshots.WHOLE_SHARE])  # type: ignore[misc]
     choose, young = journal.choose, journal.Noting.YOUNG
     journal.choose = lambda *counts, **more: random.choice([*journal.Noting, young, young])  # type: ignore[assignment]
     if random.random() < 0.7:
-        unwritten.SLICE_SECONDS, unwritten.RUN_BYTES = 0.0, 1  # type: ignore[misc]
+        snapshot_writer.SLICE_SECONDS, snapshot_writer.RUN_BYTES = 0.0, 1  # type: ignore[misc]
     if random.random() < 0.4:
         stateful.TURN_SECONDS = 0.0
     try:
         yield
     finally:
-        unwritten.SLICE_SECONDS, unwritten.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
-        journal.choose, journal.TRIAL_KEYS, bases.WHOLE_SHARE = choose, trial_keys, share  # type: ignore[misc]
+        snapshot_writer.SLICE_SECONDS, snapshot_writer.RUN_BYTES, stateful.TURN_SECONDS = usual  # type: ignore[misc]
+        journal.choose, journal.TRIAL_KEYS, full_snapshots.WHOLE_SHARE = choose, trial_keys, share  # type: ignore[misc]
 
 
 class IssuedHere(list[tuple[int, Command]]):
-    """The commands that were issued; notes who is a member when a checkpoint is."""
+    """The issued commands; notes the members whenever a checkpoint is issued."""
 
     def __init__(self, cluster: EngineCluster, written: Written) -> None:
         self._cluster = cluster
@@ -407,7 +413,7 @@ def go(
     restored: Mapping[str, Restored] | None = None,
     begin: tuple[int, int] = (NEVER, NEVER),
 ) -> tuple[list[tuple[Any, Any]], list[tuple[int, Command]]]:
-    """Run a plan; return the outputs, and what was commanded. `begin`: watermark and clock."""
+    """Run a plan. Return the outputs and the issued commands. `begin` is the first watermark and clock."""
     cluster = EngineCluster(plan.seed, plan.workers)
     cluster.issued = IssuedHere(cluster, written)
     for record, change in plan.changes:
@@ -416,7 +422,7 @@ def go(
     def build(worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
         durability = records.port.scope.graph.extension(Durability)
         durability.sink = written.sink(worker.index)
-        durability.restore = lambda heir, bins: (restored or {}).get(heir.name, Restored({}, {}))
+        durability.restore = lambda descriptor, bins: (restored or {}).get(descriptor.name, Restored({}, {}))
         controls = records.port.scope.graph.extension(Controls)
         controls.watermark, controls.clock = begin
         flowing = records.exchange(lambda record: len(record[0]))
@@ -429,7 +435,7 @@ def go(
 
 
 def run(seed: int, planned: Callable[[int], Plan] = plan) -> None:
-    """Run a seed, and a restart; raise AssertionError, naming the seed, where they are not what the oracle says."""
+    """Run a seed and a restart. Raise an AssertionError that names the seed if a result differs from the oracle's."""
     first, written = planned(seed), Written()
     outputs, issued = go(first, written)
     everything = sorted((entry for feed in first.feeds.values() for entry in feed), key=lambda entry: entry[0])
@@ -439,7 +445,7 @@ def run(seed: int, planned: Callable[[int], Plan] = plan) -> None:
     random = Random(f"restart of {seed}")
     told_before = {time: told_by([each for each in issued if each[0] < time]) for time in times.values()}
     kept = sorted(each for each in times.items() if told_before[each[1]][0] < INFINITE)
-    if not kept:  # the watermark that a store has is a finite one
+    if not kept:  # a store only ever has a finite watermark
         return
     number, time = random.choice(kept)
     second = Plan(seed, random.randint(1, 4), first.kinds, defaultdict(list), [], [])
@@ -458,7 +464,7 @@ def run(seed: int, planned: Callable[[int], Plan] = plan) -> None:
 
 
 def plan_eventful(seed: int) -> Plan:
-    """The plan of a seed with watermarks and clocks: the first operator, or all, have event timers."""
+    """Draw the plan of a seed with watermarks and clocks: the first operator, or all, have event timers."""
     planned = plan(seed)
     random = Random(f"watermarks of {seed}")
     planned.kinds = [
@@ -472,7 +478,8 @@ def plan_eventful(seed: int) -> Plan:
 
 
 def draw_told(random: Random, times: range, begin: tuple[int, int]) -> list[tuple[int, Any]]:
-    """Watermarks and clocks that do not fall, at some of these times; mostly an infinite watermark at last."""
+    """Draw watermarks and clocks that do not fall, at some of these times; most seeds end with an infinite watermark.
+    """
     watermark, clock = (max(each, -SECOND) for each in begin)
     found: list[tuple[int, Any]] = []
     for time in sorted(random.choices(times, k=random.randint(0, len(times)))):
@@ -488,7 +495,7 @@ def draw_told(random: Random, times: range, begin: tuple[int, int]) -> list[tupl
 
 
 def told_by(issued: Issued) -> tuple[int, int]:
-    """Watermark and clock after these commands."""
+    """Return the watermark and the clock after these commands."""
     watermarks = [command.micros for _, command in issued if isinstance(command, Watermark)]
     clocks = [command.micros for _, command in issued if isinstance(command, Clock)]
     watermark, clock = max(watermarks, default=NEVER), max(clocks, default=NEVER)
@@ -518,7 +525,7 @@ def check(
     issued: Issued,
     begin: int = 0,
 ) -> dict[int, int]:
-    """Hold outputs from `begin` on, and all checkpoints that were issued, against the oracle; return number -> time."""
+    """Check outputs from `begin` on, and all issued checkpoints, against the oracle. Return number -> time."""
     times = {command.number: time for time, command in issued if isinstance(command, Checkpoint)}
     snapshots, expected = oracle(kinds, records, sorted(times.values()), issued)
     assert Counter(outputs) == Counter(each for each in expected if each[0] >= begin), f"{title}: the outputs differ"
@@ -535,7 +542,7 @@ def check(
             states = {key: state for states in found.states.values() for key, state in states.items()}
             told = told_by([entry for entry in issued if entry[0] < time])
             waiting = EventTimers()
-            waiting.begin(*told)
+            waiting.watermark, waiting.clock = told
             timers = by_time(
                 each
                 for due in (*found.timers.values(), *(filter(waiting.waits, bin) for bin in found.events.values()))

@@ -1,19 +1,20 @@
-"""Random runs of whole durable jobs, beside what clients ask for, and with what happens to them and to their disk.
+"""Random runs of whole durable jobs, with requests of clients and with faults of processes and of the disk.
 
-A seed is a sequence of lives: each is a job that goes on from what the one before has left, with any number of
-processes and workers. It ends by itself, is stopped or killed, loses a process or its power, at any moment, that of its
-recovery included; the disk is full for a while, or fails. The last one is left alone. Then
-1. the output has what one job would have put out that nothing happened to, in the order of each word: nothing is lost,
-   nothing comes twice, no timer fires twice;
-2. what is recovered is the newest acknowledged checkpoint, or the one that was being committed (see `JobStorage`);
-3. a job fails only if something has happened to it, and then says so: a message that may not come is no reason; the
-   program's own fault is, at once;
-4. one that has ended or was stopped has put out what is committed, and no more;
-5. a job that has come to its end is over: the next one finds nothing to do, or reads what is new and no more;
-6. what a life puts out after it has begun with a checkpoint has that one's epoch or a later one;
-7. no process that joins fails by itself, whatever its life began with and has removed since;
-8. each life begins with the owners of the one before (see `owners`).
-Numbers of words, and sums that timers put out some epochs later, are what is put out.
+A seed is a sequence of attempts. Each attempt is a job that resumes from the remains of the previous one, with any
+number of processes and workers. An attempt ends by itself, is stopped or killed, or loses a process or its power. This
+may happen at any moment, also during recovery; the disk may also be full for a while, or fail. The last attempt runs
+undisturbed. Then:
+1. The output equals that of one undisturbed job, in order for each word: nothing is lost, nothing appears twice, and no
+   timer fires twice.
+2. A job recovers the newest acknowledged checkpoint, or the one that was being committed (see `JobStorage`).
+3. A job fails only because of an injected fault, and reports it. A message that may not arrive is no reason to fail. A
+   fault of the program ends the job at once.
+4. A job that ended or was stopped has written exactly its committed output.
+5. A job that reached its end is over. The next one finds nothing to do, or reads only new lines.
+6. After an attempt has started from a checkpoint, its outputs have that checkpoint's epoch or a later one.
+7. No joining process fails by itself, whatever its attempt started with and has removed since.
+8. Each attempt starts with the owners of the previous one (see `owners`).
+The outputs are running counts of words, and the same counts once more from timers some epochs later.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from typing import Any
 
 from megaflow.control.messages import CheckpointJob
 from megaflow.errors import PeerFailed, ProtocolError
-from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.splits import plan_splits
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
@@ -39,18 +40,18 @@ from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation.jobs import BINS, PADDING, WORDS, few_held
 from tests.simulation.owners import OwningJob
 
-SECONDS = 0.5  # that all lines take to come
-LIVES = 6
+SECONDS = 0.5  # in which all lines arrive
+ATTEMPTS = 6
 
 
 def count(word: str, one: int, total: int | None) -> Any:
-    """Count."""
+    """Count a word."""
     total = (total or 0) + one
     return total, [(word, total)]
 
 
 def again(word: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
-    """Put each count out, and once more some epochs later."""
+    """Emit each count, and once more some epochs later."""
     seen = state or {"due": 0, "last": 0}
     outputs: list[Any] = []
     for value in values:
@@ -67,14 +68,14 @@ def again(word: str, time: int, values: list[Any], state: Any, timers: Any) -> A
 
 
 def dataflow(flow: Any) -> Any:
-    """Running counts of words; and each count once more some epochs later, by a timer."""
+    """Emit running counts of words, and each count once more some epochs later by a timer."""
     words = flow.lines().map(lambda line: (line.split(" ")[0], 1))
     counted = words.stateful_state_machine(count, bins=BINS, name="count")
     return counted.stateful_unary(again, bins=BINS, name="again")
 
 
 def poisoned(flow: Any) -> Any:
-    """The same, with a fault of its own."""
+    """Run the same dataflow, but fail on a word of the input."""
 
     def read(line: str) -> str:
         assert not line.startswith("dog"), "poison"
@@ -95,26 +96,26 @@ SCRIPTS = [move, add, remove, remove_first, balance, checkpoint]
 
 @dataclass
 class Plan:
-    """What happens in one life."""
+    """The events of one attempt."""
 
     options: dict[str, Any]
     clients: list[tuple[float, list[Callable[[Talk], Waits]]]] = field(default_factory=list)
     actions: list[tuple[int, str]] = field(default_factory=list)  # (actions taken, a method of SimulatedJob)
-    steps: list[tuple[int, str]] = field(default_factory=list)  # (steps on the disk, what happens there)
-    full: tuple[int, int, int] | None = None  # from when to when, in actions, the disk has no more room than this
-    failing: tuple[int, float] | None = None  # from when on, in actions, this share of all steps on the store fails
+    steps: list[tuple[int, str]] = field(default_factory=list)  # (steps on the disk, the event)
+    full: tuple[int, int, int] | None = None  # (first action, last action, bytes left on the disk)
+    failing: tuple[int, float] | None = None  # (first action, share of the store's steps that fail)
 
-    by_hand: tuple[int, ...] = ()  # actions taken, when a process is started that joins
+    by_hand: tuple[int, ...] = ()  # numbers of actions after which a joining process starts
     poison: bool = False  # whether the program has a fault
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing happens but what clients ask for."""
+        """Whether nothing happens except the clients' requests."""
         return not (self.actions or self.steps or self.full or self.failing)
 
 
 def draw(random: Random, count: int) -> Plan:
-    """Processes and workers; clients that move bins, add and remove processes; and perhaps something bad."""
+    """Draw processes, workers, clients that move bins and add and remove processes, and perhaps a fault."""
     plan = Plan({"processes": random.choice([1, 2, 2, 3]), "workers": random.choice([1, 1, 2])})
     if random.random() < 0.9:
         plan.options["rate"] = count / SECONDS
@@ -131,7 +132,7 @@ def draw(random: Random, count: int) -> Plan:
         what = random.choice(["kill_one", "kill_one", "kill_all", "lose_power"])
         plan.actions.append((random.randint(1, 1200), what))
     elif chance < 0.5:
-        plan.steps.append((random.randint(1, 40), random.choice(["crash", "lose_power"])))  # it recovers, or begins
+        plan.steps.append((random.randint(1, 40), random.choice(["crash", "lose_power"])))  # as it recovers or starts
     elif chance < 0.65:
         plan.steps.append((random.randint(10, 400), random.choice(["crash", "kill_all", "lose_power"])))
     elif chance < 0.75:
@@ -148,7 +149,7 @@ def draw(random: Random, count: int) -> Plan:
 
 
 def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
-    """Have a job do and suffer what is planned."""
+    """Schedule a plan's requests and faults in a job."""
     for seconds, scripts in plan.clients:
         job.client(*scripts, seconds=seconds)
     for action, what in plan.actions:
@@ -166,13 +167,13 @@ def prepare(plan: Plan, job: SimulatedJob, storage: JobStorage) -> None:
 
 
 def check_joins(job: SimulatedJob) -> None:
-    """No process that was to join has failed by itself; it may have been turned away."""
+    """Check that no joining process failed by itself; the job may have refused it."""
     failed = [each.failed_to_join for each in job.processes if each.failed_to_join is not None]
     assert not failed, failed
 
 
-class Lives:
-    """The lives of one job: what it reads, what it has written, and what it is to write in the end."""
+class Attempts:
+    """The attempts of one job: its input, its output so far, and its expected output."""
 
     def __init__(
         self,
@@ -185,19 +186,22 @@ class Lives:
         self.seen: Counter[str] = Counter()
         self.storage = JobStorage(self.random)
         self.count = self.random.randint(*count)
-        self.actions = 0  # of the last life
+        self.actions = 0  # of the last attempt
         self._seed = seed
         self._folder = folder
         self._kind = kind
-        self._lives = 0
+        self._attempts = 0
         self._words: Counter[str] = Counter()
         self._paths: list[str] = []
+        self._written = 0  # files
         self.write(self.count)
 
     def write(self, count: int) -> None:
-        """Have more to read, in new files. All was read, and timers have fired at the end, whose times were to come."""
+        """Write more input, in new files. The job had read all its input, so timers have fired whose times were still
+        to come.
+        """
         self._begun = self.storage.lines.count("\n")
-        random, number = self.random, len(self._paths)
+        random, number = self.random, self._written
         paths = [self._folder / f"part{each}" for each in range(number, number + random.choice([1, 2, 3, 6]))]
         lines: dict[Path, list[str]] = {path: [] for path in paths}
         for _ in range(count):
@@ -207,16 +211,17 @@ class Lives:
         for path, some in lines.items():
             path.write_text("".join(some), encoding="utf-8")
         self._paths += map(str, paths)
+        self._written += len(paths)
 
     def job(self, flow: Callable[[Any], Any] = dataflow, **options: Any) -> SimulatedJob:
-        """Make the next one."""
-        self._lives += 1
-        seed = self._seed * 10 + self._lives
+        """Make the next job."""
+        self._attempts += 1
+        seed = self._seed * 10 + self._attempts
         given = JobInput(splits=tuple(plan_splits(self._paths)))
         return self._kind(seed, flow, storage=self.storage, job_input=given, **options)
 
     def live(self, plan: Plan) -> SimulatedLaunch:
-        """Let one follow a plan, to its end."""
+        """Run one attempt by a plan, to its end."""
         job, storage = self.job(poisoned if plan.poison else dataflow, **plan.options), self.storage
         by_hand = Random(f"by hand {job.seed}")
         if by_hand.random() < 0.2:
@@ -258,7 +263,7 @@ class Lives:
         return launch
 
     def end(self) -> None:
-        """Let one more live undisturbed, then one that finds nothing to do, then one that reads a few lines more."""
+        """Run one more attempt undisturbed, then one that finds nothing to do, then one that reads a few more lines."""
         for outcomes in (("ended", "over"), ("over",), ("ended",)):
             if outcomes == ("ended",):
                 self.write(4)
@@ -268,12 +273,12 @@ class Lives:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What is put out."""
+        """The complete lines of the output."""
         text = self.storage.lines
         return [json.loads(line) for line in text.splitlines()[: None if text.endswith("\n") else -1]]
 
     def check_output(self, whole: bool = False) -> None:
-        """What is put out is in order, and nothing of it is twice there."""
+        """Check that the output is in order and contains nothing twice."""
         text, lines = self.storage.lines, self.lines
         times = [line["time"] for line in lines]
         times = times[self._begun :]
@@ -295,15 +300,15 @@ class Lives:
             assert found == expected, f"missing are {expected - found}, too many {found - expected}"
 
 
-def run(seed: int, kind: type[Lives] = Lives) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+def run(seed: int, kind: type[Attempts] = Attempts) -> Counter[str]:
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-durable-") as folder:
-            lives = kind(seed, Path(folder))
-            for _ in range(lives.random.randint(1, LIVES)):
-                if lives.live(draw(lives.random, lives.count)).outcome == "ended":
+            attempts = kind(seed, Path(folder))
+            for _ in range(attempts.random.randint(1, ATTEMPTS)):
+                if attempts.live(draw(attempts.random, attempts.count)).outcome == "ended":
                     break
-            lives.end()
-            return lives.seen
+            attempts.end()
+            return attempts.seen
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error

@@ -1,10 +1,10 @@
-"""Random runs of whole durable jobs that a Spark query feeds, with crashes; each goes on from the last commit.
+"""Random runs of whole durable jobs that a Spark query feeds, with crashes; each job resumes from the last commit.
 
-The launcher's part is played, as far as checkpoints go (see `played_launcher`), and so is Spark's, as far as it is
-durable: it knows which batches were answered, sometimes one less than were, and replays the first that was not.
-1. What the jobs put out before the epochs of the last commits is, all together, what one job would have put out.
-2. A batch is answered only when a commit names it.
-3. A fold sees the lines of each partition in their order, through batches, moves and restarts.
+The test plays the launcher, as far as checkpoints go (see `played_launcher`). It also plays the durable part of Spark,
+which knows which batches were answered. Spark may not have noted the last answer; it then replays that batch.
+1. The outputs of all jobs before the epochs of their last commits equal the outputs of one job.
+2. A batch is answered only after a commit names it.
+3. A fold sees the lines of each partition in order, across batches, moves and restarts.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 from megaflow.control.client.conversation import Stopped
 from megaflow.control.messages import SourceEnded
 from megaflow.durable.commits import Commit
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import MegaflowError
-from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.job.spec import Address
 from megaflow.testing.simulated_clients import SimulatedQuery, Waits
 from megaflow.testing.simulated_disk import SimulatedDisk
@@ -32,22 +32,22 @@ from tests.simulation.jobs import BINS, PADDING, WORDS
 from tests.simulation.played_launcher import PlayedJob, draw
 
 RUNS = 6
-ASKED_MAX = 2  # of one client: a crowd of processes takes too long
-EVERY_SECONDS = 0.04  # between two checkpoints that nobody waits for
-ANSWERED_SECONDS = 0.02  # at most, until Spark has noted that a batch was answered
+ASKED_MAX = 2  # by one client: more processes would make the test too slow
+EVERY_SECONDS = 0.04  # between two periodic checkpoints
+ANSWERED_SECONDS = 0.02  # at most, until Spark has noted an answer
 
 
 @dataclass
 class Spark:
-    """What a query has on the disk."""
+    """The durable state of a query."""
 
     batches: list[list[list[str]]]
-    done: int = 0  # batches that it has noted as answered
+    done: int = 0  # batches whose answer it has noted
     replays: int = 0
 
 
 class KeptQuery(SimulatedQuery):
-    """A query that goes on where the one before was."""
+    """Query that continues the previous one."""
 
     message_lines = 3  # more than a source takes at a time
 
@@ -75,7 +75,7 @@ class KeptQuery(SimulatedQuery):
 
 
 class SparkJob(PlayedJob):
-    """A durable job that a query feeds."""
+    """Durable job that a query feeds."""
 
     def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, spark: Spark, **options: Any) -> None:
         self.spark = spark
@@ -84,7 +84,7 @@ class SparkJob(PlayedJob):
 
     @property
     def newest(self) -> int:
-        """The newest batch that is durable; -1 if none is."""
+        """The newest durable batch, or -1."""
         return dict(self.incarnation.latest.spark).get("query", -1)
 
     @contextmanager
@@ -98,7 +98,7 @@ class SparkJob(PlayedJob):
 
 
 def dataflow(flow: Any) -> Any:
-    """Running counts, a check of the order, and each count once more some epochs later, by a timer."""
+    """Emit running counts, each once more some epochs later by a timer, and check the order of lines."""
 
     def count(word: str, where: tuple[str, int], state: Any) -> Any:
         total, places = state or (0, {})
@@ -125,7 +125,7 @@ def dataflow(flow: Any) -> Any:
 
 
 def batches_of(random: Random, count: int, words: Counter[str]) -> list[list[list[str]]]:
-    """Lines in partitions, batch by batch; a line says its word, its partition and its place there."""
+    """Draw batches of lines in partitions. A line contains its word, its partition and its place there."""
     names = [f"part{number}" for number in range(random.randint(1, 4))]
     places, batches = Counter[str](), []
     while count > 0:
@@ -148,7 +148,7 @@ def outputs_of(job: PlayedJob, end: float = float("inf")) -> list[tuple[Any, ...
 
 
 def run(seed: int) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-durable-") as folder:
             return _run(seed, Path(folder))
@@ -205,9 +205,9 @@ def check(outputs: Sequence[tuple[Any, ...]], expected: Counter[Any]) -> None:
 
 
 def beginning_with(disk: SimulatedDisk, commit: Commit, random: Random) -> SimulatedDisk:
-    """A disk with this commit, and what it names."""
-    old, new = FolderStore(disk.open()), SimulatedDisk(random)
-    store = FolderStore(new.open())
+    """Return a new disk with this commit and the files that it names."""
+    old, new = Store(disk.open()), SimulatedDisk(random)
+    store = Store(new.open())
     for segment in commit.files:
         store.put(segment.name, [old.read(segment.name)])
     assert store.commit(f"{commit.number:012}.commit", replace(commit, kept=()).to_bytes())

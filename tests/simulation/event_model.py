@@ -1,24 +1,25 @@
-"""Event time by the book, in plain Python: what folds with event timers and windows put out, epoch by epoch.
+"""Reference model of event time in plain Python: the outputs of folds with event timers and of windows, by epoch.
 
-Given are the records with their epochs, and the watermarks and readings of the clock with theirs. w(t) is the greatest
-watermark at epochs before t. A record's bound is the greatest timestamp that its partition has had so far, less what
-records may be out of order. At each epoch t each operator, in the order of the dataflow,
-1. applies timers for epochs and the records of t, which see w(t);
-2. closes t: w rises to what is commanded at t, and what is due by now fires, until nothing is; then windows close.
-All keys are in one place, all records of a window are kept, and sessions are found anew each time: nothing is shared
-with the code that this is held against, but the rules.
+The model receives the records, the watermarks and the clock readings, each with its epoch. w(t) is the greatest
+watermark at epochs before t. A record's bound is the greatest timestamp so far in its partition, less `out_of_order`.
+At each epoch t each operator, in the order of the dataflow,
+1. applies the epoch timers and the records of t, which see w(t);
+2. closes t: w rises to the watermark commanded at t, and due timers fire until none is due. Then windows close.
+
+The model keeps all keys in one place, keeps all records of a window, and computes sessions anew each time. So it shares
+only the rules with the code under test.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 NEVER, INFINITE = -(1 << 63), (1 << 63) - 1
-SCALES = {"s": 1_000_000, "ms": 1_000, "us": 1}  # unit, but for datetimes -> microseconds
+SCALES = {"s": 1_000_000, "ms": 1_000, "us": 1}  # unit -> microseconds, except for datetimes
 END = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -36,7 +37,7 @@ def in_unit(micros: int, unit: str) -> Any:
 
 
 def micros_of(value: Any, unit: str) -> int:
-    """Return a time that a program has, in microseconds."""
+    """Return a time of a program in microseconds."""
     if unit == "datetime":
         return int((value - _EPOCH) / timedelta(microseconds=1))
     return round(value * SCALES[unit])
@@ -44,18 +45,19 @@ def micros_of(value: Any, unit: str) -> int:
 
 @dataclass(frozen=True)
 class Moment:
-    """One epoch."""
+    """The watermarks and the clock of one epoch."""
 
     time: int
     before: int  # w(t)
     after: int  # w at its close
-    clock: int | None  # that is read at it
-    greatest: int = NEVER  # timestamp that is known, if the watermark becomes infinite
+    clock: int | None  # the clock reading at this epoch
+    greatest: int = NEVER  # the greatest known timestamp, if the watermark becomes infinite
+    by_stop: bool = False  # whether a stop made it infinite, now or before
 
 
 @dataclass
 class PlainTimers:
-    """The handle of a fold."""
+    """Timers of a fold; the fold sets timers through this object."""
 
     unit: str
     time: int = 0
@@ -66,8 +68,8 @@ class PlainTimers:
     clock: int = NEVER
     finite: int = NEVER  # the last watermark before the infinite one
     limit: int = NEVER  # the greatest timestamp known when the key's timers began to fire
-    early: int = NEVER  # the greatest timestamp for which one has fired under the infinite watermark
-    told: int = NEVER  # the clock, as it was read last
+    early: int = NEVER  # the greatest timestamp whose timer fired under the infinite watermark
+    told: int = NEVER  # the clock at its last reading
     dropped: int = 0
     count: int = 0
     epochs: dict[int, list[tuple[Any, Any]]] = field(default_factory=lambda: defaultdict(list))
@@ -95,18 +97,18 @@ class PlainTimers:
                 self.begin()
 
     def begin(self) -> None:
-        """Have the time begin that timers wait by the clock."""
+        """Start the delays of the timers that wait for a clock reading."""
         for micros, key, payload in sorted(self.unbegun, key=lambda each: each[0]):
             self.clocks.append((min(self.clock + micros, INFINITE), self._next(), key, payload))
         self.unbegun.clear()
 
     def due(self) -> Any:
-        """Return the key whose timers are to fire now; None if there is none."""
+        """Return a key whose timers must fire now, or None."""
         lines = (self.events, self.seen), (self.clocks, self.clock)
         return next((each[2] for timers, limit in lines for each in timers if each[0] <= limit), None)
 
     def first_of(self, key: Any) -> list[Any]:
-        """Remove what a key has due for its first timestamp; those by the clock come last."""
+        """Remove and return the payloads that are due for a key's first timestamp. Clock timers come last."""
         for timers, limit in ((self.events, self.seen), (self.clocks, self.clock)):
             mine = sorted(each[:2] + each[3:] for each in timers if each[0] <= limit and each[2] == key)
             if mine:
@@ -117,13 +119,13 @@ class PlainTimers:
         return []
 
     def next_run(self) -> int:
-        """Go on with another run; return the greatest timestamp for which a timer has fired early in this one."""
+        """Begin another run. Return the greatest timestamp whose timer fired early in the last one."""
         early, self.early = self.early, NEVER
         self.clock = self.told
         return early
 
     def begin_key(self, key: Any) -> None:
-        """Note how late the timers may be that a key sets while its timers fire."""
+        """Note the latest timestamp for which a key may set timers while its timers fire."""
         self.limit = max([self.finite, *(micros for micros, _, other, _ in self.events if other == key)])
 
     def _next(self) -> int:
@@ -137,10 +139,10 @@ class PlainTimers:
 
 
 class PlainFold:
-    """A unary fold with timers."""
+    """Unary fold with timers."""
 
     def next_run(self) -> int:
-        """Go on with another run; return the greatest timestamp that was reached early in this one."""
+        """Begin another run. Return the greatest timestamp that was reached early in the last one."""
         return self.timers.next_run()
 
     def __init__(self, fold: Callable[..., Any], unit: str) -> None:
@@ -153,7 +155,7 @@ class PlainFold:
         return self.timers.epochs.keys()
 
     def step(self, moment: Moment, records: list[Stamped]) -> list[Any]:
-        """Return what comes out at an epoch."""
+        """Return the outputs of an epoch."""
         timers, out = self.timers, list[Any]()
         timers.time, timers.seen, timers.ticked = moment.time, moment.before, False
         groups: dict[Any, list[Any]] = defaultdict(list)
@@ -186,26 +188,28 @@ class PlainFold:
 
 
 class PlainLasting:
-    """A fold record by record, whose states last for a while: by the clock if that is said, else by timestamps."""
+    """Fold record by record whose states expire: by the clock if `by_clock`, else by timestamps."""
 
     def __init__(self, fold: Callable[..., Any], ttl: int, by_clock: bool) -> None:
         self._fold = fold
         self._ttl = ttl
         self._by_clock = by_clock
         self._clock = NEVER
-        self._states: dict[Any, tuple[int | None, Any]] = {}  # key -> since when, None: since the next reading
+        self._states: dict[Any, tuple[int | None, Any]] = {}  # key -> (since when, state); None: since the next reading
+        self.stamped: list[Stamped] = []  # the outputs of the last epoch, with the stamps of their records
 
     def next_run(self) -> int:
-        """Nothing is reached early."""
+        """Return NEVER: this fold reaches nothing early."""
         return NEVER
 
     def times(self) -> Iterable[int]:
-        """No timers are set for epochs."""
+        """Return nothing: this fold sets no timers."""
         return ()
 
     def step(self, moment: Moment, records: list[Stamped]) -> list[Any]:
-        """Return what comes out at an epoch."""
+        """Return the outputs of an epoch."""
         out: list[Any] = []
+        self.stamped = []
         reached = moment.before if moment.before < INFINITE else NEVER
         for micros, (key, value), bound in records:
             since, state = self._states.pop(key, (None, None))
@@ -213,6 +217,7 @@ class PlainLasting:
                 since, state = None, None
             state, outputs = self._fold(key, value, state)
             out += outputs
+            self.stamped += [(micros, output, bound) for output in outputs]
             if state is not None:
                 last = micros if since is None else max(since, micros)
                 self._states[key] = (None if self._by_clock else last, state)
@@ -231,17 +236,17 @@ class PlainLasting:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of one kind; microseconds. `gap`: those of sessions, which have none of the others."""
+    """Windows of one kind, in microseconds. Sessions have a `gap` and none of `size`, `every` and `offset`."""
 
     size: int = 0
     every: int = 0
     offset: int = 0
     gap: int = 0
-    lateness: int = 0  # with that of the windows before these
+    lateness: int = 0  # includes the lateness of the windows before these
     emit: str | None = None
 
     def spans(self, micros: int) -> list[tuple[int, int]]:
-        """All windows of a timestamp."""
+        """Return all windows of a timestamp."""
         least = (micros - self.size - self.offset) // self.every * self.every + self.offset
         starts = range(least, micros + 1, self.every)
         return [(start, start + self.size) for start in starts if start <= micros < start + self.size]
@@ -249,34 +254,35 @@ class Windows:
 
 @dataclass(frozen=True)
 class Result:
-    """A window of a key that has closed, or what it has so far."""
+    """A closed window of a key, or its early result."""
 
     key: Any
     start: int
     end: int
-    records: tuple[Stamped, ...]  # with values alone, in the order of arrival
+    records: tuple[Stamped, ...]  # values without keys, in the order of arrival
+    is_final: bool = True
 
 
 class PlainWindows:
     """All windows of all keys."""
 
     def next_run(self) -> int:
-        """Go on with another run; return the greatest watermark that a window closed early would have waited for."""
+        """Begin another run. Return the greatest watermark that a window closed early would have waited for."""
         early, self._early = self._early, NEVER
         return early
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._aligned: dict[Any, dict[tuple[int, int], list[Stamped]]] = defaultdict(dict)
-        self._sessions: dict[Any, list[Stamped]] = defaultdict(list)  # records of those that are open
+        self._sessions: dict[Any, list[Stamped]] = defaultdict(list)  # records of open sessions
         self._early = NEVER
 
     def times(self) -> Iterable[int]:
-        """No timers are set for epochs."""
+        """Return nothing: windows set no timers for epochs."""
         return ()
 
     def step(self, moment: Moment, records: list[Stamped]) -> tuple[list[Result], list[Stamped]]:
-        """Return results, and the records that are late, of an epoch."""
+        """Return the results and the late records of an epoch."""
         out, late = list[Result](), list[Stamped]()
         groups: dict[Any, list[Stamped]] = defaultdict(list)
         for micros, (key, value), bound in records:
@@ -286,11 +292,14 @@ class PlainWindows:
                 found, behind = self._take(key, some, moment.before)
                 late += [(micros, (key, value), bound) for micros, value, bound in behind]
                 if self._windows.emit is not None:
-                    out += found
-        return out + self._close(moment.after), late
+                    out += [replace(each, is_final=False) for each in found]
+        closed = self._close(moment.after)
+        if moment.after == INFINITE and moment.by_stop:
+            closed = [replace(each, is_final=False) for each in closed]
+        return out + closed, late
 
     def _take(self, key: Any, records: list[Stamped], watermark: int) -> tuple[list[Result], list[Stamped]]:
-        """Put in records; return the windows that have changed, and what is late."""
+        """Add records; return the windows that changed, and the late records."""
         if self._windows.gap:
             return self._take_into_sessions(key, records, watermark)
         spans, late, changed = self._aligned[key], [], set()
@@ -313,7 +322,7 @@ class PlainWindows:
         return changed, late
 
     def _runs(self, key: Any) -> list[Result]:
-        """The sessions of a key."""
+        """Return the sessions of a key."""
         kept = self._sessions[key]
         runs: list[list[int]] = []
         for micros in sorted(micros for micros, *_ in kept):
@@ -343,5 +352,5 @@ class PlainWindows:
 
 
 def _furthest(record: Stamped, watermark: int) -> int:
-    """How far event time is for a record."""
+    """Return how far event time has advanced for a record."""
     return record[2] if watermark == INFINITE else max(record[2], watermark)

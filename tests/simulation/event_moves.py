@@ -1,8 +1,8 @@
-"""Random runs of programs with event time on a simulated cluster, where watermarks, like moves, come at random times.
+"""Random runs of programs with event time on a simulated cluster, with moves and watermarks at random times.
 
-The scenarios are those of `membership`: bins move, workers join, get bins and leave, coordinators hand over. Events and
-watermarks know nothing of each other, so many are late. What comes out, with its times, is what the model in plain
-Python has (`event_model`), which hears the same watermarks and readings of the clock at the same times.
+The scenarios are those of `membership`: bins move, workers join, receive bins and leave, coordinators hand over. Events
+and watermarks are drawn independently, so many events are late. The outputs and their times must equal those of the
+model in plain Python (`event_model`), which receives the same watermarks and clock readings at the same times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from megaflow.megaphone.routing import Clock, Watermark
+from megaflow.megaphone.base.routing import Clock, Watermark
 from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
@@ -24,22 +24,24 @@ from tests.simulation.membership import draw_changes, draw_hand_overs
 
 
 def draw_commands(random: Random, times: int) -> list[tuple[int, Any]]:
-    """Watermarks and readings of the clock, of which there may be several at a time; at last the infinite one."""
+    """Draw watermarks and clock readings, perhaps several at a time, ending with the infinite watermark."""
     commands: list[tuple[int, Any]] = []
     micros, clock = random.randint(90, 110) * SECOND, 0
     for time in sorted(random.choices(range(times), k=random.randint(0, 10))):
         micros += random.choice([0, 1, 2, 5, 15]) * SECOND // 2
         clock += random.choice([0, 10_000, 50_000, 150_000])
         commands.append((time, random.choice([Watermark(micros), Watermark(micros), Clock(clock)])))
-    return [*commands, (times + random.randint(0, 2), Watermark(INFINITE))]
+    last = Watermark(INFINITE, by_stop=len(commands) % 2 == 1)
+    return [*commands, (times + random.randint(0, 2), last)]
 
 
 def run(seed: int) -> None:
-    """Run a seed and its model; raise AssertionError, naming the seed, if they disagree."""
+    """Run a seed and its model. Raise an AssertionError that names the seed if they disagree."""
     random = Random(f"event moves {seed}")
     scenario, changes = (draw_hand_overs if seed % 2 else draw_changes)(seed)
-    program = event_programs.draw(random, in_order=False)  # a newcomer is given some of what others are fed
+    program = event_programs.draw(random, in_order=False)  # a joiner takes over some of the others' input
     event_programs.draw_other(Random(f"two times {seed}"), program, partitions=1)
+    event_programs.draw_stamped(Random(f"stamps {seed}"), program)
     feeds: dict[int, list[tuple[int, Any]]] = {}
     for worker, feed in scenario.feeds.items():
         feeds[worker] = [*zip(sorted(time for time, _ in feed), draw_events(random, program, worker, len(feed)))]

@@ -1,10 +1,10 @@
-"""Random programs with event time: windows, folds with event timers or with states that last, and such behind windows.
+"""Random programs with event time: windows, folds with event timers or expiring states, and chains of them.
 
-A program is a list of operators. Each takes a stream of events or the results of windows before it. There may be two
-such streams, of the same events or of two inputs, each by its own timestamps in its own unit. A program is built as a
-dataflow, and as a model in plain Python (`event_model`), which both give outputs of the same form, as JSON has them:
-the number of the operator, what kind of output it is, and what it says. What depends on the order of arrival of records
-that come at one epoch from several partitions is put in an order by the program.
+A program is a list of operators. Each takes a stream of events, the results of earlier windows, or the timestamped
+outputs of an earlier fold. There may be two streams: of the same events, or of two inputs, each with its own timestamps
+in its own unit. A program is built twice, as a dataflow and as a model in plain Python (`event_model`). Both give
+outputs in the same form, as JSON: the operator's number, the kind of output, and its content. Records of one epoch from
+several partitions may arrive in any order. The program sorts whatever depends on that order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from random import Random
 from typing import Any, TypeAlias
 
 from megaflow import session, sliding, stable_hash, tumbling
-from megaflow.megaphone.routing import Clock, Command, Watermark
+from megaflow.megaphone.base.routing import Clock, Command, Watermark
 from tests.simulation.event_model import (
     END,
     INFINITE,
@@ -39,10 +39,12 @@ from tests.simulation.event_model import (
 from tests.simulation.jobs import BINS
 
 SECOND = 1_000_000
-PER_PARTITION = 10_000  # numbers of events
-SHIFT_MAX = 2 * SECOND  # by which the second timestamps of events are later, or less
+PER_PARTITION = 10_000  # event numbers
+SHIFT_MAX = 2 * SECOND  # the greatest shift of an event's second timestamp
 LASTS_FOR_EVER = 1_000_000 * SECOND
 VERBS = ["count", "sum", "max", "collect", "fold"]
+BEST = ["max", "max by", "min by", "top"]
+BEST_COUNT = 3
 
 Event: TypeAlias = tuple[str, tuple[Any, int]]  # key, (timestamp in the unit, number)
 Output: TypeAlias = tuple[int, str]  # epoch, the record as JSON
@@ -53,18 +55,19 @@ class Operator:
     """One operator of a program."""
 
     number: int
-    parent: int | None  # the windows whose results it takes; None: it takes the events
+    parent: int | None  # the windows whose results it takes; None: the events
     windows: Windows | None = None  # None: a fold
-    verbs: tuple[str, ...] = ()  # what is made of the windows; those behind it take what the first gives
+    verbs: tuple[str, ...] = ()  # the aggregates of the windows; operators behind take the first one's results
     behind: int = 0  # the lateness of the windows before it
-    ttl: int = 0  # microseconds that states of a fold last, which has no timers then; 0: it has
-    by_clock: bool = False  # whether they do by the clock
-    taker: int = 0  # of which stream these are in the end
+    ttl: int = 0  # microseconds that a fold's states last, without timers; 0: with timers, no limit
+    by_clock: bool = False  # whether `ttl` counts by the clock
+    taker: int = 0  # the stream that it takes in the end, itself or through others
+    stamp: str = ""  # outputs of a fold get: "record", its stamps; "function", new timestamps; "": neither
 
 
 @dataclass(frozen=True)
 class Taker:
-    """An operator `event_time`."""
+    """An `event_time` operator."""
 
     unit: str
     out_of_order: int  # microseconds
@@ -72,39 +75,39 @@ class Taker:
 
 @dataclass
 class Program:
-    """What is done with the events."""
+    """The operators and the streams of a program."""
 
     unit: str
     out_of_order: int  # microseconds
-    by_partition: bool  # whether all events of a key are of one partition
+    by_partition: bool  # whether all events of a key are in one partition
     operators: list[Operator] = field(default_factory=list)
-    skips: int = 0  # of so many events one is left out before timestamps are taken; 0: none is
-    other: Taker | None = None  # which takes other timestamps
-    is_apart: bool = False  # that takes them of odd partitions, an input of their own, and the first of the others
+    skips: int = 0  # every this many events, one is left out before `event_time`; 0: none
+    other: Taker | None = None  # the second `event_time`, with other timestamps
+    is_apart: bool = False  # `other` takes odd partitions, a second input; the first takes the rest
 
     @property
     def takers(self) -> list[Taker]:
-        """All that take timestamps."""
+        """All `event_time` operators."""
         first = Taker(self.unit, self.out_of_order)
         return [first] if self.other is None else [first, self.other]
 
     def takes(self, taker: int, partition: int) -> bool:
-        """Tell whether one takes timestamps of a partition."""
+        """Return whether an `event_time` receives a partition."""
         return not self.is_apart or partition % 2 == taker
 
     def micros(self, taker: int, event: Event) -> int:
-        """The timestamp that one takes of an event."""
+        """Return the timestamp that an `event_time` extracts from an event."""
         timestamp, number = event[1]
         shift = SECOND // 2 * (stable_hash(("other", number)) % (2 * SHIFT_MAX // SECOND + 1)) if taker else 0
         return micros_of(timestamp, self.unit) + shift
 
     def event_of(self, taker: int, event: Event) -> Event:
-        """An event with that timestamp."""
+        """Return an event with that timestamp, in the unit of the `event_time`."""
         return event[0], (in_unit(self.micros(taker, event), self.takers[taker].unit), event[1][1])
 
 
 def draw(random: Random, in_order: bool = True) -> Program:
-    """Up to four operators; `in_order`: each partition is read in its order."""
+    """Draw up to four operators. `in_order`: each partition is read in its order."""
     unit, skips = random.choice(["s", "ms", "us", "datetime"]), random.choice([0, 0, 3])
     program = Program(unit, random.choice([0, 2, 5]) * SECOND, in_order and random.random() < 0.5, skips=skips)
     for number in range(random.choice([1, 2, 3, 4])):
@@ -123,11 +126,19 @@ def draw(random: Random, in_order: bool = True) -> Program:
         verbs = tuple(random.sample(VERBS, random.choice([1, 1, 2])))
         program.operators.append(Operator(number, parent, windows, verbs, behind))
     _draw_lasting(Random(repr(program)), program)
+    _draw_best(Random(f"best of {program!r}"), program)
     return program
 
 
+def _draw_best(random: Random, program: Program) -> None:
+    """In some places, replace the greatest value by the best one or more by a function."""
+    for place, each in enumerate(program.operators):
+        verbs = tuple(random.choice(BEST) if verb == "max" else verb for verb in each.verbs)
+        program.operators[place] = replace(each, verbs=verbs)
+
+
 def draw_other(random: Random, program: Program, partitions: int) -> None:
-    """Have some programs take two timestamps, of several partitions perhaps as two inputs."""
+    """Give some programs a second `event_time`; with several partitions, perhaps as a second input."""
     if random.random() < 0.4:
         program.other = Taker(random.choice(["s", "ms", "us", "datetime"]), random.choice([0, 1, 3]) * SECOND)
         program.is_apart = partitions > 1 and random.random() < 0.5
@@ -137,14 +148,38 @@ def draw_other(random: Random, program: Program, partitions: int) -> None:
         program.operators = [replace(each, taker=taker) for each, taker in zip(program.operators, takers)]
 
 
+def draw_stamped(random: Random, program: Program) -> None:
+    """Give half of all programs folds with timestamped outputs, and operators behind them."""
+    for _ in range(random.choice([0, 0, 1, 2])):
+        parents = [each for each in program.operators if each.windows is not None or each.stamp]
+        above = random.choice([None, *parents, *parents])
+        parent, behind, taker = None, 0, random.randrange(len(program.takers))
+        if above is not None:
+            behind = above.behind if above.windows is None else above.windows.lateness
+            parent, taker = above.number, above.taker
+        stamp, ttl = random.choice(["record", "function"]), 0
+        if stamp == "record" and random.random() < 0.5:
+            ttl = LASTS_FOR_EVER
+            if program.by_partition and parent is None:
+                ttl = random.choice([SECOND // 2, 2 * SECOND, 5 * SECOND])
+        number = len(program.operators)
+        program.operators.append(Operator(number, parent, None, (), behind, ttl, False, taker, stamp))
+        windows = _draw_windows(random, in_order=False)
+        windows = replace(windows, lateness=windows.lateness + behind)
+        verbs = tuple(random.sample(VERBS, 1))
+        program.operators.append(Operator(number + 1, number, windows, verbs, behind, taker=taker))
+        if random.random() < 0.3:
+            program.operators.append(Operator(number + 2, number, behind=behind, taker=taker))
+
+
 def _draw_lasting(random: Random, program: Program) -> None:
-    """Add folds whose states last, in half of all programs; their own dice, so the rest is what it was without them."""
+    """Add folds with expiring states to half of all programs. A separate generator leaves everything else as drawn."""
     for _ in range(random.choice([0, 0, 1, 2])):
         parent = random.choice([None, *(each.number for each in program.operators if each.windows is not None)])
         by_clock = random.random() < 0.5
         ttl = random.choice([10_000, 100_000, 200_000] if by_clock else [SECOND // 2, 2 * SECOND, 5 * SECOND])
         if not by_clock and not (program.by_partition and parent is None):
-            ttl = LASTS_FOR_EVER  # which state a record finds would depend on the order of arrival
+            ttl = LASTS_FOR_EVER  # else the order of arrival would decide which state a record finds
         program.operators.append(Operator(len(program.operators), parent, ttl=ttl, by_clock=by_clock))
 
 
@@ -166,9 +201,9 @@ def _draw_windows(random: Random, in_order: bool) -> Windows:
 
 
 def watcher(unit: str) -> Callable[..., Any]:
-    """Return a fold that counts, and sets timers of all kinds, which say what they are, and may set others.
+    """Return a fold that counts and sets timers of all kinds. The timers may set others.
 
-    Names of timers begin with what they wait for: the watermark, "v"; the clock, "c"; an epoch, "e".
+    A timer's name begins with the kind of timer: "v" for the watermark, "c" for the clock, "e" for an epoch.
     """
     zero = in_unit(0, unit)
     second = in_unit(SECOND, unit) - zero
@@ -180,7 +215,7 @@ def watcher(unit: str) -> Callable[..., Any]:
             if kind == "v" and timestamp is None:
                 kind = "e"
             if timestamp in (inf, END):
-                kind = "v"  # one that is set while others fire is dropped if it is later than all that is known
+                kind = "v"  # if it is later than everything known, a timer set while others fire is dropped
                 timestamp = zero + (chance >> 16) % 3 * 100 * second
             payload = [f"{kind}{name}", more]
             if kind == "v":
@@ -210,9 +245,10 @@ def _counter(program: Program, each: Operator) -> Callable[..., Any]:
 
 
 def counter(in_order: bool) -> Callable[..., Any]:
-    """Return a fold that counts; and forgets, if records of one epoch come in a certain order. States change in place.
+    """Return a fold that counts in a state that it changes in place. It forgets keys only if `in_order`.
 
-    How often a key was forgotten by the fold does not tell which of its timestamps came after that.
+    `in_order` says that records of one epoch arrive in a certain order. Otherwise the count at which the fold forgets a
+    key would not tell which timestamps came later.
     """
 
     def count(key: str, value: Any, state: Any) -> Any:
@@ -223,14 +259,54 @@ def counter(in_order: bool) -> Callable[..., Any]:
     return count
 
 
+def passing(in_order: bool) -> Callable[..., Any]:
+    """Return a fold by record that passes each event on once, twice or not at all, and forgets as `counter` does."""
+
+    def send_on(key: str, value: Any, state: Any) -> Any:
+        state = state or [0]
+        state[0] += 1
+        copies = (state[0] if in_order else value[1]) % 3
+        return (None if in_order and state[0] % 4 == 0 else state), [(key, value)] * copies
+
+    return send_on
+
+
+def relay(unit: str) -> Callable[..., Any]:
+    """Return a fold that passes each event on: at once, perhaps with another timestamp, or by a timer of some kind.
+
+    An event timer sends its own timestamp; other timers send the event's.
+    """
+    second = in_unit(SECOND, unit) - in_unit(0, unit)
+
+    def send_on(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
+        sent: list[Any] = []
+        for timestamp, number in sorted(values, key=lambda value: (value[1], isinstance(value, list))):
+            chance = stable_hash(("relay", number))
+            delay = (chance >> 8) % 5
+            later = timestamp + delay * second
+            if [timestamp, number] in values:
+                sent.append((key, (timestamp, number)))
+            elif chance % 5 == 0:
+                timers.at_event(later, [later, number])
+            elif chance % 5 == 1:
+                timers.at(time + 1 + delay, [timestamp, number])
+            elif chance % 5 == 2:
+                timers.after(0.02 * delay, [timestamp, number])
+            else:
+                sent.append((key, (later if chance % 5 == 3 else timestamp - delay * second, number)))
+        return None, sent
+
+    return send_on
+
+
 def in_json(timestamp: Any) -> Any:
-    """Return a timestamp as it is put out."""
+    """Return a timestamp in its output form."""
     if timestamp in (inf, END):
         return "end"
     return timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp
 
 
-# What is made of windows ---------------------------------------------------------------------------------------------
+# Aggregates of windows -----------------------------------------------------------------------------------------------
 
 
 def add(total: list[int], number: int) -> list[int]:
@@ -241,8 +317,27 @@ def merge(one: list[int], other: list[int]) -> list[int]:
     return [one[0] + other[0], max(one[1], other[1])]
 
 
+def rank(number: int) -> int:
+    """Return the rank of a number for `max(by=…)` and the like; many numbers share one."""
+    return number % 4
+
+
+def aggregated(windowed: Any, verb: str) -> Any:
+    """Apply a verb to windows."""
+    match verb:
+        case "fold":
+            return windowed.fold([0, 0], add, merge)
+        case "max by":
+            return windowed.max(by=rank)
+        case "min by":
+            return windowed.min(by=rank)
+        case "top":
+            return windowed.top(BEST_COUNT, by=rank)
+    return getattr(windowed, verb)()
+
+
 def reduced(verb: str, records: Sequence[Stamped]) -> Any:
-    """What a verb makes of (micros, number)s in the order of arrival."""
+    """Return the result of a verb for (micros, number, bound) in the order of arrival."""
     numbers = [number for _, number, _ in records]
     match verb:
         case "count":
@@ -251,18 +346,25 @@ def reduced(verb: str, records: Sequence[Stamped]) -> Any:
             return sum(numbers)
         case "max":
             return max(numbers)
+        case "max by":
+            return sorted(records, key=lambda record: (-rank(record[1]), *record))[0][1]
+        case "min by":
+            return sorted(records, key=lambda record: (rank(record[1]), *record))[0][1]
+        case "top":
+            best = sorted(records, key=lambda record: (-rank(record[1]), *record))
+            return [number for _, number, _ in best[:BEST_COUNT]]
         case "collect":
             return [number for _, number, _ in sorted(records, key=lambda record: record[0])]
     return [len(numbers), max(numbers)]
 
 
 def shown(kind: str, value: Any, in_order: bool) -> Any:
-    """What is shown of a result: numbers that come in no certain order are put into one."""
+    """Return the output form of a result; sort numbers that arrive in no certain order."""
     return sorted(value) if kind == "collect" and not in_order else value
 
 
 def for_next(key: str, end: Any, value: Any) -> Event:
-    """What the operators behind windows get of a result."""
+    """Turn a result into an event for the operators behind the windows."""
     number = value if isinstance(value, int) else max(value)
     return key[-1], (end, number)
 
@@ -275,9 +377,9 @@ def timestamp_of(event: Event) -> Any:
 
 
 def build(program: Program, *inputs: Any, **place: Any) -> Any:
-    """Build the operators on a stream of events, or on two; return the plain stream of their outputs.
+    """Build the operators on one or two streams of events; return the plain stream of their outputs.
 
-    `place`: whose commands they hear, if it is not the default.
+    `place`: the commands that the operators follow, if not the default ones.
     """
     streams: list[Any] = []
     for number, taker in enumerate(program.takers):
@@ -289,7 +391,10 @@ def build(program: Program, *inputs: Any, **place: Any) -> Any:
     outputs: list[Any] = []
     for each in program.operators:
         source = streams[each.taker] if each.parent is None else results[each.parent]
-        if each.ttl:
+        if each.stamp:
+            found = results[each.number] = _build_stamped(program, each, source, place)
+            outputs.append(found.map(partial(_sent, each.number)).plain())
+        elif each.ttl:
             source = source.plain() if each.by_clock else source
             fold, ttl = _counter(program, each), each.ttl / SECOND
             counted = source.stateful_state_machine(fold, bins=BINS, name=f"count {each.number}", ttl=ttl, **place)
@@ -301,6 +406,22 @@ def build(program: Program, *inputs: Any, **place: Any) -> Any:
         else:
             outputs += _build_windows(program, each, source, results, place)
     return outputs[0].concat(*outputs[1:])
+
+
+def _build_stamped(program: Program, each: Operator, source: Any, place: dict[str, Any]) -> Any:
+    place = {"bins": BINS, "name": f"stamped {each.number}", **place}
+    if each.stamp == "function":
+        return source.stateful_unary(relay(program.takers[each.taker].unit), stamp=timestamp_of, **place)
+    ttl = each.ttl / SECOND or None
+    return source.stateful_state_machine(passing(_is_in_order(program, each)), ttl=ttl, stamp="record", **place)
+
+
+def _is_in_order(program: Program, each: Operator) -> bool:
+    return program.by_partition and each.parent is None
+
+
+def _sent(number: int, event: Event) -> Any:
+    return number, "sent", event[0], in_json(event[1][0]), event[1][1]
 
 
 def _build_windows(
@@ -320,7 +441,7 @@ def _build_windows(
     )
     in_order = _has_order(program, each)
     for number, verb in enumerate(each.verbs):
-        found = windowed.fold([0, 0], add, merge) if verb == "fold" else getattr(windowed, verb)()
+        found = aggregated(windowed, verb)
         if number == 0:
             results[each.number] = found.map(lambda result: for_next(result[0], result[1].end, result[2]))
         show = partial(_shown, each.number, verb, in_order)
@@ -329,8 +450,8 @@ def _build_windows(
 
 
 def _has_order(program: Program, each: Operator) -> bool:
-    """Tell whether windows have records of equal timestamps in the order of their partition."""
-    is_alone = each.windows is not None and each.windows.size == each.windows.every  # in one window each
+    """Return whether windows receive records of equal timestamps in the order of their partition."""
+    is_alone = each.windows is not None and each.windows.size == each.windows.every  # each record is in one window
     return program.by_partition and each.parent is None and is_alone
 
 
@@ -339,29 +460,30 @@ def _tagged(number: int, kind: str, record: Any) -> Any:
 
 
 def _shown(number: int, verb: str, in_order: bool, result: Any) -> Any:
-    key, (start, end), value = result
-    return (number, verb, key, in_json(start), in_json(end), shown(verb, value, in_order))
+    key, window, value = result
+    start, end = map(in_json, window)
+    return (number, verb, key, start, end, window.is_final, shown(verb, value, in_order))
 
 
 # As a model ----------------------------------------------------------------------------------------------------------
 
 
 Run: TypeAlias = tuple[Iterable[tuple[int, Event]], Iterable[tuple[int, Command]]]
-"""What one run to the end of its lines has: (epoch, event)s in the order of their partitions, (epoch, command)s."""
+"""One run to the end of its lines: (epoch, event) in the order of partitions, and (epoch, command)."""
 
 
 def expected(
     program: Program, events: Iterable[tuple[int, Event]], commands: Iterable[tuple[int, Command]],
     has_partitions: bool = True,
 ) -> list[Output]:  # fmt: skip
-    """Return what is put out, for (epoch, event)s in the order of their partitions, and (epoch, command)s."""
+    """Return the outputs for (epoch, event) in the order of partitions, and (epoch, command)."""
     return expected_of(program, [(events, commands)], has_partitions)[0]
 
 
 def expected_of(
     program: Program, runs: Iterable[Run], has_partitions: bool = True
 ) -> tuple[list[Output], list[int]]:
-    """Return what is put out by runs that go on from one another, and the watermark that each of them leaves."""
+    """Return the outputs of runs that continue each other, and the watermark that each run leaves."""
     plain = {each.number: _plain(program, each) for each in program.operators}
     outputs: list[Output] = []
     left = [NEVER]
@@ -377,13 +499,13 @@ def _step_through(
     commands: Iterable[tuple[int, Command]], watermark: int, outputs: list[Output],
     has_partitions: bool,
 ) -> int:  # fmt: skip
-    """Have the operators go through a run; return the last finite watermark."""
+    """Run all operators through a run; return the last finite watermark."""
     maxima: dict[tuple[int, int], int] | None = {} if has_partitions else None
     coming: dict[int, list[Event]] = defaultdict(list)
     for time, event in events:
         coming[time].append(event)
     heard: dict[int, list[Command]] = defaultdict(list)
-    finite = watermark
+    finite, by_stop = watermark, False
     for time, command in commands:
         heard[time].append(command)
         if isinstance(command, Watermark) and command.micros < INFINITE:
@@ -394,7 +516,8 @@ def _step_through(
         risen = max([watermark, *(each.micros for each in here if isinstance(each, Watermark))])
         clock = max((each.micros for each in here if isinstance(each, Clock)), default=None)
         greatest = max((each.greatest for each in here if isinstance(each, Watermark)), default=NEVER)
-        moment, watermark = Moment(time, watermark, risen, clock, greatest), risen
+        by_stop |= any(isinstance(each, Watermark) and each.by_stop for each in here)
+        moment, watermark = Moment(time, watermark, risen, clock, greatest, by_stop), risen
         came, flowing = coming.pop(time, []), dict[int, list[Stamped]]()
         taken = [_taken(program, number, came, maxima) for number, _ in enumerate(program.takers)]
         for each in program.operators:
@@ -405,6 +528,10 @@ def _step_through(
 
 
 def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows | PlainLasting:
+    if each.stamp == "record":
+        return PlainLasting(passing(_is_in_order(program, each)), each.ttl or LASTS_FOR_EVER, by_clock=False)
+    if each.stamp:
+        return PlainFold(relay(program.takers[each.taker].unit), program.takers[each.taker].unit)
     if each.ttl:
         return PlainLasting(_counter(program, each), each.ttl, each.by_clock)
     unit = program.takers[each.taker].unit
@@ -414,9 +541,9 @@ def _plain(program: Program, each: Operator) -> PlainFold | PlainWindows | Plain
 def _taken(
     program: Program, taker: int, events: Iterable[Event], maxima: dict[tuple[int, int], int] | None
 ) -> list[Stamped]:
-    """What comes of events behind an operator that takes timestamps.
+    """Return the stamped events behind an `event_time`.
 
-    `maxima`: the greatest timestamps so far by taker and partition; None: nobody knows of partitions.
+    `maxima`: the greatest timestamps so far by taker and partition; None: partitions are unknown.
     """
     found = []
     for event in events:
@@ -434,8 +561,14 @@ def _step(
     program: Program, each: Operator, operator: Any, moment: Moment, given: list[Stamped],
     flowing: dict[int, list[Stamped]],
 ) -> list[Any]:  # fmt: skip
-    """Have one operator apply an epoch; return its outputs, and put what the next ones get into `flowing`."""
+    """Apply an epoch to one operator. Return its outputs, and put the input of the next ones into `flowing`."""
     unit = program.takers[each.taker].unit
+    if each.stamp:
+        sent = operator.step(moment, given)
+        flowing[each.number] = [(micros_of(event[1][0], unit), event, NEVER) for event in sent]
+        if each.stamp == "record":
+            flowing[each.number] = operator.stamped
+        return [_sent(each.number, event)[1:] for event in sent]
     if each.ttl:
         return [("count", *output) for output in operator.step(moment, given)]
     if each.windows is None:
@@ -449,7 +582,7 @@ def _step(
         start, end = in_unit(result.start, unit), in_unit(result.end, unit)
         values = [reduced(verb, result.records) for verb in each.verbs]
         outputs += [
-            (verb, result.key, in_json(start), in_json(end), shown(verb, value, in_order))
+            (verb, result.key, in_json(start), in_json(end), result.is_final, shown(verb, value, in_order))
             for verb, value in zip(each.verbs, values)
         ]
         flowing[each.number].append((result.end - 1, for_next(result.key, end, values[0]), NEVER))

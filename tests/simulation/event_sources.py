@@ -1,8 +1,9 @@
-"""What random jobs with event time read: partitions whose timestamps rise, more or less, and the log of what was read.
+"""Input of random jobs with event time: partitions whose timestamps roughly rise, and the log of what was read.
 
-A partition is a file, or one of a source, which is idle now and then. A part of these *wait*: they are idle until the
-watermark has come to a time that it reaches only if they do not count. Meanwhile another one, which is *steady*, has
-more and more to read. So a watermark that an idle partition holds back for ever is found.
+A partition is a file or part of a source, and is idle now and then. Some partitions of a source *wait*: they stay idle
+until the watermark reaches a time that it reaches only if idle partitions do not count. Meanwhile another partition,
+the *steady* one, keeps producing events. So the test notices if an idle partition holds the watermark back without
+limit.
 """
 
 from __future__ import annotations
@@ -16,108 +17,111 @@ from random import Random
 from typing import Any
 
 from megaflow.connect import Exhausted, Found, Idle
-from megaflow.control.reading_messages import AssignPortions
-from megaflow.megaphone.routing import Clock, Command, Numbered, Watermark
+from megaflow.control.reading_messages import AssignPartitions
+from megaflow.megaphone.base.routing import Clock, Command, Numbered, Watermark
 from megaflow.timely.communication.codec.decode import decode
 from tests.simulation.event_model import INFINITE, in_unit, micros_of
 from tests.simulation.event_programs import PER_PARTITION, SECOND, SHIFT_MAX, Event, Program
 from tests.simulation.jobs import PADDING
 
-MORE_MAX = 400  # events that a steady partition has while others wait
+MORE_MAX = 400  # events that the steady partition may produce while others wait
 
 
 @dataclass
-class Life:
-    """What was seen of one life of a job."""
+class Attempt:
+    """The log of one attempt of a job."""
 
-    begins: int  # all before this epoch was committed
+    begins: int  # everything before this epoch was committed
     now: Callable[[], float]  # seconds
     events: dict[int, tuple[int, Event]] = field(default_factory=dict)  # number -> (epoch, event)
     commands: dict[int, tuple[int, Any]] = field(default_factory=dict)  # number -> (epoch, command)
     opened: dict[int, float] = field(default_factory=dict)  # partition of a source -> seconds
-    known: dict[int, int] = field(default_factory=dict)  # partition of a source -> epoch at which it was given
+    known: dict[int, int] = field(default_factory=dict)  # partition of a source -> epoch at which it was assigned
     heard: dict[int, float] = field(default_factory=dict)  # epoch of a command -> seconds
 
     def see(self, time: int, event: Event) -> None:
-        """Note an event that is read."""
+        """Note that an event was read."""
         number = event[1][1]
         assert number not in self.events, f"{event} is read at {self.events[number][0]} and at {time}"
         self.events[number] = time, event
 
     def hear(self, time: int, numbered: Numbered) -> None:
-        """Note a command: every worker hears it."""
+        """Note a command; every worker receives it."""
         said = time, numbered.command
         self.heard.setdefault(time, self.now())
         assert self.commands.setdefault(numbered.number, said) == said, f"{numbered} is at {time} here"
-        if isinstance(numbered.command, AssignPortions):
-            for portion in chain.from_iterable(numbered.command.assignments.values()):
-                self.known.setdefault(decode(portion.partition), time)
+        if isinstance(numbered.command, AssignPartitions):
+            for partition in chain.from_iterable(numbered.command.assignments.values()):
+                self.known.setdefault(decode(partition.partition), time)
 
 
 @dataclass
 class Run:
-    """What a job does from its begin, or from a checkpoint at the end of all lines, to the next such end."""
+    """The part of a job from its start, or from a checkpoint at the end of all lines, to the next such end."""
 
-    base: int  # that checkpoint; 0: the begin
+    base: int  # that checkpoint; 0: the start
     closes: bool  # whether everything closes at its end
-    lives: list[Life] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
 
 
 class Log:
-    """All lives of a job."""
+    """All attempts of a job."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        """`now()`: the time in seconds."""
+        """`now` returns the time in seconds."""
         self.runs: list[Run] = []
         self.now = now
 
     @property
-    def lives(self) -> list[Life]:
-        """All of them, the oldest first."""
-        return [life for run in self.runs for life in run.lives]
+    def attempts(self) -> list[Attempt]:
+        """All attempts, the oldest first."""
+        return [attempt for run in self.runs for attempt in run.attempts]
 
     def begin(self, time: int, base: int | None, closes: bool) -> None:
-        """Note that another life begins, after what was committed before an epoch.
+        """Note that another attempt begins; everything before epoch `time` was committed.
 
-        `base`: the checkpoint that it begins with, if that is one at the end of all lines, or none; else None.
+        `base` is the checkpoint that it starts from if that one is at the end of all lines, 0 without a checkpoint,
+        else None.
         """
         if base is not None and self.runs and self.runs[-1].base == base:
-            self.runs[-1] = Run(base, closes)  # nothing of it was committed
+            self.runs[-1] = Run(base, closes)  # nothing of the old run was committed
         elif base is not None:
             self.runs.append(Run(base, closes))
-        self.runs[-1].lives.append(Life(time, self.now))
+        self.runs[-1].attempts.append(Attempt(time, self.now))
 
     @property
     def watermark(self) -> int | None:
-        """The greatest that was commanded, but for the infinite one."""
-        told = (command for life in self.lives for _, command in life.commands.values())
+        """The greatest finite watermark so far."""
+        told = (command for attempt in self.attempts for _, command in attempt.commands.values())
         return max(
             (each.micros for each in told if isinstance(each, Watermark) and each.micros < INFINITE), default=None
         )
 
-    def life_at(self, time: int) -> Life:
-        """The life in which an epoch was that counts."""
-        return next(life for life in self.lives[::-1] if time >= life.begins)
+    def attempt_at(self, time: int) -> Attempt:
+        """Return the attempt that an epoch finally belongs to."""
+        return next(attempt for attempt in self.attempts[::-1] if time >= attempt.begins)
 
     def history(self, run: Run) -> tuple[list[tuple[int, Event]], list[tuple[int, Command]]]:
-        """What counts of a run: (epoch, event)s in the order of partitions, (epoch, command)s in theirs."""
+        """Return what finally counts of a run: (epoch, event) in the order of partitions, and (epoch, command) in
+        order.
+        """
         events: dict[int, tuple[int, Event]] = {}
         commands: list[tuple[int, Command]] = []
-        for life in run.lives:
-            events = {number: each for number, each in events.items() if each[0] < life.begins}
-            commands = [each for each in commands if each[0] < life.begins]
-            for number, (time, event) in life.events.items():
+        for attempt in run.attempts:
+            events = {number: each for number, each in events.items() if each[0] < attempt.begins}
+            commands = [each for each in commands if each[0] < attempt.begins]
+            for number, (time, event) in attempt.events.items():
                 assert number not in events, f"{event} is read at {events[number][0]}, which counts, and at {time}"
-                assert time >= life.begins, f"{event} is read at {time}, but all before {life.begins} was committed"
+                assert time >= attempt.begins, f"{event} read at {time}, but all before {attempt.begins} is committed"
                 events[number] = time, event
-            commands += [life.commands[number] for number in sorted(life.commands)]
+            commands += [attempt.commands[number] for number in sorted(attempt.commands)]
         in_order = sorted(events.items(), key=lambda item: (item[1][0], item[0]))
         timed = [each for each in commands if isinstance(each[1], Watermark | Clock)]
         return [event for _, event in in_order], timed
 
 
 def draw_events(random: Random, program: Program, partition: int, count: int) -> list[Event]:
-    """The events of one partition: some are out of order, a few by more than the program says."""
+    """Draw the events of one partition. Some are out of order, a few by more than the program allows."""
     found = []
     micros = random.randint(100, 103) * SECOND
     keys = [f"p{partition}{each}" for each in "ab"] if program.by_partition else ["a", "b", "c"]
@@ -131,7 +135,7 @@ def draw_events(random: Random, program: Program, partition: int, count: int) ->
 
 
 def put_in_order(program: Program, events: dict[int, list[Event]]) -> None:
-    """Have no partition begin with what is earlier than the first event of one before it, whoever takes timestamps."""
+    """Shift partitions so that none begins before the first event of an earlier one, for each `event_time`."""
     least = 0
     for some in events.values():
         ahead = max(0, least - min(micros_in(program, each) for each in some))
@@ -141,19 +145,19 @@ def put_in_order(program: Program, events: dict[int, list[Event]]) -> None:
 
 
 def draw_bound(random: Random, program: Program, partition: int, events: list[Event]) -> Any:
-    """A timestamp before which a partition has none, in a unit in which they are taken of it, or as a datetime."""
+    """Draw a lower bound of a partition's timestamps, in a unit of an `event_time` that takes it, or as a datetime."""
     micros = min(micros_in(program, each) for each in events) - random.choice([0, 0, 1, 4]) * SECOND
     units = [taker.unit for number, taker in enumerate(program.takers) if program.takes(number, partition)]
     return in_unit(micros, "datetime" if "datetime" in units else random.choice(units))
 
 
 def event_at(program: Program, key: str, micros: int, number: int) -> Event:
-    """An event, whose timestamp is rounded to half a second."""
+    """Return an event with its timestamp rounded down to half a second."""
     return key, (in_unit(micros - micros % (SECOND // 2), program.unit), number)
 
 
 def is_kept(program: Program, event: Event) -> bool:
-    """Tell whether a timestamp is taken of an event."""
+    """Return whether an event reaches `event_time`."""
     return not program.skips or event[1][1] % program.skips != 1
 
 
@@ -172,18 +176,18 @@ def write_files(folder: Path, program: Program, events: dict[int, list[Event]]) 
 
 
 def parse(program: Program, line: str) -> Event:
-    """Read an event of a file."""
+    """Parse an event from a line of a file."""
     key, micros, number, _ = line.split(" ")
     return key, (in_unit(int(micros), program.unit), int(number))
 
 
 class EventFeed:
-    """A source whose partitions are found bit by bit, and are idle now and then."""
+    """Source whose partitions are found one after the other and are idle now and then."""
 
     def __init__(self, random: Random, program: Program, events: dict[int, list[Event]], log: Log) -> None:
         self.random, self.program, self.events, self.log, self.now = random, program, events, log, log.now
         numbers = list(events)
-        self.waits: dict[int, int] = {}  # partition -> at which of its events it waits
+        self.waits: dict[int, int] = {}  # partition -> the number of the event at which it waits
         self.steady: int | None = None
         if len(numbers) > 1 and random.random() < 0.6:
             self.steady, *others = random.sample(numbers, len(numbers))
@@ -193,11 +197,11 @@ class EventFeed:
             self.target = steady + random.randint(0, 5) * SECOND
         self.more = 0
         self.found = 0
-        self.bounds: dict[int, Any] = {}  # partition -> timestamp before which it has none
+        self.bounds: dict[int, Any] = {}  # partition -> lower bound of its timestamps
         self.gave: dict[int, float] = {}  # number of an event -> seconds
         self.idled: dict[int, list[tuple[float, float]]] = defaultdict(
             list
-        )  # partition -> from when, till when at least
+        )  # partition -> (from when, until when at least)
 
     def discover(self) -> Found:
         self.found = min(len(self.events), self.found + self.random.randint(0, 2))
@@ -208,17 +212,17 @@ class EventFeed:
         return self.bounds.get(partition)
 
     def open(self, partition: int, position: int | None) -> EventReader:
-        self.log.lives[-1].opened.setdefault(partition, self.now())
+        self.log.attempts[-1].opened.setdefault(partition, self.now())
         return EventReader(self, partition, position or 0)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a partition waits for the watermark."""
+        """Whether waiting partitions still wait for the watermark."""
         return bool(self.waits) and (self.log.watermark or 0) < self.target
 
 
 class HalfFeed:
-    """The even partitions, or the odd ones, as a source of their own."""
+    """The even or the odd partitions, as a separate source."""
 
     def __init__(self, feed: EventFeed, odd: int) -> None:
         self.open, self.lower_bound, self._feed, self._odd = feed.open, feed.lower_bound, feed, odd
@@ -229,7 +233,7 @@ class HalfFeed:
 
 
 class EventReader:
-    """Reads one partition."""
+    """Reader of one partition."""
 
     def __init__(self, feed: EventFeed, partition: int, position: int) -> None:
         self._feed, self._partition, self._position = feed, partition, position
@@ -253,7 +257,7 @@ class EventReader:
         return records, end
 
     def _have_more(self, events: list[Event]) -> None:
-        """Have one event more while others wait."""
+        """Add one more event while other partitions wait."""
         feed = self._feed
         feed.more += 1
         assert feed.more < MORE_MAX, f"the watermark is held back for ever at {feed.log.watermark}"
@@ -265,4 +269,4 @@ class EventReader:
         return len(self._feed.events[self._partition]) - self._position
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""

@@ -1,18 +1,20 @@
-"""Random runs of whole jobs with event time, held against a model in plain Python that hears the same commands.
+"""Random runs of whole jobs with event time, compared with a model in plain Python that receives the same commands.
 
-A seed is a random program (`event_programs`), what it reads (`event_sources`), and lives as in `durable_jobs`: bins
-move, processes come and go, are killed, and jobs go on from their stores. A part of the seeds has no store. The epochs
-at which events were read, watermarks were commanded and the clock was read are noted; of a life those that count which
-were before the epoch that the next life begins with. Then
-1. what is put out, with its epochs, is what the model puts out (`event_model`);
-2. the watermark and the clock never fall. At the end of all lines the watermark is the greatest bound of all that was
-   read, whoever was read first. Then it is infinite, once, if there is no store, if the user wants everything to close,
-   or at a stop without a store. Else windows and timers stay open for the next run, which reads what files have more;
-3. of a partition that is not read to its end and not idle there was an event, and the greatest of those by then is
-   ahead of the watermark by as much as events may be out of order, for all that take timestamps of it. So none is late
-   that is not more out of order than the program says. Where its source has told a bound, that will do, and so will the
-   first event of a file before it, where files are read in an order: nobody need know yet that it has begun;
-4. an idle partition holds the watermark back for a while, not for ever.
+A seed is a random program (`event_programs`), its input (`event_sources`), and attempts as in `durable_jobs`: bins
+move, processes join, leave and are killed, and jobs resume from their stores. Some seeds have no store. The test logs
+the epochs at which workers read events, the coordinator commanded watermarks, and the clock was read. Of each attempt,
+the entries before the first epoch of the next attempt count. Then
+1. The outputs and their epochs equal those of the model (`event_model`).
+2. The watermark and the clock never fall. At the end of all lines the watermark is the greatest bound of everything
+   read, in whatever order it was read. Then it becomes infinite, once, if the job has no store, if the user asked to
+   close everything, or at a stop without a store. Otherwise windows and timers stay open for the next run, which reads
+   what was appended to the files.
+3. Every partition that is neither finished nor idle has delivered an event, and for each `event_time` that takes it,
+   the greatest timestamp by then is ahead of the watermark by at least `out_of_order`. So an event is late only if it
+   is more out of order than the program allows. Two things can replace the event, since the job need not know yet that
+   the partition has begun: a lower bound from its source and, where files are read in order, the first event of an
+   earlier file.
+4. An idle partition holds the watermark back for a limited time only.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from megaflow.control.coordinator import watermarks
-from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.splits import plan_splits
-from megaflow.megaphone.routing import Watermark
+from megaflow.control.coordinator.reading import watermarks
+from megaflow.control.messages import InputNames
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.launcher.inputs.launcher_input import JobInput
+from megaflow.megaphone.base.routing import Watermark
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
@@ -57,15 +60,15 @@ from tests.simulation.event_sources import (
     write_files,
 )
 
-LIVES = 3
+ATTEMPTS = 3
 INPUTS = ("left", "right")
 EPSILON_SECONDS = 1e-9
-REPORT_SECONDS = 0.2  # at most, from when something comes of a partition until the coordinator knows, and is heard
-PACE_SECONDS = 0.001  # or partitions are idle for too many actions
+REPORT_SECONDS = 0.2  # at most, from an event of a partition until the coordinator and then the workers know
+PACE_SECONDS = 0.001  # slower polling would make idle partitions cost too many actions
 
 
 class LoggedStorage(JobStorage):
-    """A store that has it noted with what a life begins."""
+    """Store that logs how each attempt begins."""
 
     def __init__(self, random: Random, log: Log) -> None:
         self._log = log
@@ -85,18 +88,18 @@ class LoggedStorage(JobStorage):
 
 
 class EventJob(SimulatedJob):
-    """A job whose partitions are idle soon."""
+    """Job whose partitions become idle soon."""
 
-    actions_max = 150_000  # three times what the longest take: partitions wait for time to pass
+    actions_max = 150_000  # three times the longest run: partitions wait for time to pass
 
     def __init__(self, *given: Any, idle_seconds: float, closes: bool, **options: Any) -> None:
         super().__init__(*given, **options)
-        self._spec = replace(self._spec, idle_timeout=idle_seconds, close_windows=closes)
+        self.spec = replace(self.spec, idle_timeout=idle_seconds, close_windows=closes)
         self._pace = max(self._pace, PACE_SECONDS)
 
 
-class EventLives:
-    """All lives of one seed."""
+class EventAttempts:
+    """All attempts of one seed."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.seen: Counter[str] = Counter()
@@ -105,13 +108,14 @@ class EventLives:
         self._program = event_programs.draw(random)
         self._log = Log(self._now)
         self._job: SimulatedJob | None = None
-        self._seconds = 0.0  # that all lives together have lasted
+        self._seconds = 0.0  # duration of all attempts together
         self._idle_seconds = random.choice([0.03, 0.1, 0.3])
         count = random.choice([15, 40, 80])
         partitions = range(random.choice([1, 2, 2, 3, 4]))
         self._events = {each: draw_events(random, self._program, each, random.randint(1, count)) for each in partitions}
         more = Random(f"two times {seed}")
         event_programs.draw_other(more, self._program, len(partitions))
+        event_programs.draw_stamped(Random(f"stamps {seed}"), self._program)
         self._feed: EventFeed | None = None
         self._input = JobInput()
         self._is_ordered = more.random() < 0.5
@@ -124,25 +128,26 @@ class EventLives:
         self._storage = LoggedStorage(random, self._log) if random.random() < 0.8 else None
         self._folder = folder
         self._dice = Random(f"ends {seed}")
-        self._is_stopped = False  # before all was read
+        self._is_stopped = False  # before everything was read
         self._runs_left = 0 if self._feed is not None or self._is_ordered else self._dice.choice([0, 1, 2])
 
     def _files(self, folder: Path) -> JobInput:
-        """Write the events as files, those of two inputs if the program has two."""
+        """Write the events as files, for two inputs if the program has two."""
         if self._is_ordered:
             put_in_order(self._program, self._events)
         splits = plan_splits(write_files(folder, self._program, self._events))
         names = INPUTS if self._program.is_apart else ("",)
         splits = [replace(each, input=names[int(each.path[-1]) % len(names)]) for each in splits]
         ordered = names if self._is_ordered else ()
-        return JobInput(splits=tuple(splits), lines=names if self._program.is_apart else (), ordered=ordered)
+        given = InputNames(lines=names if self._program.is_apart else (), ordered=ordered)
+        return JobInput(splits=tuple(splits), names=given)
 
     def _now(self) -> float:
         return self._seconds + (0.0 if self._job is None else self._job.now())
 
     def _dataflow(self, flow: Any) -> Any:
-        program, life = self._program, self._log.lives[-1]
-        flow.control.inspect_time(life.hear)
+        program, attempt = self._program, self._log.attempts[-1]
+        flow.control.inspect_time(attempt.hear)
         if self._feed is None:
             streams = [flow.lines(name) for name in INPUTS] if program.is_apart else [flow.lines()]
             streams = [lines.map(partial(parse, program)) for lines in streams]
@@ -150,39 +155,39 @@ class EventLives:
             streams = [flow.read(HalfFeed(self._feed, odd), name) for odd, name in enumerate(INPUTS)]
         else:
             streams = [flow.read(self._feed, "feed")]
-        kept = [each.filter(lambda event: is_kept(program, event)).inspect_time(life.see) for each in streams]
+        kept = [each.filter(lambda event: is_kept(program, event)).inspect_time(attempt.see) for each in streams]
         return event_programs.build(program, *kept)
 
     def run(self) -> Counter[str]:
-        """Run all lives, the last of them undisturbed; return what was seen."""
+        """Run all attempts, the last of them undisturbed. Return counts of what happened."""
         if self._storage is None:
             self._log.begin(0, 0, closes=True)
             plan = self._draw_quiet()
             if self._feed is None and self._dice.random() < 0.3:
                 plan.actions.append((self._dice.randint(50, 600), "stop"))
-            self._live(plan, LIVES)
+            self._live(plan, ATTEMPTS)
             return self.seen
-        life = 0
+        attempt = 0
         while True:
             self._storage.closes = self._dice.random() < 0.4
-            life = self._live_to_the_end(life)
+            attempt = self._live_to_the_end(attempt)
             if not self._runs_left:
                 return self.seen
             self._runs_left -= 1
             self._write_more()
 
     def _live_to_the_end(self, first: int) -> int:
-        """Have lives until all is read; return the number of the next one."""
-        for life in range(first, first + self._random.randint(1, LIVES)):
+        """Run attempts until everything is read; return the number of the next one."""
+        for attempt in range(first, first + self._random.randint(1, ATTEMPTS)):
             total = sum(map(len, self._events.values()))
             plan = (lost_processes if self._random.random() < 0.3 else durable_jobs).draw(self._random, total)
-            if self._live(plan, life).outcome == "ended":
-                return life + 1
-        self._live(durable_jobs.Plan({"processes": self._random.randint(1, 3)}), life + 1)
-        return life + 2
+            if self._live(plan, attempt).outcome == "ended":
+                return attempt + 1
+        self._live(durable_jobs.Plan({"processes": self._random.randint(1, 3)}), attempt + 1)
+        return attempt + 2
 
     def _write_more(self) -> None:
-        """Have files grow, and perhaps a new one come, with events that are later than those before, but for some."""
+        """Append to the files and perhaps add one, mostly with events later than all before."""
         dice, program = self._dice, self._program
         later = dice.choice([0, 10, 40, 100]) * SECOND
         fresh = [] if program.is_apart or program.by_partition else [len(self._events)][: dice.randint(0, 1)]
@@ -197,7 +202,7 @@ class EventLives:
         self.seen["grew"] += 1
 
     def _draw_quiet(self) -> durable_jobs.Plan:
-        """A plan of a life to which nothing bad happens."""
+        """Draw a plan without faults."""
         drawn = jobs.draw(self._random.randrange(1 << 30))
         options = {"processes": drawn.options["processes"], "workers": drawn.options["workers"], "rate": 200.0}
         clients = [
@@ -205,11 +210,11 @@ class EventLives:
         ]
         return durable_jobs.Plan(options, clients)
 
-    def _live(self, plan: durable_jobs.Plan, life: int) -> SimulatedLaunch:
+    def _live(self, plan: durable_jobs.Plan, attempt: int) -> SimulatedLaunch:
         plan.poison = False
         plan.clients = [client for client in plan.clients if lost_processes.ask not in client[1]]
         job = self._job = EventJob(
-            20 * self._seed + life, self._dataflow, idle_seconds=self._idle_seconds, storage=self._storage,
+            20 * self._seed + attempt, self._dataflow, idle_seconds=self._idle_seconds, storage=self._storage,
             closes=self._storage is not None and self._storage.closes, job_input=self._input, **plan.options,
         )  # fmt: skip
         durable_jobs.prepare(plan, job, self._storage)
@@ -237,7 +242,7 @@ class EventLives:
         assert is_whole or not plan.is_quiet, launch.outcome
         return launch
 
-    # What must hold
+    # The rules
 
     def _check(self, text: str) -> None:
         runs = [self._log.history(run) for run in self._log.runs]
@@ -267,7 +272,7 @@ class EventLives:
         self.seen["waited"] += self._feed is not None and self._feed.more > 0
 
     def _check_commands(self, run: Run, events: Any, commands: Any, before: int, so_far: list[Any]) -> None:
-        """`before`: the watermark that the run before has left; `so_far`: all events that were read in all runs."""
+        """Check rule 2. `before`: the watermark that the previous run left; `so_far`: all events read in all runs."""
         for kind in {type(command) for _, command in commands}:
             told = [each.micros for _, each in commands if isinstance(each, kind) and each.micros < INFINITE]
             assert told == sorted(told), f"{kind.__name__} falls: {told}"
@@ -289,7 +294,7 @@ class EventLives:
             assert found == wanted or (told and found > wanted), f"the last watermark is {found} instead of {wanted}"
 
     def _check_watermark(self, time: int, micros: int, events: Any) -> None:
-        """No partition that counts may have anything below a watermark, as far as it is not out of order."""
+        """Check rule 3: no counted partition may still deliver an event below the watermark, if it keeps its order."""
         program = self._program
         ahead = [
             program.micros(number, event) - taker.out_of_order
@@ -315,7 +320,7 @@ class EventLives:
                     self.seen["by a bound" if told else "by an order"] += not before
 
     def _firsts(self, partition: int, read: set[int]) -> list[Any]:
-        """The first events, by then, of files before one that has not begun, if they are read in an order."""
+        """Return the first events, if read by then, of files before this partition, if files are read in order."""
         if self._feed is not None or not self._is_ordered:
             return []
         apart = 2 if self._program.is_apart else 1
@@ -324,7 +329,9 @@ class EventLives:
         return [some[0] for some in kept if some and some[0][1][1] in read]
 
     def _bounds(self, partition: int) -> list[int]:
-        """The bound that a source has told of a partition, if it has; of several units the least that it may mean."""
+        """Return the source's bound of a partition as a list of at most one; in doubt about its unit, the lowest
+        reading.
+        """
         bound = None if self._feed is None else self._feed.bounds.get(partition)
         if bound is None:
             return []
@@ -333,19 +340,20 @@ class EventLives:
         return [min(micros_of(bound, unit) for unit in units)]
 
     def _counts(self, partition: int, time: int, events: Any) -> bool:
-        """Tell whether a partition was known at an epoch, and not idle.
+        """Return whether a partition was known at an epoch and not idle.
 
-        It was if nothing had come for long that is kept, by what was to be known: that something has come is reported.
+        It was idle if, as far as the coordinator could know, nothing kept had arrived for long enough. Arrivals take up
+        to `REPORT_SECONDS` to reach it.
         """
-        feed, life = self._feed, self._log.life_at(time)
+        feed, attempt = self._feed, self._log.attempt_at(time)
         if feed is None:
             return True
-        if partition not in life.known or life.known[partition] >= time:
+        if partition not in attempt.known or attempt.known[partition] >= time:
             return False
-        if partition not in life.opened:
+        if partition not in attempt.opened:
             return True
-        heard = life.heard[time]
-        came = sorted([life.opened[partition], *(feed.gave[event[1][1]] for event in events), inf])
+        heard = attempt.heard[time]
+        came = sorted([attempt.opened[partition], *(feed.gave[event[1][1]] for event in events), inf])
         skipped = (feed.gave.get(event[1][1], 0.0) for event in self._events[partition])
         nothing = [*feed.idled[partition], *((seconds, seconds) for seconds in skipped)]
         for first, last in pairwise(came):
@@ -363,16 +371,16 @@ def _is_of_program(error: Exception) -> bool:
 
 @contextmanager
 def many_watermarks(seed: int) -> Iterator[None]:
-    """Have them rise often, in most runs, and have what was read to its end be forgotten soon."""
+    """In most runs, raise watermarks often, and forget finished partitions soon."""
     period = Random(f"watermarks {seed}").choice([0.005, 0.02, watermarks.PERIOD_SECONDS])
     with patch.object(watermarks, "PERIOD_SECONDS", period), patch.object(watermarks, "KEPT_MIN", 0):
         yield
 
 
 def run(seed: int) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-event-time-") as folder:
-            return EventLives(seed, Path(folder)).run()
+            return EventAttempts(seed, Path(folder)).run()
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error

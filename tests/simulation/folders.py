@@ -1,4 +1,4 @@
-"""What `stores` plays on a simulated disk, in a folder of this machine."""
+"""The scenes of `stores`, played in a real folder instead of on a simulated disk."""
 
 import contextlib
 import random
@@ -10,6 +10,6 @@ from tests.simulation.stores import play
 
 
 def run(seed: int) -> None:
-    """Play one seed; raises as `stores.run` does."""
+    """Play one seed. Raise as `stores.run` does."""
     with tempfile.TemporaryDirectory() as path, contextlib.closing(RealDisk(path)) as disk:
         play(Scene(seed, kept=1 + seed % 3, disk=disk), random.Random(seed))

@@ -1,11 +1,10 @@
-"""Random dataflows: scopes within scopes, loops within loops, operators that hold and delay.
+"""Random dataflows: nested scopes, nested loops, and operators that hold or delay records.
 
-A graph is drawn from its seed, on every worker anew. Records are (key, lives); going round a
-loop costs a life. What comes out, and at which times, does not depend on how many workers
-there are or on the order of delivery, so one worker is the oracle of several.
+Each worker draws the graph anew from the same seed. Records are (key, lives), and one turn of a loop costs a life.
+Neither the outputs nor their times depend on the number of workers or the order of delivery. So one worker is the
+oracle for several.
 
-Every operator with a logic of its own asserts, for each batch, that the frontier that it was
-shown last still admitted the batch's time.
+Each operator with its own logic asserts for each batch that the last frontier it saw still admitted the batch's time.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DEEPEST = 3
 
 
 def run(seed: int, bounds: Bounds | None = None) -> None:
-    """Draw a graph and its input; run it on several workers, with these bounds, and on one."""
+    """Draw a graph and its input. Run it on several workers, with these bounds, and on one, and compare."""
     random = Random(f"input {seed}")
     workers, times, size = random.choice([2, 2, 3]), random.randint(1, 5), random.randint(2, 12)
     records = _draw(random, times, random.randint(1, 12), lives=3)
@@ -56,7 +55,7 @@ def _draw(random: Random, times: int, count: int, lives: int) -> list[tuple[int,
 
 @dataclass
 class Grower:
-    """Adds operators to a dataflow as the dice say."""
+    """Adds random operators to a dataflow."""
 
     random: Random
     worker: Worker
@@ -88,7 +87,7 @@ class Grower:
             return [self._pick(inside).leave() for _ in range(self.random.choice([1, 1, 2]))]
 
     def _pick(self, streams: Sequence[Records]) -> Records:
-        return self.random.choice(streams[-4:])  # mostly recent ones, so that paths are long
+        return self.random.choice(streams[-4:])  # mostly recent ones, so paths become long
 
     def _operator(self, streams: Sequence[Records]) -> Records:
         stream = self._pick(streams)
@@ -119,7 +118,7 @@ class Grower:
         return stream.binary_frontier(self._pick(streams), self._pact(), self._pact(), "Join", joining)
 
     def _shape(self, streams: Sequence[Records]) -> Records:
-        """An operator of several inputs and outputs, each output reached from some inputs, and perhaps later only."""
+        """Build an operator with several inputs and outputs. Each output follows some inputs, perhaps with a delay."""
         builder = OperatorBuilder(Scope(streams[0].port.scope), "Shape")
         inputs = [builder.new_input(each, self._pact(), notify=self.random.random() < 0.5) for each in streams]
         outputs = []
@@ -143,7 +142,7 @@ def survives(record: Record) -> bool:
 
 
 def admitted(source: Any, frontiers: Iterable[Antichain]) -> Iterable[tuple[Any, list[Record]]]:
-    """The batches of an input; each must be admitted by what it showed as its frontier."""
+    """Yield the batches of an input. The frontiers that it showed must admit each of them."""
     shown = list(frontiers)
     for time, batch in source:
         for frontier in shown:
@@ -152,7 +151,7 @@ def admitted(source: Any, frontiers: Iterable[Antichain]) -> Iterable[tuple[Any,
 
 
 def delaying(salt: int) -> Callable[[Any, Any], Callable[[Any, Any], None]]:
-    """Each record later by what its key says, in any coordinate."""
+    """Return logic that delays each record by an amount from its key, in any coordinate."""
 
     def later(time: Time, key: int) -> Time:
         drawn = Random(f"{salt} {key}")
@@ -173,7 +172,7 @@ def delaying(salt: int) -> Callable[[Any, Any], Callable[[Any, Any], None]]:
 
 
 def late(capability: Any, info: Any) -> Callable[[Any, Any], None]:
-    """Records are sent in the run after the one that took them; the initial capability is kept a while, too."""
+    """Send records one run after receiving them, and also keep the initial capability for a while."""
     kept: list[tuple[Any, list[Record]]] = []
     runs = 0
 
@@ -197,7 +196,7 @@ def late(capability: Any, info: Any) -> Callable[[Any, Any], None]:
 
 
 def shaping(capabilities: Any, inputs: Any, outputs: Any) -> Callable[[], None]:
-    """Records that an output may get are shared among the outputs by their keys, at the least time that it may be."""
+    """Share the records among the outputs that may send them, by key, each at the earliest permitted time."""
     for capability in capabilities:
         capability.release()
 
@@ -213,7 +212,7 @@ def shaping(capabilities: Any, inputs: Any, outputs: Any) -> Callable[[], None]:
 
 
 def holding(capability: Any, info: Any) -> Callable[[Any, Any], None]:
-    """Records are sent when their time is closed."""
+    """Send records when their time is closed."""
     capability.release()
     keep = Keeper()
 
@@ -225,7 +224,7 @@ def holding(capability: Any, info: Any) -> Callable[[Any, Any], None]:
 
 
 def joining(capability: Any, info: Any) -> Callable[[Any, Any, Any], None]:
-    """Records of two streams are sent when their time is closed on both."""
+    """Send records of two streams when their time is closed on both."""
     capability.release()
     keep = Keeper()
 
@@ -238,21 +237,21 @@ def joining(capability: Any, info: Any) -> Callable[[Any, Any, Any], None]:
 
 
 class Keeper:
-    """Records under the one capability for their time."""
+    """Records under one capability for each time."""
 
     def __init__(self) -> None:
         self._stash: dict[Any, list[Record]] = {}
-        self._shown: dict[int, Antichain] = {}  # input -> the frontier of the run before
+        self._shown: dict[int, Antichain] = {}  # input -> the frontier of the previous run
 
     def take(self, source: Any) -> None:
-        """Keep what has come."""
+        """Keep the records that have arrived."""
         present = source.frontier
         for time, batch in admitted(source, [self._shown.get(source.location, present), present]):
             self._stash.setdefault(time.retain(), []).extend(batch)
         self._shown[source.location] = present
 
     def send(self, output: Any, sources: list[Any]) -> None:
-        """Send what is closed."""
+        """Send the records whose times are closed."""
         for held in [each for each in self._stash if not any(s.frontier.less_equal(each.time) for s in sources)]:
             with held, output.session(held) as session:
                 session.give_iterator(self._stash.pop(held))

@@ -1,10 +1,11 @@
-"""Random runs of whole durable jobs that read a source whose partitions come and grow, as in `durable_jobs`.
+"""Random runs of whole durable jobs that read a source whose partitions appear and grow, as in `durable_jobs`.
 
-Each record says its key, its partition and its number there. A reader gives a few of those that are there by then, or
-is idle, and says in one of the ways what wakes it; partitions are found bit by bit, and may be named no more once a
-checkpoint has them. One life after the other goes on from what the one before has left. In the end each record has come
-once, and a key's records of one partition in its order: through moves, joins and leaves, which have partitions change
-hands, lost processes, and resumes.
+Each record contains its key, its partition and its number there. A reader returns a few of the available records, or
+`Idle` with one of the ways to be woken. Discovery finds partitions gradually, and may stop naming a partition once a
+checkpoint contains it. Each attempt resumes from the remains of the previous one. At the end each record has arrived
+once, and a key's records of one partition have arrived in order. This must hold through moves, through joins and leaves
+(which hand partitions over), through lost processes, and through resumes. In one run a partition may end, resumably,
+before its last record. Then the next run reads on, but no recovery does.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from random import Random
 from typing import Any
 
 from megaflow.connect import Exhausted, Found, Idle
-from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.testing.simulated_storage import JobStorage
 from megaflow.timely.communication.codec.decode import decode
+from tests.simulation.attempts import live
 from tests.simulation.jobs import BINS
-from tests.simulation.lives import live
 
 KEYS = "abc"
 
@@ -27,13 +28,13 @@ Record = tuple[str, tuple[str, int]]  # key, (partition, number among the record
 
 
 class Feed:
-    """What there is to be read, and how much of it is there by now: the more often it is asked, the more."""
+    """The records to read, and how many of them are available: more with each call."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.storage = JobStorage(random)
-        self.gone: set[tuple[str, int]] = set()  # partitions that are named no more
-        self.forgotten = 0  # of these, by the newest checkpoint
+        self.gone: set[tuple[str, int]] = set()  # partitions that discovery names no longer
+        self.forgotten = 0  # those of `gone` that the newest checkpoint lacks
         self.wakes: list[Callable[..., None]] = []
         self.records: dict[tuple[str, int], list[Record]] = {}
         for number in range(random.randint(0, 5)):
@@ -43,42 +44,72 @@ class Feed:
                 counts[key := random.choice(KEYS)] += 1
                 records.append((key, (str(number), counts[key])))
         self.there = dict.fromkeys(self.records, 0)
+        self.ends = dict.fromkeys(self.records, 0)  # how many records a partition has in the present run
+        self.run = 0  # the number of that run
+        self.is_last = False  # whether all records become available in the present run
+        self.resumed = 0  # partitions read on in this attempt after they ended in an earlier run
         self.found = 0
-        self.opened: Counter[tuple[str, int]] = Counter()  # in this life
+        self.opened: Counter[tuple[str, int]] = Counter()  # in this attempt
 
     @property
     def wanted(self) -> Counter[tuple[Any, ...]]:
         return Counter((key, *value) for records in self.records.values() for key, value in records)
 
+    def begin(self) -> None:
+        """Check whether another run has begun; partitions have more records in it."""
+        if self.run != self.storage.run:
+            self.run = self.storage.run
+            for partition, records in self.records.items():
+                is_all = self.is_last or self.random.random() < 0.5
+                end = len(records) if is_all else self.random.randint(self.ends[partition], len(records))
+                self.ends[partition] = end
+
+    def last(self) -> None:
+        """Make all records available in the next run."""
+        self.is_last = True
+
+    def is_whole(self, partition: tuple[str, int]) -> bool:
+        """Return whether no later run has more of a partition."""
+        return self.ends[partition] == len(self.records[partition])
+
     def go_on(self) -> None:
-        """Have some more come, and wake those who wait for it."""
-        for partition, records in self.records.items():
-            self.there[partition] = min(len(records), self.there[partition] + self.random.randint(0, 2))
+        """Make some more records available, and wake the waiting readers."""
+        for partition in self.records:
+            self.there[partition] = min(self.ends[partition], self.there[partition] + self.random.randint(0, 2))
         while self.wakes:
             self.wakes.pop()("it is there", "any argument does")
 
     def discover(self) -> Found:
+        self.begin()
         self.go_on()
         self.found = min(len(self.records), self.found + self.random.randint(0, 2))
         more = self.found < len(self.records) or self.random.random() < 0.8
         assert self.storage.live is not None, "a job runs"
         latest = self.storage.live.latest
-        kept = [decode(each.partition) for each in (*latest.portions, *latest.finished)]
+        kept = [decode(each.partition) for each in (*latest.partitions, *latest.finished)]
         self.forgotten = len(self.gone.difference(kept))
-        self.gone.update(each for each in kept if self.random.random() < 0.5)
+        behind = {decode(each.partition) for each in latest.finished if each.ended_in not in (0, self.run)}
+        may_go = [each for each in kept if self.is_whole(each) and each not in behind]
+        self.gone.update(each for each in may_go if self.random.random() < 0.5)
         complete = self.random.random() < 0.7
         named: list[tuple[str, float]] = [each for each in [*self.records][: self.found] if each not in self.gone]
         if self.random.random() < 0.3:
-            named = [(kind, float(number)) for kind, number in named]  # equal, and encoded otherwise
+            named = [(kind, float(number)) for kind, number in named]  # equal, but encoded differently
         return Found(named, 0.02 * self.random.random() if more else None, complete)
 
     def open(self, partition: tuple[str, int], position: int | None) -> FeedReader:
+        self.begin()  # partitions of the checkpoint are opened before any are discovered
         self.opened[partition] += 1
+        assert self.storage.live is not None, "a job runs"
+        for each in self.storage.live.latest.finished:
+            if decode(each.partition) == partition:
+                assert each.ended_in not in (0, self.run), f"{partition} has ended in this run, or for good"
+                self.resumed += 1
         return FeedReader(self, partition, position or 0)
 
 
 class FeedReader:
-    """Reads one partition."""
+    """Reader of one partition."""
 
     def __init__(self, feed: Feed, partition: tuple[str, int], position: int) -> None:
         self.feed, self.partition, self.position = feed, partition, position
@@ -88,8 +119,8 @@ class FeedReader:
         assert not self.closed, "it was closed"
         feed, there = self.feed, self.feed.there[self.partition]
         feed.go_on()
-        if self.position == len(feed.records[self.partition]):
-            return Exhausted()
+        if self.position == feed.ends[self.partition]:
+            return Exhausted(not feed.is_whole(self.partition) or feed.random.random() < 0.5)
         if self.position >= there or feed.random.random() < 0.3:
             if feed.random.random() < 0.5:
                 return Idle(on_ready=feed.wakes.append, after_seconds=0.05)
@@ -108,7 +139,7 @@ class FeedReader:
 
 
 def dataflow_of(feed: Feed) -> Callable[[Any], Any]:
-    """Return a dataflow that puts each record out, and fails if it does not come behind the one before."""
+    """Return a dataflow that emits each record and fails if a record does not follow the previous one."""
 
     def meet(key: str, value: tuple[str, int], last: Any) -> Any:
         partition, number = value
@@ -123,17 +154,18 @@ def dataflow_of(feed: Feed) -> Callable[[Any], Any]:
 
 
 def run(seed: int) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     random = Random(f"growing sources {seed}")
     try:
         feed = Feed(random)
         dataflow, wanted = dataflow_of(feed), feed.wanted
 
         def lived() -> Counter[str]:
-            moved = max(feed.opened.values(), default=0) > 1  # without a crash between
+            moved = max(feed.opened.values(), default=0) > 1  # more than once without a crash in between
             feed.opened.clear()
-            return Counter(moved=moved, forgotten=feed.forgotten > 0)
+            resumed, feed.resumed = feed.resumed, 0
+            return Counter(moved=moved, forgotten=feed.forgotten > 0, resumed=resumed)
 
-        return live(random, seed, dataflow, JobInput(), wanted, lived, feed.storage)
+        return live(random, seed, dataflow, JobInput(), wanted, lived, feed.storage, feed.last)
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error

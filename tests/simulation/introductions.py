@@ -1,7 +1,7 @@
-"""Random runs in which workers join a program that makes its commands of its records, and sends no Bootstrap.
+"""Random runs in which workers join a program that derives its commands from its records and sends no Bootstrap.
 
-The commands come on one worker, any, and may all have come, some, or none when a worker joins, inside of an epoch. Two
-operators hear them. The counts must be plain ones, and in the end all workers route alike.
+One worker, any of them, receives the commands. When a worker joins, within an epoch, all, some or none of them may have
+arrived. Two operators follow them. The counts must be correct, and in the end all workers must route alike.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BINS, WORDS, TIMES = 8, 12, 8
 
 
 def build_steering(log: list[tuple[int, Any]]) -> Callable[..., Any]:
-    """Running counts; a record ("move", numbers) moves bins among whoever is a member where it is."""
+    """Build running counts; a record ("move", numbers) moves bins among the members of the worker that reads it."""
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         def order(record: tuple[str, Any]) -> Any:
@@ -43,7 +43,7 @@ def build_steering(log: list[tuple[int, Any]]) -> Callable[..., Any]:
 
 
 class Eager(EngineCluster):
-    """The first that joins has something to send at once, before all have heard that the join is done."""
+    """Cluster whose first joiner sends a command at once, before all workers have heard that the join is complete."""
 
     moves: Sequence[tuple[int, Any]] = ()
 
@@ -54,7 +54,7 @@ class Eager(EngineCluster):
 
 
 def draw(seed: int) -> tuple[int, dict[int, list[tuple[int, Any]]]]:
-    """How many workers there are, and what they are fed."""
+    """Draw the number of workers and their input."""
     random = Random(f"introductions of {seed}")
     workers = random.choice([2, 2, 3, 4])
     feeds: dict[int, list[tuple[int, Any]]] = {
@@ -67,13 +67,13 @@ def draw(seed: int) -> tuple[int, dict[int, list[tuple[int, Any]]]]:
         for time in range(first, last)
         for _ in range(random.randint(1, 3))
     ]
-    injector = random.randrange(1, workers)  # not 0, whose records newcomers get a part of
+    injector = random.randrange(1, workers)  # not 0, whose records are shared with joiners
     feeds[injector] = sorted([*feeds[injector], *injected], key=lambda entry: entry[0])
     return workers, feeds
 
 
 def run(seed: int) -> None:
-    """Run a seed; raise AssertionError, naming it, if the counts differ from plain ones."""
+    """Run a seed. Raise an AssertionError that names it if the counts are wrong."""
     workers, feeds = draw(seed)
     cluster = EngineCluster(seed, workers)
     random = Random(f"joins of {seed}")
@@ -85,7 +85,7 @@ def run(seed: int) -> None:
 
 
 def run_own(seed: int) -> None:
-    """Run a seed in which the worker that joins, and nobody else, moves bins: also to itself, as soon as it may."""
+    """Run a seed in which only the joiner moves bins, as soon as it may, also to itself."""
     random = Random(f"own moves of {seed}")
     workers = random.choice([1, 2, 3])
     feeds = {
@@ -103,7 +103,7 @@ def run_own(seed: int) -> None:
 
 
 def check(seed: int, cluster: EngineCluster, feeds: dict[int, list[tuple[int, Any]]], outputs: list[Any]) -> None:
-    """Raise AssertionError unless the counts are plain ones and all workers route alike."""
+    """Raise AssertionError unless the counts are correct and all workers route alike."""
     words = Counter(word for feed in feeds.values() for _, (word, _) in feed if word != "move")
     expected = Counter((word, number + 1) for word, total in words.items() for number in range(total))
     assert Counter(output for _, output in outputs) == expected, f"seed {seed}: the counts are not the plain ones"

@@ -1,12 +1,12 @@
-"""Random runs of whole jobs: what is read, where from, what is asked for meanwhile, who is killed; and what must hold.
+"""Random runs of whole jobs with random inputs, requests of clients and killed processes, and the rules that must hold.
 
-The dataflow counts words; a line says its word, its partition and its place there. Whatever happens,
-1. the numbers of a word come in the order 1, 2, 3, … in the output, each once, with epochs that never fall: so nothing
-   is counted twice or left out, or counted at two workers;
-2. a fold sees the lines of one partition that have its word in their order;
-3. a job that is not stopped and loses nobody counts all lines; one that is stopped counts all that it has read;
-4. who asks for a word's state is told what the output has of it before the epoch that the answer names;
-5. a job that loses a member ends with an error that names it, and what is written until then holds by rule 1.
+The dataflow counts words; a line contains its word, its partition and its place there. In every run
+1. The counts of a word appear in the output as 1, 2, 3, …, each once, and epochs never fall. So nothing is counted
+   twice, left out, or counted on two workers.
+2. A fold sees the lines of one partition that contain its word in order.
+3. A job that is not stopped and loses no process counts all lines. A stopped job counts everything that it has read.
+4. The answer to a request for a word's state equals the output before the epoch that the answer names.
+5. A job that loses a member ends with an error that names it. The output until then satisfies rule 1.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from megaflow.control.coordinator import lines_to_read
+from megaflow.control.coordinator.reading import lines_to_read
 from megaflow.control.messages import GetState
 from megaflow.control.reports import StateReport
 from megaflow.errors import ClusterError
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first, stop
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
-from megaflow.timely.communication.tcp import address_text
+from megaflow.timely.communication.address import address_text
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", "and", "the", "cat"]
 BINS = 8
-PADDING = "." * 3000  # so that a batch has a line or two
-SECONDS = 0.3  # that all lines take to come
+PADDING = "." * 3000  # so that a batch has only a line or two
+SECONDS = 0.3  # in which all lines arrive
 
 
 @dataclass
 class Plan:
-    """What one run does."""
+    """The events of one run."""
 
     seed: int
     options: dict[str, Any]  # of SimulatedJob
-    clients: list[tuple[float, list[Callable[[Talk], Waits]]]] = field(default_factory=list)  # (seconds, what one does)
+    clients: list[tuple[float, list[Callable[[Talk], Waits]]]] = field(default_factory=list)  # (seconds, the requests)
     actions: list[tuple[int, str]] = field(default_factory=list)  # (actions taken, a method of SimulatedJob)
     words: Counter[str] = field(default_factory=Counter)  # of all lines
-    answers: list[StateReport] = field(default_factory=list)  # to those who have asked for a word
+    answers: list[StateReport] = field(default_factory=list)  # to requests for a word's state
 
     def ask(self, talk: Talk) -> Waits:
-        """Ask for the state of a word, one that does not come perhaps."""
+        """Ask for the state of a word, perhaps one that does not occur."""
         word = talk.world.random.choice([*WORDS, "none", "1"])
         answer = yield from talk.ask(GetState("count", word, as_json=True))
         self.answers.append(answer)
@@ -57,7 +57,7 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """Lines of some kind, and clients that move bins, add and remove processes."""
+    """Draw lines, and clients that move bins and add and remove processes."""
     random = Random(f"job {seed}")
     count = random.randint(10, 40)
     plan = Plan(seed, {"processes": random.choice([1, 2, 2, 3, 3]), "workers": random.choice([1, 1, 1, 2])})
@@ -84,7 +84,7 @@ def draw(seed: int) -> Plan:
 
 @contextmanager
 def few_held(seed: int) -> Iterator[None]:
-    """Have each reader given as few files as possible at a time, in most runs: with the most of them in the pool."""
+    """In most runs, give each reader as few files as possible at a time, so most stay in the pool."""
     before, lines_to_read.HELD_BYTES = lines_to_read.HELD_BYTES, Random(f"held {seed}").choice([0, 0, 10_000, 1 << 20])
     try:
         yield
@@ -93,7 +93,7 @@ def few_held(seed: int) -> Iterator[None]:
 
 
 def draw_crash(seed: int) -> Plan:
-    """The same, and somebody is killed."""
+    """Draw the same plan, and kill a process."""
     plan, random = draw(seed), Random(f"crash {seed}")
     plan.actions.append((random.randint(1, 600), random.choice(["kill_one", "kill_one", "kill_one", "kill_all"])))
     return plan
@@ -119,7 +119,7 @@ def _lines(random: Random, count: int, words: Counter[str]) -> dict[str, Any]:
 
 
 def dataflow(flow: Any) -> Any:
-    """Running counts, and a check of the order."""
+    """Count words, and check the order of lines."""
 
     def read(line: str) -> tuple[str, tuple[str, int]]:
         word, name, place, _ = line.split(" ")
@@ -135,7 +135,7 @@ def dataflow(flow: Any) -> Any:
 
 
 def run(seed: int, drawn: Callable[[int], Plan] = draw) -> tuple[SimulatedJob, SimulatedLaunch]:
-    """Run a seed; raise AssertionError, naming it, if something does not hold."""
+    """Run a seed. Raise an AssertionError that names it if a rule is broken."""
     plan = drawn(seed)
     job = SimulatedJob(seed, dataflow, **plan.options)
     for seconds, scripts in plan.clients:
@@ -157,7 +157,7 @@ def run_crash(seed: int) -> tuple[SimulatedJob, SimulatedLaunch]:
 
 
 def check_answers(answers: list[StateReport], lines: list[Any]) -> None:
-    """Raise AssertionError if somebody was told something that the output, which is whole, does not have."""
+    """Check that each answer agrees with the complete output."""
     for each in answers:
         before = sum(line["record"][0] == each.key for line in lines if line["time"] < each.epoch)
         told = 0 if each.state is None else json.loads(each.state)[0]
@@ -165,7 +165,7 @@ def check_answers(answers: list[StateReport], lines: list[Any]) -> None:
 
 
 def judge(plan: Plan, job: SimulatedJob, launch: SimulatedLaunch) -> None:
-    """Raise AssertionError if one of the rules above does not hold."""
+    """Raise AssertionError if one of the rules above is broken."""
     content = launch.file.content
     crashed = bool(job.killed)
     lines = [json.loads(line) for line in content.splitlines()]
@@ -184,7 +184,7 @@ def judge(plan: Plan, job: SimulatedJob, launch: SimulatedLaunch) -> None:
         named = any(address_text(process.address) in str(launch.error) for process in job.killed)
         assert isinstance(launch.error, ClusterError) and named, launch.error
     elif not launch.is_killed:
-        summary = launch.lives.loop.summary
+        summary = launch.attempts.loop.summary
         assert not job.killed_members, f"nobody has noticed that {job.killed_members} were killed"
         assert summary.lines == summary.records == len(lines), summary
         assert plan.is_stopped or counts == plan.words, f"not counted: {plan.words - counts}"

@@ -1,7 +1,7 @@
-"""Random runs in which states are asked for, beside moves, joins, leaves and hand-overs; half of them with checkpoints.
+"""Random runs with requests for states during moves, joins, leaves and hand-overs; half of them with checkpoints.
 
-The plans, the operators and the oracle are those of `cuts`. Each key is answered once, by one worker, with the oracle's
-state before the time at which it was asked for.
+The plans, the operators and the oracle are those of `cuts`. Each requested key is answered once, by one worker, with
+the oracle's state before the time of the request.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from random import Random
 from typing import Any
 
 from megaflow import stable_hash
-from megaflow.megaphone.journal import Durability
-from megaflow.megaphone.routing import Lookup
+from megaflow.megaphone.base.durability import Durability
+from megaflow.megaphone.base.routing import Lookup
 from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
@@ -22,7 +22,7 @@ from tests.simulation.scenarios import LOG2_BINS
 
 
 def with_lookups(drawn: Plan, random: Random) -> None:
-    """Put questions among the commands of a plan: some keys each, of any operator."""
+    """Insert requests among the commands of a plan, each for some keys of any operator."""
     times = [time for feed in drawn.feeds.values() for time, _ in feed]
     keys = sorted({record[0] for feed in drawn.feeds.values() for _, record in feed} | {"none"}, key=str)
     again = ["none", *(f"again{number}" for number in range(5))]
@@ -36,7 +36,7 @@ def with_lookups(drawn: Plan, random: Random) -> None:
 
 
 def run(seed: int) -> None:
-    """Run a seed; raise AssertionError, naming it, where an answer is not what the oracle says."""
+    """Run a seed. Raise an AssertionError that names it if an answer differs from the oracle's."""
     drawn, random = plan(seed), Random(f"lookups of {seed}")
     with_lookups(drawn, random)
     is_durable, written = random.random() < 0.5, Written()
@@ -61,7 +61,8 @@ def run(seed: int) -> None:
     asked = {command.number: (time, command) for time, command in cluster.issued if isinstance(command, Lookup)}
     everything = sorted((entry for feed in drawn.feeds.values() for entry in feed), key=lambda entry: entry[0])
     snapshots, _ = oracle(drawn.kinds, everything, sorted({time for time, _ in asked.values()}))
-    answers = [answer for view in views if view.moments is not None for answer in view.moments.take_answers()]
+    actions = [view.barrier_actions for view in views if view.barrier_actions is not None]
+    answers = [answer for each in actions for answer in each.take_answers()]
     found = {(answer.lookup, answer.place): answer.text for answer in answers}
     assert len(found) == len(answers), f"seed {seed}: some keys are answered twice: {answers}"
     for number, (time, lookup) in asked.items():

@@ -1,6 +1,7 @@
-"""Checkpoints of stateful operators in loops: those of `loops`, whose times in a cut are flat.
+"""Checkpoints of stateful operators in loops: the operators of `loops`, whose times are flat in a cut.
 
-The oracle is one worker that writes all its bins at each checkpoint; nothing moves there, and nothing comes or goes.
+The oracle is one worker that writes all its bins at each checkpoint. It never moves bins, and no worker joins or
+leaves.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from random import Random
 from typing import Any
 
 from megaflow.durable.restored import Restored
-from megaflow.megaphone.journal import Durability
-from megaflow.megaphone.routing import Checkpoint
+from megaflow.megaphone.base.durability import Durability
+from megaflow.megaphone.base.routing import Checkpoint
 from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
@@ -60,7 +61,7 @@ def go(
     changes: Sequence[tuple[int, Change]],
     restored: Mapping[str, Restored] | None = None,
 ) -> tuple[list[Any], list[Any], Written]:
-    """Run the scenario; return the outputs, what was issued, and what was written."""
+    """Run the scenario. Return the outputs, the issued commands and the written pieces."""
     written = Written()
     cluster = EngineCluster(scenario.seed, workers)
     for record, change in changes:
@@ -69,7 +70,7 @@ def go(
     def build(worker: Worker, records: Stream[Any], given: Stream[Any]) -> Stream[Any]:
         durability = records.port.scope.graph.extension(Durability)
         durability.sink = written.sink(worker.index)
-        durability.restore = lambda heir, bins: (restored or {}).get(heir.name, Restored({}, {}))
+        durability.restore = lambda descriptor, bins: (restored or {}).get(descriptor.name, Restored({}, {}))
         return loops.build(scenario, Log(), worker, records.exchange(lambda record: len(record[0])), given)
 
     with parcels.small(scenario.seed, cluster), small_slices(Random(f"slices {scenario.seed}")):
@@ -77,6 +78,6 @@ def go(
 
 
 def contents(restored: Restored) -> tuple[Any, Any]:
-    """All states and timers, whatever the bin."""
+    """Return the states and timers of all bins."""
     states = {key: state for states in restored.states.values() for key, state in states.items()}
     return states, by_time(each for due in restored.timers.values() for each in due)

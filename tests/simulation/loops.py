@@ -1,10 +1,10 @@
 """Stateful operators in loops of nested scopes, while bins move and workers join and leave.
 
-The scenarios are those of `membership`. What its operators emit goes round, in a scope of its own or in one within
-another, until the hash of an output says that it is enough. The folds know the times of their records and check that a
-key's come in order: the outer time first, then the rounds. Both that and what comes out must be the same on one worker
-without commands. Besides, nodes are told their components by an app, whose answers at each time are those of a plain
-union of sets.
+The scenarios are those of `membership`. The outputs of the operators go round a loop, in a scope or in a scope within
+another, until the hash of an output ends the loop. The folds know the times of their records and check that a key's
+records arrive in order: by outer time, then by round. Both this order and the outputs must be the same as on one worker
+without commands. A second test runs an app that labels nodes with their components. Its answers at each time must equal
+those of a plain union of sets.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ROUNDS_MAX = 5
 
 
 def draw(seed: int) -> Drawn:
-    """The scenario and the changes of a seed."""
+    """Draw the scenario and the changes of a seed."""
     scenario, changes = draw_changes(seed)
-    for worker, feed in scenario.feeds.items():  # which goes round, so half of it is enough
+    for worker, feed in scenario.feeds.items():  # records go round, so half are enough
         scenario.feeds[worker] = feed[::2]
     scenario.kinds = (Random(f"kind {seed}").choice(["machine", "unary", "binary"]),) * 2
     return scenario, changes
@@ -44,7 +44,7 @@ def run(seed: int) -> EngineCluster:
 
 
 def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
-    """Outputs (key, total, coordinates of the time, …) that have gone round some times."""
+    """Build a stream of (key, total, coordinates of the time, …) whose records went round a few times."""
     with Scope(records.port.scope).scoped("loop") as loop:
         entered = records.map(lambda record: (record[0], (record[1], 0))).enter(loop)
         if scenario.seed % 3:
@@ -60,7 +60,7 @@ def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], co
 def turn(
     loop: Scope, scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], commands: Stream[Any]
 ) -> Stream[Any]:
-    """A stateful operator in the loop; records are (key, (coordinates of the time))."""
+    """Build a stateful operator in the loop; records are (key, (coordinates of the time))."""
     handle, again = loop.loop_variable(1)
     given = records.concat(again)
     fold = Folds(log, worker)
@@ -83,7 +83,7 @@ def next_round(time: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Folds:
-    """Running totals of a key's records; a state is (total, the time of the last record)."""
+    """Folds that keep running totals; a state is (total, the time of the last record)."""
 
     def __init__(self, log: Log, worker: Worker) -> None:
         self._log = log
@@ -117,7 +117,7 @@ class Folds:
 
 
 def later(time: Time, step: int) -> Time:
-    """The time so many outer times later."""
+    """Return the time that is `step` outer times later."""
     return Product(later(time.outer, step), time.inner) if isinstance(time, Product) else time + step  # type: ignore
 
 
@@ -126,7 +126,7 @@ def check_time(time: Any, output: tuple[Any, ...]) -> None:
 
 
 def run_components(seed: int) -> None:
-    """Run the app that is told edges at eight times; compare what it says at each with a union of sets."""
+    """Run the app, which receives edges at eight times; compare its output at each with a union of sets."""
     random = Random(f"components {seed}")
     nodes = [f"n{number:02}" for number in range(random.randint(3, 25))]
     feeds = {
@@ -149,7 +149,7 @@ def run_components(seed: int) -> None:
 
 
 def told(edges: Iterable[tuple[int, tuple[str, str]]]) -> list[tuple[int, tuple[str, str]]]:
-    """(time, (node, the least of its component)) where that is new."""
+    """Return (time, (node, the least node of its component)) where that is new."""
     given = list(edges)
     components: dict[str, frozenset[str]] = {}
     labels: dict[str, str] = {}

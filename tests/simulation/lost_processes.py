@@ -1,9 +1,10 @@
-"""Random runs of durable jobs that lose processes while others stay: what these remember is rolled back.
+"""Random runs of durable jobs that lose processes while others stay and roll their memory back.
 
-A seed is a sequence of lives as in `durable_jobs`, with the same promises; but nearly each loses a process, many two,
-one after the other, while clients move bins, and processes come and go. Whoever stays must begin with what a new
-process would read (see `CheckedState`). A part of the jobs shrinks: then nobody takes the place of one that is lost.
-Whoever asks for a state meanwhile is answered, perhaps by the next life: nobody waits for ever.
+A seed is a sequence of attempts as in `durable_jobs`, with the same promises. But nearly every attempt loses a process,
+and many lose two, one after the other, while clients move bins and processes join and leave. A surviving process must
+begin with the state that a new process would read (see `CheckedState`). Some of the jobs shrink: they do not replace a
+lost process. Every request for a state during a loss is answered, perhaps by the next attempt; no client waits without
+end.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from megaflow.control.messages import GetState
 from megaflow.testing.simulated_clients import Talk, Waits
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_process import SimulatedProcess
-from tests.simulation.durable_jobs import SCRIPTS, SECONDS, Lives, Plan
+from tests.simulation.durable_jobs import SCRIPTS, SECONDS, Attempts, Plan
 from tests.simulation.jobs import WORDS
 from tests.simulation.owners import OwningJob
 
-LIVES = 3
+ATTEMPTS = 3
 
 
 class LosingJob(OwningJob):
-    """One that knows whose places are taken, and who waits for the answer to a question."""
+    """Job that knows which processes it replaces and which clients wait for an answer."""
 
     def __init__(self, seen: Counter[str], *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
@@ -36,7 +37,8 @@ class LosingJob(OwningJob):
         self.waiting: list[Talk] = []
 
     def run(self) -> SimulatedLaunch:
-        """Run to the end, after which whoever still waits has come to the end of his connection."""
+        """Run to the end, then deliver what is under way to the waiting clients; each must have its answer or an end.
+        """
         launch = super().run()
         while self.wires.ready:
             (_, lane), (link, _) = min(self.wires.ready.items(), key=lambda item: item[0])
@@ -46,11 +48,11 @@ class LosingJob(OwningJob):
         return launch
 
     def found(self, processes: Sequence[SimulatedProcess]) -> None:
-        """Have these found a job, once all have met; those that were lost are not among them if it shrinks."""
+        """Found a job with these processes, once all have met. If it shrinks, no lost process is among them."""
         lost, killed = ({each.address for each in some} for some in (self.killed_members, self.killed))
         self.killed_members.clear()
         addresses = {process.address for process in processes}
-        assert not (self._spec.shrink and lost & addresses) or addresses <= killed, f"of {addresses} {lost} were lost"
+        assert not (self.spec.shrink and lost & addresses) or addresses <= killed, f"of {addresses} {lost} were lost"
         super().found(processes)
 
 
@@ -70,7 +72,7 @@ def ask(talk: Talk) -> Waits:
 
 
 def draw(random: Random, count: int) -> Plan:
-    """Processes and workers, clients, and what they lose."""
+    """Draw processes, workers, clients, and the processes to lose."""
     plan = Plan({"processes": random.choice([2, 2, 3]), "workers": random.choice([1, 1, 2]), "rate": count / SECONDS})
     for _ in range(random.choice([0, 1, 2])):
         scripts = random.choices(SCRIPTS, [6, 2, 1, 2, 2, 2], k=4)
@@ -90,15 +92,15 @@ def draw(random: Random, count: int) -> Plan:
 
 
 def run(seed: int) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     try:
         seen = Counter[str]()
         with tempfile.TemporaryDirectory(prefix="megaflow-lost-") as folder:
-            lives = Lives(seed, Path(folder), (20, 70), partial(LosingJob, seen))
-            for _ in range(lives.random.randint(1, LIVES)):
-                if lives.live(draw(lives.random, lives.count)).outcome == "ended":
+            attempts = Attempts(seed, Path(folder), (20, 70), partial(LosingJob, seen))
+            for _ in range(attempts.random.randint(1, ATTEMPTS)):
+                if attempts.live(draw(attempts.random, attempts.count)).outcome == "ended":
                     break
-            lives.end()
-            return lives.seen + seen
+            attempts.end()
+            return attempts.seen + seen
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error

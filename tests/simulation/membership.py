@@ -1,8 +1,8 @@
-"""Random runs in which workers join, get bins, die on their way in, coordinate, and leave, held against the oracle.
+"""Random runs in which workers join, get bins, die while joining, coordinate, and leave, compared with an oracle.
 
-The scenario is one of `scenarios`; its changes are drawn from the same seed. However the membership changes, one worker
-without any change must give the same outputs at the same times, every record must have been applied by the owner of
-its bin at its time, and the ledger must tell the moves.
+The scenario is one of `scenarios`; the changes are drawn from the same seed. One worker without changes must give the
+same outputs at the same times. The owner of each record's bin at the record's time must have applied it, and the ledger
+must contain exactly the moves.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Drawn: TypeAlias = tuple[Scenario, list[tuple[int, Change]]]
 
 
 def draw_changes(seed: int) -> Drawn:
-    """The scenario and the changes of a seed: (records sent, change)."""
+    """Draw the scenario and the changes of a seed: (records sent, change)."""
     random = Random(seed)
     scenario = draw(seed)
-    scenario.workers = max(2, scenario.workers)  # a lone worker tells nobody, so the monitor would hear nothing
-    scenario.hold_back = random.random() < 0.15  # such an operator is pinned: no founder may leave
-    for feed in scenario.feeds.values():  # more of it, so that much is under way when the membership changes
+    scenario.workers = max(2, scenario.workers)  # a lone worker sends nothing that the monitor could hear
+    scenario.hold_back = random.random() < 0.15  # such an operator is pinned, so no founder may leave
+    for feed in scenario.feeds.values():  # more input, so much is under way when the membership changes
         times = sorted(random.randrange(scenario.times, scenario.times + 10) for _ in range(random.randint(0, 20)))
         feed += [(time, (random.choice(WORDS), time)) for time in times]
     scenario.times += 10
@@ -46,7 +46,7 @@ def draw_changes(seed: int) -> Drawn:
 
 
 def draw_hand_overs(seed: int) -> Drawn:
-    """The same, with coordinators that hand over or leave in between."""
+    """Draw the same, with coordinators that hand over or leave in between."""
     scenario, changes = draw_changes(seed)
     random = Random(f"hand-overs of {seed}")
     for _ in range(random.randint(1, 3)):
@@ -64,7 +64,7 @@ def run(
     per_process: int = 1,
     dataflow: Callable[..., Stream[Any]] = build,
 ) -> EngineCluster:
-    """Run a seed and its oracle; raise AssertionError, naming the seed, if they disagree."""
+    """Run a seed and its oracle. Raise an AssertionError that names the seed if they disagree."""
     scenario, changes = drawn(seed)
     scenario.workers *= per_process
     log, cluster = Log(), EngineCluster(seed, scenario.workers, bounds=bounds, per_process=per_process)
@@ -86,5 +86,5 @@ def run(
 
 
 def run_processes(seed: int) -> EngineCluster:
-    """The same with two or three workers in each process, and coordinators that hand over or leave in between."""
+    """Run the same with two or three workers in each process, and with coordinators that hand over or leave."""
     return run(seed, draw_hand_overs, per_process=2 + seed % 2)

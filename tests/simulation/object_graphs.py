@@ -1,7 +1,8 @@
-"""Random values whose objects refer to one another, as bytes and back: nothing is simulated, but faults are found.
+"""Random values whose objects refer to each other, encoded and decoded. Nothing is simulated here; `search` finds
+faults.
 
-A value is batches of objects of one shape, or nearly. They refer to objects of other batches, to some of them twice,
-and to earlier ones of their own.
+A value consists of batches of objects, all or nearly all of one shape. The objects refer to objects of other batches,
+to some of them twice, and to earlier objects of their own batch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from megaflow.timely.communication.codec.encode import encode
 
 @dataclass
 class Pair:
-    """An object that keeps its fields in a `__dict__`."""
+    """Object that keeps its fields in a `__dict__`."""
 
     a: Any
     b: Any
@@ -25,14 +26,14 @@ class Pair:
 
 @dataclass(slots=True)
 class Slots:
-    """One that keeps them in slots."""
+    """Object that keeps its fields in slots."""
 
     a: Any
     b: Any
 
 
 class Names(NamedTuple):
-    """One that is a tuple."""
+    """Object that is a tuple."""
 
     a: Any
     b: Any
@@ -55,14 +56,14 @@ SHAPES: list[Callable[[Any, Any], Any]] = [
 
 
 def run(seed: int) -> None:
-    """Draw a value and see that it arrives as it was."""
+    """Draw a value and check that it survives encoding and decoding."""
     value = draw(Random(seed))
     arrived = decode(encode(value, shared=True), shared=True)
     assert described(arrived) == described(value), f"seed {seed}: another value arrives"
 
 
 def draw(random: Random) -> Any:
-    """Return a list of batches, and of all objects in them, perhaps."""
+    """Return a list of batches, perhaps followed by all their objects."""
     known: list[Any] = [[1], {"a": 1}, Pair(1, 2)]
     batches = []
     for _ in range(random.randint(1, 5)):
@@ -83,8 +84,8 @@ def draw(random: Random) -> Any:
 
 
 def described(value: Any) -> list[Any]:
-    """For each reference in a value, in order: type, shape, and which object it is, or what it equals."""
-    numbers: dict[int, int] = {}  # id -> in the order of first references
+    """Describe each reference in a value, in order: its type, its shape, and its object's number or value."""
+    numbers: dict[int, int] = {}  # id -> number, in the order of first references
     found: list[Any] = []
     rest = [value]
     while rest:
@@ -93,7 +94,7 @@ def described(value: Any) -> list[Any]:
         if isinstance(each, int | str):
             found.append((kind, each))
             continue
-        if type(each) is not tuple:  # which is copied
+        if type(each) is not tuple:  # tuples are copied
             found.append((kind, numbers.setdefault(id(each), len(numbers))))
         if not known:
             parts = _parts_of(each)

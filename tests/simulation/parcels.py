@@ -1,4 +1,4 @@
-"""Bins that travel in many parcels, and the bound on what of them is under way, for runs on a simulated cluster."""
+"""Bins that travel in many parcels, and a check of how much of them is under way, for runs on a simulated cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from megaflow.megaphone import chunks as migration
-from megaflow.megaphone.chunks import Chunk
+from megaflow.megaphone.base import chunks as migration
+from megaflow.megaphone.base.chunks import Chunk
 from megaflow.testing import EngineCluster, Network
 from megaflow.testing.network import Route
 from megaflow.timely.communication.channel import Channel, Lane
@@ -15,7 +15,7 @@ from megaflow.timely.communication.channel import Channel, Lane
 
 @contextmanager
 def small(seed: int, cluster: EngineCluster) -> Iterator[None]:
-    """In the block, chunks are of a few keys in most seeds, and more under way to a worker than may be is a failure."""
+    """In the block, use chunks of a few keys in most seeds, and fail if too much is under way to a worker."""
     usual = migration.CHUNK_BYTES
     migration.CHUNK_BYTES = Random(f"chunks {seed}").choice([1, 1, 40, 400, usual])
     watch(cluster._network, f"seed {seed}")
@@ -26,7 +26,7 @@ def small(seed: int, cluster: EngineCluster) -> Iterator[None]:
 
 
 def watch(network: Network, title: str) -> None:
-    """Fail as soon as a worker has more of an operator's bins under way to another than a chunk, or one parcel."""
+    """Fail as soon as more of an operator's bins is under way between two workers than a chunk or one parcel."""
     put = network.put
 
     def put_and_count(route: Route, body: bytes) -> None:
@@ -41,7 +41,7 @@ def watch(network: Network, title: str) -> None:
 
 
 def under_way(network: Network, route: Route) -> dict[Channel, list[int]]:
-    """Channel -> sizes of the parcels that are on a route, or arrived and not read."""
+    """Return channel -> sizes of the parcels on a route, including those that arrived and are unread."""
     source, target, lane = route
     sent = network.under_way(route)
     sent += [

@@ -1,9 +1,9 @@
-"""Random runs of a `dataflow(flow)` that reads partitions, held against what is promised of their order.
+"""Random runs of a `dataflow(flow)` that reads partitions, checked for the promised order.
 
-Lines are numbered in their partition, and each key gets lines of several. (Some runs are of an engine program, where a
-partition is what one worker is fed; some are of two inputs, each with every other partition.) However bins move and
-workers join and leave, with the partitions that they read, a key's values of one partition must be applied in its
-order, each once, and to the state that the values before left behind.
+Lines are numbered in their partition, and each key gets lines of several partitions. In some runs an engine program
+replaces the job, and a partition is the input of one worker. Other runs have two inputs, each with every other
+partition. Bins move, and workers join and leave with the partitions that they read. Still a key's values of one
+partition must be applied in order, each once, and to the state that the previous values left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from megaflow import Map, Move
-from megaflow.megaphone import stateful
+from megaflow.megaphone.folds import stateful
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster, HandOver, Join, Leave, SimulatedCluster
 from megaflow.testing.changes import Change
@@ -22,11 +22,11 @@ from tests.simulation import parcels
 
 KEYS = "ab"
 BINS = 8
-Applied = tuple[str, int, int, int]  # key, partition, number in it, how many of the key's values were applied by then
+Applied = tuple[str, int, int, int]  # key, partition, number there, how many of the key's values were applied
 
 
 def draw(random: Random) -> tuple[list[list[str]], int, list[tuple[int, Change]]]:
-    """Partitions, workers, and changes: (lines read, change)."""
+    """Draw partitions, workers, and changes: (lines read, change)."""
     partitions = [
         [f"{random.choice(KEYS)} {partition} {number}" for number in range(random.choice([0, 5, 50, 100]))]
         for partition in range(random.randint(1, 4))
@@ -51,13 +51,13 @@ def draw(random: Random) -> tuple[list[list[str]], int, list[tuple[int, Change]]
 
 
 def fold(key: str, value: tuple[int, int], count: int | None) -> tuple[int, list[Applied]]:
-    """Count the values."""
+    """Count a value."""
     count = (count or 0) + 1
     return count, [(key, *value, count)]
 
 
 def fold_closed(key: str, time: int, values: list[Any], count: int | None, timers: Any) -> tuple[int, list[Applied]]:
-    """The same for all values of a time."""
+    """Count all values of a time."""
     outputs: list[Applied] = []
     for value in values:
         count, more = fold(key, value, count)
@@ -69,14 +69,14 @@ def fold_closed(key: str, time: int, values: list[Any], count: int | None, timer
 def fold_both(
     key: str, time: int, left: list[Any], right: list[Any], count: int | None, timers: Any
 ) -> tuple[int, list[Applied]]:
-    """The same for those of two inputs."""
+    """Count all values of a time from two inputs."""
     for values, rest in ((left, 0), (right, 1)):
         assert all(partition % 2 == rest for partition, _ in values), f"{key!r} was given {left} and {right}"
     return fold_closed(key, time, left + right, count, timers)
 
 
 def join(flow: Any) -> Any:
-    """Read two inputs."""
+    """Read and join two inputs."""
     left, right = (flow.lines(name).map(parse) for name in ("left", "right"))
     return left.stateful_binary(right, fold_both, bins=BINS)
 
@@ -87,7 +87,7 @@ def parse(line: str) -> tuple[str, tuple[int, int]]:
 
 
 def run(seed: int) -> SimulatedCluster | EngineCluster:
-    """Run a seed; raise AssertionError, naming it, if a promise is broken."""
+    """Run a seed. Raise an AssertionError that names it if a promise is broken."""
     random = Random(f"partitions {seed}")
     partitions, workers, changes = draw(random)
     closed = random.random() < 0.3
@@ -124,7 +124,7 @@ def run(seed: int) -> SimulatedCluster | EngineCluster:
 def run_engine(
     random: Random, seed: int, workers: int, partitions: list[list[str]], changes: list[tuple[int, Change]], apply: Any
 ) -> tuple[EngineCluster, list[Applied]]:
-    """Feed each worker a partition; who joins would take from that of another worker, so nobody does."""
+    """Feed each worker a partition. No worker joins, since a joiner would take over part of another's input."""
     bounds = Bounds(random.randint(1, 3), random.randint(1, 3)) if random.random() < 0.3 else None
     cluster = EngineCluster(seed, workers, bounds=bounds)
     for record, change in changes:
@@ -139,13 +139,15 @@ def run_engine(
 
 
 def at_times(random: Random, lines: list[str]) -> list[tuple[int, str]]:
-    """Give the lines times, in their order."""
+    """Assign times to the lines, in order."""
     times = sorted(random.randrange(6) for _ in lines)
     return list(zip(times, lines))
 
 
 def check(title: str, partitions: list[list[str]], outputs: list[Applied]) -> None:
-    """Per key: values are numbered as they were applied; those of a partition are all there, in its order."""
+    """Check for each key that values are numbered as applied, and that each partition's values are complete and in
+    order.
+    """
     counts: Counter[str] = Counter()
     seen = defaultdict[tuple[str, int], list[int]](list)  # (key, partition) -> numbers
     for key, partition, number, count in outputs:

@@ -1,6 +1,7 @@
-"""A launcher that a test plays, as far as checkpoints go: it diverts what processes say of them, and commits.
+"""Launcher played by a test, as far as checkpoints go: it intercepts the processes' checkpoint messages, and commits.
 
-For jobs whose real launcher would need more than a simulated disk, as Spark's record; those of `durable_jobs` have it.
+It serves jobs whose real launcher would need more than a simulated disk, such as Spark's record. The jobs of
+`durable_jobs` use the real launcher.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from megaflow.control.checkpoint_messages import (
 )
 from megaflow.control.launcher_messages import Ended
 from megaflow.control.messages import CheckpointJob, Split
-from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.durable.commits import Commit, OutputLength, SplitRemainder
 from megaflow.durable.incarnation import DurablePart, Incarnation, begin
-from megaflow.durable.store import FolderStore
-from megaflow.job.launcher.commit_draft import CommitDraft
-from megaflow.job.launcher.launcher_input import JobInput
+from megaflow.durable.store import Store
+from megaflow.job.launcher.inputs.launcher_input import JobInput
+from megaflow.job.launcher.store.commit_draft import CommitDraft
 from megaflow.job.spec import ChildSpec, JoiningProcess
-from megaflow.job.worker.kept_state import KeptState
+from megaflow.job.worker.control.connection_handlers import LauncherDoor
+from megaflow.job.worker.snapshots.state_backend import StateBackend
 from megaflow.program import Worker
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first
 from megaflow.testing.simulated_disk import SimulatedDisk
@@ -38,12 +39,12 @@ from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.testing.simulated_storage import SteppedCuts
 
-SECONDS = 0.5  # that all lines take to come
+SECONDS = 0.5  # in which all lines arrive
 EVERY_SECONDS = 0.01  # between two checkpoints
 
 
 class PlayedDoor(LauncherDoor):
-    """A process's door to the launcher, which has the test hear of checkpoints."""
+    """A process's door to the launcher that passes messages about checkpoints to the test."""
 
     job: PlayedJob
 
@@ -60,17 +61,17 @@ class PlayedDoor(LauncherDoor):
 
 
 class PlayedJob(SimulatedJob):
-    """A job that goes on from the newest commit of a store, whose launcher's part the test plays."""
+    """Job that resumes from the newest commit of a store; the test plays its launcher."""
 
     def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, splits: Sequence[Split], **options: Any) -> None:
         self._flow = options.pop("dataflow")
         super().__init__(seed, self._flow, **options)
-        self.parts: list[CutWritten | CutFailed] = []  # of workers that have ended
+        self.parts: list[CutWritten | CutFailed] = []  # from workers that have ended
         self.commits: list[Commit] = []
         self.is_stopped = False
-        self.failures = 0  # of checkpoints
+        self.failures = 0  # number of failed checkpoints
         self._dice = Random(f"durable {seed}")
-        self._store = FolderStore(disk.open())
+        self._store = Store(disk.open())
         self.incarnation: Incarnation = begin(self._store, "app", 1000)
         self._splits = splits
         self._draft: CommitDraft | None = None
@@ -95,11 +96,11 @@ class PlayedJob(SimulatedJob):
             process.join()
         return process
 
-    def _keep(self, worker: Worker, part: DurablePart, memory: None = None) -> KeptState:
-        return KeptState(worker, part, lambda folder: self._store, self._keeper)
+    def _keep(self, worker: Worker, part: DurablePart, memory: None = None) -> StateBackend:
+        return StateBackend(worker, part, lambda folder: self._store, self._keeper)
 
     def hear(self, door: PlayedDoor, message: CheckpointBegun | CheckpointReady | CheckpointAbandoned) -> None:
-        """Do what a launcher does."""
+        """Handle a message as a launcher does."""
         match message:
             case CheckpointBegun():
                 assert self._draft is None, f"{message} begins beside {self._draft}"
@@ -114,12 +115,12 @@ class PlayedJob(SimulatedJob):
                 self.failures += 1
 
     def _commit_when_complete(self, door: PlayedDoor) -> None:
-        """Commit once all output before its epoch has been written."""
+        """Commit once all output before the checkpoint's epoch has been written."""
         draft, launch = self._draft, self.launch
         if draft is None or launch.is_over:
             return
         answer: Committed | CommitFailed | None = None
-        if launch.lives.loop._merge._least >= draft.begun.epoch and not launch.output.has_work:
+        if launch.attempts.loop._merge._least >= draft.begun.epoch and not launch.output.has_work:
             answer = self._commit(draft)
         if answer is None:
             self.later(lambda: self._commit_when_complete(door), 0.01)
@@ -129,8 +130,8 @@ class PlayedJob(SimulatedJob):
             self.is_stopped = True
             self.kill_all()
             return
-        assert door._launched is not None, "whoever has begun it coordinates until it is answered"
-        door._launched(answer)
+        assert door.launched is not None, "whoever has begun it coordinates until it is answered"
+        door.launched(answer)
 
     def _commit(self, draft: CommitDraft) -> Committed | CommitFailed | None:
         number = draft.begun.checkpoint
@@ -138,27 +139,27 @@ class PlayedJob(SimulatedJob):
         if self._dice.random() < 0.1:
             self.failures += 1
             return CommitFailed(number, "the dice")
-        commit, left = draft.commit(self.incarnation.latest, (OutputLength("-", 0),), 0.0)
-        splits = tuple(SplitRemainder(each.number, each.path, each.start, each.end, "") for each in left)
-        self.commits.append(self.incarnation.commit(replace(commit, splits=splits)))
+        task = draft.commit(self.incarnation.latest, (OutputLength("-", 0),), 0.0)
+        splits = tuple(SplitRemainder(each.number, each.path, each.start, each.end, "") for each in task.left or ())
+        self.commits.append(self.incarnation.commit(replace(task.commit, splits=splits)))
         return Committed(number)
 
     def conclude(self) -> None:
-        """Commit the end, if the job has come to it."""
+        """Commit the end, if the job has reached it."""
         draft = self._draft
         assert draft is not None and draft.begun.at_end, draft
         assert {part.checkpoint for part in self.parts} == {draft.begun.checkpoint}, self.parts
         draft.parts += [part for part in self.parts if isinstance(part, CutWritten)]
         draft.end()
         draft.length = 0
-        commit, left = draft.commit(self.incarnation.latest, (OutputLength("-", 0),), 0.0)
-        assert not left
-        self.commits.append(self.incarnation.commit(commit))
+        task = draft.commit(self.incarnation.latest, (OutputLength("-", 0),), 0.0)
+        assert not task.left
+        self.commits.append(self.incarnation.commit(task.commit))
 
 
 @dataclass
 class PlayedPlan:
-    """What one run does."""
+    """The events of one run."""
 
     options: dict[str, Any]
     clients: list[tuple[float, list[Callable[[Talk], Waits]]]]
@@ -171,7 +172,7 @@ def checkpoint(talk: Talk) -> Waits:
 
 
 def draw(random: Random, count: int) -> PlayedPlan:
-    """Processes and workers; clients that move bins, add and remove processes; perhaps a stop or a crash."""
+    """Draw processes, workers, clients that move bins and add and remove processes, and perhaps a stop or a crash."""
     plan = PlayedPlan({"processes": random.choice([1, 2, 2, 3]), "workers": random.choice([1, 1, 2])}, [], [])
     if random.random() < 0.9:
         plan.options["rate"] = count / SECONDS

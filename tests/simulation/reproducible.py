@@ -1,9 +1,9 @@
-"""The same files give the same late records and final windows, whatever the speed, the workers and the crashes.
+"""The same files give the same late records and final windows at any speed, with any workers and crashes.
 
-A seed is a program of windows, and of folds whose states last, and files, as in `event_time`. Each of its variants has
-dice of its own: how many workers there are and when they come and go, how fast each reads, which splits change hands,
-when checkpoints are made and processes are killed. No partition is ever idle. What variants put out is the same but for
-its epochs and its order; and each is what the model in plain Python says, as in `event_time`.
+A seed is a program of windows and of folds with expiring states, and its files, as in `event_time`. Each variant of a
+seed draws everything else anew: the number of workers and when they join and leave, the speed of each, which splits are
+handed over, and the times of checkpoints and kills. No partition is ever idle. The outputs of all variants are equal
+except for epochs and order. Each variant's outputs also equal those of the model in plain Python, as in `event_time`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from megaflow.testing.simulated_storage import JobStorage
 from tests.simulation.event_model import Windows
 from tests.simulation.event_moves import few
 from tests.simulation.event_programs import SECOND, Operator, Program
-from tests.simulation.event_time import EventLives, LoggedStorage
+from tests.simulation.event_time import EventAttempts, LoggedStorage
 
 VARIANTS = 3
 NEVER_IDLE_SECONDS = 1e6
 
 
-class Variant(EventLives):
-    """One of the ways in which a seed's files are read."""
+class Variant(EventAttempts):
+    """One of the ways to read a seed's files."""
 
     def __init__(self, seed: int, variant: int, folder: Path) -> None:
         super().__init__(seed, folder)
@@ -41,7 +41,7 @@ class Variant(EventLives):
         self.outputs: Counter[str] = Counter()
 
     def run(self) -> Counter[str]:
-        """Run all lives; one without a store is not stopped, for where it is would depend on its speed."""
+        """Run all attempts. Never stop a job without a store, since the stopping place would depend on its speed."""
         if self._storage is not None:
             return super().run()
         self._log.begin(0, 0, closes=True)
@@ -54,13 +54,13 @@ class Variant(EventLives):
 
 
 def reproducible(program: Program) -> list[Operator]:
-    """The operators of a program whose results depend neither on epochs nor on the order between partitions."""
+    """Return the operators whose results depend neither on epochs nor on the order between partitions."""
     found: list[Operator] = []
     numbers: dict[int, int] = {}
     for each in program.operators:
-        if each.by_clock or (each.parent is not None and each.parent not in numbers):
+        if each.by_clock or each.stamp == "function" or (each.parent is not None and each.parent not in numbers):
             continue
-        if each.windows is not None or each.ttl:
+        if each.windows is not None or each.ttl or each.stamp == "record":
             numbers[each.number] = len(found)
             windows = None if each.windows is None else replace(each.windows, emit=None)
             parent = None if each.parent is None else numbers[each.parent]
@@ -69,17 +69,18 @@ def reproducible(program: Program) -> list[Operator]:
 
 
 def run(seed: int) -> Counter[str]:
-    """Run all variants of a seed; return what was seen. Raises AssertionError, naming it, if they differ."""
+    """Run all variants of a seed; return counts of what happened. Raise an AssertionError that names it if they differ.
+    """
     seen: Counter[str] = Counter()
     first: Counter[str] | None = None
     for variant in range(VARIANTS):
         with tempfile.TemporaryDirectory(prefix="megaflow-reproducible-") as folder:
-            lives = Variant(seed, variant, Path(folder))
+            attempts = Variant(seed, variant, Path(folder))
             try:
-                seen += lives.run()
+                seen += attempts.run()
             except Exception as error:
                 raise AssertionError(f"seed {seed}, variant {variant}: {error!r}") from error
-        first = lives.outputs if first is None else first
-        missing, extra = few(first - lives.outputs), few(lives.outputs - first)
-        assert first == lives.outputs, f"seed {seed}: variant {variant} lacks {missing} of the first, and adds {extra}"
+        first = attempts.outputs if first is None else first
+        missing, extra = few(first - attempts.outputs), few(attempts.outputs - first)
+        assert first == attempts.outputs, f"seed {seed}: variant {variant} lacks {missing} of the first, adds {extra}"
     return seen

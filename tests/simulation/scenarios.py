@@ -1,11 +1,9 @@
 """Random runs of stateful dataflows on a simulated cluster, and the oracle that judges them.
 
-A scenario is drawn from its seed: how many workers, what they are fed, which commands come
-at which times, which operators stand in a row: with one input or two, with timers or
-without. The oracle is one worker without commands: the same records with the same times
-must come out. Besides, every record must have been applied, and every timer been due, at
-the worker that owns its bin at its time, and the ledger must tell exactly the moves that
-the commands imply.
+A seed decides the number of workers, their input, the commands and their times, and the operators in a row (with one
+input or two, with timers or without). The oracle is one worker without commands. It must give the same outputs at the
+same times. Besides, the owner of a bin at a time must have applied all its records and timers of that time. The ledger
+must contain exactly the moves that the commands imply.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from random import Random
 from typing import Any
 
 from megaflow import Map, Move, stable_hash
-from megaflow.megaphone.routing import apply, difference, initial_table
+from megaflow.megaphone.base.routing import apply, difference, initial_table
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
 from megaflow.timely import Exchange, Worker
@@ -33,7 +31,7 @@ WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog", 
 
 @dataclass
 class Scenario:
-    """What one run does."""
+    """The input, commands and operators of one run."""
 
     seed: int
     workers: int
@@ -47,7 +45,7 @@ class Scenario:
 
 
 def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
+    """Draw the scenario of a seed."""
     random = Random(seed)
     workers, times = random.choice([1, 2, 2, 3, 3, 4]), random.randint(1, 12)
     feeds = {
@@ -73,18 +71,18 @@ def _command(random: Random, workers: int) -> Move | Map:
 
 @dataclass
 class Log:
-    """Who applied what: (operator, bin, time, worker)."""
+    """The worker that applied each record: (operator, bin, time, worker)."""
 
     applied: list[tuple[str, int, int, int]] = field(default_factory=list)
     views: list[tuple[int, Any]] = field(default_factory=list)  # (worker, view of a stateful operator)
 
     def note(self, operator: str, key: Any, time: int, worker: Worker) -> None:
-        """Something of this key was applied."""
+        """Note that a record or timer of this key was applied."""
         self.applied.append((operator, bin_of(stable_hash(key), LOG2_BINS), time, worker.index))
 
 
 def run(scenario: Scenario, bounds: Bounds | None = None) -> None:
-    """Run a scenario and its oracle; raise AssertionError, naming the seed, if they disagree."""
+    """Run a scenario and its oracle. Raise an AssertionError that names the seed if they disagree."""
     log = Log()
     cluster = EngineCluster(scenario.seed, scenario.workers, bounds=bounds)
     with parcels.small(scenario.seed, cluster):
@@ -100,7 +98,8 @@ def run(scenario: Scenario, bounds: Bounds | None = None) -> None:
 
 
 def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], commands: Stream[Any]) -> Stream[Any]:
-    """Running counts; perhaps counts of counts; perhaps held back until their time is closed, perhaps distributed."""
+    """Build running counts, perhaps counts of counts, perhaps held back until their time closes, perhaps distributed.
+    """
     first, second = scenario.kinds
     counts = OPERATORS[first](records, commands, "count", log, worker)
     if scenario.two_in_a_row:
@@ -116,22 +115,22 @@ def build(scenario: Scenario, log: Log, worker: Worker, records: Stream[Any], co
     return counts.inspect_time(_check_time)
 
 
-# Operators: each is given records (key, time) and gives outputs (key, total, time, …) ------------------------------
+# Operators: each takes records (key, time) and emits (key, total, time, …) -------------------------------------------
 
 
 def machine(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
-    """Running counts."""
+    """Count records."""
 
     def fold(key: Any, time: int, count: int | None) -> tuple[int | None, list[Any]]:
         log.note(name, key, time, worker)
         total = (count or 0) + 1
-        return (None if total == 7 else total), [(key, total, time)]  # a seventh time is the first again
+        return (None if total == 7 else total), [(key, total, time)]  # after the seventh, counting starts again
 
     return records.stateful_state_machine(fold, control=commands, bins=BINS, name=name)
 
 
 def unary(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
-    """Running counts of records and timers; most records set timers, some of which set timers again."""
+    """Count records and timers. Most records set timers, and some of those set timers again."""
 
     def fold(key: Any, time: int, records: list[Any], count: int | None, timers: Any) -> tuple[int | None, list[Any]]:
         log.note(name, key, time, worker)
@@ -143,7 +142,7 @@ def unary(records: Stream[Any], commands: Stream[Any], name: str, log: Log, work
 
 
 def binary(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
-    """Running counts of both inputs, which are parts of the records, some in both; the right one is behind."""
+    """Count records of both inputs. Each input has part of the records, some are in both, and the right one lags."""
 
     def fold(
         key: Any, time: int, left: list[Any], right: list[Any], count: int | None, timers: Any
@@ -161,7 +160,7 @@ def binary(records: Stream[Any], commands: Stream[Any], name: str, log: Log, wor
 
 
 def aggregate(records: Stream[Any], commands: Stream[Any], name: str, log: Log, worker: Worker) -> Stream[Any]:
-    """Running counts, one output a key and time, which is the latest of its records."""
+    """Count records, with one output for each key and time; its time is the latest of its records."""
     pairs = records.map(lambda record: (record[0], record[1]))
     found = pairs.aggregate_by_key((0, -1), counted, both_counted, control=commands, bins=BINS, name=name)
     outputs = found.map(lambda output: (output[0], *output[1]))
@@ -169,12 +168,12 @@ def aggregate(records: Stream[Any], commands: Stream[Any], name: str, log: Log, 
 
 
 def counted(before: tuple[int, int], time: int) -> tuple[int, int]:
-    """Count one record more."""
+    """Count one more record."""
     return before[0] + 1, max(before[1], time)
 
 
 def both_counted(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    """Put two counts together."""
+    """Combine two counts."""
     return one[0] + other[0], max(one[1], other[1])
 
 
@@ -182,7 +181,7 @@ OPERATORS = {"machine": machine, "unary": unary, "binary": binary, "aggregate": 
 
 
 def set_timers(key: Any, time: int, records: list[Any], timers: Any) -> None:
-    """Set the timers that records (their times, ints) and payloads ("due", how many more) ask for."""
+    """Set the timers that records (ints, their times) and payloads ("due", how many more) ask for."""
     kinds = [not isinstance(record, tuple) for record in records]
     assert kinds == sorted(kinds), f"payloads come first: {records}"
     for record in records:
@@ -212,7 +211,7 @@ def _check_time(time: Any, output: tuple[Any, ...]) -> None:
 
 
 def _tables(scenario: Scenario, commands: Sequence[tuple[int, Any]]) -> list[tuple[int, ...]]:
-    """The table in force before time 0, at time 0, at time 1, …"""
+    """Return the routing tables in force before time 0, at time 0, at time 1, …"""
     table = initial_table(BINS, range(scenario.workers))
     tables = [table]
     for time in range(max([scenario.times, *(due + 1 for due, _ in commands)])):
@@ -222,10 +221,10 @@ def _tables(scenario: Scenario, commands: Sequence[tuple[int, Any]]) -> list[tup
 
 
 def check_owners(scenario: Scenario, log: Log, commands: Sequence[tuple[int, Any]]) -> None:
-    """Every record was applied, and every timer was due, at the owner of its bin at its time."""
+    """Check that the owner of each bin at each time applied all its records and timers."""
     tables = _tables(scenario, commands)
     for operator, bin, time, worker in log.applied:
-        owner = tables[min(time + 1, len(tables) - 1)][bin]  # timers may be due after all else
+        owner = tables[min(time + 1, len(tables) - 1)][bin]  # timers may be due after everything else
         assert worker == owner, (
             f"seed {scenario.seed}: {operator} applied a record of bin {bin} at time {time} on worker {worker}, "
             f"but worker {owner} owned it then"
@@ -233,7 +232,7 @@ def check_owners(scenario: Scenario, log: Log, commands: Sequence[tuple[int, Any
 
 
 def check_ledger(scenario: Scenario, log: Log, commands: Sequence[tuple[int, Any]]) -> None:
-    """The ledger tells exactly the moves that the commands imply, and every bin is where it belongs."""
+    """Check that the ledger contains exactly the moves that the commands imply, and that each bin is at its owner."""
     tables = _tables(scenario, commands)
     expected = Counter(
         (bin, time, source, target)

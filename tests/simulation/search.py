@@ -1,7 +1,7 @@
-"""Run seeds until one fails; print it. Run by test_planted_faults, with a fault as JSON that is planted before.
+"""Run seeds until one fails, and print it. `test_planted_faults` runs this module with faults to plant first, as JSON.
 
-The order of a set may decide how large a slice of a checkpoint is, and so what a seed does next: so all runs have one
-PYTHONHASHSEED. Where megaflow is, and where temporary files are, decides nothing.
+The order of a set may decide the size of a checkpoint's slice, and so all that a seed does next. Therefore all runs
+share one PYTHONHASHSEED. The folders of megaflow and of temporary files decide nothing.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.simulation.planting import Fault, Planter
 
 
 def searches() -> dict[str, Callable[[int], object]]:
-    """What to run with each seed. Imports megaflow, which is to have its fault by then."""
+    """Return the function to run for each seed. Imports megaflow, so plant faults first."""
     from tests.simulation import (
         aggregates,
         cuts,
@@ -25,6 +25,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         folders,
         graphs,
         growing_sources,
+        interleaved,
         introductions,
         jobs,
         late_records,
@@ -33,6 +34,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         loops,
         lost_processes,
         membership,
+        moved_files,
         object_graphs,
         partitions,
         reproducible,
@@ -72,17 +74,19 @@ def searches() -> dict[str, Callable[[int], object]]:
         "loop cuts": loop_cuts.run,
         "loops": loops.run,
         "components": loops.run_components,
+        "moved files": moved_files.run,
         "sinks": sinks.run,
         "sources": growing_sources.run,
         "stores": stores.run,
         "folders": folders.run,
         "two launchers": two_launchers.run,
         "two inputs": two_inputs.run,
+        "interleaved": interleaved.run,
     }
 
 
 def main(search: str, seeds: int, *faults: str) -> int:
-    """Exit code 0 if all seeds pass, 3 if one fails."""
+    """Return 0 if all seeds pass, 3 if one fails."""
     for fault in faults:
         Planter(read_fault(json.loads(fault)))
     run = searches()[search]

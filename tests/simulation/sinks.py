@@ -1,13 +1,15 @@
-"""Random runs of whole durable jobs that write to sinks, beside all that happens to `durable_jobs`.
+"""Random runs of whole durable jobs that write to sinks, with all the faults of `durable_jobs`.
 
-What is outside, where the sinks write, outlives all processes. A process may also be killed just before or just after
-it has prepared, committed or delivered something there. Beside what holds of every durable job
-1. no row is ever seen twice outside, and in the end each is seen once;
-2. a job that has ended or was stopped has all of its output outside, too;
-3. nothing is seen that the newest commit does not have, and no token of it is forgotten;
-4. where one sink writes all, in order, the rows of a key are seen in theirs; else those of each token are.
-There are three: one that prepares by itself; an outbox behind an `exchange`, by which records of any epoch may come to
-a worker that has just joined; and an outbox where one worker writes all in order.
+The outside system that the sinks write to outlives all processes. The test may also kill a process just before or just
+after it prepares, commits or delivers something there. All rules of durable jobs hold. In addition,
+1. no row ever appears twice outside, and in the end each appears once;
+2. when a job has ended or was stopped, all of its output is also outside;
+3. outside there is only what the newest commit contains, and none of the commit's tokens is forgotten;
+4. after a job has ended or was stopped, no token waits, and the next job commits nothing again;
+5. if one sink writes everything in order, each key's rows appear in order, otherwise each token's rows do.
+
+There are three sinks: one that prepares rows itself; an outbox behind an `exchange`, which may bring records of any
+epoch to a worker that has just joined; and an outbox with one worker that writes everything in order.
 """
 
 from __future__ import annotations
@@ -23,30 +25,30 @@ from megaflow.testing.simulated_disk import Crashed
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from tests.simulation import durable_jobs
-from tests.simulation.durable_jobs import Lives, Plan, dataflow
+from tests.simulation.durable_jobs import Attempts, Plan, dataflow
 
 SINKS = ("rows", "box", "one")
-CRASH_SHARE = 0.01  # of what is done outside
+CRASH_SHARE = 0.01  # share of the outside operations
 
 
 class Outside:
-    """Where rows are prepared and seen, and what the simulated job is that does so."""
+    """The outside system, where rows are prepared and become visible, and the simulated job that writes there."""
 
     def __init__(self, random: Random) -> None:
         self.job: SimulatedJob | None = None
         self.crashes = 0
-        self.is_quiet = False  # nobody is killed
+        self.is_quiet = False  # whether nothing is killed
         self.prepared: dict[str, list[Any]] = {}  # token -> rows
-        self.marks: dict[str, set[str]] = {name: set() for name in SINKS}  # sink -> tokens that are seen
-        self.seen: dict[str, list[Any]] = {name: [] for name in SINKS}  # sink -> rows
+        self.marks: dict[str, set[str]] = {name: set() for name in SINKS}  # sink -> visible tokens
+        self.seen: dict[str, list[Any]] = {name: [] for name in SINKS}  # sink -> visible rows
         self._random = random
 
     def token(self) -> str:
-        """Return one that was never given."""
+        """Return a new token."""
         return f"{len(self.prepared)} of these"
 
     def see(self, sink: str, token: str, rows: list[Any]) -> None:
-        """Have rows seen."""
+        """Make rows visible."""
         if token in self.marks[sink]:
             return
         last: dict[Any, int] = {}
@@ -57,7 +59,7 @@ class Outside:
         self.seen[sink] += rows
 
     def may_crash(self, worker: int) -> None:
-        """Kill the process of a worker, if the dice say so."""
+        """Perhaps kill the process of a worker."""
         assert self.job is not None
         if self.is_quiet or self._random.random() >= CRASH_SHARE:
             return
@@ -68,14 +70,14 @@ class Outside:
                 raise Crashed
 
     def check(self, sink: str) -> Counter[Any]:
-        """Return the rows that are seen; none is twice."""
+        """Return the visible rows; check that each appears once."""
         rows = Counter(self.seen[sink])
         assert not rows or max(rows.values()) == 1, f"{sink} has twice {[row for row in rows if rows[row] > 1]}"
         return rows
 
 
 class PreparingSink(Sink[Any]):
-    """Prepares by itself."""
+    """Sink that prepares rows itself."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
@@ -104,7 +106,7 @@ class PreparingSink(Sink[Any]):
 
 
 class Box(OutboxSink[Any]):
-    """Has its rows delivered."""
+    """Sink whose rows an outbox delivers."""
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
@@ -119,14 +121,14 @@ class Box(OutboxSink[Any]):
 
 
 class OneBox(Box):
-    """The same, on one worker, in order."""
+    """Outbox with one worker that writes everything in order."""
 
     parallel = False
     ordered = True
 
 
-class SinkLives(Lives):
-    """The lives of a job that writes to sinks."""
+class SinkAttempts(Attempts):
+    """The attempts of a job that writes to sinks."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         super().__init__(seed, folder)
@@ -150,10 +152,13 @@ class SinkLives(Lives):
         self.seen["crashed outside"] += self.outside.crashes > 0
         if launch.outcome in ("ended", "stopped"):
             self.check_all()
+            keeper = self.storage.live
+            failed = any("delivers the last rows again" in report for report in launch.reports)
+            assert keeper is not None and (failed or not keeper.latest.tokens), "what is committed waits in the store"
         return launch
 
     def end(self) -> None:
-        """As `Lives.end`; but what is over with something to commit is begun once more, to commit it."""
+        """End as `Attempts.end` does, but run a job that is over once more if it still has something to commit."""
         self.outside.is_quiet = True
         for outcomes in (("ended", "over"), ("ended", "over"), ("over",), ("ended",)):
             if outcomes == ("ended",):
@@ -170,7 +175,7 @@ class SinkLives(Lives):
             self.check_all()
 
     def check_all(self) -> None:
-        """Rows outside are those of the output."""
+        """Check that the rows outside equal the output."""
         wanted = Counter(tuple(line["record"]) for line in self.lines)
         for name in SINKS:
             found = self.outside.check(name)
@@ -183,5 +188,5 @@ class SinkLives(Lives):
 
 
 def run(seed: int) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
-    return durable_jobs.run(seed, SinkLives)
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
+    return durable_jobs.run(seed, SinkAttempts)

@@ -1,14 +1,14 @@
-"""Bounds change nothing: with queues and windows of one to three records, and sources that wait for room, everything
-still comes to its end, and gives what one worker without bounds gives.
+"""Bounds change no result.
 
-What waits for ever shows as a cluster in which nothing can happen any more while pointstamps are left.
+Queues and windows hold one to three records, and sources wait for room. Still everything completes, with the outputs of
+one worker without bounds. If an operator never gets room, the cluster stops with pointstamps left.
 """
 
 from random import Random
 
 import pytest
 
-from megaflow.megaphone import stateful
+from megaflow.megaphone.folds import stateful
 from megaflow.testing import EngineCluster, Leave
 from megaflow.timely.dataflow.flow_control.credit import Credits, Debts
 from megaflow.timely.dataflow.flow_control.gates import Downstream
@@ -31,12 +31,12 @@ SEEDS_FROM = pytest.mark.parametrize(
 
 @pytest.fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """S applies one batch and lets the worker do everything else, before it applies the next."""
+    """Let S apply one batch at a time, with a turn of everything else in between."""
     monkeypatch.setattr(stateful, "TURN_SECONDS", 0.0)
 
 
 def tiny(seed: int) -> Bounds:
-    """Bounds of a few records."""
+    """Draw bounds of a few records."""
     random = Random(f"bounds {seed}")
     return Bounds(random.randint(1, 3), random.randint(1, 3))
 
@@ -54,6 +54,7 @@ def test_so_do_stateful_operators_whose_bins_move(first: int) -> None:
         scenarios.run(scenarios.draw(seed), tiny(seed))
 
 
+@pytest.mark.slow
 @SEEDS_FROM
 @pytest.mark.usefixtures("short_turns")
 def test_so_do_clusters_that_workers_join_and_leave_and_whose_coordinators_change(first: int) -> None:

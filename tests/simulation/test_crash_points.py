@@ -1,13 +1,13 @@
-"""A crash after some of the operations of the disk and messages of short durable jobs: see `crash_points`.
+"""Crashes after some of the disk operations and messages of short durable jobs: see `crash_points`.
 
-By hand, all of them: python -m tests.simulation.crash_points.
+All of them, by hand: `python -m tests.simulation.crash_points`.
 """
 
 import pytest
 
 from tests.simulation.crash_points import SCRIPTS, cases, run
 
-STRIDE = 151  # prime, so that all kinds come
+STRIDE = 151  # prime, so that all kinds occur
 
 
 def test_a_job_goes_on_after_a_crash_in_the_middle_of_a_commit() -> None:

@@ -1,16 +1,16 @@
-"""Whole durable jobs in one thread, and what goes on from them: see `durable_jobs`.
+"""Whole durable jobs and their resumed attempts, in one thread: see `durable_jobs`.
 
-By hand: python -m tests.simulation.search "durable jobs" 1000.
+By hand: `python -m tests.simulation.search "durable jobs" 1000`.
 """
 
 import pytest
 
+from tests.simulation.attempts import check_all
 from tests.simulation.durable_jobs import run
-from tests.simulation.lives import check_all
 
 SEEDS = 300
 _SEEDS_PER_TEST = 50
-EVENTS = {  # in each of these tests; that a run finds nothing to do is rare
+EVENTS = {  # in each of these tests; a run rarely finds nothing to do
     "acknowledged", "ended", "failed", "failed checkpoints", "failed on its disk", "joined", "joined a resumed job",
     "killed", "remembered", "restarted", "stopped", "went on",
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Whole jobs in one thread, with clients and with crashes: see `jobs`.
 
-By hand: python -m tests.simulation.search jobs 10000, and crashes 10000.
+By hand: `python -m tests.simulation.search jobs 10000`, and `crashes 10000`.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ _SEEDS_PER_TEST = 20
 
 
 def chunks(seeds: int, fast: int) -> list[Any]:
-    """The first seed of each test; those from `fast` on are slow."""
+    """Return the first seed of each test; those from `fast` on are slow."""
     firsts = range(0, seeds, _SEEDS_PER_TEST)
     return [pytest.param(first, marks=[pytest.mark.slow] if first >= fast else []) for first in firsts]
 
@@ -33,7 +33,7 @@ def test_a_job_counts_each_line_once_and_in_order_whatever_is_asked_of_it(first:
         job, launch = run(seed)
         seen["joined"] += sum("joined" in report for report in launch.reports)
         seen["another coordinated"] += launch.address[1] != 5001
-        seen["had more processes"] += len(job.processes) > job._spec.processes
+        seen["had more processes"] += len(job.processes) > job.spec.processes
     assert len(seen) == 3 and all(seen.values()), f"the runs have become too tame: {seen}"
 
 

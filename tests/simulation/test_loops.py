@@ -1,4 +1,4 @@
-"""Stateful operators in nested scopes: moves, joins and leaves change nothing of what comes out, nor when."""
+"""Stateful operators in nested scopes: moves, joins and leaves change neither the outputs nor their times."""
 
 import pytest
 
@@ -10,7 +10,7 @@ _SEEDS_PER_TEST = 3
 
 
 def some_fast(seeds: int, fast: int, step: int) -> list[object]:
-    """The first seed of each test; those from `fast` on are slow."""
+    """Return the first seed of each test; those from `fast` on are slow."""
     firsts = range(0, seeds, step)
     return [pytest.param(first, marks=[pytest.mark.slow] if first >= fast else []) for first in firsts]
 

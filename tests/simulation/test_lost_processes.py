@@ -1,6 +1,6 @@
-"""Durable jobs that lose processes, and others that stay and remember: see `lost_processes`.
+"""Durable jobs that lose processes while others stay and remember: see `lost_processes`.
 
-By hand: python -m tests.simulation.search "lost processes" 1000.
+By hand: `python -m tests.simulation.search "lost processes" 1000`.
 """
 
 from collections import Counter

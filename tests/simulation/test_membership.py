@@ -1,4 +1,4 @@
-"""The oracle test with a changing membership; and tests that users can write: see `megaflow.testing`."""
+"""The oracle test with a changing membership, and tests that users can write with `megaflow.testing`."""
 
 from collections import Counter
 from typing import Any

@@ -1,4 +1,4 @@
-"""A key's values of one partition are applied in its order, through moves, joins and leaves."""
+"""A key's values of one partition are applied in order, through moves, joins and leaves."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Frontiers of random graphs, with loops, nested scopes and delays, against a brute-force account of all counts.
+"""Frontiers of random graphs with loops, nested scopes and delays, against a brute-force account of all counts.
 
-The cluster's monitor takes the account: after each step no frontier may exclude a time at which a record may
-still come; whenever nothing is under way frontiers are exactly what the counts imply.
+The cluster's monitor keeps the account. After each step, no frontier may exclude a time at which a record may still
+arrive. Whenever nothing is under way, frontiers are exactly what the counts imply.
 """
 
 import pytest
@@ -10,7 +10,7 @@ from tests.simulation.graphs import run
 
 GRAPHS = 500
 _GRAPHS_PER_TEST = 25
-_FAST = 100
+_FAST = 25
 
 
 @pytest.mark.parametrize(

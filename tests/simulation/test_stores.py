@@ -1,4 +1,4 @@
-"""The store under launchers, crashes, losses of power, failing and full disks, in orders drawn from seeds."""
+"""The store under launchers, crashes, power losses, and failing or full disks, in random orders."""
 
 import pytest
 

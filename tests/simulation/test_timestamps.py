@@ -1,8 +1,8 @@
 """Dataflows whose times are not ints, on simulated workers that join and leave.
 
-A dataflow of ints carries the records of a `EngineCluster`; on each worker an operator of it sends them on, through
-an `InputHandle`, into a second dataflow whose times are of another kind, each worker along its own way through those
-times. The monitor holds the frontiers of both against the brute-force account of all counts.
+A dataflow with int times carries the records of an `EngineCluster`. On each worker, one of its operators sends them
+through an `InputHandle` into a second dataflow with times of another kind. Each worker advances along its own path
+through those times. The monitor checks the frontiers of both against the brute-force account of all counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FAST = 10
 _SEEDS_PER_TEST = 10
 _LARGEST = 10**30
 
-Record = tuple[int, int, int]  # key, rounds to go in the inner loop each time, times to go round the outer one
+Record = tuple[int, int, int]  # key, turns of the inner loop each time, turns of the outer loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ KINDS = (
 
 
 def run(seed: int) -> EngineCluster:
-    """Draw kind, records and changes, run them, and compare what comes out with what went in."""
+    """Draw kind, records and changes, run them, and compare the outputs with the input."""
     random = Random(f"other times {seed}")
     kind = random.choice(KINDS)
     workers = random.choice([2, 2, 3])
@@ -96,7 +96,7 @@ def run(seed: int) -> EngineCluster:
 
 
 def dataflow(scope: Any, records: Any, kind: Kind) -> Any:
-    """A loop in a scope inside a loop of the root's times, with an operator that waits for closed times between."""
+    """Build a loop inside a loop of the root's times, with an operator in between that waits for closed times."""
     outer, again = scope.feedback(kind.step)
     with scope.iterative() as inside:
         inner, rounds = inside.loop_variable(1)
@@ -128,8 +128,10 @@ def hold(capability: Any, info: Any) -> Any:
 
 
 def bridge(worker: Any, handle: InputHandle[Record], kind: Kind, sent: list[int]) -> Any:
-    """Send what comes, at times of the other kind; nothing once the engine has closed the handle, as it does in a
-    worker that leaves."""
+    """Send records at times of the other kind.
+
+    Send nothing once the engine has closed the handle, as it does in a leaving worker.
+    """
 
     def move(number: int) -> None:
         handle.advance_to(kind.join(handle.time, kind.stamp(worker.index, number)))

@@ -1,8 +1,8 @@
-"""Durable jobs with two inputs by name: see `two_inputs`."""
+"""Durable jobs with two named inputs: see `two_inputs`."""
 
 import pytest
 
-from tests.simulation.lives import check_all
+from tests.simulation.attempts import check_all
 from tests.simulation.two_inputs import run
 
 SEEDS = 40

@@ -1,8 +1,8 @@
-"""Random folds whose timers set timers, against a slow reference that knows no epochs: one key, one sorted list.
+"""Random folds whose timers set timers, compared with a slow reference without epochs: one key, one sorted list.
 
 A run is a list of phases. Each has records and ends with a watermark, the last one with the infinite watermark. The
-records of a phase and its watermark are spread over random epochs, and bins move meanwhile. Whatever the epochs are, a
-key sees its records and its timers in the order of the reference, and one call for each timestamp.
+records and the watermark of a phase are spread over random epochs while bins move. In whatever epochs they arrive, a
+key sees its records and timers in the order of the reference, with one call for each timestamp.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from megaflow import stable_hash
-from megaflow.megaphone.event_unit import INFINITE
-from megaflow.megaphone.routing import Move, Watermark
+from megaflow.megaphone.base.event_unit import INFINITE
+from megaflow.megaphone.base.routing import Move, Watermark
 from megaflow.program import Worker
 from megaflow.stream import Stream
 from megaflow.testing import EngineCluster
@@ -28,14 +28,14 @@ AtEvent = Callable[[int, Any], None]
 
 @dataclass(frozen=True)
 class Phase:
-    """What comes between two watermarks."""
+    """The records between two watermarks."""
 
     records: tuple[tuple[str, int], ...]  # (key, number)
     watermark: int
 
 
 def draw(random: Random) -> list[Phase]:
-    """Up to five phases with records of three keys; the last one ends everything."""
+    """Draw up to five phases with records of three keys; the last one ends everything."""
     phases = []
     for number in range(random.choice([1, 2, 3, 5])):
         records = [(random.choice("abc"), 1000 * number + place) for place in range(random.choice([0, 1, 3, 6]))]
@@ -44,7 +44,7 @@ def draw(random: Random) -> list[Phase]:
 
 
 def react(key: str, cause: Any, base: int, depth: int, at_event: AtEvent) -> None:
-    """Set what follows from a record or a timer: timers up to three steps later, and of timers also earlier ones."""
+    """Set timers in reaction to a record or timer: up to three steps later, and for a timer also earlier ones."""
     dice = stable_hash((key, cause))
     for which in range(dice >> 8 & 3 if depth else 0):
         delay = (dice >> 16 + 8 * which) % (3 * STEP) - (5 if isinstance(cause, tuple) else -1)
@@ -56,7 +56,7 @@ def react(key: str, cause: Any, base: int, depth: int, at_event: AtEvent) -> Non
 
 @dataclass
 class OneKey:
-    """A key, and its timers as a plain list."""
+    """One key, with its timers as a plain list."""
 
     key: str
     seen: list[Any] = field(default_factory=list)
@@ -84,7 +84,7 @@ class OneKey:
 
 
 def expected(phases: list[Phase]) -> dict[str, list[Any]]:
-    """What each key sees: numbers of records, and for each call by timers the list of what they say."""
+    """Return what each key sees: the numbers of records, and for each call by timers the list of their causes."""
     keys = {key: OneKey(key) for key in "abc"}
     before = 0
     for phase in phases:
@@ -100,7 +100,7 @@ def expected(phases: list[Phase]) -> dict[str, list[Any]]:
 
 
 def fold(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
-    """Do the same; outputs are numbered, so that their order can be told."""
+    """React as the reference does. Outputs are numbered, so the test knows their order."""
     count, out = state or 0, []
     fired = [value for value in values if isinstance(value, tuple) and isinstance(value[0], tuple)]
     if fired:
@@ -118,7 +118,7 @@ def fold(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any
 
 
 def run(seed: int) -> None:
-    """Run a seed twice, in other epochs and with other moves; raise AssertionError, naming the seed."""
+    """Run a seed twice, with other epochs and moves. Raise an AssertionError that names the seed."""
     random = Random(f"timer order {seed}")
     phases = draw(random)
     right = expected(phases)
@@ -128,7 +128,7 @@ def run(seed: int) -> None:
 
 
 def executed(random: Random, phases: list[Phase], seed: int) -> dict[str, list[Any]]:
-    """Return what each key has seen on a simulated cluster."""
+    """Return what each key saw on a simulated cluster."""
     workers = random.choice([1, 2, 3])
     feeds: dict[int, list[Any]] = {worker: [] for worker in range(workers)}
     commands: list[tuple[int, Any]] = []

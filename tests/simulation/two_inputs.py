@@ -1,8 +1,8 @@
-"""Random runs of whole durable jobs with two inputs by name, as in `durable_jobs`: lives, and what happens to them.
+"""Random runs of whole durable jobs with two named inputs, with the attempts and faults of `durable_jobs`.
 
-Each input is a folder of files, in which the lines of a key are numbered. One life after the other goes on from what
-the one before has left. In the end each line has come once, by the input that it is of, and a key's lines of one file
-have come in its order: through moves, joins and leaves, lost processes, and resumes from any checkpoint.
+Each input is a folder of files, in which the lines of a key are numbered. Each attempt resumes from the remains of the
+previous one. At the end each line has arrived once, by its own input, and a key's lines of one file have arrived in
+order. This must hold through moves, joins, leaves, lost processes, and resumes from any checkpoint.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from megaflow.job.launcher.launcher_input import find_input
+from megaflow.job.launcher.inputs.launcher_input import find_input
+from tests.simulation.attempts import live
 from tests.simulation.jobs import BINS, PADDING
-from tests.simulation.lives import live
 
 INPUTS = "left", "right"
 KEYS = "abc"
@@ -24,7 +24,7 @@ Value = tuple[str, int, int]  # input, file, number among the lines of the key t
 
 
 def meet(key: str, time: int, left: list[Value], right: list[Value], last: Any, timers: Any) -> Any:
-    """Put each line out; fail if it has come by the other input, or not behind the one before."""
+    """Emit each line. Fail if it came by the other input, or does not follow the previous one."""
     last = dict(last or {})
     for values, name in ((left, "left"), (right, "right")):
         for input, file, number in values:
@@ -45,7 +45,7 @@ def dataflow(flow: Any) -> Any:
 
 
 def write(folder: Path, random: Random) -> Counter[tuple[Any, ...]]:
-    """Write the files of both inputs; return what is to come of them."""
+    """Write the files of both inputs; return the expected output."""
     wanted: Counter[tuple[Any, ...]] = Counter()
     for name in INPUTS:
         (folder / name).mkdir()
@@ -61,7 +61,7 @@ def write(folder: Path, random: Random) -> Counter[tuple[Any, ...]]:
 
 
 def run(seed: int) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     random = Random(f"two inputs {seed}")
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-two-inputs-") as name:

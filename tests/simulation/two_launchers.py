@@ -1,9 +1,10 @@
-"""Two launchers of one durable job: one is suspended, with its processes, and wakes beside its successor.
+"""Two launchers of one durable job: the first is suspended with its processes, and wakes beside its successor.
 
-They share the store, where no lock keeps them apart, as on some network file systems; not the output, which nothing but
-a lock protects. The successor takes the store over wherever the first one is, and both go on in any order. Then
-1. the first one acknowledges nothing any more, and fails by itself (see `JobStorage`);
-2. the successor, and whoever goes on from it, have the output of a job that had been alone.
+They share the store without a lock between them, as on some network file systems. They do not share the output, which
+only a lock could protect. The successor takes the store over at any moment of the first launcher, and both continue in
+any order. Then
+1. the first launcher acknowledges nothing more, and fails by itself (see `JobStorage`);
+2. the successor and all later launchers give the output of a job that was alone.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 
 from megaflow.errors import StoreFenced
 from megaflow.testing.simulated_job import SimulatedJob
-from tests.simulation.durable_jobs import Lives, draw
+from tests.simulation.durable_jobs import Attempts, draw
 
 
 def run(seed: int) -> Counter[str]:
-    """Run a seed; return what was seen. Raises AssertionError, naming it, if something does not hold."""
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-two-") as folder, ExitStack() as stack:
             return _run(seed, Path(folder), stack)
@@ -28,16 +29,16 @@ def run(seed: int) -> Counter[str]:
 
 
 def _run(seed: int, folder: Path, stack: ExitStack) -> Counter[str]:
-    lives, seen = Lives(seed, folder, (15, 30)), Counter[str]()
-    random, storage = lives.random, lives.storage
+    attempts, seen = Attempts(seed, folder, (15, 30)), Counter[str]()
+    random, storage = attempts.random, attempts.storage
     if random.random() < 0.5:  # there is a checkpoint to begin with
-        plan = draw(random, lives.count)
+        plan = draw(random, attempts.count)
         plan.poison, plan.actions = False, [(random.randint(200, 800), "kill_all")]
-        if lives.live(plan).outcome == "ended":
-            lives.write(10)
+        if attempts.live(plan).outcome == "ended":
+            attempts.write(10)
 
     def begin() -> SimulatedJob:
-        job = lives.job(processes=random.randint(1, 3), rate=lives.count / 0.5)
+        job = attempts.job(processes=random.randint(1, 3), rate=attempts.count / 0.5)
         job.begin(stack.enter_context(job._input()))
         return job
 
@@ -58,5 +59,5 @@ def _run(seed: int, folder: Path, stack: ExitStack) -> Counter[str]:
     last = jobs[-1].launch
     assert last.error is None, last.error
     seen["checkpoints"] += storage.acknowledged is not None
-    lives.end()
+    attempts.end()
     return seen

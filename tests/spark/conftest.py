@@ -1,4 +1,4 @@
-"""One Spark session for all tests here that want one, and a cluster of two machines for each that wants that."""
+"""One Spark session for all tests here that need one, and a cluster of two machines for those that need that."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir
@@ -12,7 +12,7 @@ import pytest
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from megaflow.spark.spark_session import spark_session
 
-    foreign = tmp_path_factory.mktemp("foreign")  # Spark starts here; its Python processes import nothing from it
+    foreign = tmp_path_factory.mktemp("foreign")  # Spark starts here; its Python must not import from it
     (foreign / "socket.py").write_text("raise RuntimeError('foreign code')")
     with ExitStack() as stack:
         with chdir(foreign):

@@ -1,7 +1,7 @@
-"""A standalone cluster of two machines, for tests: a master, and two Workers that can be lost and put back.
+"""A standalone cluster of two machines for tests: a master, and two Workers that can be lost and restored.
 
-The machines are network namespaces with addresses of their own, where this machine lets us make some. Where it does
-not they are two loopback addresses, and the test's output says so.
+The machines are network namespaces with addresses of their own, where the system permits these. Elsewhere they are two
+loopback addresses, and the test's output says so.
 """
 
 import json
@@ -22,33 +22,33 @@ from tests.spark.test_spark_crashes import command_of
 from tests.spark.test_workers_on_executors import WAIT_SECONDS, has_worker
 
 NET = f"10.{200 + os.getpid() // 250 % 50}.{os.getpid() % 250}"
-LOOPBACK = "TEST_MEGAFLOW_LOOPBACK"  # whoever sets it has no namespaces
+LOOPBACK = "TEST_MEGAFLOW_LOOPBACK"  # if set, no namespaces are used
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a Worker of Spark's runs."""
+    """A machine on which a Worker of Spark runs."""
 
     address: str
-    space: str = ""  # the network namespace; "": there is none
-    link: str = ""  # of the namespace to the others
+    space: str = ""  # the network namespace; "": none
+    link: str = ""  # from the namespace to the others
 
     def command(self, *words: str) -> list[str]:
-        """One that runs there."""
+        """Return a command that runs there."""
         return ["ip", "netns", "exec", self.space, *words] if self.space else [*words]
 
     def connect(self, is_connected: bool) -> None:
-        """Plug its network in, or pull it out."""
+        """Connect or disconnect its network."""
         if self.space:
             ip("-n", self.space, "link", "set", self.link, "up" if is_connected else "down")
 
 
 def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=60)
+    subprocess.run(["ip", *words], check=True, capture_output=True, timeout=180)
 
 
 def namespaces(stack: ExitStack) -> list[Machine]:
-    """Make a bridge, which is the launcher's machine, and two namespaces at it. Raises what keeps that from being."""
+    """Make a bridge, as the launcher's machine, and two namespaces on it. Raises the error that prevents this."""
     if os.environ.get(LOOPBACK):
         raise OSError(f"{LOOPBACK} is set")
     name = f"mf{os.getpid() % 100_000}"
@@ -72,7 +72,7 @@ def namespaces(stack: ExitStack) -> list[Machine]:
 
 
 class Standalone:
-    """The cluster; each Worker has two slots."""
+    """The cluster. Each Worker has two slots."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         made = stack.enter_context(ExitStack())
@@ -94,7 +94,7 @@ class Standalone:
         self.mend()
 
     def mend(self) -> None:
-        """Put back what is gone, and wait until all slots are there and free."""
+        """Restore what is gone, and wait until all slots are there and free."""
         wait_until(lambda: bool(self.state()), WAIT_SECONDS)
         for machine in self.machines:
             machine.connect(True)
@@ -107,23 +107,23 @@ class Standalone:
         wait_until(lambda: self.state() == (len(self.machines), 0), WAIT_SECONDS)
 
     def state(self) -> tuple[int, int] | None:
-        """How many Workers the master has, and how many slots are taken; None if it does not answer."""
+        """Return the number of Workers that the master has and of slots taken; None if it does not answer."""
         with suppress(OSError, ValueError), urllib.request.urlopen(self._page, timeout=10) as page:
             record = json.load(page)
             return record["aliveworkers"], record["coresused"]
         return None
 
     def machine_of(self, pid: int) -> Machine:
-        """Where an executor runs."""
+        """Return the machine of an executor."""
         return next(machine for machine in self.machines if f"work{machine.address}/" in folder_of(pid))
 
     def executors(self) -> list[int]:
-        """Those in which a worker process runs; each works in a folder below that of its Worker."""
+        """Return the executors in which a worker process runs. Each works in a folder below that of its Worker."""
         below = processes_below(self.folder)
         return [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid) and has_worker(pid)]
 
     def worker_processes(self) -> list[int]:
-        """All of megaflow's."""
+        """Return all worker processes of megaflow."""
         return [pid for pid in processes_below(self.folder) if "megaflow.job.worker" in command_of(pid)]
 
     def _start(self, machine: Machine, name: str, *words: str) -> Process:
@@ -146,11 +146,11 @@ def standalone(folder: Path) -> Iterator[Standalone]:
 
 
 def processes_below(folder: Path) -> list[int]:
-    """Those that work in a folder below this one."""
+    """Return the processes that work in a folder below this one."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if f"{folder}/work" in folder_of(entry.name)]
 
 
 def folder_of(pid: int | str) -> str:
-    with suppress(OSError):  # it has ended
+    with suppress(OSError):  # the process has ended
         return os.readlink(f"/proc/{pid}/cwd")
     return ""

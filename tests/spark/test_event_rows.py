@@ -1,4 +1,4 @@
-"""Rows of Spark with timestamps: a query is one partition, whose batches count when they are wholly taken in."""
+"""Rows of Spark with timestamps: a query is one partition, and a batch counts once it is completely taken in."""
 
 import json
 import random
@@ -12,13 +12,12 @@ import pytest
 
 import megaflow
 from megaflow import tumbling
-from megaflow.cli.event_time_text import watermark_text
+from megaflow.cli.text import watermark_text
 from megaflow.errors import PeerFailed
 from tests.spark.test_spark_source import wait_until, write
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),  # one session for all
     pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
@@ -32,13 +31,13 @@ Click = tuple[str, int, int]  # key, seconds since noon, number
 
 
 def write_clicks(folder: Path, name: str, clicks: list[Click]) -> None:
-    """Write a file of JSON lines, of which Spark makes a batch."""
+    """Write a file of JSON lines, which Spark turns into a batch."""
     rows = ({"key": key, "at": (NOON + timedelta(seconds=at)).isoformat(), "n": n} for key, at, n in clicks)
     write(folder, name, [json.dumps(row) for row in rows])
 
 
 def batches(count: int, clicks: int) -> list[list[Click]]:
-    """Of each batch ten minutes, in no order: none is late that is not behind a whole batch before it."""
+    """Give each batch ten minutes, in no order: only clicks behind a whole earlier batch are late."""
     dice = random.Random(7)
     return [
         [(dice.choice("abc"), 600 * batch + dice.randrange(600), batch * clicks + n) for n in range(clicks)]
@@ -47,14 +46,14 @@ def batches(count: int, clicks: int) -> list[list[Click]]:
 
 
 def per_minute(clicks: list[Click]) -> "Counter[tuple[str, int, int]]":
-    """(key, minute's begin in microseconds, clicks), as windows have them."""
+    """Return (key, minute's begin in microseconds, clicks), as windows have them."""
     noon = int(NOON.timestamp()) * 1_000_000
     counts = Counter((key, noon + at // 60 * MINUTE) for key, at, _ in clicks)
     return Counter((key, start, count) for (key, start), count in counts.items())
 
 
 def counted(flow: Any) -> Any:
-    """(key, start, clicks) of each minute, and ("late", number) of each late click."""
+    """Return (key, start, clicks) of each minute, and ("late", number) of each late click."""
     clicks = flow.rows("clicks").event_time(lambda row: row[1], out_of_order=float(flow.args[0]), unit="us")
     minutes = clicks.map(lambda row: (row[0], row[2])).window(tumbling(60))
     closed = minutes.count().plain().map(lambda result: (result[0], result[1].start, result[2]))
@@ -66,28 +65,28 @@ def watermark(job: Any) -> Any:
 
 
 def await_watermark(job: Any, seconds: int) -> None:
-    """Wait until the watermark is at a time since noon."""
+    """Wait until the watermark has reached a time since noon."""
     wait_until(lambda: watermark(job).micros == at(seconds))
 
 
 def at(seconds: int) -> int:
-    """Microseconds of a time since noon."""
+    """Return the microseconds of a time since noon."""
     return (int(NOON.timestamp()) + seconds) * 1_000_000
 
 
 def await_rows(job: Any, count: int) -> None:
-    """Wait until the only worker has read so many."""
+    """Wait until the only worker has read `lines` lines."""
     wait_until(lambda: job.status().workers[0].inputs.get("clicks") == count)
 
 
 def await_lines(path: Path, count: int) -> None:
-    """Wait until a file has so many."""
+    """Wait until a file has `count` lines."""
     wait_until(lambda: len(path.read_text().splitlines()) >= count)
 
 
 @pytest.mark.slow
 def test_a_batch_counts_when_it_is_wholly_taken_in(spark: Any, tmp_path: Path) -> None:
-    """Each batch is in no order and takes half a second: a watermark that rose meanwhile would make much of it late."""
+    """Each batch is in no order and takes half a second. If the watermark rose meanwhile, much of it would be late."""
     given = batches(4, 500)
     for number, clicks in enumerate(given):
         write_clicks(tmp_path / "in", f"{number}.json", clicks)
@@ -100,7 +99,7 @@ def test_a_batch_counts_when_it_is_wholly_taken_in(spark: Any, tmp_path: Path) -
 def test_windows_of_a_streaming_frame_close_batch_by_batch_and_what_is_behind_is_late(
     spark: Any, tmp_path: Path
 ) -> None:
-    """Each batch comes when the watermark is that of the one before, so what is late is known by plain Python."""
+    """Each batch comes once the watermark is that of the one before, so plain Python knows the late records."""
     folder, out = tmp_path / "in", tmp_path / "out.jsonl"
     folder.mkdir()
     frame = spark.readStream.schema(SCHEMA).json(str(folder))
@@ -129,7 +128,7 @@ def test_windows_of_a_streaming_frame_close_batch_by_batch_and_what_is_behind_is
 
 @pytest.mark.slow
 def test_a_query_that_was_idle_counts_with_its_next_batch(spark: Any, tmp_path: Path) -> None:
-    """Before its first batch a query is never idle: Spark may take long to start."""
+    """A query is never idle before its first batch, because Spark may take long to start."""
     folder = tmp_path / "in"
     folder.mkdir()
     frame = spark.readStream.schema(SCHEMA).json(str(folder))
@@ -144,7 +143,7 @@ def test_a_query_that_was_idle_counts_with_its_next_batch(spark: Any, tmp_path: 
 
 
 def stamped(flow: Any) -> Any:
-    """(timestamp, number) of each click, timestamps as rows have them and without a unit being said."""
+    """Emit (timestamp, number) of each click, with timestamps as rows have them and without a unit."""
     rows = flow.rows("clicks", timestamps=flow.args[0]).event_time(lambda row: row[1])
     return rows.map(lambda row: row[2]).stamped()
 

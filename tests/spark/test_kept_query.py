@@ -1,4 +1,4 @@
-"""Spark's record and the commits of a store fit, or the job is refused. Needs no Spark."""
+"""Spark's record and the store's commits agree, or the job is refused. These tests need no Spark."""
 
 import fcntl
 import os
@@ -19,14 +19,15 @@ from megaflow.control.client.conversation import Stopped
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
 from megaflow.spark import fed_query
-from megaflow.spark.kept_query import KeptQuery, check_record, end_holder, keep_query, note_holder
+from megaflow.spark.kept_query import KeptQuery, check_record, end_holder, held_lock, keep_query, note_holder
 from megaflow.spark.push import Winner
+from tests.words import says
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 
 
 def record(store: Path, planned: int, answered: int) -> KeptQuery:
-    """A query of which Spark knows batches up to `planned`, and has had those up to `answered` answered."""
+    """A query in which Spark has planned batches up to `planned`, and received answers up to `answered`."""
     kept = keep_query(str(store), (), "lines")
     for folder, last in (("offsets", planned), ("commits", answered), ("sources/0", planned)):
         (kept.record / folder).mkdir(parents=True)
@@ -48,7 +49,7 @@ def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_pa
     assert new.name != kept.name and sorted(os.listdir(tmp_path / SPARK)) == [new.name, new.way.name]
 
 
-def test_what_java_of_an_earlier_life_still_writes_is_not_in_the_record(tmp_path: Path) -> None:
+def test_what_java_of_an_earlier_attempt_still_writes_is_not_in_the_record(tmp_path: Path) -> None:
     old = record(tmp_path, 3, 3)
     begun = old.way / "offsets" / ".4.tmp"
     begun.write_text("begun")
@@ -56,7 +57,7 @@ def test_what_java_of_an_earlier_life_still_writes_is_not_in_the_record(tmp_path
     assert old.record == new.record and (new.way / "offsets" / "3").exists()
     with pytest.raises(FileNotFoundError):
         begun.rename(old.way / "offsets" / "4")
-    (old.way / "offsets").mkdir(parents=True)  # Spark makes what is not there
+    (old.way / "offsets").mkdir(parents=True)  # Spark makes missing folders
     (old.way / "offsets" / "4").touch()
     assert sorted(os.listdir(new.record / "offsets")) == [".4.tmp", "0", "1", "2", "3"]
     keep_query(str(tmp_path), ((old.name, 3),), "lines")
@@ -121,28 +122,28 @@ def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) ->
             os.close(java)
         return False
 
-    with kept.held(ends, reports.append) as lock:
+    with held_lock(kept.record.parent, ends, reports.append) as lock:
         assert len(waited) == 3
         inherited = os.dup(lock)
-    assert reports == ["waiting up to 60 s for Spark's Java process of an earlier run to end"]
+    assert len(reports) == 1 and says(reports[0], "60 s", "Spark's Java process of an earlier run")
     with (
         pytest.raises(SourceError, match="stopped before Spark started"),
-        kept.held(lambda seconds: True, reports.append),
+        held_lock(kept.record.parent, lambda seconds: True, reports.append),
     ):
         pass
     os.close(inherited)
-    with kept.held(lambda seconds: True, reports.append):
+    with held_lock(kept.record.parent, lambda seconds: True, reports.append):
         pass
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process does not tell which files it has open")
 def test_java_of_a_launcher_that_was_killed_is_ended_at_once(tmp_path: Path) -> None:
     kept = keep_query(str(tmp_path), (), "lines")
-    with kept.held(lambda seconds: True, pytest.fail) as lock:
+    with held_lock(kept.record.parent, lambda seconds: True, pytest.fail) as lock:
         java = subprocess.Popen(["sleep", "600"], pass_fds=[lock])
         note_holder(lock, java.pid)
     try:
-        with kept.held(lambda seconds: bool(java.wait(60) and False), pytest.fail) as lock:
+        with held_lock(kept.record.parent, lambda seconds: bool(java.wait(180) and False), pytest.fail) as lock:
             assert java.wait(0) == -signal.SIGKILL
             assert not os.pread(lock, 100, 0), "who is gone is not noted any more"
     finally:
@@ -153,7 +154,7 @@ def test_java_of_a_launcher_that_was_killed_is_ended_at_once(tmp_path: Path) -> 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is killed")
 def test_a_process_that_has_the_number_of_one_that_is_gone_is_left_alone(tmp_path: Path) -> None:
     kept = keep_query(str(tmp_path), (), "lines")
-    with kept.held(lambda seconds: True, pytest.fail) as lock:
+    with held_lock(kept.record.parent, lambda seconds: True, pytest.fail) as lock:
         other = subprocess.Popen(["sleep", "600"])
         try:
             for noted in (other.pid, 1 << 40, 1):
@@ -192,16 +193,21 @@ def test_a_batch_is_staged_while_its_record_is_synced_and_committed_after_that(
     monkeypatch.setattr(kept, "sync", sync)
     monkeypatch.setattr(fed_query, "push_frame", push)
     monkeypatch.setattr(fed_query, "_ask", ask)
+    monkeypatch.setattr(fed_query, "ENDING_SECONDS", 0.0)
     query = fed_query.FedQuery("lines", fed_query.Contact(("host", 7), b""), kept=kept)
-    with pytest.raises(StoreError, match="no space") if fails else nullcontext():
+    with pytest.raises(SourceError, match="InterruptedException") if fails else nullcontext():
         query.stage_batch(coordinator, "rows", "frame", 0)
+    assert str(query.batch_error or "") == ("no space" if fails else "")
     assert steps == ["IngestPorts", "staged", "synced", *([] if fails else ["CommitRequest"])]
 
 
-def test_a_batch_that_was_not_committed_as_the_job_ended_is_not_done_for_a_query_that_goes_on(tmp_path: Path) -> None:
+def test_a_batch_that_was_not_committed_as_the_job_ended_is_not_done_for_a_query_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fed_query, "ENDING_SECONDS", 0.0)
     for kept in None, KeptQuery("lines", "q", tmp_path):
         coordinator = SimpleNamespace(ask=Mock(side_effect=Stopped), address="host:7")
         query = fed_query.FedQuery("lines", fed_query.Contact(("host", 7), b""), kept=kept)
         (tmp_path / SPARK / "q").mkdir(parents=True, exist_ok=True)
-        with nullcontext() if kept is None else pytest.raises(Stopped):
+        with nullcontext() if kept is None else pytest.raises(SourceError, match="InterruptedException"):
             query.stage_batch(cast(Any, coordinator), "rows", "frame", 0)

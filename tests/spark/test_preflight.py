@@ -1,13 +1,14 @@
-"""The Java for Spark is found where Spark's scripts look, or its absence is one clear line."""
+"""The Java for Spark is found where Spark's scripts look. If there is none, one clear line says so."""
 
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
+from pyspark.version import __version__
 
 from megaflow.errors import SourceError
-from megaflow.spark.preflight import find_java, folder_of_a_session, java_version
+from megaflow.spark.preflight import check_installation, find_java, folder_of_a_session, java_version
 
 
 def fake_java(folder: Path, banner: str) -> Path:
@@ -78,3 +79,22 @@ def test_a_java_that_says_nothing_is_refused(tmp_path: Path) -> None:
 )
 def test_the_version_is_read_from_the_banner(banner: str, version: int) -> None:
     assert java_version(banner) == version
+
+
+def test_another_spark_at_spark_home_is_named_with_both_versions(tmp_path: Path) -> None:
+    fake_java(tmp_path / "java", 'openjdk version "17.0.15" 2025-04-15')
+    home, jars = tmp_path / "spark", tmp_path / "spark" / "jars"
+    environ = {"PATH": f"{tmp_path / 'java'}:/bin:/usr/bin", "SPARK_HOME": str(home)}
+    with pytest.raises(SourceError, match=f"SPARK_HOME={home}: There is no Spark .* Unset SPARK_HOME"):
+        check_installation(environ)
+    for folder in (home / "bin", jars):
+        folder.mkdir(parents=True)
+    (home / "bin" / "spark-submit").touch()
+    check_installation(environ)  # of an unknown version
+    own = jars / f"spark-core_2.13-{__version__}.jar"
+    own.touch()
+    check_installation(environ)
+    own.rename(jars / "spark-core_2.12-3.5.1.jar")
+    with pytest.raises(SourceError, match=rf"has Spark 3\.5\.1, but this Python has PySpark {__version__}\. Unset"):
+        check_installation(environ)
+    check_installation({**environ, "PYSPARK_GATEWAY_PORT": "1"})  # of spark-submit, which has started Java

@@ -1,6 +1,6 @@
-"""Lines are joined so that splitting gives them back, whatever they hold and however they come.
+"""Lines are joined so that splitting restores them, whatever they contain and however they come.
 
-Arrow is taken where it is installed, rows where it is not or where they are asked for.
+Arrow is used where it is installed, rows where it is not or where they are requested.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What `--lines spark:…` may say, and what is wrong with the rest."""
+"""Valid texts of `--lines spark:…`, and the errors for all others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Results for Spark, on real processes and a real Spark: what is in its Parquet files is what plain Python counts."""
+"""Results for Spark, on real processes and a real Spark: its Parquet files contain the counts of plain Python."""
 
 import json
 import os
@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import megaflow
 from megaflow.errors import OutputError, PeerFailed, UsageError
-from megaflow.job.launcher import spark_run
+from megaflow.job.launcher.run import spark_run
 from megaflow.spark import results_query
 from megaflow.spark.push import VARIABLE
 from megaflow.spark.results_query import OwnQueries
@@ -27,8 +28,7 @@ from tests.spark.test_spark_crashes import victims
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(1200),  # Java is started several times, on a busy machine
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
 
@@ -38,7 +38,7 @@ WORDS = [f"w{number % 97}" for number in range(LINES)]
 
 
 def running_counts() -> Counter[tuple[str, int]]:
-    """What a plain loop puts out."""
+    """Return the outputs of a plain loop."""
     total, found = Counter[str](), Counter[tuple[str, int]]()
     for word in WORDS:
         total[word] += 1
@@ -47,7 +47,7 @@ def running_counts() -> Counter[tuple[str, int]]:
 
 
 def written(out: Path) -> Counter[tuple[str, int]]:
-    """What Spark has written for good, by its own account of its files."""
+    """Return what Spark has committed, according to its own list of files."""
     from pyarrow import parquet
 
     log, found = out / "_spark_metadata", Counter[tuple[str, int]]()
@@ -85,6 +85,8 @@ def test_what_spark_has_written_is_what_was_counted(
     with running(tmp_path, f"spark:parquet:{tmp_path}/out?schema=word string, n long") as run:
         ended = finished(run)
     assert ended.code == 0, ended.errors
+    said = ended.errors.splitlines()
+    assert said.index("megaflow: waiting for Spark to start") < [" on 2 workers" in line for line in said].index(True)
     assert written(tmp_path / "out") == running_counts()
 
 
@@ -110,7 +112,7 @@ def test_each_row_is_written_once_whatever_is_killed(
         os.kill(victim, signal.SIGKILL)
         if killed == "worker":
             wait_until(lambda: any("restart 1 of 3" in line for line in run.said), WAIT_SECONDS)
-        if killed in ("worker", "executor"):  # of that one Spark tries again what it did, or gives up
+        if killed in ("worker", "executor"):  # after the loss of an executor Spark repeats its tasks, or gives up
             count = written(out).total()
             wait_until(lambda: written(out).total() > count or run.process.poll() is not None, WAIT_SECONDS)
             assert killed == "executor" or run.process.poll() is None, run.said
@@ -213,6 +215,17 @@ def test_a_job_that_waits_for_a_reader_in_vain_says_why_instead_of_waiting(
         run.job.wait()
 
 
+def test_a_query_of_the_default_trigger_idles_after_its_job(spark: Any) -> None:
+    run = megaflow.spark.run(spark.range(3000), lambda flow: flow.rows(), "n LONG")
+    counts: list[int] = []
+    results = run.results.writeStream.foreachBatch(lambda batch, number: counts.append(batch.count()))
+    query = run.start_query(results.start)
+    assert run.job.wait().records == 3000
+    query.processAllAvailable()  # raises the error that has ended the query
+    assert query.isActive and sum(counts) == 3000
+    query.stop()
+
+
 def test_a_job_whose_results_nobody_has_asked_for_ends_when_it_is_stopped(spark: Any) -> None:
     run = megaflow.spark.run(spark.range(3000), lambda flow: flow.rows(), "n LONG")
     run.job.stop()
@@ -243,3 +256,62 @@ def test_a_query_that_comes_when_the_job_has_failed_says_what_made_it_fail(spark
     query = run.start_query(results.writeStream.format("noop").start)
     with pytest.raises(Exception, match=r"(?s)the job has failed: .*a bad order"):
         query.awaitTermination(WAIT_SECONDS)
+
+
+class Heard(StreamingQueryListener):
+    """A listener that keeps what it hears, and raises once."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.ended = threading.Event()
+
+    def onQueryStarted(self, event: Any) -> None:
+        self.events.append(event)
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.events.append(event)
+        if len(self.events) == 2:
+            raise LookupError("not the job's fault")
+
+    def onQueryIdle(self, event: Any) -> None:
+        self.events.append(event)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self.events.append(event)
+        self.ended.set()
+
+
+def test_a_listener_of_spark_s_queries_hears_of_a_job(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.json").write_text("".join(f'{{"word": "{word}"}}\n' for word in WORDS))
+    frame = spark.readStream.schema("word STRING").json(str(folder))
+    heard = Heard()
+
+    def dataflow(flow: Any) -> Any:
+        return flow.rows().map(lambda row: (row[0], 1)).stateful_state_machine(
+            lambda word, n, total: ((total or 0) + n, [])
+        )
+
+    with megaflow.spark.run(frame, dataflow, name="heard") as run:
+        run.add_listener(heard)
+        wait_until(
+            lambda: any(of_all(each) == LINES for each in heard.events) or not run.job.is_running, WAIT_SECONDS
+        )
+        assert run.job.is_running, run.job.failure_text()
+        jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+        titles = [str(jobs.apply(place).description()) for place in range(jobs.size())]
+        assert any("worker process 0 of job 'heard' (megaflow)" in title for title in titles), titles
+    assert heard.ended.wait(WAIT_SECONDS)
+    first, *middle, last = heard.events
+    assert first.name == "heard" and first.id == last.id and first.runId == last.runId and last.exception is None
+    progress = middle[-1].progress
+    assert (progress.name, progress.runId) == ("heard", first.runId)
+    [operator] = progress.stateOperators
+    assert operator.numRowsUpdated == LINES and operator.numRowsTotal == len(set(WORDS))
+    assert json.loads(progress.json)["sources"][0]["numInputRows"] == progress.numInputRows == LINES
+
+
+def of_all(event: Any) -> int:
+    """Return how many records the operators of a progress have applied."""
+    return sum(each.numRowsUpdated for each in event.progress.stateOperators) if hasattr(event, "progress") else 0

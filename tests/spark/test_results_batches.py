@@ -1,4 +1,4 @@
-"""Results without Arrow: each batch into a folder of its own, each row in one of them, whatever is written again."""
+"""Results without Arrow: each batch goes into its own folder, and each row into one of them, despite rewrites."""
 
 import threading
 import time
@@ -12,23 +12,23 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from megaflow.control.ddl import parse_ddl, schema_json
-from megaflow.control.result_rows import RowPacker
 from megaflow.durable.local_folder import SPARK
 from megaflow.errors import UsageError
-from megaflow.job.launcher.spark_results import SparkResults
+from megaflow.job.launcher.outputs.spark_results import SparkResults
+from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.result_rows import RowPacker
 from megaflow.spark import results_batches, results_query, results_spec
 from megaflow.spark.results_query import QUERY, running_query
 from megaflow.spark.results_spec import parse_results_spec
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 COLUMNS = "word string, share double, seen map<string, long>"
 SPEC = parse_results_spec(f"spark:json:out?schema={COLUMNS}")
 PACKER = RowPacker(schema_json(parse_ddl(COLUMNS)))
 
 
 class Session:
-    """One of Spark's, in which nothing is parallel, and a folder is a list."""
+    """A Spark session without parallelism, in which a folder is a list."""
 
     def __init__(self) -> None:
         self.sparkContext = MagicMock(master="local[1]")
@@ -51,10 +51,10 @@ class Session:
 def writing(
     session: Session, state: Path, monkeypatch: pytest.MonkeyPatch, committed: int | None = None
 ) -> Iterator[SparkResults]:
-    """A job with a store, which goes on from a commit of so many rows, and whose results are written."""
+    """A job with a store, which resumes from a commit with `committed` rows, and whose results are written."""
 
     @contextmanager
-    def given(folder: Path, held: Any) -> Iterator[Session]:
+    def given(folder: Path, held: Any, report: Any) -> Iterator[Session]:
         yield session
 
     monkeypatch.setattr("megaflow.spark.spark_session.spark_session", given)
@@ -66,7 +66,7 @@ def writing(
     results.hold()
     try:
         if committed is not None:
-            results.cut_back(committed)  # before anybody can ask, as when a job is resumed
+            results.cut_back(committed)  # before any reader can ask, as when a job is resumed
         with results.served(b"secret", lambda error: None, lambda text: None):
             yield results
     finally:
@@ -74,7 +74,7 @@ def writing(
 
 
 def put(results: SparkResults, *words: str) -> None:
-    """Put rows out, and commit them."""
+    """Emit rows, and commit them."""
     results.write(1, [PACKER.pack([(word, 2, {word: 1}) for word in words])])
     results.committed(results.sync())
 
@@ -127,7 +127,7 @@ def test_a_store_that_began_with_arrow_is_not_gone_on_with_without_it(
 
 def test_what_is_no_folder_of_files_needs_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results_spec, "ARROW", ("no_such_arrow",))
-    monkeypatch.setattr(results_spec, "find_java", lambda: None)
+    monkeypatch.setattr(results_spec, "check_installation", lambda: None)
     results_spec.check_results(SPEC)
     with pytest.raises(UsageError, match="no_such_arrow cannot be imported"):
         results_spec.check_results(parse_results_spec("spark:noop?schema=n long"))

@@ -1,4 +1,4 @@
-"""What `--output spark:…` may say, and what is wrong with the rest."""
+"""Valid texts of `--output spark:…`, and the errors for all others."""
 
 import os
 import sys

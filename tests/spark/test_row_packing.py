@@ -1,4 +1,4 @@
-"""Rows are packed alike from rows and from Arrow batches, and what cannot travel is named before anything starts."""
+"""Rows and Arrow batches are packed alike. Types that cannot travel are named before the job starts."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.packed_rows import unpack_rows
 from megaflow.errors import UsageError
-from megaflow.job.launcher.launcher_input import find_input, find_rows
+from megaflow.job.launcher.inputs.launcher_input import find_input, find_rows
+from megaflow.rows.packed_rows import unpack_rows
 from megaflow.spark.push import Parcel
 from megaflow.spark.query_spec import RowFrames, SparkSpec
 from megaflow.spark.row_packing import ROWS_FIRST, RowPacking, check_columns
@@ -105,7 +105,7 @@ def test_rows_are_given_by_name() -> None:
     check_columns("orders", frame(("id", LONG), ("seen", MOMENTS), ("m", types.MapType(STRING, struct(x=LONG)))))
     found = find_input(None, 1, "replace", {"b": frame(("id", LONG)), "a": "spark:json:in/"})
     assert isinstance(found.spark, RowFrames) and isinstance(found.spark.frames["a"], SparkSpec)
-    assert (found.rows, found.spark_queries) == (("a", "b"), 2)
+    assert (found.names.rows, found.spark_queries) == (("a", "b"), 2)
     assert find_input("spark:rate:", 1, "replace").spark_queries == 1
 
 
@@ -115,7 +115,7 @@ def test_rows_are_given_by_name() -> None:
         (None, {}, "rows must be a dict such as"),
         (None, [1], "rows must be a dict such as"),
         (None, {"a b": "spark:rate:"}, "'a b' must be a name"),
-        (None, {"a": 5}, "The rows 'a' must be a DataFrame or 'spark:FORMAT:PATH', not 5"),
+        (None, {"a": 5}, "The rows 'a' must be a DataFrame of Spark or 'spark:FORMAT:PATH', not 5"),
         (None, {"a": "in/"}, "must be NAME=spark:FORMAT:PATH"),
         ("in.txt", {"a": "spark:rate:"}, "lines and rows cannot be combined"),
     ],

@@ -1,6 +1,7 @@
-"""Rows of any DataFrame reach a program with the values that Spark's own Row has, with and without Arrow."""
+"""Rows of any DataFrame reach a program with the values of Spark's own Row, with and without Arrow."""
 
 import json
+import re
 import shutil
 import socket
 import sys
@@ -15,16 +16,18 @@ import pytest
 
 import megaflow
 from megaflow.errors import SourceError, StoreError, UsageError
-from megaflow.job.worker.named_inputs import NamedInputs, RowShape
+from megaflow.job.worker.process.named_inputs import NamedInputs, RowShape
 from megaflow.spark.fed_query import Contact, FedQuery
 from megaflow.spark.query_spec import RowFrames, SparkSpec, parse_row_specs
+from tests.cluster.processes import STATUS_SECONDS, Run
+from tests.cluster.processes import wait_until as wait
+from tests.cluster.test_web_page import printed_page
 from tests.spark.test_spark_source import Feed, Job, job, wait_until, want
 
 __all__ = ["job"]  # a fixture
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),  # one session for all
     pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
@@ -46,7 +49,7 @@ def orders(flow: Any) -> Any:
 
 
 def moment(text: str) -> int:
-    """Microseconds of a local time, as Spark's Row has them."""
+    """Return the microseconds of a local time, as in Spark's Row."""
     value = datetime.fromisoformat(text)
     return int(value.replace(microsecond=0).timestamp()) * 1_000_000 + value.microsecond
 
@@ -73,7 +76,7 @@ def test_values_are_those_of_spark_rows(spark: Any, transfer: None) -> None:
 
 
 def same(theirs: Any, mine: Any) -> bool:
-    """Whether a value is that of Spark's Row: datetimes and dates as numbers."""
+    """Whether a value equals that of Spark's Row, with datetimes and dates as numbers."""
     if isinstance(theirs, datetime):
         return type(mine) is int
     if isinstance(theirs, date):
@@ -84,6 +87,7 @@ def same(theirs: Any, mine: Any) -> bool:
     return bool(theirs == mine and (type(theirs) is type(mine) or (type(theirs) is bytearray and type(mine) is bytes)))
 
 
+@pytest.mark.slow
 def test_a_stream_prepared_in_sql_is_folded_each_row_once(tmp_path: Path, spark: Any) -> None:
     folder = tmp_path / "orders"
     folder.mkdir()
@@ -103,6 +107,33 @@ def test_a_stream_prepared_in_sql_is_folded_each_row_once(tmp_path: Path, spark:
     spec = f"spark:json:{folder}?schema=id LONG, at TIMESTAMP&{prepared}"
     found = megaflow.run(dataflow, rows={"orders": spec}, processes=2)
     assert sorted(found) == [(key, total, 1_767_225_600_000_000) for key in range(10) for total in range(1, 26)]
+
+
+@pytest.mark.slow
+def test_status_and_page_name_the_rows_that_have_yet_to_come(tmp_path: Path) -> None:
+    app, folder = tmp_path / "app.py", tmp_path / "in"
+    app.write_text('def dataflow(flow):\n    return flow.rows("orders")\n')
+    folder.mkdir()
+    rows = f"orders=spark:json:{folder}?schema=id LONG"
+    run = Run(tmp_path, str(app), "--rows", rows, "--output", "none", "--name", "fed", "--web", "0")
+    try:
+        run.status_when(lambda record: "waits for Spark" in record.get("output", ""))
+        wait(lambda: "first rows" in run.status().get("output", ""), 2 * STATUS_SECONDS)
+        waits = run.status()["output"]
+        assert re.fullmatch(r"waits for Spark since \d\d:\d\d:\d\d: the first rows of 'orders'", waits)
+        assert waits in run.control("status").stdout
+        with printed_page(run.process).viewer() as viewer:
+            viewer.shows(lambda document: document.get("status", {}).get("output") == waits)
+            (tmp_path / "row.json").write_text('{"id": 7}')
+            (tmp_path / "row.json").rename(folder / "row.json")
+            viewer.shows(lambda document: "output" not in document["status"] and document["workers"]["0"]["lines"] == 1)
+            entries = [each for each in viewer.document["timeline"].values() if each["title"] == waits]
+            assert [each["kind"] for each in entries] == ["waiting"]
+        assert run.control("stop").returncode == 0
+        assert run.end()[0] == 0
+        assert not any("waits for Spark" in line for line in run.said), "it is no news that Spark takes time to start"
+    finally:
+        run.process.finish()
 
 
 def both(flow: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Durable jobs that Spark feeds, on real processes: whatever is killed, each line that arrives counts once.
+"""Durable jobs fed by Spark, on real processes: each line that arrives counts once, whatever is killed.
 
 By hand, with another seed: MEGAFLOW_SEED=7 pytest -m spark tests/spark/test_spark_crashes.py.
 """
@@ -20,7 +20,7 @@ import pytest
 
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import open_to_look
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.job.kept_states import read_state
 from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
@@ -28,12 +28,11 @@ from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(900),  # Java is started twice or three times
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(2700),  # Java starts two or three times
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
 
-WAIT_SECONDS = 2 * STATUS_SECONDS  # for Spark to begin anew, on a busy machine
+WAIT_SECONDS = 2 * STATUS_SECONDS  # for Spark to restart, on a busy machine
 LINES_PER_FILE = 150
 FILES_PER_BATCH = 3  # at most
 AHEAD_MAX = 20  # files
@@ -41,7 +40,7 @@ WORDS = [f"w{number}" for number in range(50)]
 
 
 class Fed:
-    """A count of words in files that arrive all the time."""
+    """Count words of files that keep arriving."""
 
     def __init__(self, folder: Path, random: Random) -> None:
         self.folder, self.random = folder, random
@@ -58,7 +57,7 @@ class Fed:
 
     @contextmanager
     def arriving(self) -> Iterator[None]:
-        """Have files arrive during the block, each at once and whole."""
+        """Let files arrive during the block, each atomically."""
         ending, dice = threading.Event(), Random(self.random.random())
 
         def write() -> None:
@@ -68,7 +67,7 @@ class Fed:
                 hidden.write_text("".join(f"{word}\n" for word in words))
                 hidden.rename(self.input / f"{number}.txt")
                 self.wanted.update(words)
-                while True:  # not far ahead, however slow the machine is
+                while True:  # not far ahead, even on a slow machine
                     if ending.wait(0.2 + 0.4 * dice.random()):
                         return
                     if number < FILES_PER_BATCH * self.newest() + AHEAD_MAX:
@@ -83,25 +82,25 @@ class Fed:
             writer.join()
 
     def newest(self) -> int:
-        """The newest batch that is durable; -1 if none is."""
+        """Return the newest durable batch, or -1."""
         try:
             folder = open_to_look(self.store)
         except StoreError:
             return -1
         try:
-            return max((batch for _, batch in read_commits(FolderStore(folder))[0].spark), default=-1)
+            return max((batch for _, batch in read_commits(Store(folder))[0].spark), default=-1)
         finally:
             folder.close_folder()
 
     def await_more(self, run: Run) -> None:
-        """Wait until more batches are durable than now; then a moment more."""
+        """Wait until more batches are durable than now, and a moment longer."""
         before = self.newest()
         wait_until(lambda: self.newest() > before + 1 or run.process.poll() is not None, WAIT_SECONDS)
         assert run.process.poll() is None, run.end()
         time.sleep(self.random.random() * 0.3)
 
     def finish(self, run: Run, before: int = 0) -> None:
-        """Stop the job once there is an output for each word that has arrived, but for so many."""
+        """Stop the job once there is an output for each word that has arrived, except the last few."""
         words = sum(self.wanted.values()) - before
 
         def written() -> bool:
@@ -114,7 +113,7 @@ class Fed:
         assert code == 128 + signal.SIGINT and "stopped at checkpoint" in said[-1], said
 
     def check(self, before: Mapping[str, int] = {}) -> None:
-        """Compare with a plain count: each word has counted up to that, one by one, from where it was before."""
+        """Compare with a plain count: each word counts up one by one, starting from its earlier count."""
         got: dict[str, list[int]] = defaultdict(list)
         with self.out.open(encoding="utf-8") as lines:
             for line in lines:
@@ -125,7 +124,7 @@ class Fed:
 
 
 def children_of(pid: int) -> list[int]:
-    """The processes that any thread of this one has started."""
+    """Return the processes that any thread of this process has started."""
     found: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -141,7 +140,7 @@ def command_of(pid: int) -> str:
 
 
 def victims(run: Run, what: str) -> list[int]:
-    """The processes of a job that are this."""
+    """Return the processes of a job of this kind."""
     launcher = run.process.pid
     java = [pid for pid in children_of(launcher) if "java" in command_of(pid).partition(" ")[0]]
     match what:
@@ -158,7 +157,7 @@ def victims(run: Run, what: str) -> list[int]:
 
 def kill_one(run: Run, what: str, random: Random) -> None:
     wait_until(lambda: bool(victims(run, what)), WAIT_SECONDS)
-    with suppress(ProcessLookupError, IndexError):  # an executor's has ended by itself
+    with suppress(ProcessLookupError, IndexError):  # an executor's process has ended by itself
         os.kill(random.choice(victims(run, what)), signal.SIGKILL)
 
 

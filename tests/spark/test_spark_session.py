@@ -1,4 +1,4 @@
-"""What Spark's Java process is to a job's log."""
+"""Messages of Spark's Java process and a job's log."""
 
 import logging
 import signal
@@ -16,7 +16,7 @@ from megaflow.spark.spark_session import _java_process, kept_signals, quiet_conn
 
 
 def close_whatever_connects(server: socket.socket) -> None:
-    """Be a Java process that dies with each command on its way."""
+    """A Java process that dies while each command is on its way."""
     while True:
         try:
             connection, _ = server.accept()

@@ -1,6 +1,6 @@
-"""Spark feeds a job: every line once, whatever Spark retries, replays, kills or stops.
+"""Spark feeds a job every line once, even if Spark retries, replays, is killed or stops.
 
-The job is a stand-in: a real port with two workers' staging behind it, and a coordinator that commits at once.
+The job is a stand-in: a real port with the staging of two workers behind it, and a coordinator that commits at once.
 """
 
 import os
@@ -23,7 +23,7 @@ import pytest
 from megaflow.control.messages import CommitRequest, Done, IngestPorts, Moved, Refused, Request, SourceEnded
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.errors import CommandRefused, PeerLost, SourceError, UsageError
-from megaflow.job.worker.staging import Staging
+from megaflow.job.worker.reading.staging import Staging
 from megaflow.spark.push import VARIABLE, Transfer, choose_transfer
 from megaflow.spark.query_spec import SparkSpec, parse_spark_spec
 from megaflow.spark.source import SparkFeed, check_spark
@@ -35,28 +35,27 @@ from megaflow.timely.communication.tcp_fabric import TcpFabric
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.xdist_group("spark"),  # one session for all
     pytest.mark.filterwarnings("ignore:Cannot infer the eval type:UserWarning"),
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
 
 SECRET = b"known to the test only"
-WAIT_SECONDS = 120
+WAIT_SECONDS = 360
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Job:
-    """One process with workers 0 and 1, and the coordinator; everything happens on one thread."""
+    """One process with workers 0 and 1 and the coordinator, all on one thread."""
 
     def __init__(self) -> None:
         self.stagings = {worker: Staging(worker, limit_bytes=100_000) for worker in (0, 1)}
         self.lines: list[str] = []
         self.requests: list[Any] = []  # bodies, in order of arrival
-        self.staged = 0  # lines that arrived, committed or not
-        self.answering = threading.Event()  # cleared: commits are taken but not acknowledged
+        self.staged = 0  # lines that have arrived, committed or not
+        self.answering = threading.Event()  # cleared: commits are accepted but not acknowledged
         self.answering.set()
         self.refusal = ""
-        self.moved: tuple[str, int] | None = None  # where the coordinator is, if not here
+        self.moved: tuple[str, int] | None = None  # address of the coordinator, if it is elsewhere
         self._committed: set[tuple[str, int]] = set()
         self._waiting: list[tuple[Connection, Done]] = []
         self._ending = threading.Event()
@@ -107,13 +106,13 @@ class Job:
 
 
 class Ingest:
-    """Stages what executors send."""
+    """Stages the lines that executors send."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def received(self, connection: Connection, value: Any) -> None:
         assert isinstance(value, StageLines | StageEnd)
@@ -130,13 +129,13 @@ class Ingest:
 
 
 class Control:
-    """A coordinator with nothing else to do."""
+    """A coordinator without other work."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
 
     def connected(self, connection: Connection, hello: dict[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def received(self, connection: Connection, value: Any) -> None:
         self.job.requests.append(value.body)
@@ -153,7 +152,7 @@ class Control:
             connection.send(Done(value.id, None))
 
     def lost(self, connection: Connection) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def wait_until(predicate: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
@@ -193,12 +192,12 @@ class Feed(SparkFeed):
 
 @pytest.fixture(params=[pytest.param("rows", marks=pytest.mark.slow), "arrow"])
 def transfer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Transfer:
-    """How lines leave Spark in the test."""
+    """The way in which lines leave Spark in the test."""
     return want(request.param, monkeypatch)
 
 
 def want(transfer: Transfer, monkeypatch: pytest.MonkeyPatch) -> Transfer:
-    """Have lines leave Spark so."""
+    """Set the way in which lines leave Spark."""
     if transfer == "rows":
         monkeypatch.setenv(VARIABLE, "rows")
     else:
@@ -210,7 +209,7 @@ def want(transfer: Transfer, monkeypatch: pytest.MonkeyPatch) -> Transfer:
 
 
 def write(folder: Path, name: str, lines: list[str]) -> list[str]:
-    """Put a file into a folder that Spark is watching, at once and whole."""
+    """Put a file atomically into a folder that Spark is watching."""
     folder.mkdir(exist_ok=True)
     hidden = folder / f".{name}"
     hidden.write_text("".join(f"{line}\n" for line in lines))
@@ -222,6 +221,7 @@ def numbered(name: str, count: int) -> list[str]:
     return [f"{name} {number} {'x' * 100}" for number in range(count)]
 
 
+@pytest.mark.slow
 def test_files_are_fed_line_by_line_and_one_added_later_too(
     spark: Any, job: Job, tmp_path: Path, transfer: Transfer
 ) -> None:
@@ -342,13 +342,13 @@ def test_a_coordinator_is_followed_to_where_it_says_that_the_next_one_is_and_fou
         with closing(feed.queries[0].converse()) as coordinator:
             assert coordinator.ask(SourceEnded("q")) is None
             assert (len(first.requests), len(job.requests)) == (1, 1)
-            feed.move(job.address)  # told late: a connection that is there is kept
+            feed.move(job.address)  # after a delay: an existing connection is kept
             assert len(coordinator.ask(IngestPorts())) == 2 and len(job.requests) == 2
             job.close()
             threading.Timer(0.3, lambda: feed.move(last.address)).start()
             assert coordinator.ask(SourceEnded("q")) is None and len(last.requests) == 1
             last.close()
-            with pytest.raises(PeerLost):  # nobody says where it is
+            with pytest.raises(PeerLost):  # its place is not known
                 coordinator.ask(SourceEnded("q"))
     finally:
         first.close()
@@ -377,6 +377,7 @@ def test_stopping_does_not_wait_for_a_coordinator_that_holds_back(spark: Any, jo
     assert job.requests[-1] == SourceEnded(feed.queries[0].id)
 
 
+@pytest.mark.slow
 def test_a_query_that_fails_is_one_sentence_with_its_cause(spark: Any, job: Job, tmp_path: Path) -> None:
     from pyspark.sql.functions import udf
 
@@ -450,7 +451,7 @@ def test_a_wrong_path_is_found_before_spark_starts(tmp_path: Path) -> None:
     check_spark(parse_spark_spec("spark:text:hdfs://host/books"))
 
 
-# A launcher in a process of its own, so that a Java process is its and ends with it.
+# A launcher in a process of its own, so that its Java process ends with it.
 LAUNCHER = """
     import os, signal, sys, threading
     from megaflow.spark.source import SparkFeed
@@ -469,7 +470,7 @@ LAUNCHER = """
         ended.wait()
     except KeyboardInterrupt:
         feed.stop()
-    assert feed.join(60)
+    assert feed.join(180)
     left = [name for name in os.listdir(os.environ["TMPDIR"]) if "megaflow" in name]
     print("pyspark" in sys.modules, left, feed.error)
 """
@@ -490,7 +491,7 @@ def launch(job: Job, folder: Path, spec: str, *more: str, **environ: str) -> "su
 
 
 def java_processes(folder: Path) -> list[str]:
-    """Processes whose command line names the folder: Spark's, which is told to write below it."""
+    """Return the processes whose command line names the folder: Spark's, which is configured to write below it."""
     return [
         path.parent.name
         for path in Path("/proc").glob("[0-9]*/cmdline")

@@ -1,4 +1,4 @@
-"""Programs that spark-submit runs, whose jobs have their processes on Spark's executors."""
+"""Programs run by spark-submit whose jobs have their processes on Spark's executors."""
 
 import json
 import os
@@ -19,15 +19,14 @@ from tests.test_floor_plan import ROOT
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(900),  # as many Java processes begin as machines are played
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(2700),  # as many Java processes start as there are simulated machines
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
 
 SECONDS = 600.0
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
 ORDERS = str(ROOT / "apps" / "spark_orders.py")
-SHOWN_LINES = 40  # of what Spark says when a program has failed
+SHOWN_LINES = 40  # of Spark's output when a program has failed
 CLUSTER = ("--master", "local-cluster[2,2,1024]", "--conf", "spark.executor.memory=900m")
 FAULTY = """
 from pyspark.sql import SparkSession
@@ -67,13 +66,13 @@ def submit(*arguments: str, python: str = sys.executable) -> "subprocess.Complet
 
 
 def said(ended: "subprocess.CompletedProcess[str]") -> str:
-    """Return what the program has printed, its traceback with that, before what Spark says beside its steps."""
+    """Return the program's output with its traceback, without Spark's other messages."""
     steps = [line for line in ended.stderr.splitlines() if " INFO " not in line and not line.startswith("\tat ")]
     return "\n".join([f"exit code {ended.returncode}", ended.stdout, *steps[-SHOWN_LINES:]])
 
 
 def make_orders(folder: Path, number: int) -> list[tuple[int, int, bool]]:
-    """Write orders into JSON files, each of which comes whole; return them."""
+    """Write orders into JSON files, each atomically; return them."""
     dice = random.Random(number)
     made = [(dice.randrange(100), dice.randrange(1000), dice.random() < 0.8) for _ in range(3000)]
     folder.mkdir(exist_ok=True)
@@ -86,7 +85,7 @@ def make_orders(folder: Path, number: int) -> list[tuple[int, int, bool]]:
 
 
 def check_totals(rows: list[dict[str, Any]], made: list[tuple[int, int, bool]]) -> None:
-    """Compare with plain Python: each paid order has counted once, and its total is written once."""
+    """Compare with plain Python: each paid order counts once, and its total is written once."""
     regions = ("north", "east", "south", "west")
     assert all(row["region"] == regions[row["customer"] % 4] for row in rows)
     assert len(rows) == sum(paid for _, _, paid in made)
@@ -132,6 +131,7 @@ def test_an_error_of_the_program_ends_it_with_1_and_its_traceback_last_and_alone
     path.write_text(FAULTY)
     ended = submit("--master", "local[2]", str(path))
     assert ended.returncode == 1, said(ended)
-    first, place, *_, error, where = ended.stdout.splitlines()  # spark-submit puts there all that Python says
+    # spark-submit sends all of Python's output there; on a busy machine, a notice of a slow worker may come first
+    first, place, *_, error, where = ended.stdout[ended.stdout.index("Traceback") :].splitlines()
     assert first.startswith("Traceback") and str(path) in place, ended.stdout
     assert error.startswith("ZeroDivisionError") and "record" in where, ended.stdout

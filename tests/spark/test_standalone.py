@@ -1,4 +1,4 @@
-"""A job on a standalone cluster of two machines, fed by Spark: it grows, moves bins, loses an executor, is exact."""
+"""A job fed by Spark on a standalone cluster of two machines grows, moves bins and loses an executor; it is exact."""
 
 import os
 import shutil
@@ -16,14 +16,13 @@ from tests.spark.test_workers_on_executors import WAIT_SECONDS
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(1200),  # five Java processes begin on two cores
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(2700),  # five Java processes start on two cores
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
 
 
 class FedOnExecutors(Fed):
-    """A count of words that arrive, on Spark's executors."""
+    """Count words that arrive, on Spark's executors."""
 
     master = ""
 

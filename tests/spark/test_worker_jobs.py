@@ -1,4 +1,4 @@
-"""What is kept of the jobs of a session. Needs no Spark."""
+"""The record of a session's jobs. These tests need no Spark."""
 
 from unittest.mock import Mock
 
@@ -7,14 +7,14 @@ import pytest
 from megaflow.spark import worker_jobs
 from megaflow.spark.worker_jobs import WorkerJobs
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 
 
 def test_what_is_kept_does_not_follow_how_many_processes_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_jobs, "serve", Mock())
     jobs, ended = WorkerJobs(Mock(), "archive", "path"), Mock()
     for number in range(20):
-        jobs.submit(number, b"", ended)
+        jobs.submit(number, "", b"", ended)
         jobs.avoid(str(number))
         for thread in (*jobs._threads, *jobs._avoiding):
             thread.join(WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""What is refused before Spark starts: settings that kill workers, masters that cannot hold them; what is sent."""
+"""Settings that would kill workers, and unsuitable masters, are refused before Spark starts; files that are shipped."""
 
 import socket
 import zipfile
@@ -8,7 +8,8 @@ import pytest
 
 from megaflow.errors import ClusterError, UsageError
 from megaflow.spark import cluster
-from megaflow.spark.cluster import check_master, worker_jobs
+from megaflow.spark.cluster import worker_jobs
+from megaflow.spark.masters import check_master
 from megaflow.spark.shipping import ship
 from megaflow.spark.worker_settings import check_settings, parse_conf, parse_on
 
@@ -58,7 +59,7 @@ def test_a_place_must_be_spark(wrong: str) -> None:
 def test_a_master_with_too_few_slots_is_refused_with_both_numbers_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cluster, "find_java", lambda: "java")
+    monkeypatch.setattr(cluster, "check_installation", lambda: None)
     with (
         pytest.raises(UsageError, match=r"spark:local\[2\]: 2 .* Spark's own source need 3 slots, but Spark has 2: "),
         worker_jobs("local[2]", {}, None, (), 2, True),
@@ -90,7 +91,8 @@ def test_the_app_its_neighbours_and_megaflow_are_sent_and_no_more(tmp_path: Path
         "app/app.py", "app/more.py", "app/package/__init__.py", "app/package/deep.py", "app/data/x.py",
         "app/data/table",
     }  # fmt: skip
-    assert {"lib/megaflow/__init__.py", "lib/megaflow/job/worker/child.py", "deps/msgpack/__init__.py"} <= names
+    assert {"lib/megaflow/__init__.py", "lib/megaflow/job/worker/process/child.py", "deps/msgpack/__init__.py",
+            "deps/sortedcontainers/__init__.py"} <= names
     assert not [each for each in names if "__pycache__" in each]
     assert ship(tmp_path / "out", str(app), [str(data)])[0] == name, "what is the same has the same name"
     (tmp_path / "more.py").write_text("1")

@@ -1,4 +1,4 @@
-"""Jobs whose worker processes run on Spark's executors: steered like others, and exact when an executor is killed."""
+"""Jobs with worker processes on Spark's executors: steered like others, and exact when an executor is killed."""
 
 import json
 import os
@@ -15,14 +15,14 @@ import pyspark
 import pytest
 
 from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, committed, wait_until
+from tests.cluster.test_web_page import printed_page
 from tests.other_pythons import NEWEST, OLDEST, candidates, runs
 from tests.spark.test_spark_crashes import children_of, command_of, victims
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(900),  # a cluster of three Java processes begins, with a program on it
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(2700),  # a cluster of three Java processes starts, with a program on it
     pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
 ]
 
@@ -32,7 +32,7 @@ WAIT_SECONDS = 4 * STATUS_SECONDS
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Executors of a local cluster work in a folder of SPARK_HOME: that is one of ours, and looks like the other."""
+    """Replace SPARK_HOME by a folder of ours that looks the same, because executors of a local cluster work in it."""
     home = tmp_path / "spark"
     home.mkdir()
     for path in Path(pyspark.__file__).parent.iterdir():
@@ -44,7 +44,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 def check(out: Path, wanted: Counter[str]) -> None:
-    """Compare with a plain count: each word has counted up to that, one by one."""
+    """Compare with a plain count: each word counts up one by one."""
     got: dict[str, list[int]] = defaultdict(list)
     for line in out.read_text().splitlines():
         word, total = json.loads(line)["record"]
@@ -83,6 +83,25 @@ def test_a_job_on_executors_grows_moves_half_its_bins_and_shrinks_with_exact_cou
     finally:
         run.process.finish()
     check(out, wanted)
+
+
+def test_the_page_shows_and_steers_workers_on_executors(tmp_path: Path) -> None:
+    words = "--lines", "-", "--output", "none", "--on", "spark:local[2]", "--processes", "2", "--start-timeout", "400"
+    run = Run(tmp_path, WORDCOUNT, *words, "--web", "--web-control", stdin=subprocess.PIPE)
+    try:
+        page = printed_page(run.process, WAIT_SECONDS)
+        with page.viewer() as viewer:
+            document = viewer.shows(lambda document: len(document.get("workers", {})) == 2)
+            owned = document["workers"]["1"]["bins"]
+            status, moved = page.command("drain", worker=0, strategy="all-at-once")
+            assert status == 200 and moved["result"]["bins"] > 0, moved
+            viewer.shows(lambda document: document["workers"]["1"]["bins"] > owned)
+            assert page.command("stop")[0] == 200
+            viewer.shows(lambda document: document["status"]["state"] == "ended")
+        code, _, said = run.end()
+        assert code == 0, said
+    finally:
+        run.process.finish()
 
 
 def test_executors_with_another_python_are_one_line_with_the_remedy(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import sqlite3
 import subprocess
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,8 @@ from megaflow import Map, Move, Window, tumbling
 from megaflow.connect import DatabaseSink, Exhausted, Found, Idle
 from megaflow.connect.sink import Sink
 from megaflow.errors import BuildError, StoreError, UsageError
-from megaflow.testing import Crash, Join, Kill, Leave, SimulatedCluster, Stop, Wait, seeds
+from megaflow.testing import Crash, Join, Kill, Leave, SimulatedCluster, Stop, Violation, Wait, seeds
+from megaflow.testing.cluster_job import ClusterJob
 
 
 def count(word: str, one: int, total: int | None) -> Any:
@@ -111,6 +113,20 @@ def test_a_crash_between_prepare_and_commit_writes_rows_once(seed: int, tmp_path
     assert rows == {(word, n): 1 for word in RIGHT for n in range(1, RIGHT[word] + 1)}
 
 
+@pytest.mark.parametrize(("given", "wanted"), [("", [0, 1, 2]), ("17", [17])])
+def test_the_environment_may_choose_one_seed(given: str, wanted: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_SEED", given)
+    found: list[int] = []
+    seeds(3)(lambda seed: found.append(seed))()
+    assert found == wanted
+
+
+def test_a_seed_of_the_environment_that_is_no_int_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEGAFLOW_SEED", "seventeen")
+    with pytest.raises(UsageError, match="MEGAFLOW_SEED='seventeen' is not a seed"):
+        seeds(3)(lambda seed: None)()
+
+
 totals: dict[str, int] = {}
 
 
@@ -153,6 +169,46 @@ def test_idle_files_hold_no_window_back_and_late_lines_come_out(seed: int) -> No
     closed = {("a", Window(0, 10)): 2, ("b", Window(0, 10)): 1, ("a", Window(10, 20)): 1, ("b", Window(10, 20)): 1}
     assert {(key, window): n for key, window, n in found if window.end <= 20} == closed
     assert late == [("late", ("a", 3))] and cluster.seconds > 10
+
+
+@seeds(2)
+def test_windows_that_a_stop_closes_early_are_not_final(seed: int) -> None:
+    def dataflow(flow: Any) -> Any:
+        clicks = flow.json_lines().event_time(lambda click: click[0])
+        return clicks.window(tumbling(10), key=lambda click: click[1]).max(by=lambda click: click[0] % 4)
+
+    cluster = SimulatedCluster(seed, idle_timeout=2)
+    cluster.at(record=30, do=Stop())
+    lines = [json.dumps([at, "ab"[at % 2]]) for at in range(40)]
+    found = cluster.run(dataflow, lines=[[*lines[:35], Wait(30), *lines[35:]]])
+    ends = [window.end for _, window, _ in found if window.is_final]
+    assert found and not all(window.is_final for _, window, _ in found)
+    assert all(window.end > max(ends, default=0) for _, window, _ in found if not window.is_final)
+    found = SimulatedCluster(seed).run(dataflow, lines=[lines])
+    assert all(window.is_final for _, window, _ in found)
+    assert {(key, window): value[0] - window.start for key, window, value in found} == {
+        (key, Window(start, start + 10)): best
+        for start in range(0, 40, 10)
+        for key, best in (("a", 2 if start % 4 == 0 else 0), ("b", 3 if start % 4 == 0 else 1))
+    }
+
+
+@seeds(2)
+def test_results_at_the_end_come_once_whatever_happened_before(seed: int) -> None:
+    def dataflow(flow: Any) -> Any:
+        pairs = flow.lines().map(lambda line: (line[0], line))
+        return pairs.count_by_key(emit="end").concat(pairs.top_by_key(2, by=len, emit="end"))
+
+    lines = [f"{key}{'x' * n}" for n in range(20) for key in "ab"]
+    cluster = SimulatedCluster(seed, durable=True)
+    cluster.at(record=10, do=Kill())
+    cluster.at(record=25, do=Stop())
+    found = cluster.run(dataflow, lines=[lines])
+    longest = {key: [key + "x" * 19, key + "x" * 18] for key in "abc"}
+    assert sorted(found, key=str) == sorted([("a", 20), ("b", 20), *list(longest.items())[:2]], key=str)
+    assert cluster.run(dataflow, lines=[lines]) == [], "nothing is new"
+    again = cluster.run(dataflow, lines=[lines, ["b", "c"]])
+    assert sorted(again, key=str) == sorted([("b", 21), ("c", 1), ("b", longest["b"]), ("c", ["c"])], key=str)
 
 
 class Outside:
@@ -292,6 +348,11 @@ def test_a_source_of_a_users_own_is_read_once(seed: int) -> None:
     assert dict(found) == {"kitchen": 210, "cellar": 210} and len(found) == 40, cluster.happened
 
 
+def test_many_items_are_not_taken_for_a_run_without_end() -> None:
+    cluster = SimulatedCluster(0, processes=2)
+    assert cluster.run(lambda flow: flow.items().map(lambda n: n + 1), items=list(range(700))) == list(range(1, 701))
+
+
 @seeds(5)
 def test_items_come_in_order_and_have_any_type(seed: int) -> None:
     def items() -> Iterator[Any]:
@@ -304,6 +365,7 @@ def test_items_come_in_order_and_have_any_type(seed: int) -> None:
     assert found == [(number, None) for number in range(50)]
 
 
+@pytest.mark.slow
 @seeds(5)
 def test_timers_by_the_clock_follow_the_simulated_one(seed: int) -> None:
     def remind(key: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
@@ -354,14 +416,17 @@ def test_a_changed_program_is_refused_as_a_resume_refuses_it() -> None:
 @seeds(3)
 def test_bins_move_at_a_record_and_a_wrong_move_is_refused(seed: int) -> None:
     cluster = SimulatedCluster(seed)
+    cluster.at(record=5, do=Map([0] * 16))  # type: ignore[arg-type]
     cluster.at(record=10, do=Map((1,) * 16))
     cluster.at(record=20, do=Move(bin=5, worker=0))
     cluster.at(record=20, do=Move(bin=16, worker=0))
     cluster.at(record=20, do=Move(bin=5, worker=7))
+    cluster.at(record=25, do=Map((0,) * 1024))
     assert dict(cluster.run(counts, lines=["a"] * 40)) == {"a": 40}
-    no_bin, no_worker = cluster.refusals
+    no_bin, no_worker, too_many = cluster.refusals
     assert "there is no bin 16; bins are 0 to 15" in no_bin
     assert "there is no worker 7 that may own bins" in no_worker
+    assert too_many.startswith("Map(workers=(0, 0, ") and "at record=25: " in too_many and len(too_many) < 400
 
 
 def test_no_line_is_no_output() -> None:
@@ -397,6 +462,10 @@ def test_what_user_code_raises_comes_out_with_seed_and_history() -> None:
     assert "'x'" in notes and "SimulatedCluster(1, processes=2, workers=1)" in notes and "Join(" in notes
 
 
+async def _coroutine(flow: Any) -> Any:
+    return flow.lines()
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -414,7 +483,8 @@ def test_what_are_no_lines_is_refused(lines: Any, message: str) -> None:
 
 def test_what_a_job_refuses_is_refused() -> None:
     for wrong, message in [
-        (lambda flow: None, "must return its output, a Stream, but it returned None"),
+        (lambda flow: None, "must return its output, a Stream, but it returned None. End it with 'return'"),
+        (_coroutine, "Write 'def' instead of 'async def'"),
         (lambda flow: flow.lines("orders"), "the lines 'orders'"),
         (lambda flow: (flow.output("odd", flow.lines()), flow.lines())[1], "the output 'odd'"),
     ]:
@@ -449,8 +519,82 @@ def test_a_cluster_that_is_not_durable_makes_one_run() -> None:
 def test_a_change_that_comes_too_late_is_noted() -> None:
     cluster = SimulatedCluster(seed=1)
     cluster.at(record=1000, do=Join())
-    assert dict(cluster.run(counts, lines=["a"] * 5)) == {"a": 5}
+    with pytest.warns(UserWarning, match=r"Join\(\) at record=1000 did not take place: .* at record=5 and") as said:
+        assert dict(cluster.run(counts, lines=["a"] * 5)) == {"a": 5}
     assert cluster.happened == [] and cluster.refusals == ["Join() at record=1000: the job ended before"]
+    assert [each.filename for each in said if each.category is UserWarning] == [__file__], [*map(str, said)]
+
+
+def test_a_change_of_a_sink_that_does_not_exist_is_noted() -> None:
+    cluster = SimulatedCluster(seed=1, durable=True)
+    cluster.at(prepare="ordrs", do=Kill())
+    with pytest.warns(UserWarning, match=r"Kill\(\) at prepare='ordrs' did not take place"):
+        cluster.run(counts, lines=["a"])
+
+
+@seeds(3)
+def test_a_drawn_change_may_come_too_late(seed: int) -> None:
+    cluster = SimulatedCluster(seed)
+    cluster.disturb(6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        cluster.run(counts, lines=[])
+    assert "ended before" in str(cluster.refusals)
+
+
+def test_changes_that_a_crash_interrupts_are_noted() -> None:
+    cluster = SimulatedCluster(seed=1, durable=True)
+    cluster.at(record=1, do=Join())
+    cluster.at(record=1, do=Leave())
+    cluster.at(record=1, seconds=0.1, do=Crash())
+    with pytest.warns(UserWarning, match=r"(Join|Leave)\(\) at record=1 did not take place"):
+        assert dict(cluster.run(counts, lines=["a"] * 9)) == {"a": 9}
+    assert [each.split(",")[0] for each in cluster.happened] == ["Crash() at record=1"]
+    assert cluster.refusals == [
+        "Join() at record=1: the job crashed before it was done",
+        "Leave() at record=1: the job crashed before",
+    ]
+
+
+def test_record_counts_lines_with_headers_and_lines_of_one_record() -> None:
+    for record, lines in ((3, ["w,n", "a,1", "b,2"]), (4, ["w,n", '"a', 'x",1', "b,2"])):
+        for planned, happened in ((record, 1), (record + 1, 0)):
+            cluster = SimulatedCluster(seed=1)
+            cluster.at(record=planned, do=Stop())
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                cluster.run(lambda flow: flow.csv().map(lambda row: row["w"]), lines=lines)
+            assert len(cluster.happened) == happened, (planned, lines)
+
+
+def test_a_change_of_many_steps_is_not_taken_for_one_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterJob, "actions_max", 2_000)  # one step takes a quarter of this, all steps thrice as much
+    cluster = SimulatedCluster(seed=2)
+    cluster.at(record=2, do=Join())
+    cluster.at(record=4, do=Leave())
+    actions, act = [], ClusterJob.act
+    monkeypatch.setattr(ClusterJob, "act", lambda job: act(job) or actions.append(job.actions))
+    found = cluster.run(lambda flow: flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count, bins=64),
+                        lines=["a"] * 8)  # fmt: skip
+    assert dict(found) == {"a": 8} and len(cluster.happened) == 2
+    assert actions[-1] > 2 * (2_000 + 8 * 100), "else the limit does not matter"
+
+
+def test_a_run_without_end_says_what_is_outstanding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterJob, "actions_max", -300)  # and 100 for each line
+    cluster = SimulatedCluster(seed=2)
+    for record, do in ((1, Join()), (1, Leave(0)), (900, Stop())):
+        cluster.at(record=record, do=do)
+    with pytest.raises(Violation, match=r"^seed 2: no end after \d+ actions") as raised:
+        cluster.run(counts, lines=["a"] * 4)
+    undone = (
+        "under way: Join() at record=1; waits for the change before: Leave(0) at record=1; "
+        "not due yet: Stop() at record=900"
+    )
+    text = str(raised.value).replace("worker=0", "0")
+    assert undone in text and "running processes: simulated:5001" in text and "Check that each source" in text
+    assert "worker 0 knows these pointstamps: 1 at " in text
+    assert undone in raised.value.__notes__[0].replace("worker=0", "0")
 
 
 def test_a_stop_without_a_store_ends_the_run() -> None:
@@ -470,6 +614,7 @@ for seed, durable in ((1, False), (2, True), (10, True)):
 """
 
 
+@pytest.mark.slow
 def test_a_seed_does_the_same_in_every_process() -> None:
     said = {
         subprocess.run(

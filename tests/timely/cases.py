@@ -1,4 +1,4 @@
-"""What the engine's acceptance cases share: their inputs, and threads to run them on."""
+"""Shared parts of the engine's acceptance cases: their inputs, and threads to run them on."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -11,18 +11,18 @@ from tests.timely.workers import numbers
 R = TypeVar("R")
 
 def run_threads(workers: int, main: Callable[[Worker], R], *args: str) -> list[R]:
-    """Run `main` on so many workers, threads of this process; what each returned."""
+    """Run `main` on `workers` threads of this process; return their results."""
     return execute(Config.process(workers), main, args)
 
 
 def edges(nodes: int, count: int) -> list[tuple[int, int]]:
-    """`edges(n, m)` of the cases: m pairs of numbers below n, in the order in which they are drawn."""
+    """Return `edges(n, m)` of the cases: m pairs of numbers below n, in the order in which they are drawn."""
     drawn = numbers()
     return [(source % nodes, target % nodes) for source, target in islice(zip(drawn, drawn), count)]
 
 
 def taking(capability: Any, info: Any) -> Any:
-    """The logic of an operator that passes everything on, and never asks whether there is room."""
+    """Logic of an operator that passes everything on and never asks whether there is room."""
     capability.release()
 
     def logic(source: Any, output: Any) -> None:

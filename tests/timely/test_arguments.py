@@ -48,13 +48,13 @@ def test_a_process_that_joins_names_the_server_and_picks_its_address() -> None:
 
 def test_a_process_may_join_at_the_address_of_a_founder_who_has_left() -> None:
     options = parse(["-n3", "-p1", "--join=7"])
-    assert (options.join, options.address, options.growing) == (7, "localhost:2102", False)
+    assert (options.join, options.address, options.nn) == (7, "localhost:2102", None)
 
 
 def test_one_who_may_be_joined_is_told_so_or_not() -> None:
-    assert (parse(["-n2"]).join, parse(["-n2"]).growing) == (None, False)
+    assert (parse(["-n2"]).join, parse(["-n2"]).nn) == (None, None)
     options = parse(["-n1", "--nn", "2"])
-    assert (options.growing, options.processes, options.addresses) == (True, 1, ("localhost:2101",))
+    assert (options.nn, options.processes, options.addresses) == (2, 1, ("localhost:2101",))
 
 
 def test_a_host_file_lists_those_that_join_after_the_others(tmp_path: Path) -> None:

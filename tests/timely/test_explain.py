@@ -1,4 +1,4 @@
-"""explain: which operator, worker and time hold a time back, by the word of all workers."""
+"""explain: which operator, worker and time hold a time back, according to all workers."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ from tests.timely.workers import EVERY, ByHand, by_hand
 
 
 def keeper(kept: list[Capability], only: int) -> Callable[[Capability, Any], Any]:
-    """An operator that keeps the first capability it can get on one worker, and passes records on."""
+    """Operator that keeps its first possible capability on one worker, and passes records on."""
 
     def build(capability: Capability, info: Any) -> Any:
         capability.release()
@@ -55,7 +55,7 @@ def test_a_kept_capability_is_found_from_every_worker(workers: int) -> None:
         while any(each.kind != "capability" for each in found):  # the record was still under way
             found = worker.explain(probe, 3)
         done.append(worker.index)
-        worker.step_while(lambda: len(done) < workers)  # the others may have to ask again
+        worker.step_while(lambda: len(done) < workers)  # the other workers may have to ask again
         for capability in kept:
             capability.release()
         return found
@@ -69,7 +69,7 @@ def test_a_kept_capability_is_found_from_every_worker(workers: int) -> None:
 
 
 def cluster(workers: int = 2) -> tuple[ByHand, list[InputHandle[int]], list[ProbeHandle]]:
-    """Input, exchange, probe."""
+    """Build an input, an exchange and a probe."""
     hand = ByHand(workers)
     handles, probes = [], []
     for worker in hand.workers:
@@ -82,12 +82,12 @@ def cluster(workers: int = 2) -> tuple[ByHand, list[InputHandle[int]], list[Prob
 
 
 def rows(holdings: list[Holding]) -> list[tuple[Any, ...]]:
-    """What matters."""
+    """Return the relevant fields."""
     return [(each.operator, each.worker, each.time, each.count, each.kind) for each in holdings]
 
 
 def asked(hand: ByHand, probe: ProbeHandle, time: Any) -> list[tuple[Any, ...]]:
-    """What worker 0 finds out about a cluster at rest."""
+    """Return what worker 0 finds out about a cluster at rest."""
     question = hand.workers[0].explainer.ask(probe, time)
     hand.settle()
     assert not question.silent
@@ -111,7 +111,7 @@ def test_records_are_found_in_queues_and_under_way() -> None:
     handles[1].advance_to(1)
     question = hand.workers[0].explainer.ask(probes[0], 0)
     explainers = [worker.explainer for worker in hand.workers]
-    for number in (0, 1):  # by hand: nobody has stepped, so nobody's mail is read
+    for number in (0, 1):  # by hand: no worker has stepped, so the mail is unread
         explainers[number].answer(0, (0, [0]))
     for envelope in hand.fabric.allocator(0).receive():
         topic, body = envelope.body
@@ -122,13 +122,13 @@ def test_records_are_found_in_queues_and_under_way() -> None:
 
 
 def test_what_is_held_back_quietly_is_no_holding() -> None:
-    """The books of all workers still show what is gone; whoever holds it has told explain, if nobody else."""
+    """The counts of all workers still include what is gone. Its holder has reported that to explain only."""
     hand, handles, probes = cluster()
     handles[0].send_batch([0, 1])
     handles[0].flush()
     hand.settle()
     before = len(hand.batches)
-    assert any(list(graph.progress.caster.held()) for worker in hand.workers for graph in worker.graphs())
+    assert any(len(graph.progress.caster.held) for worker in hand.workers for graph in worker.graphs())
     assert asked(hand, probes[0], 0) == [("Input", 0, 0, 1, "capability"), ("Input", 1, 0, 1, "capability")]
     assert len(hand.batches) == before
 

@@ -1,4 +1,4 @@
-"""The log: typed events of a worker, complete, in order, and nothing when nobody listens."""
+"""The log: typed events of a worker, complete and in order; nothing is logged without a subscriber."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from tests.timely.workers import EVERY, by_hand
 
 
 def collatz(worker: Worker) -> list[Event]:
-    """A loop with an exchange in it, and a second dataflow; every event of the worker, to the end."""
+    """Run a loop with an exchange, and a second dataflow; return every event of the worker, to the end."""
     events: list[Event] = []
     worker.log.subscribe(events.append)
     handle: InputHandle[int] = InputHandle()
@@ -51,7 +51,7 @@ def collatz(worker: Worker) -> list[Event]:
 
 
 def of(kind: type[Any], events: list[Event]) -> list[Any]:
-    """The events of a kind."""
+    """Return the events of a kind."""
     return [event for event in events if isinstance(event, kind)]
 
 
@@ -74,7 +74,7 @@ def test_the_log_is_complete(workers: int) -> None:
 
 
 def check_alternation(events: list[Event]) -> None:
-    """Start and stop alternate for each operator, and nothing else runs in between."""
+    """Check that start and stop alternate for each operator, and nothing else runs in between."""
     running: list[tuple[int, int]] = []
     for event in events:
         if isinstance(event, ScheduleStarted):
@@ -86,7 +86,7 @@ def check_alternation(events: list[Event]) -> None:
 
 
 def check_progress(events: list[Event], workers: int) -> None:
-    """Progress batches are numbered 0, 1, 2, … for each sender and dataflow."""
+    """Check that progress batches are numbered 0, 1, 2, … for each sender and dataflow."""
     numbers: dict[tuple[int, int | None], list[int]] = defaultdict(list)
     for event in events:
         if isinstance(event, ProgressSent):
@@ -98,7 +98,7 @@ def check_progress(events: list[Event], workers: int) -> None:
 
 
 def check_messages(events: list[Event]) -> None:
-    """For each channel and pair of workers what was sent was received, numbered 0, 1, 2, …"""
+    """Check for each channel and pair of workers that all sent messages were received, numbered 0, 1, 2, …"""
     sent: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     received: dict[Any, list[tuple[int, int]]] = defaultdict(list)
     for event in events:
@@ -166,9 +166,9 @@ def test_the_same_callback_may_subscribe_twice_and_each_has_its_own_end() -> Non
     log, seen = Log(), []
     end = log.subscribe(seen.append)
     log.subscribe(seen.append)
-    log.sent((0, 0), 0, 0, 1)
+    log.moved(MessageSent, (0, 0), 0, 0, 1)
     end()
-    log.sent((0, 0), 0, 0, 1)
+    log.moved(MessageSent, (0, 0), 0, 0, 1)
     assert len(seen) == 3
 
 

@@ -16,11 +16,6 @@ def test_the_lowest_founder_coordinates_version_0() -> None:
     assert founding([7, 3, 3]) == Membership(0, frozenset({3, 7}), 3)
 
 
-def test_every_key_belongs_to_one_member() -> None:
-    members = founding([2, 5, 11])
-    assert [members.owner(key) for key in (0, 1, 2, 3, 2**64 - 1, -1)] == [2, 5, 11, 2, 2, 11]
-
-
 def test_equality_and_hash_are_those_of_version_workers_and_coordinator() -> None:
     assert founding([1, 2]) == founding([2, 1])
     assert hash(founding([1, 2])) == hash(founding([2, 1]))

@@ -1,7 +1,7 @@
-"""Mistakes of engine programs: each is one error that says what was asked, with which values, where, and what to do.
+"""Mistakes of engine programs: each raises one error with what was asked, the values, the place, and what to do.
 
-`HERE` stands for the line in this file that made the mistake: either the message names it, or a note does, or
-(where the program itself makes the call that fails) the traceback ends in it.
+`HERE` stands for the line in this file that made the mistake. The message names it, or a note does, or the traceback
+ends in it (if the program itself makes the call that fails).
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ HERE = __file__ + ":"
 
 
 def with_handle(use: Callable[[InputHandle[Any]], object]) -> None:
-    """Let a program that has advanced its input to 5 do something wrong."""
+    """Let a program with its input at 5 do something wrong."""
 
     def main(worker: Worker) -> None:
         handle: InputHandle[Any] = InputHandle()
@@ -101,7 +101,7 @@ def loop_that_does_not_advance(scope: Any) -> None:
 
 
 def unary(logic: Callable[[Any, Any, Any], None]) -> Callable[[Any], object]:
-    """Let an operator do something wrong when a record comes: `logic(initial capability, input, output)`."""
+    """Let an operator do something wrong when a record arrives: `logic(initial capability, input, output)`."""
     return lambda scope: scope.to_stream([1]).unary(
         Pipeline(), "Mine", lambda capability, info: lambda input, output: logic(capability, input, output)
     )

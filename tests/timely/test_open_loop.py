@@ -1,4 +1,4 @@
-"""Requests at their due times, whether the last ones are done or not: every nanosecond is a timestamp of its own."""
+"""Requests at their due times, whether or not earlier ones are done; every nanosecond is a separate timestamp."""
 
 from time import perf_counter_ns
 
@@ -13,7 +13,7 @@ RATE, SECONDS = 1000, 0.3  # requests a second on each worker
 
 
 def open_loop(worker: Worker) -> list[int]:
-    """Nanoseconds from when each request was due until the probe said it was done."""
+    """Return for each request the nanoseconds from its due time until the probe reported it as done."""
     handle: InputHandle[int] = InputHandle()
     with worker.dataflow() as scope:
         probe = scope.input_from(handle).exchange(lambda x: x).probe()
@@ -39,7 +39,7 @@ def open_loop(worker: Worker) -> list[int]:
 
 
 def survivors(latencies: list[int]) -> list[tuple[int, float]]:
-    """The share of requests that took longer than 1, 2, 4, … nanoseconds."""
+    """Return the share of requests that took longer than 1, 2, 4, … nanoseconds."""
     return [(1 << k, sum(each > 1 << k for each in latencies) / len(latencies)) for k in range(40)]
 
 

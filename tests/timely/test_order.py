@@ -3,6 +3,9 @@
 import itertools
 import operator
 import pickle
+from collections import Counter
+from heapq import heappush
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +17,12 @@ from megaflow.timely.order import (
     alike,
     coordinates,
     from_coordinates,
+    in_order,
+    is_total,
     least_of,
     less_equal,
     less_than,
+    pop_first,
     sort_key,
 )
 from tests.timely.times import LEASTS, Divisor, times_like
@@ -104,3 +110,19 @@ def test_times_of_different_kinds_are_not_compared() -> None:
 def test_the_least_time_of_a_kind_is_its_minimum(least: Time) -> None:
     assert least_of(least) == least and less_equal(least, least)
     assert (least_of(int), least_of(Divisor)) == (0, Divisor(1))
+
+
+@given(st.sampled_from(LEASTS).flatmap(lambda least: st.lists(times_like(least), max_size=8)))
+def test_work_lists_and_sorting_extend_the_order_of_times(times: list[Time]) -> None:
+    for ordered in (in_order(times), emptied(times)):
+        assert Counter(ordered) == Counter(times)
+        assert not any(less_than(later, time) for place, time in enumerate(ordered) for later in ordered[place:])
+
+
+def emptied(times: list[Time]) -> list[Time]:
+    """Return the times in the order in which a work list gives them out."""
+    work: list[Any] = []
+    for number, time in enumerate(times):
+        heappush(work, (sort_key(time), number))
+    pop = pop_first(not times or is_total(sort_key(times[0])))
+    return [times[pop(work)[1]] for _ in times]

@@ -4,22 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from megaflow.testing.reference import summary_less_equal, then
 from megaflow.timely.order import Product, Time, alike, less_equal, less_than
-from megaflow.timely.path_summary import (
-    Summary,
-    advancing,
-    enter,
-    feedback,
-    identity,
-    leave,
-    summary_less_equal,
-)
+from megaflow.timely.path_summary import Summary, advancing, enter, feedback, identity, leave
 from tests.timely.test_order import all_times, small, times
 from tests.timely.times import LEASTS, Divisor, Times, steps_like, times_like
 
 
 def summaries(source: int, target: int) -> st.SearchStrategy[Summary]:
-    """All kinds of summaries that lead from one depth to the other."""
+    """Draw all kinds of summaries that lead from one depth to the other."""
     return st.integers(1, min(source, target) + 1).flatmap(
         lambda kept: st.builds(Summary, st.tuples(*[small] * kept), st.tuples(*[small] * (target + 1 - kept)))
     )
@@ -46,7 +39,7 @@ def test_a_time_of_too_shallow_a_scope_is_refused() -> None:
     with pytest.raises(TypeError, match="at least 2 coordinates, not 5"):
         identity(1).apply(5)
     with pytest.raises(TypeError, match="gives only 1 coordinates"):
-        identity(0).then(identity(1))
+        then(identity(0), identity(1))
 
 
 @st.composite
@@ -58,7 +51,7 @@ def paths_and_a_time(draw: st.DrawFn) -> tuple[Summary, Summary, Time]:
 @given(paths_and_a_time())
 def test_then_is_one_after_the_other(case: tuple[Summary, Summary, Time]) -> None:
     first, second, time = case
-    assert first.then(second).apply(time) == second.apply(first.apply(time))
+    assert then(first, second).apply(time) == second.apply(first.apply(time))
 
 
 @st.composite
@@ -89,7 +82,7 @@ def test_summaries_to_different_depths_are_not_compared() -> None:
 
 @st.composite
 def steps_and_times(draw: st.DrawFn) -> tuple[Time, Summary, Summary, Time, Time]:
-    """A kind of times, two paths that stay in its scope, and two times."""
+    """Draw a kind of times, two paths that stay in its scope, and two times."""
     least = draw(st.sampled_from(LEASTS))
     first, second = (advancing(draw(steps_like(least)), least) for _ in range(2))
     return least, first, second, draw(times_like(least)), draw(times_like(least))
@@ -103,7 +96,7 @@ def test_steps_of_any_kind_move_times_on_keep_their_order_and_follow_each_other(
     moved = first.apply(a)
     assert moved is not None and alike(moved, least) and less_equal(a, moved)
     assert less_than(a, moved) == (first != advancing(0, least))
-    both = first.then(second)
+    both = then(first, second)
     assert both is not None and both.apply(a) == second.apply(moved)
     if less_equal(a, b):
         assert less_equal(moved, first.apply(b))
@@ -113,13 +106,13 @@ def test_steps_of_any_kind_move_times_on_keep_their_order_and_follow_each_other(
 
 
 def test_the_book_a_path_may_bring_a_time_nowhere() -> None:
-    """Of a path that adds one to the largest number there is, and of two that each add half of it."""
+    """One path adds one to the largest number there is. Two other paths each add half of it."""
     assert Summary((1,)).apply(4) == 5
     most = Times(2, largest=4)
     assert Summary((most,)).apply(Divisor(2)) == Divisor(4)
     assert Summary((most,)).apply(Divisor(4)) is None
     assert Summary((0, most), (0,)).apply(Product((1, 2), Divisor(3))) is None
-    assert Summary((Times(3, largest=4),)).then(Summary((Times(2, largest=4),))) is None
+    assert then(Summary((Times(3, largest=4),)), Summary((Times(2, largest=4),))) is None
     assert advancing((1, most), (0, Divisor(1))).apply((7, Divisor(4))) is None
 
 

@@ -1,4 +1,4 @@
-"""Progress batches: numbered, in order, whole, and folded by everyone."""
+"""Progress batches: numbered, in order, whole, and applied by every worker."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from tests.timely.workers import EVERY, ByHand
 
 
 def inputs_by_value(hand: ByHand, build: Callable[[Any], object]) -> list[InputHandle[int]]:
-    """The same dataflow on every worker; their inputs."""
+    """Build the same dataflow on every worker; return their inputs."""
     handles = []
     for worker in hand.workers:
         with worker.dataflow() as scope:
@@ -68,7 +68,9 @@ def test_a_missing_or_doubled_batch_breaks_the_protocol(number: int) -> None:
 
 
 def test_what_a_step_produced_and_consumed_itself_is_never_told() -> None:  # engine case 43
-    """Input, exchange, probe; four records at 0, then time 1, all in one step: only capabilities are left to tell."""
+    """Input, exchange, probe; four records at 0, then time 1, all in one step: only capability changes remain to be
+    sent.
+    """
     hand = ByHand(2)
     handles = inputs_by_value(hand, lambda stream: stream.exchange(lambda x: 0).probe())
     for x in range(4):

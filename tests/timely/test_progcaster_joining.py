@@ -1,4 +1,4 @@
-"""Progress batches when workers join: sums to begin with, capabilities minted for others, and their gates."""
+"""Progress batches when workers join: initial sums, capabilities minted for others, and their gates."""
 
 from collections import deque
 from typing import Any
@@ -19,7 +19,7 @@ Body = tuple[int, list[tuple[int, Time, int]]]
 
 
 class Three:
-    """A source and what follows it, on workers that founded it and on one, the last, that did not."""
+    """A source and its downstream, on workers that founded it and on one, the last, that did not."""
 
     def __init__(self, founders: int = 2, joined: int = 1) -> None:
         self.everybody = range(founders + joined)
@@ -48,11 +48,11 @@ class Three:
         )
 
     def do(self, worker: int, *changes: tuple[int, Time, int]) -> None:
-        """One invocation of a worker's operators."""
+        """Apply one invocation of a worker's operators."""
         self.casters[worker].offer(ChangeBatch(((location, time), delta) for location, time, delta in changes))
 
     def arrive(self, source: int, target: int) -> None:
-        """The next batch of one worker reaches another."""
+        """Deliver the next batch of one worker to another."""
         for envelope in self.fabric.inboxes[target].drain():
             self.lanes.setdefault((envelope.source, target), deque()).append(self.body(envelope))
         self.casters[target].receive(source, self.lanes[source, target].popleft())
@@ -62,16 +62,16 @@ class Three:
         return body
 
     def frontier(self, worker: int) -> list[Time]:
-        """What the worker shows behind the source."""
+        """Return the frontier that the worker shows behind the source."""
         self.trackers[worker].propagate()
         return list(self.trackers[worker].frontier(TARGET))
 
 
-# The interleaving of design section 4: minter 0, third worker 1, newcomer 2 -----------------
+# The interleaving of design section 4: minter 0, third worker 1, joiner 2 --------------------
 
 
 def overtaking(gated: bool) -> tuple[Three, list[list[Time]]]:
-    """Worker 0 holds time 0 throughout; what worker 1 shows after each message that reaches it."""
+    """Worker 0 holds time 0 throughout. Return what worker 1 shows after each message that reaches it."""
     three = Three()
     three.do(1, (SOURCE, 0, -1))
     three.arrive(1, 0)
@@ -83,7 +83,7 @@ def overtaking(gated: bool) -> tuple[Three, list[list[Time]]]:
     if gated:
         three.casters[1].gate(2, 0, number)
     shown = [three.frontier(1)]
-    three.arrive(2, 1)  # the newcomer's, before the batch that minted its capability
+    three.arrive(2, 1)  # the joiner's, before the batch that minted its capability
     shown.append(three.frontier(1))
     three.arrive(0, 1)
     shown.append(three.frontier(1))
@@ -107,7 +107,9 @@ def test_behind_its_gate_a_newcomers_release_waits_for_its_minting() -> None:
 
 
 def test_minting_at_a_time_that_one_only_sees_open_brings_back_what_was_over_elsewhere() -> None:
-    """Why the minter must hold a capability itself: worker 1 holds none, and has not heard of worker 0's release."""
+    """The reason why the minter must hold a capability itself: worker 1 holds none, and does not know of worker 0's
+    release.
+    """
     three = Three()
     three.do(1, (SOURCE, 0, -1))
     three.arrive(1, 0)
@@ -149,7 +151,7 @@ def test_of_several_gates_all_must_be_passed() -> None:
 
 
 def test_gates_may_stand_behind_one_another() -> None:
-    """Newcomer 3's capability was minted by newcomer 2, whose own batches still wait."""
+    """Joiner 3's capability was minted by joiner 2, whose own batches still wait."""
     three = Three(founders=2, joined=2)
     first = three.casters[0].mint(SOURCE, 0)
     three.casters[2].receive_capability(SOURCE, 0)
@@ -206,11 +208,11 @@ def test_what_is_minted_for_another_is_no_capability_of_the_minter() -> None:
 
 def test_minting_takes_along_what_was_held_back() -> None:
     three = Three()
-    three.casters[0]._eager = False
+    three.casters[0].eager = False
     three.do(0, (TARGET, 3, 1))
-    assert three.casters[0].is_holding()
+    assert not three.casters[0].held.is_empty()
     assert three.casters[0].mint(SOURCE, 0) == 0
-    assert not three.casters[0].is_holding()
+    assert three.casters[0].held.is_empty()
     three.arrive(0, 1)
     assert three.frontier(1) == [0]
     assert sorted(three.trackers[1].pointstamps()) == [(SOURCE, 0, 3), (TARGET, 3, 1)]

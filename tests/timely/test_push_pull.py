@@ -1,4 +1,4 @@
-"""Channels of messages without dataflows: order, allocation, waiting, the end, failures; on threads and on sockets."""
+"""Channels of messages without dataflows: order, allocation, waiting, end and failures, on threads and on sockets."""
 
 import threading
 from collections.abc import Callable
@@ -9,15 +9,16 @@ import pytest
 from apps.comm_hello import main as greet
 from megaflow.errors import CannotTravel, PeerFailed, UsageError
 from megaflow.timely import ChannelAllocator, Config, Pull, initialize
-from megaflow.timely.communication.tcp import address_text, open_listener
+from megaflow.timely.communication.address import address_text
+from megaflow.timely.communication.tcp import open_listener
 from tests.timely.workers import EVERY
 
 Main = Callable[[ChannelAllocator], Any]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 
 def take(allocator: ChannelAllocator, puller: Pull[Any], count: int) -> list[Any]:
-    """Pull so many messages."""
+    """Pull `count` messages."""
     found: list[Any] = []
     while len(found) < count:
         message = puller.pull()
@@ -29,7 +30,7 @@ def take(allocator: ChannelAllocator, puller: Pull[Any], count: int) -> list[Any
 
 
 def on_sockets(main: Main, processes: int = 2, workers: int = 1) -> list[Any]:
-    """Run `main` as so many processes would, each on threads of its own, with sockets between them."""
+    """Run `main` as `processes` processes would, each on its own threads, with sockets between them."""
     listeners = [open_listener("127.0.0.1", 0) for _ in range(processes)]
     addresses = [address_text(listener.getsockname()) for listener in listeners]
     results: dict[int, Any] = {}
@@ -148,7 +149,7 @@ def test_a_message_that_cannot_travel_names_its_channel_and_target() -> None:
 
 
 def test_park_returns_when_something_has_come_that_nobody_has_looked_for_yet() -> None:
-    """The second channel's message comes while the first is asked: to wait for more would be to wait for ever."""
+    """The second channel's message arrives while the first is polled. Waiting for more would never end."""
 
     def main(allocator: ChannelAllocator) -> Any:
         (_, silent), (pushers, puller) = allocator.allocate(), allocator.allocate()

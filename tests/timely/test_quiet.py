@@ -1,4 +1,4 @@
-"""Quiet broadcasting: progress that moves no frontier waits, and nobody waits for ever."""
+"""Quiet broadcasting: progress that moves no frontier is held back, but no worker waits without end."""
 
 from collections import Counter
 from typing import Any
@@ -15,12 +15,13 @@ _SEEDS_PER_TEST = 25
 
 
 def simulate(scenario: Scenario, eager: bool) -> tuple[Counter[Any], int]:
-    """The outputs of a random run, and how many progress batches it took; the monitor watches."""
+    """Return the outputs of a random run and its number of progress batches; the monitor watches."""
     cluster = EngineCluster(scenario.seed, scenario.workers, eager=eager)
     outputs = cluster.run(lambda *given: build(scenario, Log(), *given), scenario.feeds, scenario.commands)
     return Counter(outputs), cluster.batches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
@@ -29,7 +30,7 @@ def simulate(scenario: Scenario, eager: bool) -> tuple[Counter[Any], int]:
     ],
 )
 def test_quiet_runs_end_with_the_outputs_of_eager_ones_and_fewer_batches(first: int) -> None:
-    """Case 44, at random. The monitor holds the frontiers of both against the same brute-force account."""
+    """Case 44, at random. The monitor checks the frontiers of both runs against the same brute-force account."""
     totals = [0, 0]
     for seed in range(first, first + _SEEDS_PER_TEST):
         scenario = draw(seed)
@@ -44,7 +45,9 @@ BATCHES, RECORDS, STEPS = 200, 2_000, 600
 
 
 def held_input(workers: int, eager: bool) -> tuple[list[int], int, int, int]:
-    """Worker 0 holds time 0 and sends through two exchanges; what came where, and batches before, during, after."""
+    """Worker 0 holds time 0 and sends through two exchanges. Return the received records and the batches before,
+    during, after.
+    """
     hand = ByHand(workers, eager)
     handles: list[InputHandle[int]] = []
     probes: list[ProbeHandle] = []
@@ -90,7 +93,7 @@ def test_while_an_input_is_held_quiet_workers_tell_less_and_answer_alike(workers
 
 
 def test_two_workers_that_hold_one_count_each_do_not_wait_for_each_other() -> None:
-    """The pointstamp counts two; a release of one of them waits for nothing, least of all for the other."""
+    """The pointstamp counts two. A release of one waits for nothing, least of all for the other."""
     hand = ByHand(2)
     handles = []
     for worker in hand.workers:
@@ -100,7 +103,7 @@ def test_two_workers_that_hold_one_count_each_do_not_wait_for_each_other() -> No
             handles.append((handle, probe))
     hand.settle()
     for handle, _ in handles:
-        handle.advance_to(1)  # each takes one of the two away
+        handle.advance_to(1)  # each removes one of the two
     hand.settle()
     assert [probe.frontier.elements for _, probe in handles] == [(1,), (1,)]
 
@@ -134,7 +137,7 @@ def test_what_is_held_goes_out_as_soon_as_what_it_waits_for_is_gone() -> None:
 
 
 def test_what_is_held_is_bounded() -> None:
-    """A worker whose records' times differ without end tells of them now and then, though it need not."""
+    """A worker whose records' times keep changing reports them now and then, although it need not."""
     hand = ByHand(2)
     kept: dict[int, Capability] = {}
     for worker in hand.workers:
@@ -152,4 +155,4 @@ def test_what_is_held_is_bounded() -> None:
         kept[number] = kept[0].delayed(number + 1)
         hand.settle()
     assert 1 <= len(hand.batches) - before <= 10
-    assert all(len(list(graph.progress.caster.held())) <= 200 for worker in hand.workers for graph in worker.graphs())
+    assert all(len(graph.progress.caster.held) <= 200 for worker in hand.workers for graph in worker.graphs())

@@ -16,12 +16,12 @@ from megaflow.program import Worker, execute
 from megaflow.timely import Config, InputHandle
 from tests.timely.workers import EVERY
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left_behind() -> Iterator[None]:
-    """Whatever a test does to the workers: a thread that is left would keep the program from ending."""
+    """Check that no thread remains: it would keep the program from ending."""
     yield
     left = [each for each in threading.enumerate() if each.name.startswith("megaflow-") and not each.daemon]
     for thread in left:
@@ -47,7 +47,7 @@ def test_threads_of_one_process_take_turns_quickly_and_only_while_they_run() -> 
 
 @pytest.mark.parametrize("busy", [0, 1])
 def test_a_worker_that_is_always_busy_does_not_keep_the_other_from_finishing(busy: int) -> None:
-    """It computes until the other has gone through its rounds; if that starved, this would never end."""
+    """It computes until the other has completed its rounds. If the other starved, this would never end."""
     rounds, done = 200, threading.Event()
 
     def main(worker: Worker) -> int:
@@ -111,7 +111,7 @@ def in_predicate(worker: Worker) -> None:
 
 
 def waiting(worker: Worker) -> None:
-    """Parked without end: only a failure can wake it."""
+    """Park without limit: only a failure can wake the worker."""
     while True:
         worker.step_or_park(None)
 
@@ -205,7 +205,8 @@ def test_ctrl_c_stops_the_other_threads_when_the_first_worker_is_done() -> None:
 
 
 def interrupt(worker: Worker) -> None:
-    """Press Ctrl-C until it is heard: Python drops a KeyboardInterrupt that meets the main thread in a finalizer."""
+    """Send Ctrl-C until it has an effect: Python drops a KeyboardInterrupt that meets the main thread in a finalizer.
+    """
     while True:
         os.kill(os.getpid(), signal.SIGINT)
         again = time.monotonic() + 5.0
@@ -258,7 +259,7 @@ def test_listening_for_other_machines_needs_a_secret(monkeypatch: pytest.MonkeyP
 
 
 def cluster(processes: int, mains: list[Callable[[Worker], Any]], workers: list[int]) -> list[Any]:
-    """Processes of one cluster as threads of this one; what each returned or raised."""
+    """Run the processes of one cluster as threads of this one; return what each returned or raised."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(processes)]
     addresses = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in listeners]
     results: list[Any] = [None] * processes

@@ -1,4 +1,4 @@
-"""execute: processes that join a running cluster, or are not let in."""
+"""execute: processes that join a running cluster, or are refused."""
 
 import socket
 import threading
@@ -15,7 +15,7 @@ from megaflow.timely import InputHandle, ProbeHandle
 from megaflow.timely.runtime import Config
 from tests.ports import closed_port, free_ports
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 SECRET = b"of the tests"
 ROUNDS = 12
 
@@ -38,7 +38,7 @@ class Processes:
         ]
 
     def join(self, main: Main, workers: int = 1, server: int | None = None, **more: Any) -> "Future[list[Any]]":
-        """Start one that joins, on any port unless told otherwise."""
+        """Start a joining process, by default on any port."""
         config = {"address": "127.0.0.1:0", "secret": SECRET, "contact": self.addresses} | more
         return self.run(Config.join(workers=workers, server=server, **config), main)
 
@@ -66,12 +66,12 @@ def in_thread(function: Callable[..., Any], *args: Any) -> "Future[Any]":
 
 
 class Rounds:
-    """A program: worker 0 sends numbers, each goes to one worker; the first round waits until so many are there."""
+    """Worker 0 sends numbers, each to one worker; the first round waits until `workers` workers are there."""
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.running = threading.Event()
-        self.released = threading.Event()  # the members need not wait any more
+        self.released = threading.Event()  # the members may proceed
 
     def __call__(self, worker: Worker) -> tuple[int, list[int]]:
         seen: list[int] = []

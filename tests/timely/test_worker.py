@@ -1,9 +1,11 @@
-"""The worker: several dataflows, parking that loses no wake-up, timers, and the end of it all."""
+"""The worker: several dataflows, parking that loses no wake-up, timers, and the end of its work."""
 
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +20,7 @@ from megaflow.timely.communication.local import LocalAllocator, LocalFabric
 from megaflow.timely.membership import founding
 from tests.timely.workers import EVERY, ByHand, by_hand, drain, run
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 # Several dataflows --------------------------------------------------------------------------
 
@@ -72,7 +74,7 @@ def test_records_for_a_dataflow_not_built_yet_wait_for_it(workers: int) -> None:
     def main(worker: Worker) -> Any:
         if worker.index > 0:
             assert sent.wait(PATIENCE_SECONDS)
-            worker.step()  # takes in what is meant for later
+            worker.step()  # receives what is meant for later
         handle: InputHandle[int] = InputHandle()
         with worker.dataflow() as scope:
             stream = scope.input_from(handle).exchange(lambda x: x)
@@ -128,7 +130,7 @@ def test_dataflows_may_be_built_inside_one_another_and_between_steps() -> None:
 
 
 class Parking(LocalAllocator):
-    """A transport that writes down how long the worker would wait, and never waits."""
+    """Transport that notes how long the worker would wait, and never waits."""
 
     def __init__(self, during: Callable[[], object] = lambda: None) -> None:
         fabric = LocalFabric([0])
@@ -148,7 +150,7 @@ def parking() -> tuple[Parking, Worker, list[float]]:
 
 
 def asleep(worker: Worker) -> tuple[InputHandle[int], ProbeHandle, list[OperatorInfo]]:
-    """A dataflow that has nothing to do: an input, an operator whose activator the test holds, a probe."""
+    """Dataflow with nothing to do: an input, an operator whose activator the test holds, a probe."""
     infos: list[OperatorInfo] = []
 
     def build(capability: Capability, info: OperatorInfo) -> Callable[[Any, Any], None]:
@@ -257,7 +259,7 @@ def test_a_parked_worker_is_woken_by_an_activation_from_another_thread() -> None
             scope.source("Woken", build)
 
         def wake() -> None:
-            for _ in range(100):  # one after the other: each finds the worker parked, or about to
+            for _ in range(100):  # one after the other: each finds the worker parked or about to park
                 assert ran.acquire(timeout=PATIENCE_SECONDS)
                 activators[0].activate()
 
@@ -307,7 +309,7 @@ def test_workers_that_park_without_end_are_woken_by_records_and_progress(workers
     assert run(workers, main)[0] == [(0, list(range(10)))]
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_driver_that_waits_outside_each_round_loses_no_wake_up(workers: int) -> None:  # engine case 46; #299
     rounds = 10_000
     barrier = threading.Barrier(workers, timeout=PATIENCE_SECONDS)
@@ -350,7 +352,7 @@ def test_a_step_tells_whether_dataflows_are_left() -> None:
 
 @pytest.mark.parametrize("step", [Worker.step, Worker.step_or_park])
 def test_an_operator_cannot_step_its_own_worker(step: Callable[[Worker], object]) -> None:
-    """Else the pass that it is part of would lose what is still in the run queue."""
+    """Otherwise the current pass would lose the rest of the run queue."""
     _, worker = by_hand()
     with worker.dataflow() as scope:
         scope.to_stream([1]).inspect(lambda x: step(worker)).map(abs)
@@ -378,7 +380,111 @@ def test_an_operator_may_build_a_dataflow_and_use_an_input() -> None:
     assert captured.extract() == inner[0].extract() == [(0, [1])]
 
 
-# What a program may know --------------------------------------------------------------------
+def calls_of_a_step(worker: Worker) -> int:
+    """Return the number of Python functions that a step calls."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        worker.step()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_idle_dataflows_cost_a_step_nothing() -> None:
+    hand, worker = by_hand()
+    first, probe = build(worker)
+    hand.settle()
+    idle = calls_of_a_step(worker)
+    busy = 0
+    for _ in range(2):  # the first batch also makes what it needs
+        first.send_batch([1])
+        busy = calls_of_a_step(worker)
+        hand.settle()
+    rest = [build(worker) for _ in range(300)]
+    hand.settle()
+    assert not worker.has_work() and calls_of_a_step(worker) == idle
+    first.send_batch([2])
+    assert calls_of_a_step(worker) == busy > idle
+    for handle, other in rest:
+        handle.close()
+        assert worker.has_work()
+        hand.settle()
+        assert other.done() and not probe.done()
+    assert len(worker.installed_dataflows) == 1
+
+
+def build(worker: Worker) -> tuple[InputHandle[int], ProbeHandle]:
+    """Build a dataflow that hands its records on."""
+    handle: InputHandle[int] = InputHandle()
+    with worker.dataflow() as scope:
+        probe = scope.input_from(handle).map(abs).probe()
+    return handle, probe
+
+
+def test_dataflows_that_feed_one_another_all_run() -> None:
+    hand, worker = by_hand()
+    handles: list[InputHandle[int]] = [InputHandle() for _ in range(5)]
+    seen: list[tuple[int, int]] = []
+
+    def feed(number: int, x: int) -> None:
+        seen.append((number, x))
+        if x < 10:
+            handles[(number * 3 + 1) % 5].send_batch([x + 1])  # a later dataflow, an earlier one, itself
+
+    for number in range(5):
+        with worker.dataflow() as scope:
+            scope.input_from(handles[number]).inspect(partial(feed, number))
+    handles[4].send_batch([0])
+    hand.settle()
+    expected, number = [], 4
+    for x in range(11):
+        expected.append((number, x))
+        number = (number * 3 + 1) % 5
+    assert seen == expected
+    for handle in handles:
+        handle.close()
+    hand.settle()
+    assert not worker.installed_dataflows
+
+
+def test_a_dataflow_that_fails_leaves_the_others_to_the_next_step() -> None:
+    _, worker = by_hand()
+    failing, _ = build(worker)
+    handle: InputHandle[Any] = InputHandle()
+    with worker.dataflow() as scope:
+        captured = scope.input_from(handle).capture()
+    while worker.has_work():
+        worker.step()
+    failing.send_batch(["text"])  # type: ignore[arg-type]
+    handle.send_batch([1])
+    with pytest.raises(TypeError):
+        worker.step()
+    handle.close()
+    worker.step()
+    assert captured.extract() == [(0, [1])]
+
+
+def test_a_step_without_work_lets_the_other_workers_of_the_process_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    monkeypatch.setattr("megaflow.timely.worker.time.sleep", naps.append)
+    for workers in (1, 2):
+        hand = ByHand(workers)
+        worker = hand.workers[0]
+        worker.step()
+        assert len(naps) == workers - 1
+        handle, _ = build(worker)
+        handle.send_batch([1])
+        worker.step()
+        assert len(naps) == workers - 1, "it had work"
+
+
+# Facts for programs ---------------------------------------------------------------------------
 
 
 def test_a_worker_knows_who_takes_part() -> None:

@@ -16,7 +16,7 @@ Batch = tuple[int, int, int, list[Any]]
 
 
 class Recording(LocalAllocator):
-    """Writes down the progress batches that it sends: (dataflow, sender, number, changes)."""
+    """Transport that notes the progress batches it sends: (dataflow, sender, number, changes)."""
 
     def __init__(self, fabric: LocalFabric, index: int, batches: list[Batch]) -> None:
         super().__init__(fabric, index)
@@ -30,7 +30,7 @@ class Recording(LocalAllocator):
 
 
 class ByHand:
-    """A cluster without threads: a worker takes a step when the test says so."""
+    """Cluster without threads: a worker takes a step when the test asks for it."""
 
     def __init__(self, workers: int = 1, eager: bool = False) -> None:
         self.now = 1000.0
@@ -43,11 +43,11 @@ class ByHand:
         ]
 
     def clock(self) -> float:
-        """What the test has set."""
+        """Return the time that the test has set."""
         return self.now
 
     def settle(self) -> None:
-        """Step everyone until nothing is left to do and nothing is under way."""
+        """Step all workers until nothing is left to do and nothing is under way."""
         for _ in range(1000):
             due = [
                 worker
@@ -62,26 +62,26 @@ class ByHand:
 
 
 def by_hand() -> tuple[ByHand, Worker]:
-    """A lone worker, and what steps it."""
+    """Return a lone worker and its cluster."""
     hand = ByHand()
     return hand, hand.workers[0]
 
 
 def run(workers: int, main: Callable[[Worker], Any]) -> list[Any]:
-    """Run `main` on so many threads; what each returned, captures as their contents."""
+    """Run `main` on `workers` threads; return each result, captures as their contents."""
     results = execute(Config.process(workers), main)
     return [result.extract() if isinstance(result, Captured) else result for result in results]
 
 
 def drain(worker: Worker) -> None:
-    """What the engine does when a program has ended."""
+    """Do what the engine does when a program has ended."""
     worker.close_inputs()
     while worker.installed_dataflows:
         worker.step_or_park(None)
 
 
 def numbers() -> Iterator[int]:
-    """The generator of all "random" inputs."""
+    """Yield the numbers behind all "random" inputs."""
     state = 1
     while True:
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64

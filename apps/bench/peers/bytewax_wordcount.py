@@ -1,11 +1,12 @@
-"""Running counts on Bytewax, every record emitting its key's new count.
+"""Running counts on Bytewax: each record emits its key's new count.
 
     python apps/bench/peers/bytewax_wordcount.py FILE words|numbers PROCESSES THREADS [state=DIR]
 
-Each worker reads its share of the lines, in batches. With a folder, and one process, its state is kept there, with a
-snapshot each second, and it goes on from what is there. Timed is from the first batch read to the last count that has
-come out, over all workers, without the processes' start.
-It prints a line of JSON: {"records": …, "seconds": …, "peak_mb": …}, with a folder also "first", that count's time.
+Each worker reads its share of the lines, in batches. With a folder, and one process, Bytewax keeps its state there
+with a snapshot each second, and resumes from it. The time is from the first batch read to the last count that came
+out, over all workers, without the start of the processes.
+Prints a line of JSON: {"records": …, "seconds": …, "peak_mb": …}, and with a folder also "first", the time of the
+first count.
 """
 
 import json
@@ -31,13 +32,13 @@ BATCH_LINES = 500
 KIBIBYTES_PER_MEBIBYTE = 1024
 
 began: list[float] = []  # when each worker of this process read its first batch, seconds
-first: list[float] = []  # when something came out, the first for each worker
-ended: list[float] = []  # the last
+first: list[float] = []  # when the first count came out, for each worker
+ended: list[float] = []  # when the last count came out
 counted: list[int] = []
 
 
 class Share(StatelessSourcePartition):  # type: ignore[misc]
-    """The lines of one worker: one in so many."""
+    """The lines of one worker: every n-th line of the file."""
 
     def __init__(self, path: Path, index: int, workers: int) -> None:
         self._file = path.open(encoding="utf-8", errors="replace")
@@ -66,57 +67,57 @@ class Lines(DynamicSource):  # type: ignore[misc]
         self._path = path
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> Share:
-        """Return one worker's part."""
+        """Return the part of one worker."""
         return Share(self._path, worker_index, worker_count)
 
 
 class Tally(StatelessSinkPartition):  # type: ignore[misc]
-    """Counts what comes out of one worker."""
+    """Counts the outputs of one worker."""
 
     def __init__(self) -> None:
         self._records = 0
         self._last = 0.0
 
     def write_batch(self, items: list[Any]) -> None:
-        """Count them."""
+        """Count a batch."""
         self._last = time.time()
         if not self._records:
             first.append(self._last)
         self._records += len(items)
 
     def close(self) -> None:
-        """Tell."""
+        """Report the worker's count and time."""
         counted.append(self._records)
         if self._records:
             ended.append(self._last)
 
 
 class Tallies(DynamicSink):  # type: ignore[misc]
-    """One for each worker."""
+    """A sink for each worker."""
 
     def build(self, step_id: str, worker_index: int, worker_count: int) -> Tally:
-        """Return one worker's."""
+        """Return the sink of one worker."""
         return Tally()
 
 
 def count(total: int | None, n: int) -> tuple[int, int]:
-    """Do what the fold of apps/wordcount.py does."""
+    """Add one, as the fold of apps/wordcount.py does."""
     total = (total or 0) + n
     return total, total
 
 
 def pairs_of_words(line: str) -> list[tuple[str, int]]:
-    """Return a line's words."""
+    """Return the words of a line."""
     return [(word, 1) for word in line.split()]
 
 
 def pair_of_number(line: str) -> tuple[str, int]:
-    """Return a line's number, as text, which is what keys have to be."""
+    """Return the number of a line, as text, because keys must be text."""
     return line.rstrip("\n"), 1
 
 
 def dataflow(path: Path, kind: str) -> Dataflow:
-    """Build it."""
+    """Build the dataflow."""
     flow = Dataflow("wordcount")
     lines = op.input("lines", flow, Lines(path))
     pairs = op.flat_map("words", lines, pairs_of_words) if kind == "words" else op.map("keys", lines, pair_of_number)
@@ -127,7 +128,7 @@ def dataflow(path: Path, kind: str) -> Dataflow:
 def run(
     path: Path, kind: str, addresses: list[str], process: int, threads: int, folder: str | None = None
 ) -> dict[str, Any]:
-    """Be one process."""
+    """Run one process."""
     more: dict[str, Any] = {}
     if folder is not None:
         if not any(Path(folder).iterdir()):
@@ -141,7 +142,7 @@ def run(
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return addresses that are free now; Bytewax opens them itself, a moment later."""
+    """Return addresses that are free now. Bytewax opens them itself a moment later."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:
@@ -150,7 +151,7 @@ def free_addresses(count: int) -> list[str]:
 
 
 def main(path: str, kind: str, processes: str, threads: str, *place: str) -> None:
-    """Start the other processes, or be one of them (`place`: the process and all addresses)."""
+    """Start the other processes, or run as one of them (`place`: its number and all addresses)."""
     if place and place[0].startswith("state="):
         only = run(Path(path), kind, [], 0, int(threads), place[0].removeprefix("state="))
         print(json.dumps({**only, "seconds": only["ended"] - only["began"]}))

@@ -1,9 +1,9 @@
-"""Running counts on Pathway, in streaming mode; it coalesces: a key's count comes out once for all that came together.
+"""Running counts on Pathway, in streaming mode, which emits a key's count once for all records that came together.
 
     python apps/bench/peers/pathway_wordcount.py FILE words|numbers PROCESSES
 
-Timed is from the first line read until nothing is left to do, without the processes' start. `records` are those that
-went in. Prints one line of JSON: {"records": …, "seconds": …, "peak_mb": …}.
+The time is from the first line read until no work is left, without the start of the processes. `records` counts the
+inputs. Prints one line of JSON: {"records": …, "seconds": …, "peak_mb": …}.
 """
 
 import json
@@ -23,7 +23,7 @@ began: list[float] = []  # when the first line was read, in the process that rea
 
 
 class Line(pw.Schema):  # type: ignore[misc]
-    """What is read."""
+    """Schema of a line."""
 
     line: str
 
@@ -36,7 +36,7 @@ class Lines(pw.io.python.ConnectorSubject):  # type: ignore[misc]
         self._path = path
 
     def run(self) -> None:
-        """Hand on line by line; called on a thread of Pathway's."""
+        """Pass on line by line. Called on a thread of Pathway."""
         began.append(time.time())
         with self._path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
@@ -44,7 +44,7 @@ class Lines(pw.io.python.ConnectorSubject):  # type: ignore[misc]
 
 
 def run(path: Path, kind: str) -> dict[str, Any]:
-    """Be one process."""
+    """Run one process."""
     lines = pw.io.python.read(Lines(path), schema=Line, autocommit_duration_ms=AUTOCOMMIT_MS)
     if kind == "words":
         keys = lines.select(key=pw.apply_with_type(str.split, list[str], pw.this.line)).flatten(pw.this.key)
@@ -61,18 +61,18 @@ def run(path: Path, kind: str) -> dict[str, Any]:
 
 
 def records_of(path: Path) -> int:
-    """Return how many records a file has: words or numbers."""
+    """Return the number of words or numbers in a file."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         return sum(len(line.split()) for line in lines)
 
 
 def main(path: str, kind: str, processes: str, *place: str) -> None:
-    """Start the processes, or be one of them."""
+    """Start the processes, or run as one of them."""
     if place:
         print(json.dumps(run(Path(path), kind)))
         return
     with socket.create_server(("127.0.0.1", 0)) as free:
-        first_port = free.getsockname()[1]  # Pathway takes this and those behind it, a moment later
+        first_port = free.getsockname()[1]  # Pathway takes this port and the following ones, a moment later
     command = [sys.executable, os.path.abspath(__file__), path, kind, processes]
     shared = {"PATHWAY_THREADS": "1", "PATHWAY_PROCESSES": processes, "PATHWAY_FIRST_PORT": str(first_port)}
     children = [

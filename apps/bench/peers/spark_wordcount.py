@@ -1,13 +1,14 @@
-"""Running counts on Spark Structured Streaming, by the best way there is with what is installed.
+"""Running counts on Spark Structured Streaming, in the best way that the installed packages allow.
 
     python apps/bench/peers/spark_wordcount.py FILE words|numbers
 
-With pandas, pyarrow and protobuf that is `transformWithState`, with a fold in Python: every record yields its key's new
-count, and state is in RocksDB, as Spark wants it. Plain pyspark refuses that, and applyInPandasWithState, too; there it
-is `groupBy().count()` in update mode: counted in Java, with one output for a key and batch, so that no user's fold is
-called, and it is not like for like. `way` says which it was.
+With pandas, pyarrow and protobuf this is `transformWithState` with a fold in Python: every record yields its key's new
+count. State is in RocksDB, as Spark requires. Plain pyspark refuses both this and applyInPandasWithState. Then it is
+`groupBy().count()` in update mode, which counts in Java with one output per key and batch. It calls no user's fold, so
+the comparison is not like for like. `way` names the way used.
 
-Timed is the query from its start to its end, without Java's start and after a query over a few lines.
+The time is that of the query from its start to its end, without the start of Java and after a warm-up query over a few
+lines.
 Prints one line of JSON: {"records": …, "seconds": …, "way": …}.
 """
 
@@ -37,7 +38,7 @@ OPTIONS = {
     "spark.ui.showConsoleProgress": "false",
 }  # fmt: skip
 WARM_UP_LINES = 100
-NEEDED = ("pandas", "pyarrow", "google.protobuf.descriptor")  # by Spark, for a fold in Python
+NEEDED = ("pandas", "pyarrow", "google.protobuf.descriptor")  # Spark needs these for a fold in Python
 FOLD, GROUP = "transformWithState in Python", "groupBy.count in Java"
 
 
@@ -58,12 +59,12 @@ class Count(StatefulProcessor):
         self._total.update((total,))
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""
 
 
 @functools.cache
 def way() -> str:
-    """Return how keys are counted here."""
+    """Return the way in which keys are counted here."""
     try:
         for name in NEEDED:
             importlib.import_module(name)
@@ -73,7 +74,7 @@ def way() -> str:
 
 
 def count(session: SparkSession, folder: Path, kind: str) -> float:
-    """Run the query over the files of a folder; seconds."""
+    """Run the query over the files of a folder; return the seconds."""
     lines = session.readStream.text(str(folder))
     keys = lines.select(f.explode(f.split("value", r"\s+")).alias("key")).where("key <> ''")
     if kind == "numbers":
@@ -90,7 +91,7 @@ def count(session: SparkSession, folder: Path, kind: str) -> float:
 
 
 def main(path: Path, kind: str) -> None:
-    """Count twice: some lines to get warm, then all."""
+    """Count some lines to warm up, then all."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("wordcount")
     for name, value in OPTIONS.items():

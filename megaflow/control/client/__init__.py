@@ -1,7 +1,7 @@
-"""Runs wherever a job is steered from: questions, commands, plans and policies.
+"""Client side of steering, in each process that steers a job: questions, commands, plans and policies.
 
-conversation        asks the coordinator, wherever it is by then
-commands            questions, commands, and plans carried out
+conversation        asks the coordinator, even after it has moved
+commands            questions, commands, and the execution of plans
 move_request, planner, load_balance    from a request to a table, and from a table to steps
 autoscale, rate_sample, ds2, hysteresis    sample, recommend, decide, carry out
 """

@@ -1,13 +1,14 @@
-"""Growing and shrinking a job: sample it, decide, carry the decision out, sample it again.
+"""Autoscaling of a job: sample it, decide, carry the decision out, sample it again.
 
-1. `megaflow.control.client.hysteresis` decides; here a decision becomes the commands that a user would give, one after
-   another, and the coordinator checks each. If another client's change begins between a sample and a command, the
-   coordinator refuses the command or queues it, as it does for any two clients.
-2. New processes get their share of the bins one by one; if the job cannot keep up, in a few steps: each step then waits
-   behind all that is late already, and the sooner the work is shared the better.
-3. The newest process leaves first, never the coordinator's, which is the oldest; one leaves after another, each after
-   its bins.
-4. A refusal is an outcome: it is reported, and the next sample decides anew. Only the end of the job ends this.
+1. `megaflow.control.client.hysteresis` decides. This module turns a decision into the commands that a user would give,
+   one after another, and the coordinator checks each. If another client's change begins between a sample and a command,
+   the coordinator refuses the command or queues it, as for any two clients.
+2. New processes get their share of the bins one bin at a time. If the job cannot keep up, each step of the move waits
+   behind all late work. So the move then takes only a few steps (`HURRY_STEPS`), and the new processes help sooner.
+3. The newest process leaves first. The coordinator's process is the oldest, so it never leaves. Processes leave one at
+   a time, each after its bins.
+4. A refusal is an outcome: `autoscale` yields it, and decides anew after the next sample. Only the end of the job ends
+   autoscaling.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,41 +23,44 @@ from megaflow.control.reports import JoinedProcess, MoveReport, RemovalReport, S
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, PeerLost
 from megaflow.quick_dataclass import dataclass
 
-HURRY_STEPS = 4  # in which the bins of a job move that cannot keep up
+HURRY_STEPS = 4  # for the bins of a job that cannot keep up
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingOutcome:
-    """What came of a decision to grow or shrink."""
+    """Outcome of a decision to grow or shrink."""
 
     joins: tuple[JoinedProcess, ...] = ()  # accounts of processes that have joined
     left: tuple[RemovalReport, ...] = ()  # accounts of processes that have left
-    moved: MoveReport | None = None  # account of the bins
-    failed: tuple[str, ...] = ()  # why not all was done
+    moved: MoveReport | None = None  # account of the moved bins
+    failed: tuple[str, ...] = ()  # reasons why parts were not done
 
 
 def autoscale(
     talk: Conversation, scaler: Autoscaler, every: float, now: Callable[[], float], sleep: Callable[[float], None]
 ) -> Iterator[Decision | ScalingOutcome]:
-    """Steer a job until it ends; yield each decision, and the outcome of those to act. `every` is in seconds."""
+    """Steer a job until it ends, with a sample every `every` seconds.
+
+    Yields each decision, and each outcome of growing or shrinking.
+    """
     try:
-        first = commands.ask_status(talk, tables=False)
+        first = commands.ask_status(talk, tables=False, ledger=True)
         while True:
             sleep(every)
-            second = commands.ask_status(talk, tables=False)
+            second = commands.ask_status(talk, tables=False, ledger=True)
             decision = scaler.judge(first, second, now())
             yield decision
             if decision.action in ("grow", "shrink"):
                 yield carry_out(talk, decision, sleep)
                 scaler.changed(decision, now())
-                second = commands.ask_status(talk, tables=False)
+                second = commands.ask_status(talk, tables=False, ledger=True)
             first = second
     except PeerLost:
         return
 
 
 def carry_out(talk: Conversation, decision: Decision, sleep: Callable[[float], None]) -> ScalingOutcome:
-    """Make the job as large as decided; return the outcome, which may be a refusal. Raises PeerLost."""
+    """Give the job the size of the decision; return the outcome, which may be a refusal. Raises PeerLost."""
     try:
         if decision.action == "grow":
             advice = decision.recommendation

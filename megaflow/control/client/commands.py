@@ -1,7 +1,7 @@
-"""How a running job is steered, from the side of whoever steers: questions, commands, and plans carried out.
+"""Questions and commands to a running job, and the execution of plans, in the client.
 
-A plan is run by the client, one step after another; each step is a request of its own that is done before the next is
-made. If the client dies, the job goes on with the table of the last step, and another client may go on with the plan.
+The client carries out a plan step by step. Each step is a separate request, and it is done before the client sends the
+next one. If the client dies, the job keeps the table of the last step, and another client can resume the plan.
 """
 
 import os
@@ -9,31 +9,32 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 from megaflow.control import messages, reports
-from megaflow.control.client.conversation import Conversation
-from megaflow.control.client.move_request import Plan, bins_for_newcomers
+from megaflow.control.client.conversation import Conversation, Show
+from megaflow.control.client.move_request import Plan, bins_for_newcomers, check_bins, check_no_plan
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
 
 BOOTSTRAP_POLL_SECONDS = 0.1
-RENEW_SECONDS = 3.0  # between two renewals of a plan's lease, which lasts three times as long
-BOOTSTRAP_POLLS = 300  # until a worker that is being given its routing table is waited for no longer
+RENEW_SECONDS = 3.0  # between two renewals of a plan's lease, which has time for three
+BOOTSTRAP_POLLS = 300  # after which `ask_settled_status` stops waiting for a worker's routing table
 
 
 def ask_status(
-    conversation: Conversation, tables: bool = True, loads: bool = False, partial: bool = False
+    conversation: Conversation, tables: bool = True, loads: bool = False, partial: bool = False, ledger: bool = False
 ) -> reports.JobStatus:
-    """Return the status of a job; its loads cost the workers some ten milliseconds if states are large.
+    """Return the status of a job. Loads cost the workers some ten milliseconds if states are large.
 
-    Waits for all workers; if a `partial` one will do, for less than two seconds.
+    Blocks until all workers have answered; with `partial`, for less than two seconds. After many moves the ledger has
+    10,000 bins: half a megabyte in the message, 2.5 MB in memory.
     """
-    return cast(reports.JobStatus, conversation.ask(messages.StatusQuery(tables, loads, partial)))
+    return cast(reports.JobStatus, conversation.ask(messages.StatusQuery(tables, loads, partial, ledger)))
 
 
 def ask_settled_status(
     conversation: Conversation, pause: Callable[[float], None], tables: bool = True, loads: bool = False
 ) -> reports.JobStatus:
-    """Like `ask_status`, once no worker is being given its routing table: a plan is to count it.
+    """Return the status like `ask_status`, once no worker is receiving its routing table: a plan must count them all.
 
-    Blocks for that time; `pause` sleeps. Raises CommandRefused if it takes more than 30 seconds.
+    Blocks for that time; `pause` sleeps. Raises CommandRefused after 30 seconds.
     """
     for _ in range(BOOTSTRAP_POLLS):
         given = [each.worker for each in ask_status(conversation, False).changes if each.change == "bootstrap"]
@@ -47,65 +48,68 @@ def ask_settled_status(
 
 
 def ask_explanation(conversation: Conversation) -> reports.Explanation:
-    """Return the report that says what holds a job's output back."""
+    """Return the report of what holds a job's output back."""
     return cast(reports.Explanation, conversation.ask(messages.ExplainQuery()))
 
 
 def try_growth(conversation: Conversation, status: reports.JobStatus, processes: int) -> None:
-    """Raise CommandRefused if a bin that so many more processes would get holds what cannot travel.
+    """Raise CommandRefused if the contents of a bin that so many new processes would get cannot travel.
 
-    The status was asked for with tables. Nothing changes; what a plan moves then is tried again, at once.
+    `status` must have tables. Nothing changes. The plan that moves the bins later tries them again.
     """
     conversation.ask(messages.TryBins(bins_for_newcomers(status, processes)))
 
 
-def add_processes(
-    conversation: Conversation,
-    count: int,
-    show: Callable[[messages.CommandProgress], None] | None = None,
-    other_code: bool = False,
-) -> reports.JoinReport:
-    """Have worker processes started that join the job; return how each join went, and which ones failed and why.
+def check_growth(conversation: Conversation, processes: int) -> None:
+    """Raise CommandRefused unless the job can grow by so many processes and give them bins. Nothing changes."""
+    status = ask_status(conversation)
+    check_bins(status)
+    check_no_plan(status)
+    try_growth(conversation, status, processes)
 
-    Unless `other_code` is allowed, one that loads other code than the job runs fails.
+
+def add_processes(
+    conversation: Conversation, count: int, show: Show | None = None, other_code: bool = False
+) -> reports.JoinReport:
+    """Add worker processes to the job; return the account of each join and the reason of each failure.
+
+    A process that loads other code than the job's fails, unless `other_code` is allowed.
     """
     return cast(reports.JoinReport, conversation.ask(messages.AddProcesses(count, other_code), show))
 
 
 def check_removal(conversation: Conversation, worker: int) -> None:
-    """Raise CommandRefused unless the worker's process may leave once its bins are elsewhere."""
+    """Raise CommandRefused unless the worker's process may leave after its bins have moved away."""
     conversation.ask(messages.RemoveWorker(worker, ask_only=True))
 
 
-def remove_worker(
-    conversation: Conversation, worker: int, show: Callable[[messages.CommandProgress], None] | None = None
-) -> reports.RemovalReport:
-    """Have the process of a worker that owns no bins leave; return who has left."""
+def remove_worker(conversation: Conversation, worker: int, show: Show | None = None) -> reports.RemovalReport:
+    """Remove the process of a worker that owns no bins; return the workers that have left."""
     return cast(reports.RemovalReport, conversation.ask(messages.RemoveWorker(worker), show))
 
 
 def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> reports.BootstrapReport:
-    """Have a worker that has joined be given the routing table of another one."""
+    """Give a worker that has joined the routing table of the worker `server`."""
     return cast(reports.BootstrapReport, conversation.ask(messages.BootstrapWorker(server, worker)))
 
 
 def take_checkpoint(conversation: Conversation, name: str | None = None) -> reports.CheckpointStatus:
-    """Have a durable job take a checkpoint, perhaps by a name; return what is known of it when it is committed."""
+    """Take a checkpoint of a durable job, named if `name` is given; return its status after the commit."""
     return cast(reports.CheckpointStatus, conversation.ask(messages.CheckpointJob(name)))
 
 
 def get_state(conversation: Conversation, operator: str, key: str, as_json: bool = False) -> reports.StateReport:
-    """Return an operator's state of a key, as text; `key` is what was typed."""
+    """Return an operator's state of a key, as text; `key` is the text that the user typed."""
     return cast(reports.StateReport, conversation.ask(messages.GetState(operator, key, as_json)))
 
 
 def stop_job(conversation: Conversation, drain: bool = True) -> None:
-    """Have the job stop; return when it has. `drain`: whether it closes what is open, if it keeps no state."""
+    """Stop the job and block until it has stopped. `drain`: close open windows, if the job keeps no state."""
     try:
         conversation.ask(messages.StopJob(drain))
     except PeerLost:
         if conversation.accepted is None:
-            raise  # else: it was quicker than its answer
+            raise  # else: the job ended before its answer arrived
 
 
 def run_plan(
@@ -113,8 +117,8 @@ def run_plan(
 ) -> Iterator[reports.StepReport]:
     """Carry out a plan; yield the account of each step (epoch, bins, bytes, keys, seconds) when it is done.
 
-    `pause` sleeps for so many seconds between steps. `number` is that of a plan that was taken up; without, this one
-    is begun.
+    `pause` sleeps for so many seconds between steps. `number` is that of a plan that this client has taken up; without
+    it, this begins the plan.
     """
     if number is None and plan.steps:
         words = plan.strategy, plan.batch, plan.gap, this_process()
@@ -135,7 +139,7 @@ def run_plan(
 def wait_as_runner(
     conversation: Conversation, number: int | None, seconds: float, pause: Callable[[float], None]
 ) -> None:
-    """Wait, and stay the runner of the plan with this number. Raises CommandRefused once another command is."""
+    """Wait, and stay the runner of this plan. Raises CommandRefused once another command runs it."""
     while number is not None and seconds > RENEW_SECONDS:
         pause(RENEW_SECONDS)
         conversation.ask(messages.RenewPlan(number))
@@ -144,17 +148,17 @@ def wait_as_runner(
 
 
 def take_up_plan(conversation: Conversation) -> messages.KeptPlan:
-    """Become the runner of the plan that nobody runs any more, and return it."""
+    """Become the runner of the plan that has lost its runner, and return the plan."""
     return cast(messages.KeptPlan, conversation.ask(messages.ResumePlan(this_process())))
 
 
 def this_process() -> str:
-    """Say for people which process this is."""
+    """Describe this process for people."""
     return f"pid {os.getpid()} on {os.uname().nodename}"[: messages.RUNNER_LENGTH_MAX]
 
 
 def total(steps: Sequence[reports.StepReport]) -> reports.MoveReport:
-    """Return the account of several steps.
+    """Return the account of several steps in total.
 
     >>> total([reports.StepReport(epoch=3, bins=1, bytes=10, keys=2, seconds=0.5)] * 2)
     MoveReport(steps=2, bins=2, bytes=20, keys=4, seconds=1.0, epochs=(3, 3))

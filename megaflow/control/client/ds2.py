@@ -1,24 +1,24 @@
-"""How many worker processes a job needs: DS2's model (Kalavri et al., OSDI 2018), decided from one sample.
+"""Number of worker processes that a job needs, by DS2's model (Kalavri et al., OSDI 2018), from one sample.
 
 An operator's useful time is the time that it spends on records, without waiting. Records per useful time is its *true*
-rate: what a worker could do if it did nothing else, however little it had to do. From the true rate and the rate at
-which lines come, one formula says how many workers' time each operator needs; every worker runs every operator, so the
+rate: the rate of a worker that does nothing else, however few records it had. From the true rate and the rate at which
+lines arrive, one formula computes how many workers' time each operator needs. Every worker runs every operator, so the
 needs add up.
 
-1. Need is linear in the rate of lines: `useful seconds per second x lines that come / lines processed`. How many
-   records an operator gets for a line (its selectivity) is in the count of its records, so no graph has to be walked.
+1. Need is linear in the rate of lines: `useful seconds per second x lines that come / lines processed`. The count of an
+   operator's records already includes how many it gets per line (its selectivity), so the formula needs no graph.
 2. Lines count as processed when their epoch has closed, not when they are read: an overloaded job reads ahead.
-3. Time outside of folds (reading, mapping, routing, sending) counts too, as one more operator. So a worker that is
-   never idle never looks half idle.
-4. With more workers an operator gets slower, if anything: shared caches, more peers. Then a need computed from few
-   workers is too low, never too high: growing approaches the right number from below, shrinking from above, without
-   passing it, and each step starts nearer. Where work grows linearly the first step is the last.
-5. Between growing and shrinking lies a band in which the size stays: a job that has grown to n shrinks from n only when
-   it needs a tenth less, one that has shrunk to n grows from n only when it needs a fifth more. So the size never
-   follows a rate up and down whose highest value is less than a tenth above its lowest.
+3. Time outside of folds (reading, mapping, routing, sending) also counts, as one additional operator. So a worker that
+   is never idle never looks half idle.
+4. With more workers an operator gets slower, if it changes at all: shared caches, more peers. So a need computed from
+   few workers is too low, never too high. Growing approaches the right number from below and shrinking from above,
+   without passing it, and each step starts nearer. If work grows linearly, the first step is the last.
+5. Between growing and shrinking lies a band in which the size stays. A job that has grown to n shrinks from n only when
+   it needs a tenth less; one that has shrunk to n grows from n only when it needs a fifth more. So a rate whose maximum
+   is less than a tenth above its minimum never moves the size up and down.
 
 Known limits: more workers cannot spread a skewed load, so the recommendation names the busiest worker, and its excess
-keeps the job from shrinking; a thread that waits for the processor, or sleeps inside a fold, counts as busy.
+keeps the job from shrinking. A thread that waits for the processor, or sleeps inside a fold, counts as busy.
 """
 
 from math import ceil
@@ -28,25 +28,25 @@ from megaflow.control.wording import quantity
 from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
 
-TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for bursts, catching up, and what the model leaves out
-TOLERANCE = 0.1  # of the target, either way: see 5
+TARGET_UTILIZATION = 0.75  # of a worker's time; the rest is for bursts, catching up, and effects outside the model
+TOLERANCE = 0.1  # of the target, in both directions: see 5
 BACKLOG_SECONDS = 1.0  # lines that wait longer than this keep a job from shrinking
-SKEW = 1.5  # a worker that is so many times as busy as the average is named
+SKEW = 1.5  # a worker that is so many times as busy as the average gets a remark
 MENTIONED = 0.005  # workers; an operator that needs less is left out of the sentences
-ELSEWHERE = "everything else"  # the operator that stands for reading, mapping, routing and sending
+ELSEWHERE = "everything else"  # stands for reading, mapping, routing and sending
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a job should achieve."""
+    """Goals for a job."""
 
     utilization: float = TARGET_UTILIZATION
-    rate: float | None = None  # lines per second to process; None: as many as come
+    rate: float | None = None  # lines per second to process; None: all that arrive
     min: int = 1  # processes
     max: int | None = None  # processes
 
     def check(self) -> None:
-        """Raise UsageError unless the goal can be met by some job."""
+        """Raise UsageError unless some job can meet the goal."""
         if not 0.05 <= self.utilization <= 1.0:
             raise UsageError(
                 f"--target-utilization {self.utilization:g}: give a share of a worker's time, from 0.05 to 1"
@@ -59,41 +59,41 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one operator needs, on all workers together."""
+    """Need of one operator, on all workers together."""
 
     operator: str
-    offered: float  # records per second that it has to apply (lines, for `ELSEWHERE`)
-    true_rate: float | None  # records per second of a worker's useful time; None: it did nothing
-    utilization: float  # share of the workers' time that it took
-    workers: float  # whose whole time it needs
+    offered: float  # records per second to apply (lines, for `ELSEWHERE`)
+    true_rate: float | None  # records per second of a worker's useful time; None: it had none
+    utilization: float  # share of the workers' time that it used
+    workers: float  # in full time of a worker
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """How many processes a job should have, and why."""
+    """Recommended number of processes for a job, with the reasons."""
 
     sample: Sample
     needs: tuple[Need, ...]
-    rate: float | None  # lines per second that it is made for; None: unknown, and more than are read
-    workers: float | None  # needed in all, at full use; None: unknown
+    rate: float | None  # lines per second that it must process; None: unknown, and more than are read
+    workers: float | None  # needed in total, at full use; None: unknown
     processes: int  # recommended
     facts: tuple[str, ...]  # of the sample, in sentences
-    verdict: str  # what follows from it
-    remarks: tuple[str, ...] = ()  # what else should be known
+    verdict: str  # the conclusion
+    remarks: tuple[str, ...] = ()  # further hints
 
     @property
     def now(self) -> int:
-        """How many processes there are."""
+        """Current number of processes."""
         return len(self.sample.processes)
 
     @property
     def utilization(self) -> float:
-        """The share of their time that the workers are busy, on average."""
+        """Share of their time that the workers are busy, on average."""
         return sum(self.sample.busy.values()) / self.sample.workers
 
     @property
     def is_overloaded(self) -> bool:
-        """Whether clearly more lines come than are processed, so that they pile up."""
+        """Whether clearly more lines arrive than the job processes, so that they pile up."""
         return self.rate is None or self.sample.done < self.rate * (1 - TOLERANCE / 2)
 
 
@@ -117,10 +117,10 @@ def recommend(sample: Sample, goal: Goal) -> Recommendation:
 
 
 def _growth(rate: float, done: float) -> float | None:
-    """Return how many times as much work would be done at the wanted rate."""
+    """Return the factor by which the work would grow at the wanted rate; None: not known."""
     if done > 0:
         return rate / done
-    return None if rate > 0 else 1.0  # no lines come: the work stays what it is
+    return None if rate > 0 else 1.0  # no lines arrive: the work stays the same
 
 
 def _needs(sample: Sample, growth: float) -> tuple[Need, ...]:
@@ -133,7 +133,7 @@ def _needs(sample: Sample, growth: float) -> tuple[Need, ...]:
 
 
 def _processes(sample: Sample, goal: Goal, workers: float, rate: float | None) -> tuple[int, str]:
-    """Return how many processes the job needs, limits aside, and why."""
+    """Return how many processes the job needs, without the limits, and why."""
     now, each = len(sample.processes), max(map(len, sample.processes))
     load = workers / sample.workers
     low, high = goal.utilization * (1 - TOLERANCE), goal.utilization * (1 + TOLERANCE)
@@ -155,7 +155,7 @@ def _processes(sample: Sample, goal: Goal, workers: float, rate: float | None) -
 
 
 def _why_not_shrink(sample: Sample, high: float, rate: float | None) -> str | None:
-    """Return why the job must not shrink although the sum says so; None if it may."""
+    """Return why the job must not shrink although the numbers permit it; None if it may."""
     busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
     if sample.busy[busiest] > high:
         return f"worker {busiest} is {sample.busy[busiest]:.0%} busy: move bins away from it first"
@@ -165,7 +165,7 @@ def _why_not_shrink(sample: Sample, high: float, rate: float | None) -> str | No
 
 
 def _within(wanted: int, goal: Goal) -> tuple[int, str]:
-    """Return the number within the limits, and which limit changed it."""
+    """Return the number of processes within the limits, and the limit that changed it as text."""
     if wanted < goal.min:
         return goal.min, f" --min sets it to {goal.min}."
     if goal.max is not None and wanted > goal.max:
@@ -174,7 +174,7 @@ def _within(wanted: int, goal: Goal) -> tuple[int, str]:
 
 
 def _remarks(sample: Sample, rate: float | None) -> tuple[str, ...]:
-    """Return what else a reader should know."""
+    """Return further hints for the reader."""
     mean = sum(sample.busy.values()) / sample.workers
     busiest = max(sample.busy, key=lambda worker: sample.busy[worker])
     if sample.workers > 1 and sample.busy[busiest] > max(0.5, SKEW * mean):

@@ -1,14 +1,14 @@
-"""When to grow or shrink a job, by the recommendations that samples of it give.
+"""Decisions when to grow or shrink a job, from the recommendations of its samples.
 
-1. A decision needs several samples in a row: a job grows to the least of the last `GROW_SAMPLES` recommendations and
-   shrinks to the greatest of the last `SHRINK_SAMPLES`. Shrinking waits longer, because a wrong decision costs more: a
-   job that is too large works, one that is too small falls behind.
-2. After each change comes the cool-down; a sample that began before its end does not count.
-3. A sample in which workers came or left or bins moved, by any command, does not count, and the samples before it are
-   forgotten. So no change begins during another one.
-4. If a job that could not keep up processes hardly more after it has grown, growing it further does not help (no more
-   processors, one hot key, a slow output). Then it does not grow for `FUTILE_REST` cool-downs, or until clearly more or
-   fewer lines come.
+1. A decision needs several samples in a row. A job grows to the least of the last `GROW_SAMPLES` recommendations and
+   shrinks to the greatest of the last `SHRINK_SAMPLES`. Shrinking waits longer because a wrong decision costs more: a
+   job that is too large works, but one that is too small falls behind.
+2. A cool-down follows each change. Samples that began before its end do not count.
+3. If workers came or left or bins moved during a sample, by any command, the sample does not count, and all earlier
+   samples are forgotten. So no change begins during another one.
+4. If an overloaded job processes hardly more after it has grown, growing it further does not help (all processors are
+   in use, one key is hot, an output is slow). Then it does not grow for `FUTILE_REST` cool-downs, or until clearly more
+   or fewer lines arrive.
 """
 
 from collections import deque
@@ -23,12 +23,12 @@ from megaflow.quick_dataclass import dataclass
 GROW_SAMPLES = 2
 SHRINK_SAMPLES = 3
 FUTILE_REST = 10  # cool-downs
-FUTILE_GAIN = 0.25  # of what so many more workers should have brought
+FUTILE_GAIN = 0.25  # of the gain that so many more processes should have brought
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do after one sample, and why."""
+    """Action to take after one sample, and why."""
 
     action: Literal["grow", "shrink", "stay", "wait"]  # "wait": the sample does not count, or more must agree
     processes: int  # that the job should have
@@ -37,24 +37,24 @@ class Decision:
 
 
 class Autoscaler:
-    """When to change a job's size. Has no clock: `now` is given, in seconds, and never goes back."""
+    """Policy for a job's size. It has no clock: `now` is an argument, in seconds, and never decreases."""
 
     def __init__(self, goal: Goal, cool_down: float) -> None:
         self._goal = goal
         self._cool_down = cool_down
         self._rests_until = float("-inf")
         self._recommended: deque[int] = deque(maxlen=SHRINK_SAMPLES)  # recommended processes, the newest last
-        self._growth: Recommendation | None = None  # by which a job grew last that could not keep up
+        self._growth: Recommendation | None = None  # by which an overloaded job grew last
 
     def judge(self, first: JobStatus, second: JobStatus, now: float) -> Decision:
-        """Return what to do by two statuses of the job; after growing or shrinking it, call `changed`."""
+        """Return the action that two statuses of the job call for; after growing or shrinking, call `changed`."""
         here = len(processes_of(second))
         try:
             advice = recommend(sample(first, second), self._goal)
         except CommandRefused as error:
             self._recommended.clear()
             return Decision("wait", here, f"sample ignored: {error}")
-        if (early := self._rests_until - (now - advice.sample.seconds)) > 0:  # the sample began that much too early
+        if (early := self._rests_until - (now - advice.sample.seconds)) > 0:  # seconds that the sample began too early
             return Decision("wait", here, f"cooling down after the last change: {early:.0f} more seconds", advice)
         self._recommended.append(advice.processes)
         wanted = self._agreed(here)
@@ -69,7 +69,7 @@ class Autoscaler:
         return Decision("stay", here, advice.verdict, advice)
 
     def changed(self, decision: Decision, now: float) -> None:
-        """Note that this decision was carried out, or tried, by `now`."""
+        """Note that this decision was carried out, or tried; it ended at `now`."""
         self._recommended.clear()
         self._rests_until = now + self._cool_down
         advice = decision.recommendation

@@ -1,4 +1,4 @@
-"""From a user's request to a plan: which bins go where, and in which steps."""
+"""Plans from a user's requests: the bins that move, their new owners, and the steps."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ from megaflow.control.client.planner import HOTTEST_FIRST, Step, balance, drain,
 from megaflow.control.messages import KeptPlan
 from megaflow.control.reports import JobStatus
 from megaflow.errors import CommandRefused, UsageError
-from megaflow.megaphone.routing import Map, Move, RoutingTable, apply, difference, validate
+from megaflow.megaphone.base.routing import Map, Move, RoutingTable, apply, difference, validate
 from megaflow.quick_dataclass import dataclass
 
 GAP_SECONDS_MAX = 86_400
@@ -15,14 +15,14 @@ GAP_SECONDS_MAX = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which bins go where; exactly one of bins, balance, drain and map_text is given."""
+    """Selection of bins and their new owners; exactly one of bins, balance, drain and map_text is given."""
 
     bins: str | None = None
     to: int | None = None  # with bins
     balance: bool = False
     drain: int | None = None
     map_text: str | None = None
-    by: str = "number"  # what to balance: the number of bins, or their "load"
+    by: str = "number"  # the figure to balance: the number of bins, or their "load"
     strategy: str = "fluid"
     batch: int | None = None  # bins a step, with strategy batched
     gap: float = 0.0  # seconds between steps
@@ -37,14 +37,14 @@ class Selection:
 class Plan:
     """Steps to a wanted table."""
 
-    table: RoutingTable  # at its begin
+    table: RoutingTable  # before the first step
     target: RoutingTable
     steps: list[Step]
     strategy: str = "fluid"
     batch: int | None = None
     gap: float = 0.0  # seconds between steps
-    size: tuple[int, int] | None = None  # keys and bytes that move, about; None: not asked for
-    removes: int | None = None  # the worker whose process is to leave then
+    size: tuple[int, int] | None = None  # approximate keys and bytes that move; None: not asked for
+    removes: int | None = None  # the worker whose process leaves after the last step
 
     @property
     def moves(self) -> list[tuple[int, int, int]]:
@@ -53,7 +53,7 @@ class Plan:
 
 
 def check_selection(selection: Selection) -> None:
-    """Raise UsageError unless the options make one selection."""
+    """Raise UsageError unless the options form one selection."""
     ways = {
         "--bins": selection.bins is not None,
         "--balance": selection.balance,
@@ -73,7 +73,7 @@ def check_selection(selection: Selection) -> None:
 
 
 def check_gap(seconds: float) -> None:
-    """Raise UsageError unless a step can wait for so long."""
+    """Raise UsageError unless a step can wait for this time."""
     if not 0 <= seconds <= GAP_SECONDS_MAX:
         raise UsageError(f"--gap must be from 0 to {GAP_SECONDS_MAX} seconds, not {seconds:g}")
 
@@ -81,7 +81,7 @@ def check_gap(seconds: float) -> None:
 def make_plan(status: JobStatus, selection: Selection) -> Plan:
     """Return the plan for a selection on a job with this status. Raises UsageError and CommandRefused.
 
-    The status must have loads if the selection needs them; if it has, the plan says what moves with the bins.
+    The status must have loads if the selection needs them. If it has them, the plan also has the size of the move.
     """
     check_selection(selection)
     check_bins(status)
@@ -94,7 +94,7 @@ def make_plan(status: JobStatus, selection: Selection) -> Plan:
 
 
 def remaining_plan(status: JobStatus, kept: KeptPlan, gap: float | None = None) -> Plan:
-    """Return what is left of a plan whose runner has gone, with another gap between the steps if one is given."""
+    """Return the remaining steps of a plan without a runner; `gap`, if given, replaces the gap between the steps."""
     gap = kept.gap_seconds if gap is None else gap
     check_gap(gap)
     table: RoutingTable = table_of(status)
@@ -105,14 +105,14 @@ def remaining_plan(status: JobStatus, kept: KeptPlan, gap: float | None = None) 
 def steps_to(
     status: JobStatus, table: RoutingTable, target: RoutingTable, strategy: str, batch: int | None
 ) -> list[Step]:
-    """Return the steps from one table to the other, hottest-first by the loads that the status has."""
+    """Return the steps from one table to the other; hottest-first uses the loads in the status."""
     return plan(table, target, strategy, batch, loads_of(status) if strategy == HOTTEST_FIRST else None)
 
 
 def loads_of(status: JobStatus) -> list[float]:
-    """Return the load of each bin: busy time, or records if none was measured; all 0 if nothing was.
+    """Return the load of each bin: busy time, or records if no busy time was measured; all 0 if neither was.
 
-    The operators share one table, so their bins move together and count together.
+    All operators share one table, so a bin moves in all of them, and its load is their sum.
     """
     loads = [each.load for each in status.operators if each.load is not None]
     for figures in ("busy_ms_per_second", "records_per_second"):
@@ -126,9 +126,9 @@ def loads_of(status: JobStatus) -> list[float]:
 
 
 def plan_removal(status: JobStatus, worker: int) -> Plan:
-    """Return the plan that takes all bins from the workers of this worker's process, one by one."""
+    """Return the plan that moves all bins away from the workers of this worker's process, one bin at a time."""
     address = next((each.address for each in status.workers if each.id == worker), None)
-    process = {each.id for each in status.workers if each.address == address}  # a port each
+    process = {each.id for each in status.workers if each.address == address}  # each process has its own port
     if not status.operators:
         return Plan((), (), [])
     table: RoutingTable = table_of(status)
@@ -139,7 +139,7 @@ def plan_removal(status: JobStatus, worker: int) -> Plan:
 
 
 def bins_for_newcomers(status: JobStatus, processes: int) -> tuple[int, ...]:
-    """Return the bins that so many more processes, with as many workers as each has, would get to balance a job."""
+    """Return the bins that `processes` new processes, as large as the largest, would get in a balanced table."""
     table, owners = table_of(status), owners_of(status)
     addresses = Counter(worker.address for worker in status.workers)
     first = max(worker.id for worker in status.workers) + 1
@@ -154,7 +154,7 @@ def check_bins(status: JobStatus) -> None:
 
 
 def check_no_plan(status: JobStatus) -> None:
-    """Raise CommandRefused if a plan is being carried out, so that no other may begin."""
+    """Raise CommandRefused if a plan is being carried out, because no other plan may begin then."""
     if status.plan is not None and status.plan.running:
         raise CommandRefused(f"{status.plan.runner} is carrying out a plan: wait until it ends")
 
@@ -165,21 +165,21 @@ def owners_of(status: JobStatus) -> set[int]:
 
 
 def without_table(status: JobStatus) -> list[str]:
-    """Say of each worker that may own no bins yet how it can."""
+    """Return, for each worker without a routing table, a hint how to give it one."""
     some, owners = [worker.id for worker in status.workers if worker.state == "joined"], owners_of(status)
     way = f"megaflow control bootstrap --server {min(owners, default=0)} --worker"
     return [f"worker {id} has no routing table, so it gets no bins; give it one with: {way} {id}" for id in some]
 
 
 def table_of(status: JobStatus) -> RoutingTable:
-    """Return the owner of each bin of a job that has bins, by a status that was asked for them."""
+    """Return the owner of each bin. The job must have bins, and its status must have tables."""
     table = status.operators[0].table
     assert table is not None, "the status was asked for with tables"
     return table
 
 
 def moving(status: JobStatus, table: RoutingTable, target: RoutingTable) -> tuple[int, int] | None:
-    """Return how many keys and bytes move with the bins, of all operators; None if the status has no loads."""
+    """Return how many keys and bytes move with the bins, in all operators; None if the status has no loads."""
     loads = [each.load for each in status.operators if each.load is not None]
     if not loads:
         return None
@@ -189,7 +189,7 @@ def moving(status: JobStatus, table: RoutingTable, target: RoutingTable) -> tupl
 
 
 def wanted_table(status: JobStatus, table: RoutingTable, members: set[int], selection: Selection) -> RoutingTable:
-    """Return the table that a selection asks for."""
+    """Return the table that a selection requests."""
     if selection.balance:
         return balance_load(table, members, loads_of(status)) if selection.by == "load" else balance(table, members)
     if selection.drain is not None:
@@ -200,7 +200,7 @@ def wanted_table(status: JobStatus, table: RoutingTable, members: set[int], sele
     bins = parse_bins(selection.bins, len(table)) if selection.bins.strip() else []
     if not bins:
         raise CommandRefused(f"--bins {selection.bins!r} names no bin; the bins are 0 to {len(table) - 1}")
-    if selection.to not in members:  # also when the bins are there already
+    if selection.to not in members:  # also if the bins are there already
         workers = ", ".join(map(str, sorted(members)))
         raise CommandRefused(f"there is no worker {selection.to} that may own bins; the workers are {workers}")
     return apply(table, [Move(bin, selection.to) for bin in bins])

@@ -1,16 +1,16 @@
-"""From one routing table to another: which bins move, and in which steps.
+"""Plans from one routing table to another: the bins that move, and the steps.
 
-A plan is a list of steps, each a list of moves that are issued together; the next step is issued when the last one is
-done. Every plan moves exactly the bins that the two tables give to different workers, each once.
+A plan is a list of steps. Each step is a list of moves that are issued together, after the step before is done. Every
+plan moves exactly the bins whose workers differ between the two tables, each bin once.
 """
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Sequence
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
 from megaflow.errors import CommandRefused, UsageError
-from megaflow.megaphone.routing import Move, RoutingTable, difference
+from megaflow.megaphone.base.routing import Move, RoutingTable, difference, initial_table
 from megaflow.timely.membership import WorkerId
 
 Change: TypeAlias = tuple[int, WorkerId, WorkerId]  # bin, from, to
@@ -26,12 +26,12 @@ def plan(
     batch: int | None = None,
     loads: Sequence[float] | None = None,
 ) -> list[Step]:
-    """Return the steps that lead from one table to the other; none when they are equal.
+    """Return the steps that lead from one table to the other; none if the tables are equal.
 
-    `all-at-once` is one step, `fluid` moves one bin a step, `batched` moves `batch` bins a step, `optimized` takes at
-    most one bin out of and puts at most one into each worker a step, in the fewest steps that allows. With `loads`,
-    one figure per bin, the heaviest bins move first, which `hottest-first` is: fluid, with loads; without, the order is
-    that of the bins.
+    `all-at-once` is one step, `fluid` moves one bin a step, and `batched` moves `batch` bins a step. In each step,
+    `optimized` takes at most one bin out of each worker and puts at most one into it; it needs the fewest such steps.
+    With `loads`, one figure per bin, the heaviest bins move first; without, the order is that of the bins.
+    `hottest-first` is `fluid` with loads.
 
     >>> plan((0, 0, 0), (1, 2, 0), "fluid")
     [[Move(bin=0, worker=1)], [Move(bin=1, worker=2)]]
@@ -56,19 +56,15 @@ def plan(
     return [[Move(bin, worker) for bin, _, worker in step] for step in steps]
 
 
-def _all_at_once(changes: list[Change], batch: int) -> list[list[Change]]:
-    return [changes] if changes else []
-
-
 def _batched(changes: list[Change], batch: int) -> list[list[Change]]:
     return [changes[start : start + batch] for start in range(0, len(changes), batch)]
 
 
 def _optimized(changes: list[Change], batch: int) -> list[list[Change]]:
-    """Colour the edges of the bipartite multigraph of senders and receivers: a colour is a step.
+    """Colour the edges of the bipartite multigraph of senders and receivers: each colour is a step.
 
-    By König's theorem as many colours suffice as the largest degree. Each edge takes the lowest colour that is free at
-    its sender, or, where the receiver has used it, frees it there by swapping two colours along a path.
+    By König's theorem, the largest degree is a sufficient number of colours. Each edge gets the lowest colour that is
+    free at its sender. If the receiver has used this colour, swapping two colours along a path frees it there.
     """
     senders: dict[WorkerId, _Vertex] = {}
     receivers: dict[WorkerId, _Vertex] = {}
@@ -77,8 +73,8 @@ def _optimized(changes: list[Change], batch: int) -> list[list[Change]]:
         sender = senders.setdefault(source, _Vertex())
         receiver = receivers.setdefault(target, _Vertex())
         colour, other = sender.lowest_free(), receiver.lowest_free()
-        # Step 1: walk from the receiver along edges coloured in turn `colour` and `other`. The path cannot reach the
-        # sender: it would arrive there by an edge of `colour`, which is free there.
+        # Step 1: walk from the receiver along edges that alternate between `colour` and `other`. The path cannot reach
+        # the sender: it would arrive there by an edge of `colour`, which is free there.
         path = []
         vertex, wanted, at_receiver = receiver, colour, True
         while (edge := vertex.edges.get(wanted)) is not None:
@@ -86,7 +82,7 @@ def _optimized(changes: list[Change], batch: int) -> list[list[Change]]:
             _, edge_source, edge_target = changes[edge]
             vertex = senders[edge_source] if at_receiver else receivers[edge_target]
             wanted, at_receiver = (other if wanted == colour else colour), not at_receiver
-        # Step 2: swap the two colours on it; all are taken off before any is put back, because they share vertices.
+        # Step 2: swap the two colours on it. The path's edges share vertices, so free all colours before reusing any.
         for edge in path:
             senders[changes[edge][1]].free(colours[edge])
             receivers[changes[edge][2]].free(colours[edge])
@@ -104,15 +100,15 @@ def _optimized(changes: list[Change], batch: int) -> list[list[Change]]:
 
 
 class _Vertex:
-    """A worker as sender or as receiver. Invariant: a free colour is in `_freed` or at least `_next`."""
+    """A worker as sender or as receiver. Invariant: each free colour is in `_freed`, or is not below `_next`."""
 
     def __init__(self) -> None:
         self.edges: dict[int, int] = {}  # colour -> number of the change
-        self._freed: list[int] = []  # heap of colours that were freed; those in use again are dropped when met
+        self._freed: list[int] = []  # heap of freed colours; `lowest_free` drops those that are in use again
         self._next = 0
 
     def lowest_free(self) -> int:
-        """Return the lowest colour that no edge here has. Amortized over the edges, a few steps."""
+        """Return the lowest colour that no edge here has. Cost: a few steps, amortized over the edges."""
         while self._freed and self._freed[0] in self.edges:
             heappop(self._freed)
         while self._next in self.edges:
@@ -120,13 +116,13 @@ class _Vertex:
         return min(self._freed[0], self._next) if self._freed else self._next
 
     def free(self, colour: int) -> None:
-        """Take the colour off its edge."""
+        """Remove the colour from its edge."""
         del self.edges[colour]
         heappush(self._freed, colour)
 
 
 STRATEGIES: Final[dict[str, Callable[[list[Change], int], list[list[Change]]]]] = {
-    "all-at-once": _all_at_once,
+    "all-at-once": lambda changes, batch: [changes] if changes else [],
     "fluid": _batched,  # batches of one
     "batched": _batched,
     "optimized": _optimized,
@@ -135,9 +131,9 @@ STRATEGIES: Final[dict[str, Callable[[list[Change], int], list[list[Change]]]]] 
 
 
 def balance(table: RoutingTable, members: Collection[WorkerId]) -> RoutingTable:
-    """Return a table in which the members own equally many bins, give or take one, with the fewest bins moved.
+    """Return a table in which the members own equally many bins, plus or minus one, and that moves the fewest bins.
 
-    Bins of workers that are no members move to members.
+    Bins of workers that are not members move to members.
 
     >>> balance((0, 0, 0, 0, 1), {0, 1, 2})
     (0, 0, 1, 2, 1)
@@ -146,39 +142,11 @@ def balance(table: RoutingTable, members: Collection[WorkerId]) -> RoutingTable:
         raise CommandRefused("no worker can own the bins")
     counts = Counter(table)
     each, rest = divmod(len(table), len(members))
-    # The larger shares go to those that own most: they keep what the others would have to be given.
+    # Members that own most get the larger shares: they keep bins that would otherwise have to move.
     by_count = sorted(members, key=lambda worker: (-counts[worker], worker))
-    return _fill(table, {worker: each + (place < rest) for place, worker in enumerate(by_count)})
-
-
-def drain(table: RoutingTable, worker: WorkerId, members: Collection[WorkerId]) -> RoutingTable:
-    """Return a table in which the worker owns nothing: its bins go one by one to the member that owns fewest.
-
-    >>> drain((0, 1, 2, 2), 2, {0, 1, 2})
-    (0, 1, 0, 1)
-    """
-    if worker not in members and worker not in table:
-        listed = ", ".join(map(str, sorted(members)))
-        raise CommandRefused(f"drain {worker}: there is no such worker; the workers are {listed}")
-    others = sorted(set(members) - {worker})
-    if not others:
-        raise CommandRefused(
-            f"drain {worker}: this is the only worker, so no other can take its bins; add workers first"
-        )
-    counts = Counter(table)
+    left = {worker: each + (place < rest) for place, worker in enumerate(by_count)}  # -> bins that it still lacks
     result = list(table)
-    for bin, owner in enumerate(table):
-        if owner == worker:
-            result[bin] = min(others, key=lambda other: (counts[other], other))
-            counts[result[bin]] += 1
-    return tuple(result)
-
-
-def _fill(table: RoutingTable, shares: dict[WorkerId, int]) -> RoutingTable:
-    """Give each worker its share of bins: it keeps its lowest ones, the others go round to those that lack some."""
-    result = list(table)
-    left = dict(shares)
-    homeless = []
+    homeless = []  # each member keeps its lowest bins; the rest go in turn to members that lack some
     for bin, owner in enumerate(table):
         if left.get(owner, 0) > 0:
             left[owner] -= 1
@@ -194,10 +162,31 @@ def _fill(table: RoutingTable, shares: dict[WorkerId, int]) -> RoutingTable:
     return tuple(result)
 
 
-def parse_bins(text: str, bins: int) -> list[int]:
-    """Return the bins that a list of numbers and ranges names, each once, in increasing order.
+def drain(table: RoutingTable, worker: WorkerId, members: Collection[WorkerId]) -> RoutingTable:
+    """Return a table in which the worker owns nothing: each of its bins goes to the member with the fewest bins.
 
-    Raises UsageError for a list that cannot be read, CommandRefused for a bin that does not exist.
+    >>> drain((0, 1, 2, 2), 2, {0, 1, 2})
+    (0, 1, 0, 1)
+    """
+    if worker not in members and worker not in table:
+        listed = ", ".join(map(str, sorted(members)))
+        raise CommandRefused(f"drain {worker}: there is no such worker; the workers are {listed}")
+    others = sorted(set(members) - {worker})
+    if not others:
+        raise CommandRefused(
+            f"drain {worker}: this is the only worker, so no other can take its bins; add workers first"
+        )
+    kept = defaultdict[WorkerId, list[int]](list)
+    for bin, owner in enumerate(table):
+        if owner != worker:
+            kept[owner].append(bin)
+    return initial_table(len(table), others, kept)
+
+
+def parse_bins(text: str, bins: int) -> list[int]:
+    """Return the bins in a list of numbers and ranges, each once, in increasing order.
+
+    Raises UsageError for an unreadable list, CommandRefused for a bin that does not exist.
 
     >>> parse_bins("0-3,200, 2", 256)
     [0, 1, 2, 3, 200]
@@ -216,9 +205,9 @@ def parse_bins(text: str, bins: int) -> list[int]:
 
 
 def read_map(text: str, bins: int) -> RoutingTable:
-    """Return the table that a text holds: one worker id per bin, by bin, separated by spaces, commas or line ends.
+    """Return the table in a text: one worker id per bin, in order, separated by spaces, commas or line ends.
 
-    Brackets are skipped, so that a table from `status --json` can be read; `#` begins a comment.
+    Brackets are skipped, so the text can be a table from `status --json`; `#` begins a comment.
 
     >>> read_map("[0, 1, 0, 1]  # every other bin", 4)
     (0, 1, 0, 1)

@@ -1,19 +1,22 @@
-"""A sample of a job: rates and shares of time, from two of its statuses.
+"""What lies between two statuses of a job: rates and shares of time of the whole job, and the work of each worker.
 
-The counts of a status only grow, so the difference of two statuses is what happened in between; each worker's clock is
-compared with itself only. If workers came or left or bins moved in between, the two say nothing about the workers that
-are there now: then there is no sample, and `CommandRefused` says why.
+The counts of a status only grow, so the difference of two statuses is the work in between. Each worker's clock is
+compared only with itself. If workers came or left or bins moved in between, the two statuses do not describe the
+current workers. Then there is no sample, and `CommandRefused` gives the reason. `busy_share` and `work_text` need only
+that a worker is in both.
 """
 
-
-from megaflow.control.reports import JobStatus, UsefulTime
+from megaflow.control.reports import JobStatus, UsefulTime, WorkerStatus
 from megaflow.errors import CommandRefused
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.order import grouped
+
+BUSY_SHARE = 0.5  # of the time, from which `work_text` names an operator
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one stateful operator did, on all workers together."""
+    """Work of one stateful operator, on all workers together."""
 
     records: float  # applied per second
     useful: float  # seconds per second that its fold took
@@ -21,25 +24,25 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A stretch of a job's life. All figures are of all workers together unless they say otherwise."""
+    """A stretch of a job's life. Figures cover all workers together, except as noted."""
 
-    seconds: float  # how long it was, more than 0
-    processes: tuple[tuple[int, ...], ...]  # the workers of each; the coordinator's first, the newest last
+    seconds: float  # its length, more than 0
+    processes: tuple[tuple[int, ...], ...]  # the workers of each process; the coordinator's first, the newest last
     offered: float  # lines per second that were due
     done: float  # lines per second that were processed to their end
-    waiting: int  # lines that were due and not read at its end
-    unbounded: bool  # more lines wait, and no rate says how many: `offered` counts only those that were read
+    waiting: int  # lines that were due and not read at the end
+    unbounded: bool  # more lines wait, and no rate gives their number: `offered` counts only lines that were read
     busy: dict[int, float]  # worker -> share of the time in which it had something to do, 0 to 1
-    work: dict[str, Work]  # operator -> what it did
+    work: dict[str, Work]  # operator -> its work
 
     @property
     def workers(self) -> int:
-        """How many there are."""
+        """Number of workers."""
         return len(self.busy)
 
 
 def sample(first: JobStatus, second: JobStatus) -> Sample:
-    """Return what happened between two statuses. Raises CommandRefused, with the reason, if they do not tell that."""
+    """Return the work between two statuses. Raises CommandRefused with the reason if they do not determine it."""
     if reason := disturbance(first, second):
         raise CommandRefused(reason)
     before = {worker.id: worker for worker in first.workers}
@@ -59,15 +62,13 @@ def sample(first: JobStatus, second: JobStatus) -> Sample:
         done=sum((new.done - old.done) / seconds for old, new, seconds in pairs),
         waiting=sum(new.waiting or 0 for _, new, _ in pairs),
         unbounded=any(old.waiting is None and new.waiting is None for old, new, _ in pairs),
-        busy={
-            new.id: min(1.0, max(0.0, new.busy_seconds - old.busy_seconds) / seconds) for old, new, seconds in pairs
-        },
+        busy={new.id: _busy(old, new) for old, new, _ in pairs},
         work={name: Work(*figures) for name, figures in work.items()},
     )
 
 
 def disturbance(first: JobStatus, second: JobStatus) -> str | None:
-    """Return why two statuses say nothing about the workers there are now; None if they do."""
+    """Return why two statuses do not describe the current workers; None if they do."""
     for status in (first, second):
         if status.state != "running":
             return f"job {status.job!r} is {status.state}"
@@ -90,8 +91,45 @@ def disturbance(first: JobStatus, second: JobStatus) -> str | None:
 
 
 def processes_of(status: JobStatus) -> tuple[tuple[int, ...], ...]:
-    """Return the workers of each process, sorted: the coordinator's process, which has the least id, comes first."""
-    processes: dict[str, list[int]] = {}
-    for worker in sorted(status.workers, key=lambda each: each.id):
-        processes.setdefault(worker.address, []).append(worker.id)
+    """Return the workers of each process, sorted: the coordinator's process, which has the lowest id, comes first."""
+    processes = grouped((each.address, each.id) for each in sorted(status.workers, key=lambda each: each.id))
     return tuple(sorted(map(tuple, processes.values())))
+
+
+def busy_share(before: WorkerStatus | None, now: WorkerStatus) -> float | None:
+    """Return the share of the time between two statuses of a worker that it worked; None if it is not known."""
+    if before is None or before.pid != now.pid or now.now <= before.now:
+        return None
+    return _busy(before, now)
+
+
+def work_text(before: WorkerStatus | None, now: WorkerStatus) -> str:
+    """Return which operator took most of a worker's time between two statuses; "" if the worker was mostly idle."""
+    share = busy_share(before, now)
+    if before is None or share is None or share < BUSY_SHARE:
+        return ""
+    spent = {name: _since(before.useful.get(name, UsefulTime()), used) for name, used in now.useful.items()}
+    name, (records, seconds) = max(spent.items(), key=lambda each: each[1][1], default=("", (0, 0.0)))
+    if not records or seconds < BUSY_SHARE * (now.now - before.now):
+        return ""
+    return f"{name!r} takes {_short(seconds / records)} a record"
+
+
+def _since(before: UsefulTime, now: UsefulTime) -> tuple[int, float]:
+    return now.records - before.records, now.useful_seconds - before.useful_seconds
+
+
+def _short(seconds: float) -> str:
+    """Return a duration with two digits.
+
+    >>> _short(0.151), _short(0.00025), _short(2.0)
+    ('150 ms', '250 µs', '2 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{float(f'{seconds / size:.2g}'):g} {unit}"
+    return "less than 1 µs"
+
+
+def _busy(before: WorkerStatus, now: WorkerStatus) -> float:
+    return min(1.0, max(0.0, (now.busy_seconds - before.busy_seconds) / (now.now - before.now)))

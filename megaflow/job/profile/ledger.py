@@ -25,7 +25,7 @@ ENGINE = {  # row -> what it is, for people
 }
 
 Call: TypeAlias = tuple[str, str, int, float, float]
-"""A function under `--profile-calls`: name, file:line, calls, seconds of its own, seconds with what it called."""
+"""A function under `--profile-calls`: name, file:line, calls, seconds in it alone, seconds with all that it called."""
 
 
 @dataclass(slots=True)
@@ -48,18 +48,18 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """What a worker's file says."""
+    """Content of a worker's file."""
 
     worker: int
     pid: int
-    seconds: float  # wall time; what the rows sum to
+    seconds: float  # wall time, the sum of the rows
     processor_seconds: float  # of its thread
-    ended: bool  # else it was written on the way, by a worker that was killed later
+    ended: bool  # False: the worker was killed before it could write its last file
     rows: tuple[Tally, ...]
 
 
 class Ledger:
-    """Charges each row with the time that it is on the clock.
+    """Charges each row with the time for which it is on the clock.
 
     >>> seconds = iter([0.0, 1.0, 3.0, 6.0])
     >>> idle, busy = Tally("engine", "idle"), Tally("operator", "Map")
@@ -72,38 +72,38 @@ class Ledger:
     __slots__ = ("_below", "_now", "_row", "_since", "began")
 
     def __init__(self, row: Tally, now: Callable[[], float] = time.perf_counter) -> None:
-        """`row` is charged whenever no other is."""
+        """`row` is charged whenever no other row is."""
         self._now = now
         self._row = row
-        self._below: list[Tally] = []  # interrupted ones, the latest last
+        self._below: list[Tally] = []  # interrupted rows, the latest last
         self.began = self._since = now()
 
     @property
     def seconds(self) -> float:
-        """From the beginning to the last switch."""
+        """Seconds from the beginning to the last switch."""
         return self._since - self.began
 
     def enter(self, row: Tally) -> None:
-        """Put a row on the clock; the one before waits until it has left."""
+        """Put a row on the clock. The row before it is off the clock until `leave`."""
         self.settle()
         row.activations += 1
         self._below.append(self._row)
         self._row = row
 
     def leave(self) -> None:
-        """Take off the clock the row that entered last."""
+        """Take the row that entered last off the clock, and put the row before it back."""
         self.settle()
         self._row = self._below.pop()
 
     def settle(self) -> None:
-        """Charge what has passed."""
+        """Charge the time since the last switch to the row on the clock."""
         now = self._now()
         self._row.seconds += now - self._since
         self._since = now
 
     @contextlib.contextmanager
     def on(self, row: Tally) -> Iterator[None]:
-        """Put a row on the clock, in the block."""
+        """Put a row on the clock for the block."""
         self.enter(row)
         try:
             yield

@@ -1,6 +1,6 @@
 """The folder of a profile: checked and cleared before a run, read and summed up after it.
 
-Each worker writes its own file there (see `megaflow.job.profile.worker_profile`), also workers that join later or leave
+Each worker writes its own file there (see `megaflow.job.profile.worker_profile`), even if it joins later or leaves
 early. The launcher reads the files when no process of the run is left, however the run ended. Killed workers may not
 have written their last measurements. An error in writing the profile is reported, and does not change the run's result.
 
@@ -18,17 +18,17 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from megaflow.control.wording import quantity
+from megaflow.control.wording import Notice, quantity
 from megaflow.errors import UsageError
 from megaflow.job.profile.ledger import ENGINE, Call, Tally, WorkerRecord
 from megaflow.job.spec import ProfileSpec
 
-WITNESS = ".seen-by-executors"  # a file by which it is seen whether executors write to the same folder, begins so
+WITNESS = ".seen-by-executors"  # begins the name of a file that executors must see in the folder
 OURS = re.compile(rf"worker-\d+\.(json|new|pstats)|operators\.(json|txt)|calls\.txt|{re.escape(WITNESS)}.*")
 TABLE, RECORDS, CALLS = "operators.txt", "operators.json", "calls.txt"
-TOP = 3  # operators that the end of a run names
+TOP = 3  # operators that are reported at the end of a run
 FUNCTIONS_SHOWN = 10  # of each operator
-MONITORED = (3, 12)  # from this Python on a process can have one cProfile at a time
+MONITORED = (3, 12)  # from this Python on, a process can have only one cProfile at a time
 COUNTS = ("activations", "batches_in", "records_in", "batches_out", "records_out")
 
 HEAD = """\
@@ -44,7 +44,7 @@ heavier than they are. For true proportions, run with --profile alone.
 
 
 def profile_spec(folder: str | os.PathLike[str] | None, calls: bool = False) -> ProfileSpec | None:
-    """Return what --profile and --profile-calls say together. Raises UsageError for the second without the first."""
+    """Return the profile that --profile and --profile-calls ask for. Raises UsageError for the second flag alone."""
     if folder is None:
         if calls:
             raise UsageError("--profile-calls extends a profile: add --profile.")
@@ -55,7 +55,7 @@ def profile_spec(folder: str | os.PathLike[str] | None, calls: bool = False) -> 
 
 
 def check_profile(spec: ProfileSpec | None, workers: int) -> None:
-    """Raise UsageError for a profile that cannot be: because of its folder, or of the workers in each process."""
+    """Raise UsageError if the folder cannot take a profile, or this Python cannot profile several workers at once."""
     if spec is None:
         return
     if spec.calls and workers > 1 and sys.version_info >= MONITORED:
@@ -75,7 +75,7 @@ def check_profile(spec: ProfileSpec | None, workers: int) -> None:
 
 @contextlib.contextmanager
 def profile_folder(spec: ProfileSpec | None, report: Callable[[str], None]) -> Iterator[None]:
-    """Make the folder ready for a run, which is the block; sum up what was written, and `report` the most important.
+    """Prepare the folder for a run, which is the block. Then sum up the workers' files, and `report` the main results.
 
     Nothing happens without a `spec`. Raises UsageError if the folder cannot be made or written to, or if another run
     writes its profile there.
@@ -111,17 +111,16 @@ def profile_folder(spec: ProfileSpec | None, report: Callable[[str], None]) -> I
 
 
 def _lock(folder: int) -> None:
-    """Lock a folder until it is closed, where the file system can. Raises BlockingIOError."""
+    """Lock a folder until it is closed, if the file system has locks. Raises BlockingIOError if another run has it."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass
+    except OSError as error:
+        if isinstance(error, BlockingIOError):
+            raise
 
 
 def sum_up(folder: Path, calls: bool, report: Callable[[str], None]) -> None:
-    """Write what all workers come to, from their files, and say the most important."""
+    """Write the summary of all workers' files, and report the main results."""
     records = read_records(folder)
     if not records:
         (folder / TABLE).write_text("No worker ran long enough to write a profile.\n", encoding="utf-8")
@@ -132,11 +131,11 @@ def sum_up(folder: Path, calls: bool, report: Callable[[str], None]) -> None:
     if calls:
         (folder / CALLS).write_text(calls_text(merge(records)), encoding="utf-8")
     for line in top_lines(records, folder / TABLE):
-        report(line)
+        report(Notice(line))
 
 
 def read_records(folder: Path) -> list[WorkerRecord]:
-    """Return what workers have written, by their ids."""
+    """Return the records that workers have written, in the order of their ids."""
     records = []
     for path in folder.glob("worker-*.json"):
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -164,11 +163,11 @@ def _sum(left: Tally, right: Tally) -> Tally:
     return replace(left, **sums, calls=tuple(sorted(functions.values(), key=lambda call: -call[3])))
 
 
-# What is written
+# The files of the summary
 
 
 def as_json(records: Sequence[WorkerRecord]) -> dict[str, Any]:
-    """Return all workers' rows, and their sums; each row with its share of the seconds that it is a part of."""
+    """Return the sums over all workers, and each worker's rows. Each row has its share of these seconds."""
 
     def with_share(row: Tally, whole: float) -> dict[str, Any]:
         return {**asdict(row), "share": share(row.seconds, whole)}
@@ -185,7 +184,7 @@ def as_json(records: Sequence[WorkerRecord]) -> dict[str, Any]:
 
 
 def share(seconds: float, whole: float) -> float:
-    """Return a part of the whole, 0 if there is none.
+    """Return `seconds` as a part of the whole; 0 if the whole is 0.
 
     >>> share(1.0, 4.0), share(0.0, 0.0)
     (0.25, 0.0)
@@ -194,7 +193,7 @@ def share(seconds: float, whole: float) -> float:
 
 
 def table_text(records: Sequence[WorkerRecord], calls: bool) -> str:
-    """Return the tables: all workers together, and each, if there are several."""
+    """Return the tables: one of each worker and, if there are several, first one of all workers together."""
     parts = [HEAD]
     if calls:
         parts.append(CALLS_TAKEN)
@@ -226,7 +225,7 @@ def _table(rows: Iterable[Tally], whole: float) -> str:
 
 
 def title(row: Tally) -> str:
-    """Return how a row is called: an operator with the line that declared it.
+    """Return the name of a row for people; for an operator, with the line that declared it.
 
     >>> title(Tally("operator", "Map", "app.py:3")), title(Tally("engine", "parked"))
     ('Map (app.py:3)', '[parked]')
@@ -237,7 +236,7 @@ def title(row: Tally) -> str:
 
 
 def calls_text(rows: Iterable[Tally]) -> str:
-    """Return for each operator the functions in which most time went."""
+    """Return for each operator the functions that took the most time themselves."""
     parts = [CALLS_TAKEN]
     for row in rows:
         if not row.calls:
@@ -251,7 +250,7 @@ def calls_text(rows: Iterable[Tally]) -> str:
 
 
 def top_lines(records: Sequence[WorkerRecord], path: Path) -> list[str]:
-    """Return where the profile is and which operators took most, in a few lines."""
+    """Return a few lines: where the profile is, and which operators took the most time."""
     whole = sum(record.seconds for record in records)
     operators = [row for row in merge(records) if row.kind == "operator"][:TOP]
     return [

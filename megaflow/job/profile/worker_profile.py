@@ -4,23 +4,22 @@
    reports when the transport works: time that an operator spends in the transport belongs to the transport. A run
    without `--profile` has neither and pays nothing. With it, the cost is per batch, never per record.
 2. With `--profile-calls` each operator, and the engine, has its own cProfile, which is on while it runs. So functions
-   are listed under the operator for which they ran, also functions that several operators share. A switch costs about a
+   are listed under the operator for which they ran, even if several operators share them. A switch costs about a
    microsecond per run of an operator. The cost of cProfile itself, for each call of a Python function, distorts times.
-3. The worker's file is written as a whole or not at all: from time to time, so that a killed worker leaves one, and at
-   the end. A file that cannot be written costs the profile, not the job.
+3. The worker writes its file at the end and about every SAVE_SECONDS, so that a killed worker leaves one. It writes the
+   file as a whole or not at all. If it cannot write the file, it logs a warning, and the job goes on.
 4. All of this belongs to the worker's thread.
 """
 
 import contextlib
-import cProfile
 import json
 import logging
 import os
-import pstats
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -34,16 +33,16 @@ from megaflow.timely.communication.allocator import Allocator
 R = TypeVar("R")
 
 NO_PROGRAM = ("<", threading.__file__)  # where the engine's own operators are declared: what started the worker
-SAVE_SECONDS = 2.0  # between two files of a worker that goes on: what a killed one's profile lacks at most
-FUNCTIONS_MAX = 25  # of each operator, in the table; the pstats file has all
+SAVE_SECONDS = 2.0  # between two writes of a worker's file; the profile of a killed worker lacks at most so much
+FUNCTIONS_MAX = 25  # of each operator, in the worker's JSON file; the pstats file has all
 
 Key: TypeAlias = tuple[int, int] | None  # (dataflow, operator); None: everything else
 
-_log = logging.getLogger("megaflow.profile")
+_log = logging.getLogger("megaflow.job.profile")
 
 
 class TimedAllocator:
-    """An allocator whose work is on the clock; it passes every call on to the one that it is around."""
+    """Wrapper of an allocator. It passes every call on, and puts the transport and the waiting on the clock."""
 
     def __init__(self, inner: Allocator, clock: Ledger, transport: Tally, parked: Tally) -> None:
         self._inner = inner
@@ -61,9 +60,10 @@ class Calls:
     """A cProfile of each operator of a worker, and one of everything else."""
 
     def __init__(self) -> None:
-        self._profiles: dict[Key, cProfile.Profile] = {None: cProfile.Profile()}
+        self._new = import_module("cProfile").Profile  # imported here, because most jobs do not need it
+        self._profiles: dict[Key, Any] = {None: self._new()}
         self._on = self._profiles[None]
-        self._stats = pstats.Stats()
+        self._stats = import_module("pstats").Stats()
 
     def begin(self) -> None:
         """Begin to profile, outside any operator."""
@@ -72,7 +72,7 @@ class Calls:
     def enter(self, key: tuple[int, int]) -> None:
         """Profile an operator, until it stops."""
         if key not in self._profiles:
-            self._profiles[key] = cProfile.Profile()
+            self._profiles[key] = self._new()
         self._switch(self._profiles[key])
 
     def leave(self) -> None:
@@ -86,14 +86,14 @@ class Calls:
             profile.create_stats()
         ran = {key: profile for key, profile in self._profiles.items() if profile.stats}
         found = {key: _functions(profile.stats) for key, profile in ran.items()}
-        self._stats = pstats.Stats(*ran.values())  # takes the figures out of them
+        self._stats = type(self._stats)(*ran.values())  # after `found`, because this empties their `stats`
         return found
 
     def dump(self, path: Path) -> None:
-        """Write all of it, to be opened by `python -m pstats`. Raises OSError."""
+        """Write all figures to a file for `python -m pstats`. Raises OSError."""
         self._stats.dump_stats(path)
 
-    def _switch(self, profile: cProfile.Profile) -> None:
+    def _switch(self, profile: Any) -> None:
         self._on.disable()
         self._on = profile
         profile.enable()
@@ -123,7 +123,7 @@ class Profile:
         self._channels: dict[tuple[int, int], tuple[Tally, Tally]] = {}  # (dataflow, channel) -> sender, receiver
         self._ledger = Ledger(self._engine[ledger.PROGRESS])
         self._calls = Calls() if spec.calls else None
-        self._save_at = self._ledger.began  # soon: the worker may not come back from its first step
+        self._save_at = self._ledger.began  # at once, because the worker may never come back from its first step
         self._thread_began = 0.0  # seconds of time.thread_time()
         self._actions: dict[type[log.Event], Callable[[Any], None]] = {
             log.OperatorBuilt: self._on_operator,
@@ -136,7 +136,7 @@ class Profile:
         }
 
     def around(self, allocator: Allocator) -> Allocator:
-        """Return what the worker is to use in place of its allocator."""
+        """Return the allocator that the worker must use in place of this one."""
         timed = TimedAllocator(allocator, self._ledger, self._engine[ledger.TRANSPORT], self._engine[ledger.PARKED])
         return cast(Allocator, timed)
 
@@ -157,11 +157,11 @@ class Profile:
             self.save(ended=True)
 
     def building(self) -> contextlib.AbstractContextManager[None]:
-        """Put the building of the dataflow on the clock, in the block."""
+        """Put the building of the dataflow on the clock for the block."""
         return self._ledger.on(self._engine[ledger.BUILDING])
 
     def steering(self, turn: Callable[[], R]) -> Callable[[], R]:
-        """Return `turn` put on the clock; it also writes the worker's file when that is due."""
+        """Return `turn` with its time charged to STEERING. It also writes the worker's file when that is due."""
 
         @self._ledger.on(self._engine[ledger.STEERING])
         def timed() -> R:
@@ -192,7 +192,7 @@ class Profile:
             _log.warning("worker %s cannot write its profile: %s", self._worker, error)
 
     def _end_calls(self, calls: Calls) -> None:
-        """Give the rows their functions."""
+        """Give each row its functions."""
         functions = calls.end()
         for row in self._own_rows():
             row.calls = functions.get((row.dataflow, row.operator), ())

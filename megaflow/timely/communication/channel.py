@@ -1,15 +1,15 @@
-"""Channels: what a message between two workers is for, and the lane on which it travels.
+"""Channels: the purpose of a message between two workers, and the lane on which it travels.
 
-These are all that there are; the numbers are part of the wire format.
+These are all the channels. The numbers are part of the wire format.
 
 | lane              | dataflow | number | carries                                                               |
 |-------------------|----------|--------|-----------------------------------------------------------------------|
 | MAIL              | -1       | 0      | mail: (topic, body)                                                   |
-| each              | -2       | 0      | changes of the membership that keep their place among a lane's messages |
+| each              | -2       | 0      | membership messages that must keep their place among a lane's messages |
 | PROGRESS          | n        | 0      | progress batches of dataflow n: (number, changes)                     |
-| PROGRESS          | n        | 1      | its name and signature; None: the sender's program has ended, without it |
+| PROGRESS          | n        | 1      | its name and signature; None: the sender's program ended without building it |
 | MAIL              | n        | -1     | credit: ((number of a channel of records, records), …)                |
-| MAIL              | n        | -2     | what operators of the same place tell each other outside of time: (node, it) |
+| MAIL              | n        | -2     | messages between operators of the same place, outside of time: (node, body) |
 | MAIL, STATE, DATA | n        | k      | records of the dataflow's channel k, counted from 0: (time, batch)    |
 """
 
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 
 class Lane(IntEnum):
-    """Independent FIFO lanes between two workers; the lower leaves first."""
+    """Independent FIFO lanes between two workers. Lanes with lower numbers leave first."""
 
     PROGRESS = 0
     MAIL = 1
@@ -28,10 +28,10 @@ class Lane(IntEnum):
 
 
 class Channel(NamedTuple):
-    """One stream of messages of a kind, from any worker to any other."""
+    """One kind of message, from any worker to any other."""
 
     lane: Lane
-    dataflow: int  # below 0: outside dataflows
+    dataflow: int  # negative outside dataflows
     number: int
 
     @staticmethod
@@ -51,22 +51,22 @@ class Channel(NamedTuple):
 
     @staticmethod
     def credit(dataflow: int) -> "Channel":
-        """Return the channel on which receivers give back the credit for a dataflow's records."""
+        """Return the channel on which receivers return the credit for a dataflow's records."""
         return Channel(Lane.MAIL, dataflow, -1)
 
     @staticmethod
     def aside(dataflow: int) -> "Channel":
-        """Return the channel on which the operators of one place tell each other something outside of time."""
+        """Return the channel on which the operators of one place send each other messages outside of time."""
         return Channel(Lane.MAIL, dataflow, -2)
 
     @property
     def is_progress(self) -> bool:
-        """Tell whether progress batches travel here."""
+        """Whether progress batches travel on this channel."""
         return self.lane is Lane.PROGRESS and self.number == 0 and self.dataflow >= 0
 
     @property
     def is_records(self) -> bool:
-        """Tell whether records travel here."""
+        """Whether records travel on this channel."""
         return self.lane is not Lane.PROGRESS and self.number >= 0 and self.dataflow >= 0
 
 
@@ -74,7 +74,7 @@ MAIL = Channel(Lane.MAIL, -1, 0)
 
 
 class Envelope(NamedTuple):
-    """One message as it arrives at its target."""
+    """One message as it arrives at the worker that it is for."""
 
     channel: Channel
     source: int
@@ -82,4 +82,4 @@ class Envelope(NamedTuple):
 
 
 Handler: TypeAlias = Callable[[int, Any], None]
-"""Called with source and body of each message that arrives on a channel."""
+"""Called with the source and body of each message that arrives on a channel."""

@@ -1,4 +1,4 @@
-"""A blocking client of a worker process's port: for the command line, the launcher and Spark's executors."""
+"""A blocking client of a worker process's port, for the command line, the launcher and Spark's executors."""
 
 import secrets
 import select
@@ -9,13 +9,15 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from megaflow.errors import ConfigMismatch, PeerLost, ProtocolError
+from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.handshake import NONCE_BYTES, ClientHandshake
-from megaflow.timely.communication.tcp import address_text, check_other_end, configure, hears_nothing
+from megaflow.timely.communication.tcp import check_other_end, configure, hears_nothing
 from megaflow.timely.communication.wire import Buffer, FrameDecoder, Kind, frames
 
 READ_BYTES = 64 * 1024
+LOOK_SECONDS = 0.1  # between checks that an answer can still come
 
 
 class Client:
@@ -25,20 +27,21 @@ class Client:
         self.address = address  # host:port of the other side
         self._socket = connection
         self._decoder = FrameDecoder()
-        self._buffer = memoryview(bytearray(READ_BYTES))  # for one read: to allocate it each time tears the heap apart
-        self._messages: deque[tuple[int, bytes]] = deque()  # arrived, not yet asked for
-        self._unsent = bytearray()  # of what was posted
-        self._lost: str | None = None  # why nothing more comes
+        self._buffer = memoryview(bytearray(READ_BYTES))  # reused: a new one for each read fragments the heap
+        self._messages: deque[tuple[int, bytes]] = deque()  # arrived, not returned yet
+        self._unsent = bytearray()  # posted bytes that have not left
+        self._lost: str | None = None  # why no more messages will come
 
     @classmethod
     def connect(
         cls, host: str, port: int, secret: bytes, role: str, hello: dict[str, Any], timeout_seconds: float = 10.0,
-        has_reason: Callable[[], bool] = lambda: False,
+        has_reason: Callable[[], bool] = lambda: False, is_over: Callable[[], bool] = lambda: False,
     ) -> Self:  # fmt: skip
-        """Connect and shake hands, once. While the other side `has_reason` to be slow, the time begins anew.
+        """Connect and shake hands, once. The timeout starts anew while the other side `has_reason` to be slow.
 
-        Raises OSError if no process listens, TimeoutError after the time given, ConfigMismatch if the other side
-        refuses, PeerLost if it hangs up and ProtocolError if it is no megaflow.
+        Raises OSError if no process listens, TimeoutError after the given time, ConfigMismatch if the other side
+        refuses, PeerLost if it hangs up or `is_over` returns true (no answer can come), and ProtocolError if the other
+        side is not megaflow.
         """
         address = address_text((host, port))
         deadline = time.monotonic() + timeout_seconds
@@ -52,8 +55,12 @@ class Client:
             connection.sendall(handshake.start())
             while handshake.answer is None:
                 try:
-                    kind, payload = client._next(timeout_seconds, deadline)
+                    kind, payload = client._next(timeout_seconds, min(deadline, time.monotonic() + LOOK_SECONDS))
                 except TimeoutError:
+                    if is_over():
+                        raise PeerLost(f"{address} does not answer") from None
+                    if time.monotonic() < deadline:
+                        continue
                     if not has_reason():
                         raise
                     deadline = time.monotonic() + timeout_seconds
@@ -76,16 +83,16 @@ class Client:
                 raise PeerLost(f"lost {self.address} while sending: {error.strerror or error}") from error
 
     def post(self, value: object) -> None:
-        """Send one value as far as that does not block; `flush` sends the rest. Raises CannotTravel and PeerLost.
+        """Send as much of one value as possible without blocking; `flush` sends the rest.
 
-        Whoever posts does not `send`.
+        Raises CannotTravel and PeerLost. A caller of `post` must not call `send`.
         """
         for frame in frames(Kind.VALUE, encode(value)):
             self._unsent += frame
         self.flush()
 
     def flush(self) -> None:
-        """Send what was posted as far as that does not block. Raises PeerLost."""
+        """Send as much of the posted bytes as possible without blocking. Raises PeerLost."""
         while self._unsent:
             try:
                 sent = self._socket.send(self._unsent, socket.MSG_DONTWAIT)
@@ -96,21 +103,21 @@ class Client:
             del self._unsent[:sent]
 
     def check_heard(self) -> None:
-        """Raise PeerLost if the other host acknowledges nothing of what was sent: keepalive is for idle connections."""
+        """Raise PeerLost if the other host acknowledges nothing. Keepalive detects this only on idle connections."""
         if hears_nothing(self._socket):
             raise PeerLost(f"lost {self.address}: its machine does not answer")
 
     @property
     def has_unsent(self) -> bool:
-        """Whether `flush` is to be called when the connection can be written to."""
+        """Whether to call `flush` when the connection is writable."""
         return bool(self._unsent)
 
     def receive(self, timeout_seconds: float | None = None) -> Any:
-        """Return the next value; raises TimeoutError after the time given, PeerLost once the other side has closed."""
+        """Return the next value. Raises TimeoutError after the given time, PeerLost once the other side has closed."""
         return self._value(*self._next(timeout_seconds))
 
     def receive_available(self) -> list[Any]:
-        """Return what has arrived, without blocking; raises PeerLost only once there is nothing left to return."""
+        """Return the values that have arrived, without blocking. Raises PeerLost only if there are none to return."""
         while self._lost is None and self._read(0.0):
             pass
         if not self._messages and self._lost is not None:
@@ -118,11 +125,11 @@ class Client:
         return [self._value(*self._messages.popleft()) for _ in range(len(self._messages))]
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for; what `receive_available` has not been asked for stays unread in it."""
+        """Return the descriptor to wait for. It stays readable until `receive_available` has read what arrived."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close; what was sent still arrives."""
+        """Close the connection. Values that were sent still arrive."""
         self._socket.close()
 
     def __enter__(self) -> Self:
@@ -132,7 +139,7 @@ class Client:
         self.close()
 
     def _next(self, timeout_seconds: float | None, deadline: float | None = None) -> tuple[int, Buffer]:
-        """Return the next message; `deadline` is for a timeout that has begun before."""
+        """Return the next message. `deadline` is given if the timeout began before this call."""
         if timeout_seconds is not None and deadline is None:
             deadline = time.monotonic() + timeout_seconds
         while not self._messages:
@@ -144,7 +151,7 @@ class Client:
         return self._messages.popleft()
 
     def _read(self, seconds: float | None) -> bool:
-        """Wait for bytes and take them in; tell whether there were any."""
+        """Wait for bytes and decode them; return whether any came."""
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
         if not poller.poll(None if seconds is None else seconds * 1000):

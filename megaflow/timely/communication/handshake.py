@@ -1,4 +1,4 @@
-"""The handshake as a state machine of values: messages in, bytes out. No I/O, no dice.
+"""The handshake as a state machine of values: messages in, bytes out. No I/O, no randomness.
 
     client                                   server
     GREETING magic, version, nonce  ──▶
@@ -8,9 +8,10 @@
     HELLO role, dict                ──▶
                                     ◀──      WELCOME dict   or   REFUSED text
 
-1. The server proves nothing to a client that has not proved itself, which gets nothing to guess the secret by.
-2. The two proofs differ by a label, so that neither side can be answered with its own words.
-3. REFUSED may come at any point and says why; the connection is closed after it.
+1. The server proves nothing until the client has proved itself. So a client without the secret gets nothing that would
+   help it to guess the secret.
+2. The two proofs differ by a label, so neither side can answer the other with the other's own proof.
+3. REFUSED may come at any point and gives the reason. The connection is closed after it.
 """
 
 import hashlib
@@ -23,24 +24,24 @@ from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, Kind, fr
 
 VERSION = 3
 NONCE_BYTES = 32
-MAX_UNPROVEN_BYTES = 512  # no message before the proof is longer
+MAX_UNPROVEN_BYTES = 512  # of each message before the proof
 
 _MAGIC = b"megaflow"
 _GREETING = struct.Struct(f"!8sH{NONCE_BYTES}s")
 
 
 def greeting(nonce: bytes, version: int = VERSION) -> bytes:
-    """Return the first frame either side sends."""
+    """Return the first frame that either side sends."""
     return frames(Kind.GREETING, _GREETING.pack(_MAGIC, version, nonce))[0]
 
 
 def welcome(answer: dict[str, Any]) -> bytes:
-    """Return the frame that ends a handshake well."""
+    """Return the frame that accepts the connection and ends the handshake."""
     return frames(Kind.WELCOME, pack_record(answer))[0]
 
 
 def refusal(reason: str) -> bytes:
-    """Return the frame that ends a handshake badly."""
+    """Return the frame that refuses the connection and ends the handshake."""
     return frames(Kind.REFUSED, reason.encode()[:MAX_UNPROVEN_BYTES])[0]
 
 
@@ -72,13 +73,13 @@ def _check_proof(kind: int, payload: Buffer, expected: bytes) -> None:
 
 
 class ClientHandshake:
-    """The side that connected. Complete when `answer` is not None."""
+    """The connecting side. Complete when `answer` is not None."""
 
     def __init__(self, secret: bytes, role: str, hello: dict[str, Any], nonce: bytes) -> None:
         self._secret = secret
         self._hello = frames(Kind.HELLO, pack_record([role, hello]))[0]
         self._nonce = nonce
-        self._stage = Kind.GREETING  # what is expected next
+        self._stage = Kind.GREETING  # the message expected next
         self._expected = b""  # the server's proof
         self.max_message_bytes = MAX_UNPROVEN_BYTES  # of the next message; written here
         self.answer: dict[str, Any] | None = None
@@ -88,7 +89,10 @@ class ClientHandshake:
         return greeting(self._nonce)
 
     def received(self, kind: int, payload: Buffer) -> bytes:
-        """Take one message in and return the bytes to send; raises ConfigMismatch if refused, else ProtocolError."""
+        """Process one message; return the bytes to send.
+
+        Raises ConfigMismatch if the other side refuses or has another version or secret, ProtocolError for wrong bytes.
+        """
         if kind == Kind.REFUSED:
             raise ConfigMismatch(bytes(payload).decode(errors="replace"))
         if self._stage == Kind.GREETING:
@@ -108,20 +112,23 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """The side that was connected to. Complete when `role` is not None; then it answers `welcome` or `refusal`."""
+    """The accepting side. Complete when `role` is not None; then it answers `welcome` or `refusal`."""
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         self._secret = secret
         self._nonce = nonce
-        self._stage = Kind.GREETING  # what is expected next
-        self._wanted = (b"", b"")  # the client's proof, and ours in return
+        self._stage = Kind.GREETING  # the message expected next
+        self._wanted = (b"", b"")  # the client's proof, and the server's in return
         self.max_message_bytes = MAX_UNPROVEN_BYTES  # of the next message; written here
         self.is_proven = False  # the client knows the secret
         self.role: str | None = None
         self.hello: dict[str, Any] = {}
 
     def received(self, kind: int, payload: Buffer) -> bytes:
-        """Take one message in and return the bytes to send; raises ProtocolError or ConfigMismatch."""
+        """Process one message; return the bytes to send.
+
+        Raises ConfigMismatch if the other side has another version or secret, ProtocolError for wrong bytes.
+        """
         if self._stage == Kind.GREETING:
             nonce = _read_greeting(kind, payload)
             self._wanted = (

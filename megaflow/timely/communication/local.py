@@ -1,8 +1,8 @@
 """The transport among the threads of one process: inboxes of references, no bytes.
 
-The order that loses no wake-up: a sender puts the envelope in first and sets the event afterwards; the receiver
-clears the event first and reads its inbox afterwards. So a sender that finds the event set need not set it again: the
-receiver has yet to clear it, and reads the inbox after that, when the envelope is in.
+This order of actions loses no wake-up. A sender first adds the envelope, then sets the event. The receiver first clears
+the event, then reads its inbox. So a sender that finds the event set need not set it again: the receiver has yet to
+clear it, and reads the inbox after that, when it contains the envelope.
 """
 
 import threading
@@ -13,20 +13,20 @@ from megaflow.timely.communication.allocator import FailureReport
 from megaflow.timely.communication.channel import Channel, Envelope
 
 SIGNAL_SECONDS = 0.5
-"""A thread that waits without end wakes up this often: a Ctrl-C that comes just before it waits would be lost."""
+"""A thread that waits without limit wakes up this often. Otherwise a Ctrl-C just before the wait would be lost."""
 
 
 class Inbox:
-    """What has arrived for one worker; any thread delivers, its owner drains and parks."""
+    """Messages that have arrived for one worker. Any thread delivers; the owner drains and parks."""
 
     def __init__(self) -> None:
         self._arrived: deque[Envelope] = deque()
         self._event = threading.Event()
         self._woken = False
-        self._finished = False  # what comes afterwards is dropped
+        self._finished = False  # later envelopes are dropped
 
     def deliver(self, envelope: Envelope) -> None:
-        """Put one envelope in and end the owner's wait."""
+        """Add one envelope and end the owner's wait."""
         if not self._finished:
             self._arrived.append(envelope)
             if not self._event.is_set():
@@ -38,22 +38,22 @@ class Inbox:
         self._event.set()
 
     def finish(self) -> None:
-        """Take nothing in any more."""
+        """Drop all envelopes, present and future."""
         self._finished = True
         self._arrived.clear()
 
     def drain(self) -> list[Envelope]:
-        """Remove and return what has arrived so far."""
+        """Remove and return the envelopes that have arrived so far."""
         arrived = self._arrived
         return [arrived.popleft() for _ in range(len(arrived))] if arrived else []
 
     def is_due(self) -> bool:
-        """Tell whether a wait would end at once; a `wake` counts for one wait."""
+        """Return whether a wait would end at once. A `wake` counts for one wait."""
         woken, self._woken = self._woken, False
         return woken or bool(self._arrived)
 
     def wait(self, seconds: float | None) -> None:
-        """Block until something is there or the time is up."""
+        """Block until an envelope arrives, `wake` is called or the time is up."""
         self._event.clear()
         if not self.is_due():
             if seconds is None:
@@ -65,11 +65,11 @@ class Inbox:
 
 
 class LocalAllocator:
-    """The end of one worker thread."""
+    """One worker's end of the transport among threads."""
 
     def __init__(self, fabric: "LocalFabric", index: int) -> None:
         self.index = index
-        self.pending_bytes = 0  # nothing waits for a wire
+        self.pending_bytes = 0  # no bytes are queued here
         self._fabric = fabric
         self._inbox = fabric.inboxes[index]
 
@@ -88,10 +88,10 @@ class LocalAllocator:
             self._fabric.inboxes[target].deliver(Envelope(channel, self.index, body))
 
     def flush(self) -> None:
-        """Do nothing: `send` has delivered already."""
+        """Do nothing: `send` has already delivered."""
 
     def receive(self, busy: bool = False) -> list[Envelope]:
-        """Return all that has arrived; raises PeerFailed once another worker has failed."""
+        """Return the messages that have arrived; raises PeerFailed once another worker has failed."""
         self._fabric.check(self.index)
         return self._inbox.drain()
 
@@ -112,7 +112,7 @@ class LocalAllocator:
         """Do nothing: no worker leaves a single process."""
 
     def finish(self) -> None:
-        """Take nothing in any more; does not wait for the others."""
+        """Drop all further messages. Does not wait for the other workers."""
         self._fabric.check(self.index)
         self._inbox.finish()
 
@@ -127,10 +127,10 @@ class LocalFabric:
     def __init__(self, ids: Iterable[int]) -> None:
         self.inboxes = {index: Inbox() for index in ids}  # worker -> its inbox, never changed
         self._lock = threading.Lock()
-        self._failure: FailureReport | None = None  # the first wins; written under the lock
+        self._failure: FailureReport | None = None  # the first one; written under the lock
 
     def allocator(self, index: int) -> LocalAllocator:
-        """Return the end of worker `index`."""
+        """Return the allocator of worker `index`."""
         return LocalAllocator(self, index)
 
     def fail(self, report: FailureReport) -> None:

@@ -1,15 +1,15 @@
 """The other processes, each with its standing: newcomer, member or departed.
 
-1. A newcomer is connected before it takes part: messages go both ways, but its loss is only reported to the workers.
+1. A newcomer is connected before it takes part. Messages go both ways, but its loss is only reported to the workers.
 2. The loss of a member stops the cluster.
-3. The end of a departed peer's connection means nothing, however it comes. This process sends it a goodbye after
-   everything that was queued for it, so that the end is no loss on its side either.
+3. The end of a departed peer's connection has no effect, whatever the cause. This process sends the peer a goodbye
+   after everything that was queued for it, so that the end is no loss on the peer's side either.
 
-A standing only ever moves on in this order. Any worker's thread may move it and the polling thread finds losses, so
-both happen under one lock: of a loss and a promotion that meet, the later one sees the earlier one, and fails.
+A standing only moves forward in this order. Any worker's thread may move it, and the polling thread finds losses. Both
+happen under one lock. So if a loss and a promotion coincide, the later one sees the earlier one, and fails.
 
-Each worker parts with a peer by itself: one may have heard already that the peer has left while another is still about
-to tell it so. The goodbye leaves when the last worker has parted.
+Each worker disconnects from a peer by itself: one may already know that the peer has left while another still has to
+tell the peer that. The goodbye leaves when the last worker has disconnected.
 """
 
 import threading
@@ -25,12 +25,12 @@ from megaflow.timely.communication.rendezvous import PeerAddress
 from megaflow.timely.communication.tcp import LAST_LANE, Link
 from megaflow.timely.communication.wire import EVERYBODY, Buffer, Kind, frames, unpack_failure, unpack_message
 
-LANES = len(Lane)  # the kinds below are worker messages; asked for each, and an enum's length is slow
-CHECKS_BEFORE_CLOSE = 2  # of a newcomer that was refused and keeps its connection
+LANES = len(Lane)  # lower kinds are worker messages; a constant, because each message asks and an enum's len is slow
+CHECKS_BEFORE_CLOSE = 2  # of the connection of a newcomer that was refused and keeps it open
 
 
 class Standing(IntEnum):
-    """What another process is to this one."""
+    """Standing of another process in the view of this one."""
 
     NEWCOMER = 0
     MEMBER = 1
@@ -38,39 +38,39 @@ class Standing(IntEnum):
 
 
 class Listener(Protocol):
-    """The process that the peers talk to; called on the polling thread."""
+    """The process that owns the peers; the polling thread makes all calls."""
 
-    inboxes: dict[int, Inbox]  # of the workers of this process; never changed
+    inboxes: dict[int, Inbox]  # worker of this process -> its inbox; never changed
 
     def fail(self, error: ClusterError) -> None:
-        """Learn that the cluster cannot go on."""
+        """The cluster cannot continue."""
 
     def newcomer_lost(self, peer: "Peer") -> None:
-        """Learn that a newcomer's connection has ended; once for each."""
+        """A newcomer's connection has ended; called once for each newcomer."""
 
     def member_done(self, peer: "Peer") -> None:
-        """Learn that a member's connection has ended after its goodbye."""
+        """A member's connection has ended after its goodbye."""
 
 
 class Peer:
-    """Owns the link to another process."""
+    """Another process. Owns the link to it."""
 
     def __init__(
         self, listener: Listener, lock: threading.Lock, address: PeerAddress, link: Link, change: int | None
     ) -> None:
         self.address = address
         self.link = link
-        self.change = change  # the membership change that it comes with; None: it was here before this process
+        self.change = change  # the membership change with which it joins; None: it was here before this process
         self.standing = Standing.MEMBER if change is None else Standing.NEWCOMER  # written under the lock
         self.trouble: ClusterError | None = None  # why it is lost; written under the lock, once
         self.goodbye = False  # it has sent everything
         self.forgotten_by: set[int] = set()  # local workers; written under the lock
-        self.checks_left = 0  # until the link of a refused newcomer is closed all the same; else 0
+        self.checks_left = 0  # until a refused newcomer's link is closed even if it is still open; else 0
         self._listener = listener
         self._lock = lock
 
     def message(self, link: Link, kind: int, payload: Buffer) -> None:
-        """Deliver a worker message, or note the end."""
+        """Deliver a worker message, or note a goodbye or a failure."""
         if kind == Kind.GOODBYE:
             self.goodbye = True
         elif kind < LANES:
@@ -118,15 +118,15 @@ class Peer:
         )
 
     def is_done(self) -> bool:
-        """Tell whether both sides have said goodbye."""
+        """Return whether both sides have said goodbye."""
         return self.link.closed or (self.goodbye and self.link.is_shut)
 
     def is_over(self) -> bool:
-        """Tell whether nothing will come or go any more on the connection of a departed peer."""
+        """Return whether a departed peer's connection is over in both directions."""
         return self.link.is_shut and self.link.has_ended()
 
     def part(self) -> None:
-        """Say goodbye, behind everything queued; after that nothing leaves any more."""
+        """Say goodbye after everything that is queued. Nothing leaves after that."""
         self.link.queue(LAST_LANE, frames(Kind.GOODBYE, b""))
         self.link.half_close()
 
@@ -139,7 +139,7 @@ class Peer:
             self._listener.fail(error)
             return
         if standing is Standing.NEWCOMER and self.goodbye:
-            self.part()  # it gives up joining
+            self.part()  # it has given up its join
         elif standing is Standing.NEWCOMER or self.is_over():
             self.link.close()
         if standing is Standing.NEWCOMER and not known:
@@ -147,11 +147,11 @@ class Peer:
 
 
 class Peers:
-    """All other processes there have been. `links` is replaced as a whole, so any thread may read it."""
+    """All other processes so far. `links` is replaced as a whole, so any thread may read it."""
 
     def __init__(self, local_ids: Collection[int]) -> None:
-        self.links: dict[int, Link] = {}  # worker of another process, until all here have forgotten it -> link
-        self.lock = threading.Lock()  # guards all of this, and the standing of each peer
+        self.links: dict[int, Link] = {}  # worker of another process -> link, until all workers here have forgotten it
+        self.lock = threading.Lock()  # guards this object and the standing of each peer
         self._local = frozenset(local_ids)
         self._unfinished = set(local_ids)
         self._all: tuple[Peer, ...] = ()
@@ -162,14 +162,14 @@ class Peers:
         return iter(self._all)
 
     def add(self, peer: Peer) -> None:
-        """Take in a peer that has just connected."""
+        """Add a peer that has just connected."""
         with self.lock:
             here = (old for old in self._all if old.standing is not Standing.DEPARTED or not old.link.closed)
             self._all = (*here, peer)
             self.links = {**self.links, **dict.fromkeys(peer.address.ids, peer.link)}
 
     def check_new(self, address: PeerAddress, change: int) -> None:
-        """Raise ConfigMismatch if these workers cannot come with this change."""
+        """Raise ConfigMismatch if these workers cannot join with this change."""
         with self.lock:
             over = change <= self._change_over or not self._gone.isdisjoint(address.ids)
             taken = self._local.union(*(peer.address.ids for peer in self._all))
@@ -179,7 +179,7 @@ class Peers:
             raise ConfigMismatch(f"process {address.process} with {address.workers()} is already connected")
 
     def promote(self, ids: Collection[int]) -> ClusterError | None:
-        """Make members of newcomers; return the trouble of one that is lost already, or was never here."""
+        """Make newcomers members; return the trouble of one that is lost already or never connected, or None."""
         with self.lock:
             named = self._named(ids)
             for peer in named:
@@ -193,7 +193,7 @@ class Peers:
         return troubles[0] if troubles else None
 
     def forget(self, worker: int, ids: Collection[int]) -> list[Peer]:
-        """Have a local worker part with these workers' processes; return the peers to say goodbye to."""
+        """Disconnect a local worker from these workers' processes; return the peers that are due a goodbye."""
         with self.lock:
             for peer in self._named(ids):
                 if peer.standing is Standing.NEWCOMER:
@@ -205,13 +205,13 @@ class Peers:
             return self._let_go()
 
     def finished(self, worker: int) -> list[Peer]:
-        """Note that a local worker needs no peer any more; return the peers to say goodbye to."""
+        """Note that a local worker no longer needs any peer; return the peers that are due a goodbye."""
         with self.lock:
             self._unfinished.discard(worker)
             return self._let_go()
 
     def _let_go(self) -> list[Peer]:
-        """Take out of `links`, and return, the peers that all workers here have forgotten."""
+        """Remove the peers that all workers here have forgotten from `links`; return them."""
         parting = [
             peer
             for peer in self._all

@@ -1,8 +1,8 @@
-"""The rendezvous of the processes of a cluster, at its start or when one joins.
+"""The rendezvous: the processes of a cluster connect, at its start or when a process joins.
 
-At the start each process dials those with lower numbers and awaits those with higher ones. Both sides of a connection
-compare what they must agree on, so that both say what differs. A process that joins dials all members; they compare,
-and refuse it where it differs: what a newcomer asks for can never stop the members.
+At the start each process dials the processes with lower numbers and waits for those with higher ones. Both sides of a
+connection compare the settings that must agree, so both report a difference. A joining process dials all members. They
+compare the settings and refuse the process if they differ, so a newcomer's request can never stop the members.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,16 +13,17 @@ from typing import Any
 from megaflow.errors import ClusterError, ConfigMismatch, ConnectTimeout, ProtocolError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.acceptor import Dialer
+from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.handshake import ClientHandshake, welcome
 from megaflow.timely.communication.poller import Poller
-from megaflow.timely.communication.tcp import Link, address_text
+from megaflow.timely.communication.tcp import Link
 
 PEER_ROLE = "peer"
 
 
 @dataclass(frozen=True, slots=True)
 class PeerAddress:
-    """Where a process of the cluster listens, and its workers."""
+    """A process of the cluster: its address and its workers."""
 
     process: int
     host: str
@@ -33,7 +34,7 @@ class PeerAddress:
         return f"process {self.process} at {address_text((self.host, self.port))}"
 
     def workers(self) -> str:
-        """Return its worker ids as people read them.
+        """Return its worker ids in words.
 
         >>> PeerAddress(1, "10.0.0.7", 2101, (2, 3)).workers()
         'workers 2, 3'
@@ -42,7 +43,7 @@ class PeerAddress:
 
 
 def read_newcomer(hello: dict[str, Any]) -> tuple[PeerAddress, int, int]:
-    """Return the joining process, its workers per process and the change it names; raises ProtocolError."""
+    """Return the joining process, its number of workers and the change that it names; raises ProtocolError."""
     match hello:
         case {
             "process": int() as process,
@@ -58,18 +59,18 @@ def read_newcomer(hello: dict[str, Any]) -> tuple[PeerAddress, int, int]:
 
 @dataclass(eq=False)
 class Rendezvous:
-    """Collects a link to every other process; calls `connected(peer, link)` for each, or `failed(error)`.
+    """Collector of a link to every other process. Calls `connected(peer, link)` for each, or `failed(error)`.
 
-    With `change` given this process is the one that joins, by that change of the membership.
+    If `change` is given, this process joins, with that change of the membership.
     """
 
-    peers: Sequence[PeerAddress]  # of all processes
+    peers: Sequence[PeerAddress]  # all processes
     process: int  # this one
     workers: int  # in each process
     connected: Callable[[PeerAddress, Link], None]
     failed: Callable[[ClusterError], None]
     change: int | None = None
-    _dialers: dict[int, Dialer] = field(default_factory=dict)  # process -> what tries to reach it
+    _dialers: dict[int, Dialer] = field(default_factory=dict)  # process -> its dialer
 
     def __post_init__(self) -> None:
         self.missing = {peer.process: peer for peer in self.peers if peer.process != self.process}
@@ -81,7 +82,7 @@ class Rendezvous:
             self.hello |= {"change": self.change, "host": own.host, "port": own.port}
 
     def dial(self, poller: Poller, secret: bytes) -> None:
-        """Begin to dial every process with a lower number, or all if this one joins."""
+        """Start to dial every process with a lower number, or all processes if this one joins."""
         handshake = partial(ClientHandshake, secret, PEER_ROLE, self.hello)
         for process, peer in list(self.missing.items()):
             if process < self.process or self.change is not None:
@@ -89,13 +90,12 @@ class Rendezvous:
                 self._dialers[process] = Dialer(poller, (peer.host, peer.port), handshake, answered, self.failed)
 
     def admit(self, link: Link, hello: dict[str, Any]) -> None:
-        """Take a process that has dialled this one; raises ConfigMismatch if it does not belong here."""
-        process = self._process_of(hello)
-        mismatch = self._mismatch(link, hello, process)
+        """Accept a process that has dialed this one. Raises ConfigMismatch if it does not belong to this cluster."""
+        process, mismatch = self._compare(link, hello)
         if mismatch is not None:
-            if not self.missing:  # the cluster is complete: a stray process is no reason to stop it
+            if not self.missing:  # the cluster is complete, so a stray process must not stop it
                 raise mismatch
-            link.queue(0, [welcome(self.hello)])  # so that the other side sees the difference, too
+            link.queue(0, [welcome(self.hello)])  # so that the other side also sees the difference
             link.flush()
             self.failed(mismatch)
             return
@@ -117,13 +117,11 @@ class Rendezvous:
         )
 
     def _answered(self, expected: int, link: Link, answer: dict[str, Any]) -> None:
-        process = self._process_of(answer)
-        mismatch = self._mismatch(link, answer, process)
+        process, mismatch = self._compare(link, answer)
         if mismatch is None and process != expected:
-            founder = self.change is None
-            remedy = "give all processes the same list of addresses" if founder else (
-                "another process has taken its address"
-            )
+            remedy = "another process has taken its address"
+            if self.change is None:
+                remedy = "give all processes the same list of addresses"
             mismatch = ConfigMismatch(
                 f"{link.address} is process {process}, but process {self.process} lists it as process {expected}: "
                 f"{remedy}"
@@ -134,14 +132,15 @@ class Rendezvous:
         else:
             self.connected(self.missing.pop(process), link)
 
-    def _process_of(self, hello: dict[str, Any]) -> int:
+    def _compare(self, link: Link, hello: dict[str, Any]) -> tuple[int, ConfigMismatch | None]:
+        """Return the number of a process, and how its settings differ from those here."""
         match hello:
             case {"process": int() as process, "workers": int(), "ids": list()}:
-                return process
+                return process, self._mismatch(link, hello, process)
         raise ProtocolError(f"a peer's hello of another shape: {list(hello)}")
 
     def _mismatch(self, link: Link, hello: dict[str, Any], process: int) -> ConfigMismatch | None:
-        """Compare settings and name both values of the first that differs."""
+        """Compare settings; return the error for the first that differs, with both values."""
         who = f"process {process} ({link.address})"
         own = f"process {self.process}"
         if hello["workers"] != self.workers:

@@ -1,59 +1,95 @@
-"""The shared secret: from the environment, or from a file only its user can read.
+"""The shared secret: from the environment, or from a file that only its user can read.
 
-The file is written under a name of its own and then linked into place, so that of several processes that start at
-once all read the same complete secret. Ownership and mode are checked each time: a folder or file that others could
+A process writes the file under a temporary name and then links it into place. So if several processes start at once,
+all read the same complete secret. Ownership and mode are checked each time. A folder or file that other users could
 have written or read is refused, not repaired.
 """
 
-import ipaddress
+import contextlib
 import os
 import secrets
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from megaflow.errors import UsageError
+from megaflow.errors import NoPrivateFolder, UsageError, naming
 
-SECRET_BYTES = 32  # as many as the digest that uses them
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach `host`.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
-    (True, True, True, False)
-    """
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+RUNTIME_DIR = "MEGAFLOW_RUNTIME_DIR"
+SECRET_BYTES = 32  # as many as the digest that uses the secret
 
 
 def private_folder() -> Path:
-    """Return this user's megaflow folder, made with mode 0700 if it is missing; raises UsageError if others can enter.
+    """Return this user's megaflow folder; create it with mode 0700 if it is missing.
 
-    It lies in $XDG_RUNTIME_DIR, else in the temporary directory.
+    It is the first of `places` that belongs to this user or can be created. Raises NoPrivateFolder if there is none,
+    UsageError if other users can enter it.
     """
+    reasons = []
+    for folder in places():
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError:
+            pass  # created by an earlier process; the check below covers both cases
+        except OSError as error:
+            reasons.append(f"cannot make {folder}: {error.strerror}")
+            continue
+        status = folder.lstat()
+        if status.st_uid != os.getuid():
+            reasons.append(f"{folder} belongs to user {status.st_uid}, not to you")
+        elif not stat.S_ISDIR(status.st_mode):
+            raise UsageError(f"{folder} is not a folder: remove it or set {RUNTIME_DIR}")
+        elif not os.access(folder, os.W_OK | os.X_OK):
+            reasons.append(f"cannot write to {folder}")
+        else:
+            _check_private(folder, status, "700")
+            return folder
+    why = "; ".join(reasons)
+    remedy = f"Name one by --runtime-dir or {RUNTIME_DIR}"
+    raise NoPrivateFolder(f"there is no folder for files of running jobs ({why}). {remedy}")
+
+
+def places() -> Iterator[Path]:
+    """Yield the possible locations of this user's folder, the best one first.
+
+    In the temporary directory another user may create the folder first, but not in this user's home.
+    """
+    if given := os.environ.get(RUNTIME_DIR):
+        yield Path(given, "megaflow")
+        return
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime and os.path.isdir(runtime):
-        folder = Path(runtime, "megaflow")
-    else:
-        folder = Path(tempfile.gettempdir(), f"megaflow-{os.getuid()}")
+        yield Path(runtime, "megaflow")
+    with contextlib.suppress(FileNotFoundError):  # no temporary directory is writable
+        yield Path(tempfile.gettempdir(), f"megaflow-{os.getuid()}")
+    home = os.path.expanduser("~")
+    if os.path.isdir(home):
+        yield Path(home, ".cache", "megaflow")
+
+
+def folders_to_read() -> list[Path]:
+    """Return the folders that may have files of running jobs: this user's, then, for root, those of other users.
+
+    Raises UsageError in the same cases as `private_folder`.
+    """
+    found = [private_folder()]
+    if os.getuid() == 0 and not os.environ.get(RUNTIME_DIR):
+        others = [*Path("/run/user").glob("*/megaflow"), *Path(tempfile.gettempdir()).glob("megaflow-*")]
+        found += filter(_is_of_another, sorted(others))
+    return found
+
+
+def _is_of_another(folder: Path) -> bool:
+    """Return whether the folder belongs to another user, and only that user and root can enter it."""
     try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        pass  # made by an earlier process; the check below is for both
-    except OSError as error:
-        raise UsageError(f"cannot make {folder}: {error}; set MEGAFLOW_SECRET") from error
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode):
-        raise UsageError(f"{folder} is not a folder: remove it or set MEGAFLOW_SECRET")
-    _check_private(folder, status, "700")
-    return folder
+        status = folder.lstat()
+    except OSError:
+        return False
+    return status.st_uid != 0 and stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
 
 
 def given_secret() -> str | None:
-    """Return what $MEGAFLOW_SECRET says, None if it is not set; raises UsageError if it is no text."""
+    """Return the value of $MEGAFLOW_SECRET, None if it is not set. Raises UsageError if it is not text."""
     given = os.environ.get("MEGAFLOW_SECRET")
     if given is None:
         return None
@@ -65,22 +101,23 @@ def given_secret() -> str | None:
 
 
 def load_secret() -> bytes:
-    """Return the bytes of $MEGAFLOW_SECRET, else of the per-user file, which the first process makes.
+    """Return the bytes of $MEGAFLOW_SECRET, otherwise of the per-user file, which the first process creates.
 
-    Raises UsageError for an empty secret and for a file that others can read.
+    Raises UsageError for an empty secret, and for a file that other users can read.
     """
     given = given_secret()
     if given is not None:
         if not given:
             raise UsageError("MEGAFLOW_SECRET is empty: unset it or give it a long random text")
         return given.encode()
-    path = private_folder() / "secret"
+    try:
+        path = private_folder() / "secret"
+    except NoPrivateFolder as error:
+        raise UsageError(f"{error}, or give all processes the same secret in MEGAFLOW_SECRET") from error
     if not path.exists():
         _make(path)
-    try:
+    with naming(UsageError, f"cannot read the secret {path}", "; remove it or set MEGAFLOW_SECRET"):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    except OSError as error:
-        raise UsageError(f"cannot read the secret {path}: {error}; remove it or set MEGAFLOW_SECRET") from error
     with os.fdopen(file, "rb") as opened:
         _check_private(path, os.fstat(opened.fileno()), "600")
         secret = opened.read().strip()
@@ -90,14 +127,14 @@ def load_secret() -> bytes:
 
 
 def _make(path: Path) -> None:
-    """Put a fresh secret at `path`, unless another process is quicker."""
+    """Put a new secret at `path`, unless another process is faster."""
     handle, draft = tempfile.mkstemp(dir=path.parent)  # mode 0600
     try:
         with os.fdopen(handle, "wb") as opened:
             opened.write(secrets.token_hex(SECRET_BYTES).encode())
         os.link(draft, path)
     except FileExistsError:
-        pass  # another process was quicker: its secret counts
+        pass  # another process was faster: its secret is used
     finally:
         os.unlink(draft)
 

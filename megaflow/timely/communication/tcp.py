@@ -1,10 +1,11 @@
 """Sockets: one non-blocking link for each connection.
 
-1. Nothing here blocks. `Link.queue` may be called by any thread, all else by the thread that polls.
-2. An urgent lane waits for at most one frame's worth of bytes of the others, besides what the kernel holds.
-3. A send that fails says nothing about what is still to be read: only the reading side reports a loss.
-4. One link takes little of a poll: a stranger is read once and no further than a message of the handshake is long, a
-   client once, and only a peer several times.
+1. Nothing here blocks. Any thread may call `Link.queue`; only the polling thread may call anything else.
+2. An urgent lane waits for at most one frame's worth of bytes from other lanes, besides the bytes that the kernel
+   holds.
+3. A send that fails does not mean that nothing is left to read. So only the reading side reports a loss.
+4. One link takes only a small part of a poll. A stranger is read once, for at most the length of a handshake message. A
+   client is read once, and only a peer several times.
 """
 
 import contextlib
@@ -18,17 +19,16 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from megaflow.errors import ProtocolError, UsageError
+from megaflow.errors import ProtocolError
 from megaflow.timely.communication.poller import READ_BYTES, Poller
 from megaflow.timely.communication.wire import MAX_FRAME_BYTES, Buffer, FrameDecoder
 
-HIGHEST_PORT = 65535
-LAST_LANE = 4  # below the worker lanes: what leaves after everything else
-PEER_READS_PER_POLL = 16  # then the others have their turn; anybody else has one
+LAST_LANE = 4  # below the worker lanes: its frames leave after everything else
+PEER_READS_PER_POLL = 16  # then the other links have their turn; a link that is not a peer has one read
 SENDS_PER_FLUSH = 16  # likewise
 BUFFERS_PER_SEND = 512  # sendmsg takes at most 1024
-UNSENT_BYTES = 512 * 1024  # the kernel holds no more unsent bytes, so that urgent lanes stay urgent
-SILENT_MS = 30_000  # a host that acknowledges nothing for so long is lost
+UNSENT_BYTES = 512 * 1024  # the most unsent bytes that the kernel holds, so that urgent lanes stay urgent
+SILENT_MS = 30_000  # a host that acknowledges nothing for this long is lost
 
 _PER_CONNECTION = (  # level, name (not every system has all), value
     (socket.IPPROTO_TCP, "TCP_NODELAY", 1),
@@ -38,58 +38,19 @@ _PER_CONNECTION = (  # level, name (not every system has all), value
     (socket.IPPROTO_TCP, "TCP_KEEPCNT", 4),
     (socket.IPPROTO_TCP, "TCP_NOTSENT_LOWAT", UNSENT_BYTES),
 )
-_TCP_INFO_BYTES = 60  # up to and with last_ack_recv
-
-
-def address_text(address: Any) -> str:
-    """Return a socket address as people write it.
-
-    >>> address_text(("127.0.0.1", 2101)), address_text(("::1", 2101, 0, 0))
-    ('127.0.0.1:2101', '[::1]:2101')
-    """
-    host, port = address[0], address[1]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of `host:port`; raises UsageError for anything else.
-
-    >>> parse_address("localhost:2101"), parse_address("[::1]:80")
-    (('localhost', 2101), ('::1', 80))
-    """
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not may_be_host(host) or not is_port(port):
-        raise UsageError(f"{text!r} is not an address; write host:port, as in localhost:2101")
-    return host.strip("[]"), int(port)
-
-
-def may_be_host(text: str) -> bool:
-    """Tell whether a name can be looked up: no part of it is empty or too long.
-
-    >>> may_be_host("localhost"), may_be_host("::1"), may_be_host("127.0..1"), may_be_host("")
-    (True, True, False, False)
-    """
-    try:
-        return text.encode("idna") != b""
-    except UnicodeError:
-        return False
-
-
-def is_port(text: str) -> bool:
-    """Tell whether this is the number of a port."""
-    return text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= HIGHEST_PORT
+_TCP_INFO_BYTES = 60  # up to and including last_ack_recv
 
 
 def open_listener(host: str, port: int) -> socket.socket:
-    """Return a listening socket; port 0 takes a free one. Raises OSError."""
+    """Return a listening socket; port 0 takes a free port. Raises OSError."""
     return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=256)
 
 
 def configure(connection: socket.socket) -> None:
-    """Set what every connection needs: no delay, and keepalive, which the kernel answers for a busy worker.
+    """Set the options that every connection needs: no delay, and keepalive, which the kernel answers for a busy worker.
 
-    TCP_USER_TIMEOUT is left alone: it also ends a connection to a worker that is merely too busy to read (its
-    window stays shut); `is_silent` tells the two apart.
+    TCP_USER_TIMEOUT is not set. It would also end a connection to a worker that is only too busy to read (its window
+    stays shut). `is_silent` distinguishes the two cases.
     """
     for level, name, value in _PER_CONNECTION:
         option = getattr(socket, name, None)
@@ -98,18 +59,18 @@ def configure(connection: socket.socket) -> None:
 
 
 def check_other_end(connection: socket.socket, target: Any) -> None:
-    """Raise ConnectionRefusedError if a connection to `target` ends where it begins: nobody listens there.
+    """Raise ConnectionRefusedError if a connection to `target` is connected to itself: no process listens there.
 
-    The kernel may give a port of its ephemeral range without a listener to the very socket that dials it.
+    The kernel may give a port of its ephemeral range that has no listener to the very socket that dials it.
     """
     if connection.getsockname() == target:
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 def is_silent(tcp_info: bytes) -> bool:
-    """Tell from Linux's `struct tcp_info` whether the other host has stopped to acknowledge what is sent to it.
+    """Return, from Linux's `struct tcp_info`, whether the other host has stopped acknowledging what is sent to it.
 
-    Keepalive only watches an idle connection. A shut window is no silence: its probes are answered.
+    Keepalive only watches an idle connection. A shut window is not silence: the host answers its probes.
     """
     retransmits, probes = tcp_info[2], tcp_info[3]
     (last_ack_ms,) = struct.unpack_from("=I", tcp_info, _TCP_INFO_BYTES - 4)
@@ -117,7 +78,7 @@ def is_silent(tcp_info: bytes) -> bool:
 
 
 def hears_nothing(connection: socket.socket) -> bool:
-    """Tell whether the other host acknowledges nothing any more; always False where the kernel does not say."""
+    """Return whether the other host has stopped acknowledging; always False if the kernel does not report it."""
     option = getattr(socket, "TCP_INFO", None)
     if option is None:
         return False
@@ -129,17 +90,17 @@ def hears_nothing(connection: socket.socket) -> bool:
 
 
 class Owner(Protocol):
-    """What takes the messages of a link, on the poller's thread."""
+    """Receiver of a link's messages. The poller's thread makes all calls."""
 
     def message(self, link: "Link", kind: int, payload: Buffer) -> None:
-        """Take one message; the payload is only valid during the call. Raises ProtocolError for one that is wrong."""
+        """Take one message. The payload is valid only during the call. Raises ProtocolError for a wrong message."""
 
     def ended(self, link: "Link", reason: str, broken: bool) -> None:
-        """Learn that nothing more will come: end of stream, a reset, or (`broken`) bytes against the protocol."""
+        """Nothing more will come: end of stream, a reset, or (`broken`) bytes that break the protocol."""
 
 
 class _Nobody:
-    """Owns a closed link: the two of them would keep each other until the garbage collector comes, which is rare."""
+    """Owner of a closed link. It breaks a reference cycle that would last until a garbage collection, which is rare."""
 
     def message(self, link: "Link", kind: int, payload: Buffer) -> None:
         pass
@@ -149,14 +110,14 @@ class _Nobody:
 
 
 class Link:
-    """One non-blocking connection: a decoder for what comes, lanes of frames for what goes."""
+    """One non-blocking connection: a decoder for incoming bytes, lanes of outgoing frames."""
 
     def __init__(self, poller: Poller, connection: socket.socket, owner: Owner, address: str) -> None:
         self.address = address  # of the other side
         self.owner = owner  # replaced when the handshake is done
         self.decoder = FrameDecoder()
         self.reads_per_poll = 1  # more for a peer
-        self.read_bytes = READ_BYTES  # at most, at a time
+        self.read_bytes = READ_BYTES  # the most in one read
         self.closed = False
         self._poller = poller
         self._socket = connection
@@ -165,16 +126,16 @@ class Link:
         self.pending = [0] * (LAST_LANE + 1)  # lane -> bytes in it
         self._leaving: deque[Buffer] = deque()  # taken from the lanes; the first may be part of a frame
         self._readable = True  # until the end of the stream
-        self._held = False  # nothing is read for now
-        self._trouble = "end of stream"  # the reason, should the stream end
-        self._half_closing = False  # once drained
+        self._held = False  # reading is paused
+        self._trouble = "end of stream"  # the reason to report if the stream ends
+        self._half_closing = False  # shut the outgoing direction once drained
         self.is_shut = False  # the outgoing direction has ended
         connection.setblocking(False)
         poller.links.add(self)
         self._update_watch()
 
     def queue(self, lane: int, frames: Iterable[bytes]) -> int:
-        """Append frames to a lane and return the bytes now in it; does nothing on a closed link. Any thread."""
+        """Append frames to a lane; return its bytes. Does nothing on a closed link. Any thread may call it."""
         with self._lock:
             if not self.closed:
                 for frame in frames:
@@ -185,15 +146,15 @@ class Link:
         return pending
 
     def is_drained(self) -> bool:
-        """Tell whether everything queued is with the kernel (or the link closed)."""
+        """Return whether the kernel has taken everything queued, or the link is closed."""
         return not self._leaving and not any(self.pending)
 
     def has_ended(self) -> bool:
-        """Tell whether nothing comes any more and everything has left."""
+        """Return whether no more bytes will come and everything has left."""
         return self.closed or (not self._readable and self.is_drained())
 
     def replace_queued(self, frames: Iterable[bytes]) -> None:
-        """Drop what has not begun to leave and queue `frames` instead, behind the frame that has."""
+        """Drop the frames that have not begun to leave, and queue `frames` after the one that has."""
         with self._lock:
             self._drop_lanes()
             begun = 1 if self._leaving and isinstance(self._leaving[0], memoryview) else 0
@@ -212,12 +173,12 @@ class Link:
                     break
         if self._half_closing and not self.is_shut and self.is_drained():
             self.is_shut = True
-            with contextlib.suppress(OSError):  # reset by the other side: reading tells
+            with contextlib.suppress(OSError):  # the other side has reset it; reading finds that
                 self._socket.shutdown(socket.SHUT_WR)
         self._update_watch()
 
     def hold(self, held: bool) -> None:
-        """Read nothing of it until it is held no more: what comes stays with the kernel, and then with the sender."""
+        """Stop reading while `held`: bytes that come stay with the kernel, and then with the sender."""
         self._held = held
         self._update_watch()
 
@@ -227,8 +188,8 @@ class Link:
         self._poller.dirty[self] = None
 
     def ready(self, mask: int) -> None:
-        """Move bytes; the poller's callback."""
-        if mask & selectors.EVENT_READ:  # first: of a failed connection, reading gets the reason
+        """Move bytes; this is the poller's callback."""
+        if mask & selectors.EVENT_READ:  # first, because reading finds the reason why a connection failed
             for _ in range(self.reads_per_poll):
                 if self.closed or not self._readable or not self._read():
                     break
@@ -236,11 +197,11 @@ class Link:
             self.flush()
 
     def is_silent(self) -> bool:
-        """Tell whether the other host acknowledges nothing any more; see `hears_nothing`."""
+        """Return whether the other host has stopped acknowledging; see `hears_nothing`."""
         return not self.closed and hears_nothing(self._socket)
 
     def close(self) -> None:
-        """Close at once, whatever is queued."""
+        """Close at once, and drop everything that is queued."""
         if self.closed:
             return
         with self._lock:
@@ -253,13 +214,13 @@ class Link:
         self._socket.close()
 
     def let_go(self) -> None:
-        """Close this copy of it, in a fork of the process: nothing leaves, and the connection stays as it is."""
+        """Close this copy of the link, in a fork of the process: nothing leaves, and the connection stays open."""
         self._lock = threading.Lock()
         self.closed = True
         self._socket.close()
 
     def _take(self) -> None:
-        """Commit about one frame's worth of bytes, if nothing is committed."""
+        """Take about one frame's worth of bytes from the lanes to send next, unless some are left from before."""
         if self._leaving:
             return
         size = 0
@@ -275,13 +236,13 @@ class Link:
                 return
 
     def _send(self) -> bool:
-        """Offer the committed bytes to the kernel; tell whether it took all of them."""
+        """Offer the taken bytes to the kernel; return whether it took all of them."""
         leaving = self._leaving
         try:
             sent = self._socket.sendmsg(leaving)
         except (BlockingIOError, InterruptedError):
             return False
-        except OSError as error:  # the other side reads no more; whether that is a loss, the reading side tells
+        except OSError as error:  # the other side no longer reads; the reading side decides whether that is a loss
             self._trouble = error.strerror or str(error)
             self._drop_lanes()
             leaving.clear()
@@ -293,7 +254,7 @@ class Link:
         return not leaving
 
     def _read(self) -> bool:
-        """Take in what one read brings; tell whether there may be more."""
+        """Process the bytes of one read; return whether there may be more."""
         buffer = self._poller.buffer[: min(self.read_bytes, self.decoder.max_message_bytes)]
         try:
             size = self._socket.recv_into(buffer)

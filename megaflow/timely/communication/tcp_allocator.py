@@ -1,9 +1,10 @@
 """One worker's end of the TCP transport.
 
-Progress for all workers of another process leaves as one message, addressed to EVERYBODY, which that process puts into
-the inbox of each. It takes its place in the lane that messages to single workers of that process take, and each inbox
-gets it in the same read: so the order from one worker to another in one lane is as it was sent. Progress for some of
-them only, or once this worker has forgotten some, leaves as one message for each.
+Progress for all workers of another process leaves as one message, addressed to EVERYBODY, and that process puts it into
+each worker's inbox. The message takes its place in the same lane as messages to single workers of that process, and
+each inbox gets it in the same read. So messages of one lane, from one worker to another, stay in the order in which
+they were sent. Progress for only some of those workers, or after this worker has forgotten some, leaves as one message
+for each.
 """
 
 import time
@@ -16,18 +17,18 @@ from megaflow.timely.communication.tcp import Link
 from megaflow.timely.communication.tcp_fabric import TcpFabric
 from megaflow.timely.communication.wire import EVERYBODY, pack_message
 
-EAGER_BYTES = 1024 * 1024  # queued in one lane: then the socket is tried before the step ends
+EAGER_BYTES = 1024 * 1024  # queued in one lane: with more, the socket is tried before the step ends
 POLL_INTERVAL_SECONDS = 0.0002  # while there is other work; a poll of the sockets takes some 5 µs
 
 
 class TcpAllocator:
-    """An Allocator on a TcpFabric; its rules are those of the protocol."""
+    """An Allocator on a TcpFabric; it keeps the rules of the protocol `Allocator`."""
 
     def __init__(self, fabric: TcpFabric, index: int) -> None:
         self.index = index
         self._fabric = fabric
         self._inbox = fabric.inboxes[index]
-        self._forgotten: set[int] = set()  # workers; what is sent to them is dropped
+        self._forgotten: set[int] = set()  # workers; messages to them are dropped
         self._polled_at = 0.0  # seconds, monotonic
 
     @property
@@ -50,9 +51,9 @@ class TcpAllocator:
                 self._queue(self._fabric.peers.links[target], target, channel, encoded)
 
     def send_all(self, targets: Iterable[int], channel: Channel, body: object) -> None:
-        """Do `send` to each target, encoding once.
+        """Call `send` for each target, but encode only once.
 
-        Progress that goes to all workers of another process goes there once, and is shared by them.
+        Progress for all workers of another process goes there once, and they share it.
         """
         away: dict[Link, list[int]] = {}
         for target in targets:
@@ -70,14 +71,14 @@ class TcpAllocator:
                 self._queue(link, target, channel, encoded)
 
     def flush(self) -> None:
-        """Try once to send what is queued, or have the polling worker do so."""
+        """Try once to send the queued bytes, or let the polling worker do it."""
         if self._polls():
             self._fabric.flush()
         elif self._fabric.poller.dirty:
             self._fabric.poller.wake()
 
     def receive(self, busy: bool = False) -> list[Envelope]:
-        """Return all that has arrived; raises once the cluster has failed."""
+        """Return the messages that have arrived; raises once the cluster has failed."""
         fabric = self._fabric
         fabric.check()
         if not self._polls():
@@ -102,23 +103,23 @@ class TcpAllocator:
         self._fabric.check()
 
     def wake(self) -> None:
-        """Make the present or next `park` return; any thread, also a signal handler."""
+        """Make the present or next `park` return. Any thread and signal handlers may call it."""
         self._inbox.wake()
         if self._polls():
             self._fabric.poller.wake()
 
     def promote(self, ids: Collection[int]) -> None:
-        """Make members of newcomers; raises if the cluster has failed, which it has if they are lost by now."""
+        """Make these newcomers members; raises if the cluster has failed, as it has if they are lost by now."""
         self._fabric.promote(ids)
 
     def forget(self, ids: Collection[int]) -> None:
-        """Part with workers, newcomers or members, for ever; the process does once its last worker does."""
+        """Permanently disconnect from workers, newcomers or members; the process does so when its last worker does."""
         self._forgotten |= set(ids) - self._fabric.inboxes.keys()
         self._fabric.forget(self.index, ids)
         self.flush()
 
     def finish(self) -> None:
-        """Take this worker out; the last one of the process waits until every member's process is done."""
+        """Take this worker out. The last one of the process waits until every member's process is done."""
         self._fabric.finish(self.index)
 
     def abort(self, report: FailureReport) -> None:

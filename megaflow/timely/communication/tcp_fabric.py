@@ -1,18 +1,20 @@
 """The TCP transport of one process: links to its peers, inboxes of its workers, and how it ends.
 
-1. One worker polls for all: the first that has not finished. The others hand it their bytes and wake it.
+1. One worker polls for all: the first that has not finished. The others queue their bytes and wake it.
 2. `_io` is held while polling, so that any worker's thread may take over to finish or to stop.
-3. Callbacks of the poller only note a failure; `check`, called before and after each poll, closes down and raises.
-   The first failure wins, and is passed on to all peers before the connections close: so all processes name the same
-   cause, and not the peers that stopped because of it.
-4. Normal end: every worker finishes. Which one is the last is settled under `_state`, as it takes itself out: that one
-   takes leave for all, the others touch nothing any more. The process's goodbye leaves after everything else and shuts
-   its direction; the process reads on until each member's goodbye has come. An end of stream without one is a lost
-   peer. The process does not wait for newcomers and departed peers, but gives them a moment to take what is on its way.
-5. A fork of the process, made by the user's code, first closes its copies of all descriptors and says nothing: the
-   connections are those of the process alone, and end with it. It shares the set that the kernel's selector watches,
-   too, so it unregisters nothing. It may do as it likes and end, but if it comes back to the engine, by returning or by
-   an exception, it ends there. Its locks are new: a thread that is not there may have held them.
+3. Callbacks of the poller only note a failure. `check`, called before and after each poll, closes down and raises. The
+   first failure wins, and goes to all peers before the connections close. So all processes name the same cause, instead
+   of the peers that stopped because of it.
+4. Normal end: every worker finishes. Each takes itself out under `_state`, which decides which one is the last. The
+   last worker says goodbye for all, and the others no longer touch anything. The process's goodbye leaves after
+   everything else and shuts its direction. The process reads on until each member's goodbye has come. An end of stream
+   without a goodbye is a lost peer. The process does not wait for newcomers and departed peers, but gives them a moment
+   to read the last bytes.
+5. If the user's code forks the process, the fork first closes its copies of all descriptors and sends nothing. The
+   connections belong to the original process alone, and end with it. The fork also shares the set that the kernel's
+   selector watches, so it unregisters nothing. It may do anything and exit, but if it returns to the engine, normally
+   or by an exception, it is ended there. Its locks are new, since a thread that the fork does not have may have held
+   them.
 """
 
 import logging
@@ -40,16 +42,16 @@ from megaflow.timely.communication.role_handlers import Connection, EntryHandler
 from megaflow.timely.communication.tcp import PEER_READS_PER_POLL, Link
 from megaflow.timely.communication.wire import pack_failure
 
-LINGER_SECONDS = 1.0  # for peers to take the reason of a failure, for clients to take the last answers
-CHECK_INTERVAL_SECONDS = 5.0  # for silent hosts, and for connections that have no reason to be open any more
+LINGER_SECONDS = 1.0  # for peers to read the reason of a failure, for clients to read the last answers
+CHECK_INTERVAL_SECONDS = 5.0  # between checks for silent hosts, and for connections that may be closed by now
 
 JOIN_ROLE = "join"
 
-_log = logging.getLogger("megaflow.wire")
+_log = logging.getLogger("megaflow.timely.communication")
 
 
 class TcpFabric:
-    """The workers of this process, reachable from the others."""
+    """The workers of this process, and their connections to the other processes."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class TcpFabric:
         handshake_seconds: float = HANDSHAKE_SECONDS,
         entry: EntryHandler | None = None,
     ) -> None:
-        """`entry` serves the role "join"; without it no process can join through this one, nor connect to it later."""
+        """`entry` serves the role "join". Without it no process can join through this one, nor connect to it later."""
         self.inboxes = {index: Inbox() for index in local_ids}  # local worker -> its inbox, never changed
         self.peers = Peers(local_ids)
         self.polling = local_ids[0]  # the worker that polls; written by `finish`
@@ -73,7 +75,7 @@ class TcpFabric:
             self._roles[JOIN_ROLE] = entry
             entry.attach(self._post)
         self._report = report or (lambda text: None)
-        self._joining = False  # this process is no member yet
+        self._joining = False  # this process is not a member yet
         self._rendezvous: Rendezvous | None = None
         self._io = threading.RLock()
         self._closed = False
@@ -81,41 +83,41 @@ class TcpFabric:
         self._failure: ClusterError | None = None  # the first, never replaced
         self._unfinished = list(local_ids)
         self._acceptor = Acceptor(self.poller, listener, secret, self._admit, handshake_seconds)
-        self._is_fork = False  # this is not the process that the connections belong to
+        self._is_fork = False  # the connections belong to another process
         os.register_at_fork(after_in_child=partial(_let_go, weakref.ref(self)))
 
     def connect(self, peers: Sequence[PeerAddress], process: int, workers: int, timeout_seconds: float = 30.0) -> None:
-        """Connect to all other processes; `peers` lists every process, this one included.
+        """Connect to all other processes; `peers` lists every process, including this one.
 
-        Blocks up to the timeout. Raises ConnectTimeout naming the missing ones, ConfigMismatch on both sides if the
-        settings differ, PeerLost and PeerFailed if a process that had come is gone again.
+        Blocks until the timeout at most. Raises ConnectTimeout with the missing processes, ConfigMismatch on both sides
+        if the settings differ, PeerLost or PeerFailed if a process that had connected is gone again.
         """
         self._complete(Rendezvous(peers, process, workers, self._connected, self.fail), timeout_seconds)
 
     def join(
         self, members: Sequence[PeerAddress], own: PeerAddress, change: int, timeout_seconds: float = 30.0
     ) -> None:
-        """Connect to all members of a running cluster, as the newcomer that `change` of the membership let in.
+        """Connect to all members of a running cluster, as the newcomer that membership change `change` admitted.
 
-        Blocks and raises as `connect`; a failure here does not stop the members.
+        Blocks and raises like `connect`. A failure here does not stop the members.
         """
         self._joining = True
         rendezvous = Rendezvous([*members, own], own.process, len(own.ids), self._connected, self.fail, change)
         self._complete(rendezvous, timeout_seconds)
 
     def poll(self, seconds: float | None, flush: bool = True) -> None:
-        """Move bytes; blocks up to `seconds` if there are none. Without `flush`, leave to it what is to go."""
+        """Move bytes; blocks up to `seconds` if there are none. Without `flush`, queued bytes wait for `flush()`."""
         with self._io:
             if not self.poller.closed:
                 self.poller.poll(seconds, flush)
 
     def flush(self) -> None:
-        """Send what the kernel takes."""
+        """Send as much as the kernel takes."""
         with self._io:
             self.poller.flush()
 
     def fail(self, error: ClusterError) -> None:
-        """Note why the cluster cannot go on, and wake every local worker; the first reason wins."""
+        """Note why the cluster cannot continue, and wake every local worker. The first reason wins."""
         with self._state:
             if self._failure is None:
                 self._failure = error
@@ -124,19 +126,19 @@ class TcpFabric:
         self.poller.wake()
 
     def check(self) -> None:
-        """Raise what has been noted, after passing it on and closing everything."""
+        """Raise the failure that was noted, after passing it on and closing everything."""
         if self._failure is not None:
             self._close_down(self._failure)
             raise type(self._failure)(*self._failure.args)
 
     def abort(self, report: FailureReport) -> None:
-        """Tell every worker here and elsewhere; takes at most LINGER_SECONDS or so."""
+        """Report the failure to every worker, here and elsewhere; takes about LINGER_SECONDS at most."""
         self.fail(report.error())
         if self._failure is not None:
             self._close_down(self._failure)
 
     def finish(self, index: int) -> None:
-        """Take one worker out; with the last one, take leave of the peers and close."""
+        """Take one worker out. With the last one, say goodbye to the peers, wait for theirs, and close."""
         if not self.take_leave(index):
             return
         while not self.has_parted:
@@ -147,11 +149,11 @@ class TcpFabric:
 
     @property
     def has_parted(self) -> bool:
-        """Whether every member has said goodbye, and was told it."""
+        """Whether every member has said goodbye and has been sent this process's goodbye."""
         return all(peer.is_done() for peer in self._present() if peer.standing is Standing.MEMBER)
 
     def take_leave(self, index: int) -> bool:
-        """Take one worker out; with the last one, say goodbye to the peers. Return whether it was the last."""
+        """Take one worker out. With the last one, say goodbye to the peers. Return whether it was the last."""
         if index not in self._unfinished:
             return False
         self.check()
@@ -166,16 +168,16 @@ class TcpFabric:
             if others:
                 self.polling = self._unfinished[0]
         if others:
-            self.inboxes[self.polling].wake()  # it may be waiting as one that does not poll
+            self.inboxes[self.polling].wake()  # it may be waiting on its inbox instead of polling
             self.poller.wake()
             return False
         for peer in self._present():
             peer.part()
-        self.flush()  # this may be all that is missing
+        self.flush()  # often the last bytes leave here
         return True
 
     def close(self) -> None:
-        """Close everything at once, without a goodbye; workers that still use it raise. Nothing the second time."""
+        """Close everything at once, without a goodbye. Workers that still use it raise. A second call does nothing."""
         self._closed = True
         self.fail(ClusterError("this process has closed its connections"))
         with self._io:
@@ -183,7 +185,7 @@ class TcpFabric:
             self.poller.close()
 
     def promote(self, ids: Collection[int]) -> None:
-        """Make members of newcomers; with own workers among them, this process is no newcomer any more."""
+        """Make these newcomers members. If local workers are among them, this process has joined."""
         if not self.inboxes.keys().isdisjoint(ids):
             self._joining = False
         trouble = self.peers.promote(ids)
@@ -192,28 +194,28 @@ class TcpFabric:
         self.check()
 
     def forget(self, index: int, ids: Collection[int]) -> None:
-        """Have one worker part with the processes of other workers, newcomers or members."""
+        """Disconnect one worker from the processes of other workers, newcomers or members."""
         for peer in self.peers.forget(index, ids):
             peer.part()
             self._report(f"parted with {peer.address} ({peer.address.workers()})")
 
     def newcomer_lost(self, peer: Peer) -> None:
-        """Tell the workers that a process which was joining is gone."""
+        """Report to the workers that a joining process is gone."""
         self._report(f"lost {peer.address} ({peer.address.workers()}), which was joining: {peer.trouble}")
         if self._entry is not None:
             self._entry.link_lost(peer.address.ids)
 
     def member_done(self, peer: Peer) -> None:
-        """Tell the workers if they are newcomers: they would wait in vain for this member."""
+        """Report it to the workers if this process is joining: they would wait for this member in vain."""
         if self._joining and self._entry is not None:
             self._entry.link_lost(peer.address.ids)
 
     def _post(self, worker: int, topic: str, body: object) -> None:
-        """Put mail into the inbox of a local worker, as if from itself."""
+        """Put mail into the inbox of a local worker, as if from that worker."""
         self.inboxes[worker].deliver(Envelope(MAIL, worker, (topic, body)))
 
     def _complete(self, rendezvous: Rendezvous, timeout_seconds: float) -> None:
-        """Poll until the links to all other processes are there; raises ConnectTimeout, and what stops the cluster."""
+        """Poll until all other processes are connected. Raises ConnectTimeout, or the failure of the cluster."""
         self._rendezvous = rendezvous
         self.poller.call_later(CHECK_INTERVAL_SECONDS, self._check_peers)
         rendezvous.dial(self.poller, self._secret)
@@ -228,7 +230,7 @@ class TcpFabric:
         self.check()
 
     def _admit(self, link: Link, role: str, hello: dict[str, Any]) -> None:
-        """Hand a connection whose handshake is done to the handler of its role; raises ConfigMismatch to refuse it."""
+        """Pass a connection whose handshake is done to the handler of its role. Raises ConfigMismatch to refuse it."""
         if role == PEER_ROLE and self._rendezvous is not None:
             if "change" in hello:
                 self._admit_newcomer(link, hello, self._rendezvous)
@@ -241,10 +243,10 @@ class TcpFabric:
         connection = Connection(self.poller, link, handler, self._acceptor.complain)
         handler.connected(connection, hello)
         link.owner = connection
-        link.queue(0, [welcome({})])  # ahead of what the handler has sent
+        link.queue(0, [welcome({})])  # on lane 0, ahead of values that the handler has sent
 
     def _admit_newcomer(self, link: Link, hello: dict[str, Any], rendezvous: Rendezvous) -> None:
-        """Take in a process that joins; raises ConfigMismatch if it cannot."""
+        """Accept a joining process. Raises ConfigMismatch if it cannot join."""
         address, workers, change = read_newcomer(hello)
         if self._entry is None or not self._unfinished:
             raise ConfigMismatch("no process can join this cluster: it does not allow joins, or has finished")
@@ -267,7 +269,7 @@ class TcpFabric:
         return [peer for peer in self.peers if peer.standing is not Standing.DEPARTED]
 
     def _check_peers(self) -> None:
-        """Lose the peers whose host is silent; close a departed peer's link when it is over, or kept for too long."""
+        """Lose the peers whose host is silent. Close departed peers' links once they are over or kept too long."""
         for peer in self.peers:
             if peer.standing is not Standing.DEPARTED:
                 if not peer.is_done() and peer.link.is_silent():
@@ -279,7 +281,7 @@ class TcpFabric:
         self.poller.call_later(CHECK_INTERVAL_SECONDS, self._check_peers)
 
     def _is_left_alone(self) -> bool:
-        """Tell whether everything sent is on its way, and the departed peers have closed, too."""
+        """Return whether everything queued has left and the departed peers have closed their connections."""
         departed = all(peer.link.has_ended() for peer in self.peers if peer.standing is Standing.DEPARTED)
         links = [link for link in self.poller.links if isinstance(link, Link)]
         clients = [link for link in links if isinstance(link.owner, Connection)]
@@ -292,7 +294,7 @@ class TcpFabric:
             self.poll(max(0.0, deadline - time.monotonic()))
 
     def let_go(self) -> None:
-        """Close everything here, in a fork of the process, and nothing there."""
+        """Close all copies in a fork of the process; the original process is not affected."""
         self._is_fork = True
         self._io, self._state = threading.RLock(), threading.Lock()
         self._failure = ClusterError("this is a fork of a worker's process")  # found by the next `check`
@@ -300,7 +302,7 @@ class TcpFabric:
         self.poller.let_go()
 
     def _close_down(self, failure: ClusterError) -> None:
-        """Pass the reason on, give the peers a moment to take it, and close; once. In a fork: end it."""
+        """Pass the reason on, give the peers a moment to read it, and close. In a fork: end the fork."""
         if self._is_fork:
             raised = traceback.format_exception_only(error) if (error := sys.exc_info()[1]) else []
             _log.error(

@@ -1,12 +1,12 @@
 """Frames: how messages are cut into bytes and put together again. No I/O.
 
-A frame is `u32 length | u8 kind | payload`, big-endian; the length counts the payload alone. The kinds 0 to 3 are the
+A frame is `u32 length | u8 kind | payload`, big-endian. The length counts only the payload. The kinds 0 to 3 are the
 worker lanes; their payload begins with source, target and channel. A message larger than a frame travels as several
-frames of its kind, all but the last marked MORE, between which frames of other kinds may come: that is what
-lets an urgent lane overtake a large message.
+frames of its kind, and all but the last are marked MORE. Frames of other kinds may come between them, so an urgent lane
+can overtake a large message.
 
-A frame marked MORE is full. So the limit of a message bounds the frames that it takes, their heads included, and where
-it is less than a frame a message is one frame: nobody can send parts without end that add up to nothing.
+A frame marked MORE is full. So the limit on a message also bounds the number of its frames, including their headers. If
+the limit is smaller than a frame, a message is one frame. So no sender can send endless parts that add up to nothing.
 """
 
 import struct
@@ -30,10 +30,10 @@ from megaflow.timely.communication.channel import Channel, Lane
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_FRAME_BYTES = 256 * 1024  # payload; a quarter of a millisecond on loopback, two on a gigabit link
-MAX_MESSAGE_BYTES = 1 << 30  # what a receiver is willing to assemble
+MAX_MESSAGE_BYTES = 1 << 30  # the largest message that a receiver assembles
 MAX_REPORT_BYTES = 64 * 1024  # of a traceback
 MORE = 0x80
-EVERYBODY = -1  # as the target of a PROGRESS message: all workers of the process
+EVERYBODY = -1  # target of a PROGRESS message that is for all workers of the process
 
 _RELAYED: dict[str, type[ClusterError]] = {kind.__name__: kind for kind in (PeerLost, ConfigMismatch, ConnectTimeout)}
 _FRAME = struct.Struct("!IB")  # length, kind
@@ -43,13 +43,13 @@ PREFIX_BYTES = _ADDRESS.size
 
 
 class Kind(IntEnum):
-    """What a frame carries; 0 to 3 are the values of Lane."""
+    """Content of a frame; 0 to 3 are the values of Lane."""
 
     PROGRESS = Lane.PROGRESS
     MAIL = Lane.MAIL
     STATE = Lane.STATE
     DATA = Lane.DATA
-    VALUE = 4  # one value of a client or a role handler
+    VALUE = 4  # one value, from a client or a role handler
     GOODBYE = 5
     FAILURE = 6
     GREETING = 16
@@ -60,7 +60,7 @@ class Kind(IntEnum):
 
 
 def frames(kind: int, body: Buffer, prefix: bytes = b"") -> list[bytes]:
-    """Cut `prefix + body` into frames; raises CannotTravel above MAX_MESSAGE_BYTES.
+    """Cut `prefix + body` into frames. Raises CannotTravel above MAX_MESSAGE_BYTES.
 
     >>> frames(Kind.VALUE, b"abc")
     [b'\\x00\\x00\\x00\\x03\\x04abc']
@@ -84,18 +84,18 @@ def frames(kind: int, body: Buffer, prefix: bytes = b"") -> list[bytes]:
 
 
 class FrameDecoder:
-    """Turns bytes, in whatever pieces they come, into messages.
+    """Decoder that turns bytes, received in pieces of any size, into messages.
 
-    `max_message_bytes` may be raised once the handshake is done.
+    `max_message_bytes` may be raised after the handshake.
     """
 
     def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.max_message_bytes = max_message_bytes
         self._rest = bytearray()  # the beginning of an incomplete frame
-        self._parts: dict[int, bytearray] = {}  # kind -> the frames so far of an incomplete message
+        self._parts: dict[int, bytearray] = {}  # kind -> the payloads so far of an incomplete message
 
     def feed(self, data: Buffer) -> Iterator[tuple[int, Buffer]]:
-        """Yield each message that `data` completes, as (kind, payload); raises ProtocolError.
+        """Yield each message that `data` completes, as (kind, payload). Raises ProtocolError.
 
         A payload may be a view of `data`: use it before the buffer is filled again. Cost: linear in the bytes.
 
@@ -133,13 +133,13 @@ class FrameDecoder:
         self._rest += view
 
     def _fill(self, view: memoryview, size: int) -> memoryview:
-        """Move bytes from `view` until the incomplete frame has `size` of them; return what remains."""
+        """Move bytes from `view` until the incomplete frame has `size` bytes; return the rest of `view`."""
         missing = max(0, size - len(self._rest))
         self._rest += view[:missing]
         return view[missing:]
 
     def _assemble(self, kind: int, payload: Buffer) -> tuple[int, Buffer] | None:
-        """Return the message this frame completes, if it completes one."""
+        """Return the message that this frame completes, or None."""
         final = kind & ~MORE
         if kind == final and final not in self._parts:
             return kind, payload
@@ -158,7 +158,7 @@ def pack_message(source: int, target: int, channel: Channel, body: Buffer) -> li
 
 
 def unpack_message(kind: int, payload: Buffer) -> tuple[int, int, Channel, memoryview]:
-    """Return source, target, channel and body of a worker message, whose kind is a lane; raises ProtocolError.
+    """Return source, target, channel and body of a worker message. Its kind is a lane. Raises ProtocolError.
 
     >>> [(kind, payload)] = FrameDecoder().feed(pack_message(3, 4, Channel.progress(7), b"body")[0])
     >>> source, target, channel, body = unpack_message(kind, payload)
@@ -172,13 +172,13 @@ def unpack_message(kind: int, payload: Buffer) -> tuple[int, int, Channel, memor
 
 
 def pack_record(record: object) -> bytes:
-    """Encode one of the transport's own records: plain msgpack, no user types."""
+    """Encode a record of the transport itself: plain msgpack, no user types."""
     packed: bytes = msgpack.packb(record)
     return packed
 
 
 def unpack_record(payload: Buffer) -> Any:
-    """Decode one of the transport's own records; raises ProtocolError, whatever the bytes are."""
+    """Decode a record of the transport itself. Raises ProtocolError for any bytes that are not one."""
     try:
         return msgpack.unpackb(payload)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
@@ -186,13 +186,13 @@ def unpack_record(payload: Buffer) -> Any:
 
 
 def pack_failure(error: ClusterError) -> list[bytes]:
-    """Return the frames that make peers stop with the same error; of a long message only the end travels."""
+    """Return the frames that make peers stop with the same error. Only the end of a long message travels."""
     message = str(error).encode(errors="replace")[-MAX_REPORT_BYTES:].decode(errors="replace")
     return frames(Kind.FAILURE, pack_record([type(error).__name__, message]))
 
 
 def unpack_failure(payload: Buffer) -> ClusterError:
-    """Invert `pack_failure`; raises ProtocolError.
+    """Return the error that `pack_failure` encoded; raises ProtocolError.
 
     >>> [(_, payload)] = FrameDecoder().feed(pack_failure(PeerLost("process 1 is gone"))[0])
     >>> unpack_failure(payload)

@@ -1,10 +1,10 @@
 """Building operators: inputs, outputs, sessions, and the closure that runs.
 
-An operator is its `logic`, a closure without arguments that runs when data arrived, a frontier it watches moved, or it
-was activated. It reads `Input`s, sends through `Output`s and returns; it must not block.
+An operator is its `logic`, a closure without arguments. It runs when data has arrived, when a frontier that it watches
+has moved, or when it was activated. It reads `Input`s, sends through `Output`s and returns. It must not block.
 
-All records that leave an operator pass `Output.ship` or `ship_to`, all that enter pass `Input.drain` or `take`: the two
-choke points where records are counted (rule 6 of progress tracking: what was produced is what is consumed).
+Outgoing records of an operator pass `Output.ship` or `ship_to`, incoming ones `Input.drain` or `take`. Records
+are counted only there (rule 6 of progress tracking: consumers receive exactly the records that were produced).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from weakref import ref
 
 from megaflow.errors import CapabilityError
-from megaflow.timely.dataflow import given
+from megaflow.timely.dataflow import argument_checks
 from megaflow.timely.dataflow.capability import Capability, CapabilityRef, Invocation, mint
 from megaflow.timely.dataflow.channels import AddressedEdge, make_edge
 from megaflow.timely.dataflow.context import Activator, OperatorInfo
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Output(Generic[T]):
-    """The sending side of one output port."""
+    """Sending side of one output port."""
 
     def __init__(self, graph: Graph, location: int, number: int, node: Node) -> None:
         self.location = location
@@ -50,15 +50,15 @@ class Output(Generic[T]):
         self._open: list[Session[T]] = []  # of this invocation, in the order of opening
         self._handoffs = graph.handoffs
         self._node = node.index
-        self._downstream: Downstream | None = None  # what lies after it, once it was asked for
+        self._downstream: Downstream | None = None  # the gates after it, once it was asked
 
     def is_full(self) -> bool:
-        """Tell whether the operators after this output have enough to do. If so, stop sending and return.
+        """Return whether the operators after this output have enough to do. If so, stop sending and return.
 
-        The operator runs again as soon as there is room; records that it leaves in its inputs do not run it earlier.
-        The answer is advice: sending still works. Sources of records, and operators that may make many records of few,
-        should ask once per batch. Never true around a cycle for what the cycle holds, nor for an operator that takes in
-        state or control. Cost: O(1).
+        The operator runs again as soon as there is room. Records that it leaves in its inputs do not run it earlier.
+        The answer is advice: sending still works. Sources of records, and operators that may make many records from
+        few, should ask once per batch. Never true around a cycle for records that the cycle holds, nor for an operator
+        that reads state or control. Cost: O(1).
         """
         downstream = self._downstream
         if downstream is None:
@@ -71,29 +71,21 @@ class Output(Generic[T]):
         return True
 
     def room(self) -> int:
-        """Return for how many records there is room after this output: 0 if it `is_full`. Cost: O(queues after it)."""
+        """Return how many records fit after this output: 0 if it `is_full`. Cost: O(queues after it)."""
         if self.is_full():
             return 0
         room = sys.maxsize if self._downstream is None else self._downstream.room()
-        return room if room > 0 else BATCH_RECORDS  # one batch more is granted to those who have waited
+        return room if room > 0 else BATCH_RECORDS  # an operator that has waited may send one more batch
 
     def session(self, capability: Capability | CapabilityRef) -> Session[T]:
         """Send at the capability's time. Raises CapabilityError unless it is an unreleased capability of this output.
         """
-        if isinstance(capability, Capability):
-            if not capability.belongs_to(self):
-                raise CapabilityError(f"session: {capability!r} is not a capability of {self.title}; retain one for it")
-            if not capability.held:
-                raise CapabilityError(
-                    f"session: {capability!r} was released and cannot send; open the session before the release"
-                )
-        elif isinstance(capability, CapabilityRef):
-            capability.check(self)
-        else:
+        if not isinstance(capability, (Capability, CapabilityRef)):
             raise CapabilityError(
                 f"session: {capability!r} does not allow sending at {self.title}; open the session with a capability "
                 "or with the time of a batch"
             )
+        capability.check(self)
         if self._open:
             self._open[-1].flush()
         session: Session[T] = Session(self, capability.time)
@@ -101,11 +93,11 @@ class Output(Generic[T]):
         return session
 
     def mint(self, time: Time) -> Capability:
-        """Return a new capability, counted: see `mint`."""
+        """Return a new, counted capability: see `capability.mint`."""
         return mint(self, time)
 
     def ship(self, time: Time, batch: list[T]) -> None:
-        """Send a batch to all listeners and count it. The caller has the right to and never changes the batch again."""
+        """Send a batch to all listeners and count it. The caller has the right to send, and never changes the batch."""
         if batch:
             if self._downstream is not None:
                 self._downstream.granted = False
@@ -130,14 +122,14 @@ class Output(Generic[T]):
 
 
 class Input(Generic[T]):
-    """The receiving side of one input port."""
+    """Receiving side of one input port."""
 
     def __init__(self, graph: Graph, location: int, queue: InputQueue, pact: Pact, outputs: list[Output[Any]]) -> None:
         self.location = location
         self.queue = queue
         self.pact = pact  # of the channel that feeds it
-        self.paths: dict[int, Summary] = {}  # output number -> what its records' times become; filled by the builder
-        self.invocation = Invocation()  # the present one; replaced by the operator's builder
+        self.paths: dict[int, Summary] = {}  # output number -> summary of the path to it; filled by the builder
+        self.invocation = Invocation()  # the current one; replaced by the operator's builder
         self._graph = graph
         self._outputs = outputs  # the operator's; grows while it is built
 
@@ -159,7 +151,7 @@ class Input(Generic[T]):
         return taken
 
     def is_waiting(self) -> bool:
-        """Tell whether a batch is queued."""
+        """Return whether a batch is queued."""
         return bool(self.queue.batches)
 
     def take(self) -> tuple[Time, list[T]]:
@@ -181,7 +173,7 @@ class Input(Generic[T]):
             yield self.take()
 
     def drop(self, records: int, newest: bool) -> None:
-        """Drop so many queued records, the newest or the oldest. They count as consumed."""
+        """Drop this many queued records, the newest or the oldest. They count as consumed."""
         for time, count in self.queue.cut(records, newest):
             self._graph.changes.update((self.location, time), -count)
 
@@ -200,15 +192,20 @@ class Input(Generic[T]):
             self.invocation.time = time
             yield CapabilityRef(time, self._outputs, self.paths, self.invocation), list(batch)
 
+    def for_each(self, f: Callable[[CapabilityRef, list[T]], object]) -> None:
+        """Call `f(time, records)` for each batch, as iterating over the input does."""
+        for time, batch in self:
+            f(time, batch)
+
 
 class NodeBuilder:
     """Assembles one operator: inputs, outputs, then one of the `build` methods."""
 
     def __init__(self, scope: ScopeRef, name: str, shape: str | None = None) -> None:
-        """`shape`: what has to be equal on all workers beside the ports."""
+        """`shape`: what must be equal on all workers besides the ports."""
         self.scope = scope
         self.graph = scope.graph  # the dataflow that the operator belongs to
-        check_open(scope, given.name(name, "an operator"))
+        check_open(scope, argument_checks.name(name, "an operator"))
         self.node = self.graph.add_node(name, scope)
         self.where = self.node.where  # file:line of the user's declaration
         self.node.shape += [shape] if shape is not None else []
@@ -223,18 +220,18 @@ class NodeBuilder:
         notify: bool = True,
         crossing: bool = False,
     ) -> Input[T]:
-        """Add an input fed by `port` (None: by a later `connect`).
+        """Add an input fed by `port`. None: a later `connect` feeds it.
 
-        `connection` says which outputs its records can lead to, and what becomes of their times: output number ->
-        summary; None is the identity to every output, {} none at all. `notify`: run when its frontier moves.
-        Raises BuildError if `port` is of another scope, unless this operator is the `crossing`.
+        `connection` tells which outputs its records can lead to, and how their times change: output number -> summary.
+        None is the identity to every output; {} is no output. `notify`: run when the input's frontier moves. Raises
+        BuildError if `port` belongs to another scope, unless this operator is the `crossing`.
         """
         if port is not None and not crossing:
             check_same(port.scope, self.scope, self.node.name)
-        meant = given.pact(self.node.name, pact)
+        meant = argument_checks.pact(self.node.name, pact)
         depth = self.scope.depth if port is None else port.scope.depth
         origin = f"{port.node}.{port.output}" if port is not None else "later"
-        location, queue = self.graph.add_target(self.node, depth, f"{meant.name} {origin}", notify)
+        location, queue = self.graph.add_target(self.node, depth, f"{type(meant).__name__} {origin}", notify)
         made: Input[T] = Input(self.graph, location, queue, meant, self._outputs)
         self._inputs.append((made, connection, depth))
         if port is not None:
@@ -242,7 +239,7 @@ class NodeBuilder:
         return made
 
     def new_output(self) -> tuple[Output[Any], Port[Any]]:
-        """Add an output; return it, and the port that its consumers connect to."""
+        """Add an output. Return it, and the port that its consumers connect to."""
         number = len(self._outputs)
         location = self.graph.add_source(self.node, self.scope.depth)
         output: Output[Any] = Output(self.graph, location, number, self.node)
@@ -250,7 +247,7 @@ class NodeBuilder:
         return output, Port(self.scope, self.node.index, number)
 
     def add_output(self) -> tuple[Output[Any], Port[Any], Capability]:
-        """Add an output after `build` that depends on no input; return it, its port and its initial capability."""
+        """Add an output after `build` that depends on no input. Return it, its port and its initial capability."""
         output, port = self.new_output()
         capability = Capability(output, self.scope.least, absent=not self.graph.founds)
         if self.node.joinable:
@@ -258,32 +255,23 @@ class NodeBuilder:
         return output, port, capability
 
     def connect(self, made: Input[T], port: Port[T]) -> None:
-        """Feed an input that was made without a port; also after `build`."""
+        """Feed an input that was made without a port. May be called after `build`."""
         self.node.shape.append(f"from {port.node}.{port.output}")
         self._open_channel(made, port)
 
-    def place_handoff(self, made: Input[Any], mark: int | None, trims: bool = False) -> None:
-        """Turn an input that this worker feeds into a handoff of the program: see `Handoffs.place`.
-
-        `trims`: the queue has no gate; the operator runs whenever a batch comes and `mark` records or more wait.
-        """
-        self.graph.handoffs.place(made.location, mark)
-        if trims and mark is not None:
-            made.queue.mark, made.queue.trims = mark, True
-
     def build(
         self,
-        make: Callable[[list[Capability], OperatorInfo], Callable[[], None]],
+        make: Callable[[list[Capability], OperatorInfo], Callable[[], None] | None],
         joinable: bool = False,
         stage: object = None,
         stop: Callable[[], None] | None = None,
         filled: Callable[[Time | None], None] | None = None,
     ) -> None:
-        """Finish: `make(initial capabilities, info)` returns the operator's logic.
+        """Finish the operator. `make(initial capabilities, info)` returns its logic.
 
-        `joinable`: on a worker that joins later the absent capabilities are filled, if a member still holds them; then
-        `filled` is called with the time, or None if they never will be. `stop` gives up what the program holds, when
-        the program ends. `stage` says how a generated function does what the operator does: see `stage`.
+        `joinable`: on a worker that joins later, the absent capabilities are filled if a member still holds them. Then
+        `filled` is called with the time, or with None if they never will be. `stop` releases the program's capabilities
+        when the program ends. `stage` describes how a generated function does the operator's work: see `stage`.
         """
         node = self.node
         for made, connection, depth in self._inputs:
@@ -302,10 +290,13 @@ class NodeBuilder:
         node.stage, node.stop, node.filled = stage, stop, filled
         node.logic = make(capabilities, OperatorInfo(node.index, node.name, context.allocator.index, activator))
 
-    def build_releasing(self, logic: Callable[[], None], stage: object = None) -> None:
-        """Finish an operator that holds no capability to begin with: it sends in answer to what it gets."""
+    def build_releasing(self, logic: Callable[[], None] | None, stage: object = None) -> None:
+        """Finish an operator that holds no initial capability: it sends only in response to its input.
 
-        def make(capabilities: list[Capability], info: object) -> Callable[[], None]:
+        The logic of a stage may be None: `fusion` writes it when the dataflow starts.
+        """
+
+        def make(capabilities: list[Capability], info: object) -> Callable[[], None] | None:
             for capability in capabilities:
                 capability.release()
             return logic
@@ -316,7 +307,7 @@ class NodeBuilder:
         """Open a channel from a port to an input, for progress and, unless the pact is Silent, for data."""
         graph, pact, queue = self.graph, made.pact, made.queue
         source = graph.nodes[port.node].sources[port.output]
-        number = graph.connect(source, made.location, pact.name, None if isinstance(pact, Silent) else queue)
+        number = graph.connect(source, made.location, type(pact).__name__, None if isinstance(pact, Silent) else queue)
         if isinstance(pact, Exchange) and not pact.follow:
             graph.pinned.append(queue.name)
         if number is None:

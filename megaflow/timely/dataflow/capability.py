@@ -1,26 +1,34 @@
 """The right to send: capabilities, and references to the times of records being consumed.
 
-A capability is a pointstamp (output, time) with a count that every worker hears of. Its holder may produce records at
-that time or later; while it is held, no frontier downstream passes its time.
+A capability is a pointstamp (output, time) with a count that every worker receives. Its holder may produce records at
+that time or later. While it is held, no frontier downstream passes its time.
 
-Rules, which make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
- 1. A capability is minted from a held capability at or before its time, or from a
-    record that is being consumed now. Never from a frontier: a negative count may
-    be on its way.
- 2. Every mint and release is a +1 or -1 in the dataflow's one `ChangeBatch`, which
-    leaves the worker between operator invocations only; so a record's consumption
-    and the capabilities minted from it travel together.
- 3. Release is explicit. Forgetting it holds the frontier back; it never breaks safety. If the object
-    is lost as well, a ResourceWarning names the line that made it.
+Rules that make the whole cluster's frontiers safe (notes: Naiad, section 2.3)
+ 1. A capability is minted from a held capability at or before its time, or from a record that is being consumed now. It
+    is never minted from a frontier, because a negative count may be under way.
+ 2. Every mint and release is a +1 or -1 in the dataflow's one `ChangeBatch`, which leaves the worker only between
+    operator invocations. So a record's consumption and the capabilities minted from it travel together.
+ 3. Release is explicit. A forgotten release holds the frontier back; it never breaks safety. If the object is lost as
+    well, a ResourceWarning names the line that made it.
+ 4. There is one exception. An operator's constructor gets the initial capabilities. When it returns, the engine
+    releases those that nothing refers to, because most operators need none (`release_ignored`). This is safe:
+    - Python counts each reference: of a variable, closure, container, bound method, partial, suspended generator, and
+      of a frame that a traceback or debugger keeps. So if only the engine's list refers to a capability, the program
+      cannot reach it or use its right again. A weak reference finds it released.
+    - A reference that the program cannot reach either, in a cycle or in a kept frame, only keeps the capability.
+    - It does not depend on the garbage collector: it happens once, on the worker's thread, before the dataflow runs.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Protocol
 from weakref import ref
 
 from megaflow.errors import CapabilityError, TimeError
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.leaked_capability import Origin, caller, warn_of_loss
 from megaflow.timely.order import Time, alike, less_equal
 from megaflow.timely.path_summary import Summary
@@ -28,15 +36,15 @@ from megaflow.timely.progress.change_batch import ChangeBatch
 
 
 class OutputPort(Protocol):
-    """What a capability knows of the output that it belongs to."""
+    """Output that a capability belongs to, as the capability uses it."""
 
     location: int
     number: int  # among the operator's outputs
     title: str  # operator and port, for messages
     changes: ChangeBatch[tuple[int, Time]]  # written here, drained by the dataflow after each step
-    retained: dict[Time, ref[Capability]]  # time -> the operator's one capability for it, while it keeps it
+    retained: dict[Time, ref[Capability]]  # time -> the operator's one capability for it, while the operator keeps it
 
-    is_running: Callable[[], bool]  # whether a capability still matters: the dataflow is there and has not ended
+    is_running: Callable[[], bool]  # whether a capability still matters: the dataflow exists and is not over
     where: str  # file:line of the operator's declaration
 
 
@@ -53,9 +61,9 @@ class Capability:
     __slots__ = ("__weakref__", "_origin", "_output", "absent", "held", "time")
 
     def __init__(self, output: OutputPort, time: Time, origin: Origin = None, absent: bool = False) -> None:
-        """Wrap a count that is already registered, or none if `absent`; see `mint`."""
+        """Wrap a count that is already registered, or no count if `absent`; see `mint`."""
         self._output = output
-        self.time = time  # the least at which it may send; written here only
+        self.time = time  # the least time at which it may send; written here only
         self._origin = origin
         self.held = not absent  # False once released; written here only
         self.absent = absent
@@ -69,14 +77,19 @@ class Capability:
         self.absent, self.held, self.time = False, True, time
 
     def give_away(self) -> None:
-        """Stop holding this capability, without a count: another worker holds it from now on."""
+        """Stop holding this capability without changing its count: another worker holds it from now on."""
         self._check_held("give_away")
         self.held = False
         self._forget()
 
-    def belongs_to(self, output: OutputPort) -> bool:
-        """Tell whether this is a capability of `output`."""
-        return self._output is output
+    def check(self, output: OutputPort) -> None:
+        """Raise unless a session at this time may be opened on `output` now."""
+        if self._output is not output:
+            raise CapabilityError(f"session: {self!r} is not a capability of {output.title}; retain one for it")
+        if not self.held:
+            raise CapabilityError(
+                f"session: {self!r} was released and cannot send; open the session before the release"
+            )
 
     def clone(self) -> Capability:
         """Return a second, independent capability for the same output and time."""
@@ -162,7 +175,7 @@ class Capability:
 
 
 def check_time(verb: str, present: Time, time: Time) -> None:
-    """Raise TimeError unless `time` is of the kind of `present`: an int, or say a Product as deep in its scopes."""
+    """Raise TimeError unless `time` is of the same kind as `present`: an int, for example, or a Product as deep."""
     if not alike(time, present):
         name = type(time).__name__
         what = "this" if type(time) is type(present) else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
@@ -173,20 +186,30 @@ def check_time(verb: str, present: Time, time: Time) -> None:
 
 
 def mint(output: OutputPort, time: Time) -> Capability:
-    """Return a new capability, counted. The caller answers for rule 1."""
+    """Return a new, counted capability. The caller must obey rule 1."""
     output.changes.update((output.location, time), 1)
     return Capability(output, time, caller())
 
 
+def release_ignored(capabilities: list[Capability]) -> None:
+    """Release the capabilities that only this list refers to: see rule 4."""
+    alone = _references([object()], 0)  # Python versions differ in how they count an object in a list
+    for index in range(len(capabilities)):  # no variable: a debugger that reads variables would refer to it
+        if _references(capabilities, index) == alone:
+            capabilities[index].release()
+
+
+def _references(items: Sequence[object], index: int) -> int:
+    return sys.getrefcount(items[index])
+
+
+@dataclass(slots=True, eq=False)
 class Invocation:
-    """One run of an operator's logic; the references to times that it hands out end with it."""
+    """One run of an operator's logic. The references to times that it hands out end with it."""
 
-    __slots__ = ("retained", "running", "time")
-
-    def __init__(self) -> None:
-        self.running = True  # cleared by the operator's builder when the logic has returned
-        self.time: Time | None = None  # of the batch taken last, for blame
-        self.retained: list[Capability] = []  # first retained in this run: lost, if at all, at its end
+    running: bool = True  # cleared by the operator's builder when the logic has returned
+    time: Time | None = None  # of the batch taken last, for notes on errors
+    retained: list[Capability] = field(default_factory=list)  # those first retained in this run; kept until its end
 
     def end(self) -> None:
         """Note that the logic has returned."""
@@ -194,24 +217,20 @@ class Invocation:
         self.retained.clear()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class CapabilityRef:
     """The time of a batch being consumed: a right to send that lasts until the operator returns."""
 
-    __slots__ = ("_invocation", "_outputs", "_paths", "time")
-
-    def __init__(
-        self, time: Time, outputs: Sequence[OutputPort], paths: Mapping[int, Summary], invocation: Invocation
-    ) -> None:
-        self.time = time  # of the batch; never changed
-        self._outputs = outputs  # all of the operator's
-        self._paths = paths  # output number -> the path from this input; no entry where there is none
-        self._invocation = invocation  # never a later one: by then the record's count is gone (rule 1)
+    time: Time  # of the batch; never changes
+    _outputs: Sequence[OutputPort]  # all outputs of the operator
+    _paths: Mapping[int, Summary]  # output number -> the path from this input; no entry if there is none
+    _invocation: Invocation  # never a later one: by then the record's count is gone (rule 1)
 
     def retain(self, output: OutputPort | int | None = None) -> Capability:
-        """Return the operator's one capability for this time at `output`, counted once however often retained.
+        """Return the operator's one capability for this time at `output`. It is counted once, however often retained.
 
-        The time is what the path from this input makes of the batch's time. `output` is an output or its number; it
-        may be left out where this input leads to one only.
+        Its time is the batch's time, changed by the path from this input. `output` is an output or its number. It may
+        be omitted if this input leads to one output only.
         """
         port, time = self._reach(output, "retain")
         known = port.retained.get(time)
@@ -223,7 +242,7 @@ class CapabilityRef:
         return held
 
     def delayed(self, time: Time, output: OutputPort | int | None = None) -> Capability:
-        """Return a new capability of `output`, see `retain`, at the later `time`."""
+        """Return a new capability of `output` (see `retain`) at the later `time`."""
         port, least = self._reach(output, "delayed")
         check_time("delayed", least, time)
         if not less_equal(least, time):
@@ -257,7 +276,7 @@ class CapabilityRef:
         return port, time
 
     def _number(self, output: OutputPort | int | None, verb: str) -> int:
-        """Return which of the operator's outputs is meant."""
+        """Return the number of the operator's output that `output` stands for."""
         if output is None:
             if len(self._paths) > 1:
                 raise CapabilityError(
@@ -266,9 +285,10 @@ class CapabilityRef:
                 )
             return next(iter(self._paths), 0)
         if not isinstance(output, int):
-            if not any(each is output for each in self._outputs):
+            number = output.number
+            if number >= len(self._outputs) or self._outputs[number] is not output:
                 raise CapabilityError(f"{verb}: this time belongs to another operator than {output.title}")
-            return output.number
+            return number
         if not 0 <= output < len(self._outputs):
             raise CapabilityError(f"{verb}: there is no output {output}; the operator has {len(self._outputs)}")
         return output

@@ -1,11 +1,10 @@
-"""Channels: how a batch gets from an output to the inputs that listen to it.
+"""Channels: the path of a batch from an output to the inputs that listen to it.
 
-An `Edge` is the sending end, one for each listener of an output; an `InputQueue` is the queue at the receiving end. A
+An `Edge` is the sending end, one for each listener of an output. An `InputQueue` is the queue at the receiving end. A
 batch is immutable once pushed, so listeners share it.
 
-What leaves for another worker uses up credit, if the channel has any: see `handoffs`. Small parts leave together: see
-`gathering`. It arrives at the receiving
-worker's `ChannelEnd` of the same channel.
+A batch for another worker uses up credit if the channel has any (see `handoffs`). Small parts leave together (see
+`batch_coalescer`). A batch arrives at the receiving worker's `ChannelEnd` of the same channel.
 """
 
 from __future__ import annotations
@@ -16,41 +15,41 @@ from typing import Any
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Channel, Lane
+from megaflow.timely.dataflow.batch_coalescer import BatchCoalescer
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.error_notes import annotate
 from megaflow.timely.dataflow.flow_control.credit import Credits
 from megaflow.timely.dataflow.flow_control.input_queue import InputQueue
-from megaflow.timely.dataflow.gathering import Gathering
 from megaflow.timely.dataflow.graph import Graph
-from megaflow.timely.dataflow.origin import untraced
 from megaflow.timely.dataflow.pact import Addressed, Broadcast, Exchange, Pact, Pipeline
+from megaflow.timely.dataflow.partition_tag import untagged
 from megaflow.timely.dataflow.record_copies import copies_of
-from megaflow.timely.log import Log
+from megaflow.timely.log import Log, MessageReceived, MessageSent
 from megaflow.timely.order import Time
 
-Members = Callable[[], tuple[int, ...]]  # the worker ids that a pact may choose from now, sorted
+Members = Callable[[], tuple[int, ...]]  # the sorted worker ids that a pact may now choose from
 
 
 @dataclass(slots=True)
 class Edge:
-    """The sending end of a channel."""
+    """Sending end of a channel."""
 
     target: int  # the location of the input that it feeds
     end: ChannelEnd
 
     def push(self, time: Time, batch: list[Any]) -> int:
-        """Send a batch that is not empty; return how many records were produced. Does not block.
+        """Send a non-empty batch; return how many records were produced. Does not block.
 
-        Not of an `AddressedEdge`.
+        An `AddressedEdge` does not support it.
         """
         raise AssertionError("an addressed channel is fed by ship_to only")
 
 
 @dataclass(slots=True)
 class PipelineEdge(Edge):
-    """To the same worker."""
+    """Edge to the same worker."""
 
-    put: Callable[[Time, list[Any]], None]  # of the end's queue
+    put: Callable[[Time, list[Any]], None]  # method of the end's queue
     log: Log
 
     def push(self, time: Time, batch: list[Any]) -> int:
@@ -61,27 +60,27 @@ class PipelineEdge(Edge):
 
 
 class ChannelEnd:
-    """One worker's end of a channel of records: what it sends to other workers, and what it gets from them."""
+    """One worker's end of a channel of records: sends to other workers and receives from them."""
 
-    def __init__(self, context: Context, channel: Channel, queue: InputQueue, gathering: Gathering) -> None:
+    def __init__(self, context: Context, channel: Channel, queue: InputQueue, batch_coalescer: BatchCoalescer) -> None:
         self._allocator = context.allocator
         self._log = context.log
-        self._name = channel.dataflow, channel.number  # in the log
+        self._name = channel.dataflow, channel.number  # its name in the log
         self.channel = channel
         self.lane = channel.lane
         self.queue = queue
-        self.credits: Credits | None = None  # if the channel is bounded; set when the dataflow starts
-        self._gathering = gathering if channel.lane is Lane.DATA else None
+        self.credits: Credits | None = None  # None unless the channel is bounded; set when the dataflow starts
+        self._batch_coalescer = batch_coalescer if channel.lane is Lane.DATA else None
         self.index = context.allocator.index
         self.neighbours = frozenset(context.allocator.neighbours)
 
     def tell_kept(self, records: int) -> None:
-        """Tell the log of a batch that stays on this worker."""
-        self._log.sent(self._name, self.index, self.index, records)
-        self._log.received(self._name, self.index, self.index, records)
+        """Report to the log a batch that stays on this worker."""
+        self._log.moved(MessageSent, self._name, self.index, self.index, records)
+        self._log.moved(MessageReceived, self._name, self.index, self.index, records)
 
     def send(self, worker: int, time: Time, batch: list[Any]) -> None:
-        """To one worker, this one included."""
+        """Send a batch to one worker, which may be this one."""
         if worker == self.index:
             self.queue.put(time, batch)
             if self._log.emit is not None:
@@ -89,50 +88,48 @@ class ChannelEnd:
             return
         if self.credits is not None:
             self.credits.spend(worker, len(batch))
-        if self._gathering is not None:
-            self._gathering.add(self, worker, time, batch)
+        if self._batch_coalescer is not None:
+            self._batch_coalescer.add(self, worker, time, batch)
         else:
             self.post(worker, time, batch)
 
     def post(self, worker: int, time: Time, batch: list[Any]) -> None:
-        """To another worker, now; the credit is spent."""
+        """Send a batch to another worker now. Its credit is already spent."""
         if self._log.emit is not None:
-            self._log.sent(self._name, self.index, worker, len(batch))
+            self._log.moved(MessageSent, self._name, self.index, worker, len(batch))
         try:
-            self._allocator.send(worker, self.channel, (time, untraced(batch)))
+            self._allocator.send(worker, self.channel, (time, untagged(batch)))
         except CannotTravel as error:
             self.annotate(error)
             raise
 
     def send_all(self, workers: list[int], time: Time, batch: list[Any]) -> None:
-        """To several workers, not including this one."""
-        if self._log.emit is not None:
-            for worker in workers:
-                self._log.sent(self._name, self.index, worker, len(batch))
-        if self.credits is not None:
-            for worker in workers:
+        """Send a batch to several workers, not including this one."""
+        for worker in workers:
+            self._log.moved(MessageSent, self._name, self.index, worker, len(batch))
+            if self.credits is not None:
                 self.credits.spend(worker, len(batch))
         try:
-            self._allocator.send_all(workers, self.channel, (time, untraced(batch)))
+            self._allocator.send_all(workers, self.channel, (time, untagged(batch)))
         except CannotTravel as error:
             self.annotate(error)
             raise
 
     def receive(self, source: int, body: tuple[Time, list[Any]]) -> None:
-        """Queue a batch of another worker's."""
+        """Queue a batch from another worker."""
         time, batch = body
         self.queue.put_from(source, time, batch)
         if self._log.emit is not None:
-            self._log.received(self._name, source, self.index, len(batch))
+            self._log.moved(MessageReceived, self._name, source, self.index, len(batch))
 
     def annotate(self, error: BaseException) -> None:
-        """Say on the error that the receiving operator asked for what failed, not the one that sent."""
+        """Add a note that names the receiving operator, not the sender: the receiver's pact makes records travel."""
         annotate(error, self.queue.name, self.queue.where, self.index)
 
 
 @dataclass(slots=True)
 class ExchangeEdge(Edge):
-    """To the worker that the key names. Cost: one call of `key` per record, none with a single worker."""
+    """Edge to the worker that the key selects. Cost: a call of `key` per record; per batch with a single worker."""
 
     key: Callable[[Any], int]
     members: Members
@@ -173,7 +170,7 @@ class ExchangeEdge(Edge):
 
 @dataclass(slots=True)
 class BroadcastEdge(Edge):
-    """To every worker. Each that is a thread of this process gets records of its own."""
+    """Edge to every worker. On the DATA lane, each other thread of this process gets its own copies of the records."""
 
     members: Members
 
@@ -185,13 +182,13 @@ class BroadcastEdge(Edge):
                 self.end.send(worker, time, copies_of(batch))
                 others.remove(worker)
         self.end.send_all(others, time, batch)
-        if self.end.index in ids:  # else it is leaving
+        if self.end.index in ids:  # otherwise this worker is leaving
             self.end.send(self.end.index, time, batch)
         return len(batch) * len(ids)
 
 
 class AddressedEdge(Edge):
-    """To the worker that the producer names."""
+    """Edge to the worker that the producer names."""
 
     __slots__ = ()
 
@@ -202,10 +199,10 @@ class AddressedEdge(Edge):
 
 
 def make_edge(graph: Graph, number: int, pact: Pact, target: int, queue: InputQueue) -> Edge:
-    """Return the edge that carries out `pact`, over the channel of this number; `Silent` has none."""
+    """Return the edge that implements `pact` over the channel with this number. `Silent` has no edge."""
     lane = pact.lane if isinstance(pact, Broadcast | Addressed) else Lane.DATA
     context = graph.context
-    end = ChannelEnd(context, Channel(lane, graph.number, number), queue, graph.gathering)
+    end = ChannelEnd(context, Channel(lane, graph.number, number), queue, graph.batch_coalescer)
     members: Members = lambda: context.membership().ids  # noqa: E731
     if isinstance(pact, Pipeline):
         return PipelineEdge(target, end, queue.put, context.log)
@@ -213,6 +210,5 @@ def make_edge(graph: Graph, number: int, pact: Pact, target: int, queue: InputQu
         return ExchangeEdge(target, end, pact.key, members if pact.follow else lambda: graph.founders.ids)
     if isinstance(pact, Broadcast):
         return BroadcastEdge(target, end, members)
-    if isinstance(pact, Addressed):
-        return AddressedEdge(target, end)
-    raise AssertionError(f"no edge for {pact}")
+    assert isinstance(pact, Addressed), f"no edge for {pact}"
+    return AddressedEdge(target, end)

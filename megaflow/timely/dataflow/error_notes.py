@@ -1,16 +1,23 @@
 """Notes on errors: the user's line where an operator was declared, and the record on which user code raised.
 
-Nothing is recorded per record. When user code raises, the frames of the traceback say which engine loop called it; by
-agreement such loops name their variables `record` (or `key` and `value`, or `key` and `timers`) and `time`; and loops
-that these call for one key, over its values, `accumulated` and `value`, or `merged` and `part`. The variable of a
-comprehension is gone by then (from Python 3.12 on): a comprehension over a `batch` goes over an iterator named `left`,
-which knows how many records it has left. A generated function (`codegen`) does the work of several operators: its
-module has a table that says for each of its lines which operator calls user code there.
+Nothing is recorded per record. When user code raises, the frames of the traceback show which engine loop called it.
+These rules let a note find the record:
+
+1. Engine loops name their variables `record` and `time`. Instead of `record`, loops over keys use `key` with `value`,
+   `timers` or `values`.
+2. A loop over the values of one key, called by such a loop, uses `accumulated` and `value`, or `merged` and `part`.
+3. A comprehension over a `batch` uses an iterator named `left`, whose length hint tells how many records remain. From
+   Python 3.12 on, the comprehension's own variable is already gone when the note is made.
+4. A generated function (`codegen`) does the work of several operators. Its module has a table that maps its lines to
+   the operators that call user code there.
 """
 
+import functools
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from operator import length_hint
 from pathlib import Path
 from types import FrameType
@@ -19,35 +26,38 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.timely.order import Product
 
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + "/"
-GENERATED = "<megaflow "  # how the names of files begin that are generated
+GENERATED = "<megaflow "  # prefix of the names of generated files
 CALL_SITES = "__call_sites__"  # a global of a generated module: line number -> CallSite
+_FUNCTOOLS = functools.__file__
 _NOTE = "in operator "
-_NOTES = (_NOTE, "in source ")  # either says where an error came from
-_LAUNCHING = ("/threading.py", "/runpy.py", "/contextlib.py")  # the last at the end of a block that builds a dataflow
+_NOTES = (_NOTE, "in source ")  # a note that begins so says where an error came from
+_LAUNCHING = ("/threading.py", "/runpy.py", "/contextlib.py")  # contextlib ends a block that builds a dataflow
 _LONGEST_REPR = 200  # characters of a record shown
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Which operator calls user code in a line of a generated function."""
+    """Operator that calls user code in one line of a generated function."""
 
     operator: str
     where: str  # file:line of its declaration
-    record: str | None  # the variable that has the record; None: it is called for a batch
+    record: str | None  # the variable that holds the record; None: user code is called once per batch
 
 
 def user_line() -> str:
-    """`file:line` of the nearest caller outside megaflow, where the user declared something."""
+    """Return `file:line` of the nearest caller outside megaflow, where the user declared something."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (is_ours(frame.f_code.co_filename) or _is_of_our_dataclass(frame)):
+    while frame is not None and (
+        is_ours(frame.f_code.co_filename) or frame.f_code.co_filename == _FUNCTOOLS or _is_of_our_dataclass(frame)
+    ):  # a cached property of a stream is computed below functools
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "an unknown line"
 
 
 def annotate(error: BaseException, operator: str, where: str, worker: int) -> None:
-    """Add a note: operator, the line that declared it, worker, and time and record if a frame knows them.
+    """Add a note: the operator, its declaring line, the worker, and the time and record if a frame knows them.
 
-    The first note stands: the frames nearest to the fault know best.
+    The first note stays, because it was added nearest to the fault and has the most facts.
     """
     if any(note.startswith(_NOTES) for note in getattr(error, "__notes__", ())):
         return
@@ -62,19 +72,32 @@ def annotate(error: BaseException, operator: str, where: str, worker: int) -> No
     error.add_note(note)
 
 
-def format_user_traceback(error: BaseException, debug: bool = False) -> str:
-    """Return the traceback as text, notes included, without engine frames unless `debug`.
+@contextmanager
+def noting(note: Callable[[], str]) -> Iterator[None]:
+    """Add a note to each error of a block, which calls user code that is not part of an operator."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(note())
+        raise
 
-    An error of megaflow itself, which has no frames of the user's inside, keeps only its message.
+
+def format_user_traceback(error: BaseException, debug: bool = False) -> str:
+    """Return the traceback as text with its notes. Without `debug`, engine frames are left out.
+
+    An error of megaflow itself, with no user frame inside, keeps only its message.
     """
     shown = traceback.TracebackException.from_exception(error)
+    if sys.version_info < (3, 12) and isinstance(error, AttributeError):  # newer ones suggest the name themselves
+        if error.name is not None and (near := get_close_matches(error.name, dir(error.obj), n=1)):
+            shown.__notes__ = [*(shown.__notes__ or ()), f"Did you mean: {near[0]!r}?"]
     if not debug:
         _hide_engine(shown)
     return "".join(shown.format())
 
 
 def _hide_engine(shown: traceback.TracebackException) -> None:
-    # Everything up to the first frame of the user's *inside* the engine's calls goes, and engine frames after it too.
+    # Remove engine frames and launch frames. Only user frames remain.
     kept = [frame for frame in shown.stack if not is_ours(frame.filename) and not _is_launch(frame)]
     shown.stack = traceback.StackSummary.from_list(kept)
     for cause in (shown.__cause__, shown.__context__):
@@ -87,23 +110,23 @@ def _is_launch(frame: traceback.FrameSummary) -> bool:
 
 
 def _is_of_our_dataclass(frame: FrameType) -> bool:
-    """Tell whether this is the `__init__` that Python has generated for a dataclass of megaflow: it is in no file."""
+    """Return whether this frame is the `__init__` that Python generated for a megaflow dataclass. It has no file."""
     return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("megaflow.")
 
 
 def is_ours(filename: str) -> bool:
-    """Tell whether a file is a part of megaflow."""
+    """Return whether a file is part of megaflow."""
     return filename.startswith((_PACKAGE, GENERATED))
 
 
 def raised_by_loop(error: BaseException) -> bool:
-    """Tell, where an engine loop has caught an error, whether the loop raised it, not user code that it called."""
+    """Return whether the engine loop that caught an error raised it itself. Otherwise user code raised it."""
     trace = error.__traceback__
     return trace is None or trace.tb_next is None
 
 
 def facts_of(frames: Iterable[tuple[FrameType, int]], show: Callable[[object], str]) -> dict[str, str]:
-    """Return what engine loops among these frames (with their lines, outermost first) know: time, record, key, …"""
+    """Return the facts that engine loops among these frames (outermost first) know: time, record, key and so on."""
     facts: dict[str, str] = {}
     for frame, line in frames:
         if is_ours(frame.f_code.co_filename):
@@ -126,7 +149,7 @@ def _read_call_site(
     facts["operator"] = f"{site.operator!r} ({site.where})"
     if site.record is not None:
         _collect(frame, facts, show)
-        if site.record in frame.f_locals:  # else it is a comprehension's
+        if site.record in frame.f_locals:  # otherwise it is the variable of a comprehension
             facts["record"] = show(frame.f_locals[site.record])
 
 
@@ -136,7 +159,7 @@ def _collect(frame: FrameType, facts: dict[str, str], show: Callable[[object], s
         facts["record"] = show(known["record"])
     elif "key" in known and "value" in known:
         facts["record"] = show((known["key"], known["value"]))
-    elif "key" in known and "timers" in known:
+    elif "key" in known and ("timers" in known or "values" in known):
         facts["key"] = show(known["key"])
     elif "key" in facts and "accumulated" in known and "value" in known:
         facts["value"] = show(known["value"])

@@ -1,29 +1,38 @@
-"""The rules of every fold per key: records are pairs, keys have no NaN, outputs are records.
+"""Rules of every fold per key: records are pairs, keys contain no NaN, and outputs are iterables of records.
 
-All are checked where the many records of a stream pay little or nothing: records batch by batch, a key when it has no
-state, outputs when they are no list.
+Each check stands where a long stream pays little or nothing for it. Records are checked batch by batch, a key when it
+has no state yet, and outputs when they are not a list.
 
-Why only tuples and lists are pairs: much else unpacks into two. A dict of two would become its keys, 'DE' two letters,
-and the results would be wrong without an error.
+Only tuples and lists count as pairs, because many other values also unpack into two. A dict of two items would become
+its keys and 'DE' two letters. The results would then be wrong without an error.
 
-Why NaN is refused in keys: it differs from itself, so a dict finds it by identity alone, which is lost where it is
-read or decoded anew. One key of one process would be thousands of two, and a state that moved is never found again.
-Tuples, frozensets and objects hide it, for they compare what they hold by identity first.
+NaN is refused in keys because it does not equal itself, so a dict finds it only by identity. Reading or decoding a
+value creates a new object and loses the identity. One key in one process would become thousands of keys in two
+processes, and a state that moved would never be found again. Tuples, frozensets and objects hide the problem, because
+they compare their items by identity first.
 """
 
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from gc import get_referents
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from megaflow.errors import BuildError, ProgramError, UsageError
+from megaflow.timely.dataflow.argument_checks import function
 from megaflow.timely.dataflow.error_notes import user_line
-from megaflow.timely.dataflow.given import function
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+R = TypeVar("R")
+
+Fold: TypeAlias = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
+"""(key, value, state) -> (new state, outputs); None: no state."""
 
 NO_OUTPUTS: Final[tuple[()]] = ()
-"""As good as an empty list: loops ask for it by identity."""
+"""Equivalent to an empty list. Loops compare with it by identity."""
 NAN_IN_KEY: Final = (
     "NaN cannot be a key or part of a key: it equals no value, not even itself, so neither another record nor a move "
     "would find its state; drop such records, or replace NaN with another value, such as None"
@@ -37,13 +46,13 @@ _TAKEN_APART: Final[dict[type, str]] = {
     bytearray: "one record for each byte, an int",
     dict: "one record for each key, without its value",
     tuple: "one record for each item",
-}  # type -> what its values would be sent as
+}  # type -> end of the error that tells what its values would become
 
 
 def pairing(
     verb: str, key: Callable[[Any], Any] | None, value: Callable[[Any], Any] | None
 ) -> Callable[[Any], tuple[Any, Any]] | None:
-    """Return what makes (key, value) of a record, None if records are such pairs already. Raises BuildError.
+    """Return a function from a record to (key, value), or None if records are already pairs. Raises BuildError.
 
     >>> pairing("count_by_key", len, None)("abc"), pairing("sum_by_key", len, str.upper)("abc")
     ((3, 'abc'), (3, 'ABC'))
@@ -60,9 +69,9 @@ def pairing(
 
 
 def require_pairs(operator: str, batch: Sequence[Any]) -> None:
-    """Raise ProgramError, naming the record, unless each is a tuple or a list, whose unpacking then counts the items.
+    """Raise ProgramError, naming the record, unless each record is a tuple or a list. Unpacking checks the length.
 
-    Cost: 11 ns a record (measured); a check within a loop that unpacks costs as much, a set of types 18.
+    Cost: 11 ns a record (measured). A check inside a loop that unpacks costs the same; a set of types costs 18 ns.
     """
     if [*map(type, batch)].count(tuple) != len(batch):
         for kind in {*map(type, batch)}:
@@ -71,9 +80,9 @@ def require_pairs(operator: str, batch: Sequence[Any]) -> None:
 
 
 def complain_about(batch: Sequence[Any], operator: str, error: Exception | None) -> None:
-    """Raise ProgramError, because of `error`, for the first record that is no pair or whose key cannot be one.
+    """Raise ProgramError, caused by `error`, for the first record that is not a pair or has an invalid key.
 
-    Return if all are right. It raises itself, so that blame finds the record here.
+    Return if all records are valid. The function itself raises, so that `error_notes` finds the record in its frame.
     """
     for record in batch:
         if not isinstance(record, (tuple, list)) or len(record) != 2:
@@ -83,12 +92,33 @@ def complain_about(batch: Sequence[Any], operator: str, error: Exception | None)
             ) from error
         try:
             hash(record[0])
-        except TypeError as unhashable:
+        except TypeError:
             check_key(record[0])  # decimal's signalling NaN has no hash
-            raise ProgramError(
-                f"{operator}: the key {record[0]!r:.200} is a {type(record[0]).__name__}, which cannot be a key "
-                f"({unhashable}); make it a tuple, a frozenset or a str"
-            ) from error
+            raise ProgramError(f"{operator}: the key {record[0]!r:.200} {not_a_key(record[0])}") from error
+
+
+def not_a_key(value: object) -> str:
+    """Return why an unhashable value cannot be a key, and what to write instead.
+
+    >>> not_a_key(["a"])
+    'is a list, which cannot be a key; make it a tuple, a frozenset or a str'
+    >>> not_a_key(("a", ({"b": 1}, 2)))
+    "contains {'b': 1}, a dict, which cannot be part of a key; make it a tuple, a frozenset or a str"
+    """
+    part = value
+    while isinstance(part, tuple):
+        part = next(each for each in part if not _has_hash(each))
+    where = "is" if part is value else f"contains {part!r:.80},"
+    role = "a key" if part is value else "part of a key"
+    return f"{where} a {type(part).__name__}, which cannot be {role}; make it a tuple, a frozenset or a str"
+
+
+def _has_hash(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _how_to_key(record: Any) -> str:
@@ -98,11 +128,16 @@ def _how_to_key(record: Any) -> str:
 
 
 def check_outputs(operator: str, outputs: object) -> None:
-    """Raise ProgramError for what is a record, and not an iterable of records: a str, bytes, dict or non-empty tuple.
+    """Raise ProgramError for outputs that are one record, not many: a str, bytes, dict or non-empty tuple.
 
-    Loops call it for what is neither a list nor NO_OUTPUTS, and then `extend` by it: `+=` would have an array add its
-    numbers to the outputs before. What is not iterable at all is theirs to refuse.
+    Loops call this for outputs that are neither a list nor NO_OUTPUTS, and then `extend` by the outputs. With `+=`, an
+    array would add its numbers to the earlier outputs. The loops refuse values that are not iterable.
     """
+    if type(outputs).__name__ == "DataFrame":
+        raise ProgramError(
+            f"{operator}: the fold returned (state, a DataFrame), which would be sent as the names of its columns. "
+            "Return a list of records, such as outputs.to_dict('records') of pandas or outputs.to_dicts() of polars"
+        )
     for kind, parts in _TAKEN_APART.items():
         if isinstance(outputs, kind) and outputs != NO_OUTPUTS:
             raise ProgramError(
@@ -113,15 +148,15 @@ def check_outputs(operator: str, outputs: object) -> None:
 
 
 def check_key(key: object) -> None:
-    """Raise UsageError for a key that is NaN or has it in what its equality compares. Cost: linear in its parts.
+    """Raise UsageError if a key is NaN, or contains NaN where its equality looks. Cost: linear in its parts.
 
-    For keys that nobody has put through `stable_hash`, which refuses the same.
+    Use it for keys that have not passed through `stable_hash`, which refuses the same keys.
     """
-    if type(key) not in _WITHOUT_NAN and _has_nan(key):
+    if type(key) not in _WITHOUT_NAN and has_nan(key):
         raise UsageError(f"the key {key!r:.200}: {NAN_IN_KEY}")
 
 
-def _has_nan(key: object) -> bool:
+def has_nan(key: object) -> bool:
     left, seen = [key], set[int]()
     while left:
         part: Any = left.pop()
@@ -135,7 +170,7 @@ def _has_nan(key: object) -> bool:
             left += [getattr(part, field.name) for field in fields(kind) if field.compare]
             continue
         equality: object = kind.__eq__
-        if equality is not object.__eq__:  # else it is compared by identity, whatever it has
+        if equality is not object.__eq__:  # otherwise it is compared by identity, whatever it contains
             left += get_referents(part)
     return False
 
@@ -143,7 +178,7 @@ def _has_nan(key: object) -> bool:
 def _differs_from_itself(part: Any) -> bool:
     try:
         return bool(part != part)
-    except ArithmeticError:  # decimal's signalling NaN may not even be compared
+    except ArithmeticError:  # decimal's signalling NaN raises when compared
         return True
-    except (TypeError, ValueError):  # an array, say, which says it of each of its elements
+    except (TypeError, ValueError):  # for example an array, which compares element by element
         return False

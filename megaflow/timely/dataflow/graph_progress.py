@@ -1,18 +1,18 @@
-"""What one worker knows of the progress of one dataflow, and what it tells the others of its own.
+"""Progress of one dataflow on one worker: the counts that the worker knows, and the changes that it broadcasts.
 
-Operators write what they do into `changes`; between their runs this goes to the other workers as one batch, and into
-the worker's own counts, like the batches that come from the others. The tracker turns counts into frontiers.
+Operators write their changes into `changes`. Between runs of operators, the worker sends these changes to the other
+workers as one batch. It also adds them to its own counts, as it does with batches from others. The tracker turns counts
+into frontiers.
 
 Invariants
- 1. `changes` is drained between operator invocations only (see `progcaster`).
- 2. A frontier is shown to an operator only when the tracker's worklist is empty.
- 3. The dataflow is complete when no location has a count and nothing is unsent.
+ 1. `changes` is drained only between operator invocations (see `progcaster`).
+ 2. An operator sees a frontier only when the tracker's worklist is empty.
+ 3. The dataflow is complete when no location has a count and every change has been sent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from megaflow.errors import BuildError
 from megaflow.timely.dataflow.context import Context
 from megaflow.timely.dataflow.run_queue import RunQueue
 from megaflow.timely.order import Time
@@ -21,47 +21,58 @@ from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.progress.reachability import Tracker
 
 
-class GraphProgress:
-    """The counts of one dataflow on one worker. Written by the worker's thread, which alone calls it."""
+class OwnChanges(ChangeBatch[tuple[int, Time]]):
+    """Changes that are not broadcast yet. `stir` is called when the first one is added; only `update` adds any."""
 
-    def __init__(self, number: int, name: str, context: Context, run_queue: RunQueue) -> None:
-        self.changes: ChangeBatch[tuple[int, Time]] = ChangeBatch()  # not broadcast yet; written by operators
+    __slots__ = ("_stir",)
+
+    def __init__(self, stir: Callable[[], object]) -> None:
+        super().__init__()
+        self._stir = stir
+
+    def update(self, item: tuple[int, Time], delta: int) -> None:
+        """Add `delta` to the item's sum."""
+        sums = self._sums  # the rest repeats `ChangeBatch.update`: a call would cost too much here
+        if not sums:
+            self._stir()
+        total = sums.pop(item, 0) + delta
+        if total:
+            sums[item] = total
+
+
+class GraphProgress:
+    """Counts of one dataflow on one worker. Only the worker's thread calls and writes them."""
+
+    def __init__(self, number: int, context: Context, run_queue: RunQueue) -> None:
+        self.changes: ChangeBatch[tuple[int, Time]] = OwnChanges(run_queue.stir)  # written by operators
         self.watchers: dict[int, int] = {}  # target location -> node to run when its frontier moves
-        self.running: Tracker | None = None  # None: the dataflow is being built, or is over
+        self.running: Tracker | None = None  # None: the dataflow is still being built, or is over
         self._number = number
-        self._name = name
         self._context = context
         self._run_queue = run_queue
         self._progcaster: Progcaster | None = None
-        self._moved = True  # the tracker has changes that are not propagated
+        self._moved = True  # the tracker has changes that are not yet propagated
 
     def start(
         self, tracker: Tracker, own: Iterable[tuple[tuple[int, Time], int]], listeners: dict[int, list[Any]]
     ) -> None:
-        """Count from now on. `own`: the initial capabilities here; `listeners`: see `Graph`."""
+        """Start counting. `own`: this worker's initial capabilities; `listeners`: see `Graph`."""
         self.running = tracker
+        context = self._context
         self._progcaster = Progcaster(
-            self._number,
-            self._context.allocator,
-            self._context.audience,
-            tracker,
-            self._context.log,
-            own=ChangeBatch(own),
-            sources=listeners,
-            eager=self._context.eager,
-        )
+            self._number, context.allocator, context.audience, tracker, context.log,
+            own=ChangeBatch(own), sources=listeners, eager=context.eager,
+        )  # fmt: skip
 
     def stop(self) -> None:
-        """Let go of the counts: nothing runs or is sent any more."""
+        """Drop the counts: the dataflow no longer runs or sends anything."""
         self.running = None
         self._progcaster = None
 
     @property
     def tracker(self) -> Tracker:
         """The counts of the running dataflow."""
-        if self.running is None:
-            raise BuildError(f"dataflow {self._name!r} is not running yet: leave its `with` block first")
-        return self.running
+        return self.caster.tracker
 
     @property
     def caster(self) -> Progcaster:
@@ -70,36 +81,32 @@ class GraphProgress:
         return self._progcaster
 
     def receive(self, source: int, body: Any) -> None:
-        """Fold another worker's batch."""
+        """Add another worker's batch to the counts."""
         self.caster.receive(source, body)
-        self._moved = True
+        self._move()
 
     def restore(self, changes: list[tuple[int, Time, int]], following: dict[int, int] | None) -> None:
-        """Go on from another worker's sum of batches, on top of the initial counts: see `Progcaster.restore`."""
+        """Continue from another worker's sum of batches, on top of the initial counts: see `Progcaster.restore`."""
         self.caster.restore(changes, following)
-        self._moved = True
+        self._move()
 
     def mint_for_another(self, location: int, time: Time) -> int:
-        """Count a capability for another worker, beside one held here; return the number of the progress batch."""
+        """Count a capability for another worker, beside one held here. Return the number of the progress batch."""
         self.send(flush=True)
-        self._moved = True
+        self._move()
         return self.caster.mint(location, time)
 
     def is_active(self) -> bool:
-        """Tell whether there is something to show or to send."""
+        """Return whether there are changes to show or to send."""
         return self._moved or not self.changes.is_empty()
 
     def is_complete(self) -> bool:
-        """Tell whether nothing can happen any more, on any worker."""
-        return (
-            self.changes.is_empty()
-            and not self._moved
-            and not self.caster.is_holding()
-            and self.tracker.is_complete()
-        )
+        """Return whether nothing more can happen on any worker."""
+        known = self.changes.is_empty() and not self._moved
+        return known and self.caster.held.is_empty() and self.tracker.is_complete()
 
     def show(self) -> None:
-        """Propagate, and put those who watch a moved frontier in the run queue."""
+        """Propagate changes, and add the watchers of each moved frontier to the run queue."""
         if self._moved:
             self._moved = False
             for location in self.tracker.propagate():
@@ -108,6 +115,11 @@ class GraphProgress:
                     self._run_queue.add(watcher)
 
     def send(self, flush: bool = False) -> None:
-        """Broadcast what was done, unless it may wait: see `progcaster`. `flush`: it may not."""
+        """Broadcast the changes, unless they may wait (see `progcaster`). With `flush` they may not."""
         if self._progcaster is not None and self._progcaster.offer(self.changes, flush):
-            self._moved = True
+            self._move()
+
+    def _move(self) -> None:
+        """Note that the tracker has changes to propagate."""
+        self._moved = True
+        self._run_queue.stir()

@@ -7,9 +7,9 @@ from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
 from megaflow.errors import BuildError, CapabilityError, TimeError
+from megaflow.timely.dataflow.argument_checks import iterable
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, check_time
-from megaflow.timely.dataflow.given import iterable
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
 from megaflow.timely.dataflow.scopes import describe
 from megaflow.timely.dataflow.session import give_what_fits
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Feed(Generic[T]):
-    """One stream that a handle feeds. Its operator keeps it: a closed handle must not keep a dataflow."""
+    """One stream that a handle feeds. The operator owns it, because a closed handle must not keep a dataflow alive."""
 
     capability: Capability
     output: Output[T]
@@ -41,14 +41,18 @@ class InputHandle(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self.time: Time = 0  # of what is sent next, after `close` the last one; written here only
+        self.time: Time = 0  # of the next records; after `close`, of the last ones; written here only
         self._buffer: list[T] = []
-        self._feeds: list[Feed[T]] = []  # to which it may send
-        self._known: WeakSet[Feed[T]] = WeakSet()  # all, should it receive a right to send
-        self.closed = False  # nothing can be sent any more; written here only
+        self._feeds: list[Feed[T]] = []  # those it may send to
+        self._known: WeakSet[Feed[T]] = WeakSet()  # all feeds, in case it receives a right to send
+        self.closed = False  # once True, nothing can be sent; written here only
+
+    def to_stream(self, scope: Any) -> Any:
+        """Return `scope.input_from(self)`."""
+        return scope.input_from(self)
 
     def is_full(self) -> bool:
-        """Tell whether the operators after the handle have enough to do.
+        """Return whether the operators after the handle have enough to do.
 
         `worker.step_while(handle.is_full)` waits until they have room. The answer is advice: `send` still works, and
         its records wait in memory.
@@ -71,7 +75,7 @@ class InputHandle(Generic[T]):
         for start in range(0, len(records), BATCH_RECORDS):
             self._ship(records[start : start + BATCH_RECORDS])
 
-    def try_send_batch(self, records: list[T]) -> list[T]:
+    def try_send_batch(self, records: Iterable[T]) -> list[T]:
         """Send as many records as all dataflows have room for; return the others, to send later.
 
         Records that were sent before leave first, even without room for them. There is room again after steps of the
@@ -117,7 +121,7 @@ class InputHandle(Generic[T]):
         self.flush()
         for feed in self._feeds:
             if not feed.graph.over:
-                feed.graph.progress.send(flush=True)  # all that was done with it: see `progcaster`
+                feed.graph.progress.send(flush=True)  # everything done with the right so far: see `progcaster`
                 feed.graph.progress.caster.give_capability(feed.output.location, feed.capability.time)
             feed.capability.give_away()
         self._feeds.clear()
@@ -158,8 +162,8 @@ class InputHandle(Generic[T]):
     def check(self, scope: ScopeRef) -> None:
         """Raise BuildError unless this handle may also feed a stream of `scope`.
 
-        The rights for several streams may reach a joining worker at different times. Of ints the worker takes the
-        greatest. Times of other kinds need not have a least common upper bound.
+        The rights for several streams may reach a joining worker at different times. If the times are ints, the worker
+        takes the greatest. Times of other kinds need not have a least common upper bound.
         """
         if not self._known and self.time == 0:
             return
@@ -175,7 +179,7 @@ class InputHandle(Generic[T]):
             )
 
     def take_over(self, time: Time | None) -> None:
-        """Continue at this time, at which the capability of a stream was filled. None: it was not and never will be."""
+        """Continue at `time`, at which a stream's capability was filled. None: it was not and never will be filled."""
         self._feeds = [feed for feed in self._feeds if feed.capability.held or feed.capability.absent]
         if not self._feeds:
             self.close()
@@ -197,7 +201,7 @@ class InputHandle(Generic[T]):
 
 
 def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
-    """Return the stream of what is sent through `handle`. The handle closes when the worker's program ends."""
+    """Return the stream of the records sent through `handle`. The handle closes when the worker's program ends."""
     if scope.rounds:
         raise BuildError(
             f"input_from: {describe(scope)} has times with rounds, but a program sends at times without rounds; make "
@@ -215,4 +219,4 @@ def input_from(scope: ScopeRef, handle: InputHandle[Any]) -> Port[Any]:
 
 
 def _nothing(feed: Feed[Any]) -> None:
-    """An input acts when the program calls its handle."""
+    """Do nothing: an input acts when the program calls its handle."""

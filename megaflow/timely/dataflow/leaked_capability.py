@@ -1,7 +1,8 @@
-"""Warnings of capabilities that leak: that are garbage-collected while they are still held.
+"""Warnings about leaked capabilities: those that are garbage-collected while they are still held.
 
-Making a capability leaves a mark, which costs 0.2 µs: the code object of the caller and the position in it, not the
-frame, which would keep its variables alive. The line is looked up only if the capability leaks.
+When a capability is made, its origin is recorded, which costs 0.2 µs. The origin is the caller's code object and the
+position in it. A reference to the frame would keep the frame's variables alive. The line number is looked up only if
+the capability leaks.
 """
 
 import sys
@@ -14,13 +15,13 @@ from typing import Protocol, TypeAlias
 from megaflow.timely.dataflow.error_notes import is_ours
 
 Origin: TypeAlias = tuple[CodeType, int] | None
-"""A code object and the offset of an instruction in it; None: the operator's declaration is all that is known."""
+"""A code object and the offset of an instruction in it. None: only the operator's declaration is known."""
 
 _CALLER = 3  # frames up from `caller`: mint, the method that mints, its caller
 
 
 class LostCapability(ResourceWarning):
-    """A capability can never be released any more. Shown unless Python is told which warnings to show."""
+    """Warning that a capability can never be released. It is shown unless Python has been given warning options."""
 
 
 if not sys.warnoptions:
@@ -28,16 +29,17 @@ if not sys.warnoptions:
 
 
 class Endable(Protocol):
-    """A dataflow, as far as this module knows it."""
+    """A dataflow, as far as this module uses it."""
 
     over: bool  # complete, dropped or failed
 
 
 def watch(graph: Endable) -> Callable[[], bool]:
-    """Return a function that tells whether a dataflow is there and not over. It does not keep the dataflow alive.
+    """Return a function that tells whether the dataflow still exists and is not over. It does not keep it alive.
 
-    When the garbage collector takes a whole dataflow it is not there for its capabilities: the weak reference has a
-    callback, so it is cleared before they are finalized (Python 3.14 clears those without one later).
+    If the garbage collector takes a whole dataflow, the function returns False for the dataflow's capabilities. The
+    reason is the callback of the weak reference: Python clears such references before it finalizes the capabilities.
+    Python 3.14 clears references without a callback later.
     """
     itself = weakref.ref(graph, lambda _: None)
 
@@ -49,13 +51,13 @@ def watch(graph: Endable) -> Callable[[], bool]:
 
 
 def caller() -> Origin:
-    """Mark who called the method that mints."""
+    """Return the place that called the minting method."""
     frame = sys._getframe(_CALLER)
     return frame.f_code, frame.f_lasti
 
 
 def warn_of_loss(message: str, declared: str, origin: Origin) -> None:
-    """Warn at the line of the user's that made the capability, or else that `declared` (file:line) its operator."""
+    """Warn at the user's line that made the capability, or else at `declared` (file:line), its operator's line."""
     where = declared if origin is None or is_ours(origin[0].co_filename) else line_of(*origin)
     file, _, line = where.rpartition(":")
     number = int(line) if line.isdigit() else 0

@@ -1,39 +1,42 @@
-"""FrontierNotificator: the times of which an operator wants a notification once they are complete.
+"""FrontierNotificator: tells an operator when the times that it asked about are complete.
 
 A request is a capability: a notification of a time includes the right to send at it. The notificator owns the
 capability and releases it after the notification, unless the operator uses it for a new request.
 
-Invariant: a request is in `_due` if the last known frontiers have passed its time, else in `_waiting`.
+Invariant: a request is in `_due` if the last known frontiers have passed its time, otherwise in `_waiting`.
 """
 
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, overload
 
 from megaflow.errors import CapabilityError
+from megaflow.timely.dataflow.builder import Input
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Activator
-from megaflow.timely.order import Time, sort_key
+from megaflow.timely.order import Time, in_order, is_total, pop_first, sort_key
 from megaflow.timely.progress.antichain import Antichain
 
-_Key = tuple[Any, ...]  # what to sort a time by, see `sort_key`
+_Key = tuple[Any, ...]  # sort key of a time, see `sort_key`
 
 
 class FrontierNotificator:
     """Notifier of an operator: reports requested times once no frontier holds them back, the earliest first.
 
-    Call `for_each` in every run. A time may be requested after its end. With the `activator` of the operator's info,
-    the operator then runs again by itself; without it, the notification waits for the next run. Cost: a request and a
-    notification O(log of the requests); in nested scopes `for_each` looks at all requests.
+    Call `for_each` in every run. A request may come after its time is complete. With the `activator` of the operator's
+    info, the operator then runs again by itself; without it, the notification waits for the next run. Cost: a request
+    and a notification O(log of the requests). In nested scopes `for_each` looks at all requests.
     """
 
-    def __init__(self, activator: Activator | None = None) -> None:
+    def __init__(self, activator: Activator | None = None, inputs: Sequence[Input[Any]] = ()) -> None:
+        """`inputs` are the operator's inputs. They allow calling `for_each` without frontiers."""
         self._activator = activator
-        self._requests: dict[_Key, list[tuple[Capability, int]]] = {}  # time -> of each output one, and how often asked
-        self._times: dict[_Key, Time] = {}  # those of the requests
+        self._inputs = inputs
+        self._requests: dict[_Key, list[tuple[Capability, int]]] = {}  # capabilities for one time, and how often each
+        self._times: dict[_Key, Time] = {}  # the times of the requests
         self._waiting: list[_Key] = []  # heap
-        self._due: list[_Key] = []  # heap; with _waiting the keys of _requests, each once
-        self._frontiers: Sequence[Antichain] | None = None  # as given last
+        self._due: list[_Key] = []  # heap; _due and _waiting together hold each key of _requests once
+        self._frontiers: Sequence[Antichain] | None = None  # those given last
         self._notifying = False
 
     def notify_at(self, capability: Capability) -> None:
@@ -68,21 +71,30 @@ class FrontierNotificator:
         if self._activator is not None and not self._notifying:
             self._activator.activate()
 
-    def for_each(self, frontiers: Sequence[Antichain], f: Callable[[Capability, int], object]) -> None:
-        """Call `f(capability, count)` for each requested time that none of the frontiers holds back.
+    @overload
+    def for_each(self, frontiers: Callable[[Capability, int], object]) -> None: ...
+    @overload
+    def for_each(self, frontiers: Sequence[Antichain], f: Callable[[Capability, int], object]) -> None: ...
+    def for_each(self, frontiers: Any, f: Any = None) -> None:
+        """Call `f(capability, count)` for each requested time that no frontier holds back.
 
-        A frontier holds a time back while one of its elements is at or before the time. Times come in an order that
-        extends theirs. A request that `f` makes is notified in the same call if it is due.
+        `for_each(f)` uses the frontiers of the operator's inputs, if the notificator was made with them. A frontier
+        holds a time back while one of its elements is at or before that time. Times are visited in a total order that
+        extends theirs. If `f` makes a request that is due, it is notified in the same call.
         """
-        given: object = frontiers
-        if isinstance(given, Antichain):  # which can be iterated over, too
-            raise CapabilityError("for_each: give it a list of the frontiers of all inputs, such as [input.frontier]")
+        if f is None and self._inputs:
+            frontiers, f = [each.frontier for each in self._inputs], frontiers
+        if isinstance(frontiers, Antichain) or f is None:  # an Antichain is also iterable
+            raise CapabilityError(
+                "for_each: give it a list of the frontiers of all inputs, such as [input.frontier], then a function"
+            )
         self._frontiers = frontiers
         self._collect()
         self._notifying = True
+        pop = pop_first(not self._due or is_total(self._due[0]))
         try:
             while self._due:
-                key = heappop(self._due)
+                key = pop(self._due)
                 time = self._times.pop(key)
                 for capability, count in self._requests.pop(key):
                     f(capability, count)
@@ -96,11 +108,11 @@ class FrontierNotificator:
             self._notifying = False
 
     def pending(self) -> list[Time]:
-        """Return the times that are requested and not yet notified, in order."""
-        return [self._times[key] for key in sorted(self._requests)]
+        """Return the requested times that are not yet notified, in order."""
+        return in_order(self._times.values())
 
     def _collect(self) -> None:
-        """Move what is over from `_waiting` to `_due`."""
+        """Move completed times from `_waiting` to `_due`."""
         assert self._frontiers is not None
         waiting = self._waiting
         if waiting and len(waiting[0]) == 1 and type(waiting[0][0]) is int:
@@ -108,7 +120,7 @@ class FrontierNotificator:
                 heappush(self._due, heappop(waiting))
             return
         left = []
-        for key in waiting:  # times of which none need be before another
+        for key in waiting:  # partially ordered times: each must be checked
             if _is_over(self._times[key], self._frontiers):
                 heappush(self._due, key)
             else:
@@ -117,7 +129,8 @@ class FrontierNotificator:
         self._waiting = left
 
     def _check(self) -> None:
-        assert sorted(self._waiting + self._due) == sorted(self._requests), "a request is in one heap"
+        keys = self._waiting + self._due
+        assert len(keys) == len(self._requests) and set(keys) == self._requests.keys(), "a request is in one heap"
         frontiers = self._frontiers or ()
         assert all(_is_over(self._times[key], frontiers) for key in self._due), "what is due is over"
 

@@ -1,15 +1,17 @@
-"""Each consumer of a stream owns its records, and may change them: where there are several, all but one get copies.
+"""Own records: each consumer of a stream may change its records. If there are several, all but one get copies.
 
-Records pass between the operators of a process as references. So a function that changes what it gets would change what
-a sibling branch sees, and whether the sibling looks before or after depends on the schedule. When a dataflow starts,
-it looks at each output:
- 1. If several operators read it, each but the last gets copies of what can change (`record_copies`). The last gets the
-    records themselves, after these copies are made: it may be another thread that changes them at once.
- 2. An operator that only passes records on, to nobody, does not count; nor does a probe.
- 3. Operators of the engine that divide the records of one output among them (`Node.divides`) count as one.
- 4. What is sent to all workers is copied for each that is a thread of this process: see `channels.BroadcastEdge`.
-An output with one reader costs nothing. What an operator, or the program, keeps of what it has sent is its own affair:
-of states MEGAFLOW_CHECK=aliasing tells.
+Operators of a process pass records by reference. So a function that changes its records would change what a sibling
+branch sees, and the schedule would decide whether the sibling looks before or after. When a dataflow starts, it checks
+each output:
+ 1. If several operators read it, each but the last gets copies of the changeable records (`record_copies`). The last
+    one gets the records themselves, after the copies are made: it may be another thread that changes them at once.
+ 2. A probe does not count. An operator that only passes records on, and only to such operators or to none, does not
+    count either.
+ 3. Operators of the engine that divide the records of one output among them (`Node.divides`) count as one reader. They
+    get the records themselves, and all other readers get copies.
+ 4. A broadcast makes copies for each worker that is a thread of this process: see `channels.BroadcastEdge`.
+An output with one reader costs nothing. Operators and the program are responsible for records that they keep after
+sending them. MEGAFLOW_CHECK=aliasing reports such mistakes in states.
 """
 
 from collections import defaultdict
@@ -18,14 +20,14 @@ from megaflow.errors import ProgramError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.channels import AddressedEdge, Edge
 from megaflow.timely.dataflow.graph import Graph, Node
-from megaflow.timely.dataflow.origin import alike
+from megaflow.timely.dataflow.partition_tag import alike
 from megaflow.timely.dataflow.record_copies import copies_of
 from megaflow.timely.order import Time
 
 
 @dataclass(slots=True)
 class CopyingEdge(Edge):
-    """The way to a consumer that gets copies."""
+    """Edge to a consumer that gets copies."""
 
     inner: Edge
 
@@ -35,7 +37,7 @@ class CopyingEdge(Edge):
 
 
 def own_copies(edge: Edge, batch: list[object]) -> list[object]:
-    """Return what one more consumer is to have of a batch. Raises ProgramError for a record that cannot be copied."""
+    """Return another consumer's batch. Raises ProgramError for a record that cannot be copied."""
     try:
         return alike(copies_of(batch), batch)
     except Exception as error:
@@ -57,13 +59,13 @@ def _can_be_copied(record: object) -> bool:
 
 
 def give_copies(graph: Graph) -> None:
-    """Have those consumers of a built dataflow get copies that are not the only ones. Cost: linear in its edges."""
+    """Make all consumers but one of each output of a built dataflow get copies. Cost: linear in its edges."""
     readers = {location: node for node in graph.nodes for location in node.targets}
-    idle: dict[int, bool] = {}  # node -> whether nobody has the records that it passes on
+    idle: dict[int, bool] = {}  # node -> whether no function receives the records that it passes on
     for edges in graph.listeners.values():
         if len(edges) < 2 or any(isinstance(edge, AddressedEdge) for edge in edges):
             continue
-        parts: dict[bool, list[int]] = defaultdict(list)  # whether it divides records with others -> places
+        parts: dict[bool, list[int]] = defaultdict(list)  # whether the reader divides records with others -> places
         for place, edge in enumerate(edges):
             node = readers[edge.target]
             if not _is_idle(node, graph, readers, idle):
@@ -73,7 +75,7 @@ def give_copies(graph: Graph) -> None:
 
 
 def _is_idle(node: Node, graph: Graph, readers: dict[int, Node], known: dict[int, bool]) -> bool:
-    """Tell whether a node runs no function, and passes records on to such nodes only."""
+    """Return whether a node runs no function, and passes records only to such nodes."""
     if node.index not in known:
         known[node.index] = False  # around a loop
         known[node.index] = node.stage is not None and node.stage.kind == "same" and all(

@@ -1,7 +1,7 @@
 """Pacts: which worker a record goes to between two operators.
 
-A pact keeps the number of records: what is produced is what is consumed (`Broadcast` produces one copy for each worker,
-and says so). The Membership decides which worker a key belongs to, never a count of workers.
+A pact keeps the number of records: consumers receive as many records as were produced. `Broadcast` counts one copy for
+each worker as produced. The Membership decides which worker a key belongs to, never a count of workers.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from megaflow.timely.communication.channel import Lane
 class Pipeline:
     """Pact: records stay on their worker."""
 
-    name = "Pipeline"
-
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -32,8 +30,6 @@ class Exchange:
     key: Callable[[Any], int]
     follow: bool = False
 
-    name = "Exchange"
-
 
 @dataclass(frozen=True, slots=True)
 class Broadcast:
@@ -41,33 +37,27 @@ class Broadcast:
 
     lane: Lane = Lane.DATA
 
-    name = "Broadcast"
-
 
 @dataclass(frozen=True, slots=True)
 class Addressed:
-    """The producer names the worker of each batch (`Output.ship_to`): Megaphone's F decides by its table."""
+    """Pact: the producer names the worker of each batch (`Output.ship_to`). Megaphone's F uses its routing table."""
 
     lane: Lane = Lane.DATA
-
-    name = "Addressed"
 
 
 @dataclass(frozen=True, slots=True)
 class Silent:
-    """No records at all, only progress: the input learns of the frontier and costs nothing else."""
-
-    name = "Silent"
+    """Pact: no records, only progress. The input learns the frontier and costs nothing else."""
 
 
 Pact = Pipeline | Exchange | Broadcast | Addressed | Silent
 
 PactOrClass = Pact | type[Pipeline] | type[Broadcast]
-"""What a program writes: `Pipeline` and `Broadcast` need no parentheses."""
+"""What a program may write: `Pipeline` and `Broadcast` need no parentheses."""
 
 
 def pact_of(given: PactOrClass) -> Pact | None:
-    """Return the pact that is meant; None if it is none.
+    """Return the pact that `given` stands for, or None if it is not a pact.
 
     >>> pact_of(Pipeline), pact_of(Pipeline()), pact_of(Exchange)
     (Pipeline(), Pipeline(), None)

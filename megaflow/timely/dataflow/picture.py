@@ -1,8 +1,8 @@
 """Pictures of dataflows as text: Mermaid and DOT.
 
-Operators are boxes with their name and the line that declared them, scopes are frames around them. Arrows carry the
-pact of their channel, and the numbers of output and input where an operator has several; dashed ones carry no records.
-One that says "fused" is no channel: what it connects is run as one operator.
+Operators are boxes with their name and the line that declared them. Scopes are frames around them. Arrows show the
+pact of their channel, and the numbers of output and input if an operator has several. Dashed arrows carry no records.
+An arrow labelled "fused" is not a channel: the operators that it connects run as one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from megaflow.timely.dataflow.signature import places
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """What the two languages differ in. Lines are patterns, without indentation."""
+    """Differences between the two languages. Lines are patterns, without indentation."""
 
     opening: str
     closing: tuple[str, ...]
@@ -25,11 +25,11 @@ class Notation:
     frame_end: str
     box: str  # of an operator: name, title, where
     arrow: str  # of a channel: source, target, label
-    dashed: str  # likewise, for one without records
-    escapes: dict[str, str]  # letter -> what stands for it in a text
+    dashed: str  # of a channel without records: source, target, label
+    escapes: dict[str, str]  # letter -> its replacement in a text
 
     def fill(self, pattern: str, **texts: str) -> str:
-        """Return a line."""
+        """Return the pattern with the escaped texts filled in."""
         table = str.maketrans(self.escapes)
         return pattern.format(**{key: text.translate(table) for key, text in texts.items()})
 
@@ -69,7 +69,7 @@ LANGUAGES = {
 
 
 def draw(graphs: Iterable[Graph], language: str) -> str:
-    """Return a picture of these dataflows, a frame for each; `language` is one of LANGUAGES."""
+    """Return a picture of these dataflows, with a frame for each. `language` is a key of LANGUAGES."""
     notation = LANGUAGES[language]
     lines = [f"    {line}" for graph in graphs for line in _draw_graph(graph, notation)]
     return "\n".join([notation.opening, *lines, *notation.closing])
@@ -77,7 +77,7 @@ def draw(graphs: Iterable[Graph], language: str) -> str:
 
 def _draw_graph(graph: Graph, notation: Notation) -> Iterator[str]:
     name = f"d{graph.number}"
-    scopes: list[ScopeRef] = []  # in the order of their first operator, each after the one around it
+    scopes: list[ScopeRef] = []  # ordered by their first operator; each scope follows its parent
     for node in graph.nodes:
         scopes += [scope for scope in (*around(node.scope), node.scope) if scope not in scopes]
     inside = [line for scope in scopes if scope.parent is None for line in _draw_scope(graph, scope, scopes, notation)]
@@ -85,7 +85,7 @@ def _draw_graph(graph: Graph, notation: Notation) -> Iterator[str]:
     where = places(graph)
     for link in graph.edges:
         source, target = where[link.source], where[link.target]
-        silent = link.pact == Silent.name
+        silent = link.pact == Silent.__name__
         label = "progress" if silent else link.pact if target.node.within is None else "fused"
         if len(source.node.sources) > 1 or len(target.node.targets) > 1:
             label = f"{label} {source.number}→{target.number}"

@@ -1,5 +1,7 @@
 """ProbeHandle: the times that may still arrive at points of dataflows."""
 
+from collections.abc import Callable
+
 from megaflow.errors import BuildError, TimeError
 from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.graph import Graph, Port, ScopeRef
@@ -10,15 +12,15 @@ from megaflow.timely.progress.antichain import Antichain
 
 
 class ProbeHandle:
-    """Reader of the frontier of the streams it is attached to: of several, the union. Costs nothing per record."""
+    """Reader of the frontier of the streams that it is attached to (of several: the union). No cost per record."""
 
     def __init__(self) -> None:
         self._inputs: list[tuple[Graph, Input[object]]] = []
-        self._least: Time | None = None  # of the times of the streams; None while attached to nothing
+        self._least: Time | None = None  # least time of the streams; None while attached to nothing
 
     @property
     def frontier(self) -> Antichain:
-        """The times that may still arrive; the minimum if it is attached to no stream."""
+        """The times that may still arrive. The minimum if it is attached to no stream."""
         if not self._inputs:
             return Antichain([0])
         if len(self._inputs) == 1:
@@ -26,36 +28,29 @@ class ProbeHandle:
         return Antichain(time for _, each in self._inputs for time in each.frontier.elements)
 
     def less_than(self, time: Time) -> bool:
-        """Tell whether a time before `time` may still arrive. Raises TimeError for a time of another kind."""
-        try:
-            return self.frontier.less_than(time)
-        except TypeError:
-            raise self._strange("less_than", time) from None
+        """Return whether a time before `time` may still arrive. Raises TimeError for a time of another kind."""
+        return self._ask(Antichain.less_than, time)
 
     def less_equal(self, time: Time) -> bool:
-        """Tell whether `time` or an earlier time may still arrive. Raises TimeError for a time of another kind."""
-        try:
-            return self.frontier.less_equal(time)
-        except TypeError:
-            raise self._strange("less_equal", time) from None
+        """Return whether `time` or an earlier time may still arrive. Raises TimeError for a time of another kind."""
+        return self._ask(Antichain.less_equal, time)
 
-    def _strange(self, verb: str, time: object) -> TimeError:
-        """Return the error for a time that cannot be compared with those that may still arrive."""
-        if self._least is None:
-            why = (
-                "the handle is not attached to a stream, so it knows only ints; attach it first with "
-                "probe_with(handle)"
-            )
-        else:
+    def _ask(self, question: Callable[[Antichain, Time], bool], time: Time) -> bool:
+        try:
+            return question(self.frontier, time)
+        except TypeError:
             why = f"times of the streams that the handle watches are like {self._least!r}"
-        return TimeError(f"{verb}({time!r:.200}) of a ProbeHandle: {why}")
+            if self._least is None:
+                remedy = "attach it first with probe_with(handle)"
+                why = f"the handle is not attached to a stream, so it knows only ints; {remedy}"
+            raise TimeError(f"{question.__name__}({time!r:.200}) of a ProbeHandle: {why}") from None
 
     def done(self) -> bool:
-        """Tell whether nothing can arrive in the future. False before the dataflow runs."""
+        """Return whether nothing can arrive in the future. False before the dataflow runs."""
         return self.frontier.is_empty()
 
     def check(self, scope: ScopeRef) -> None:
-        """Raise BuildError unless times of `scope` are of the kind of the streams attached before."""
+        """Raise BuildError unless times of `scope` are of the same kind as those of the attached streams."""
         if self._least is not None and not alike(self._least, scope.least):
             raise BuildError(
                 f"probe_with: the handle watches times like {self._least!r}, but those of {describe(scope)} are like "
@@ -68,7 +63,7 @@ class ProbeHandle:
         self._inputs.append((graph, source))
 
     def places(self) -> list[tuple[Graph, int]]:
-        """Return the dataflow and the location of each stream it is attached to."""
+        """Return the dataflow and the location of each attached stream."""
         return [(graph, each.location) for graph, each in self._inputs]
 
 

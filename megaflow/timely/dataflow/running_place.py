@@ -1,13 +1,16 @@
-"""Where a worker's thread is just now: the user's function and line, the operator, the record.
+"""Current work of a worker's thread: the user's function and line, the operator, the record, the system it waits for.
 
-For another thread than the worker's, which may look at its frames at any moment. So nothing of the user's runs here:
-a value of a class of theirs is shown by its type alone, as its `__repr__` might hang.
+A function of megaflow that waits for another system has a local variable `waits` of the class `Waits`.
+
+Another thread calls this module and may look at the worker's frames at any moment. So nothing here runs user code. A
+value of a user's class is shown by its type alone, because its `__repr__` might hang.
 """
 
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from os.path import basename
+from traceback import walk_stack
 from types import FrameType, NoneType
 from typing import Any
 
@@ -15,12 +18,12 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.error_notes import CALL_SITES, facts_of, is_ours
 from megaflow.timely.dataflow.graph import Node
 
-FRAMES_MAX = 10_000  # looked at, from the innermost
+FRAMES_MAX = 10_000  # frames looked at, from the innermost
 TEXT_MAX = 100  # characters of a name, or of a record shown
-ITEMS_MAX = 6  # of a container shown
-DEPTH_MAX = 3  # of containers within containers
+ITEMS_MAX = 6  # shown of a container
+DEPTH_MAX = 3  # levels of nested containers shown
 BITS_MAX = 256  # of a number shown
-COMMAND = "<string>"  # what a process was begun by, `python -c`: it is in there all the time
+COMMAND = "<string>"  # file name of the code that a process was started with, `python -c`: its frame is always there
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _STANDARD = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib") + "/", "<frozen ")
@@ -28,17 +31,30 @@ _STANDARD = (sysconfig.get_path("stdlib") + "/", sysconfig.get_path("platstdlib"
 
 @dataclass(frozen=True, slots=True)
 class RunningPlace:
-    """What is known of it."""
+    """Known facts about a thread's current work."""
 
-    function: str | None = None  # the innermost one of the user's own code
-    where: str | None = None  # file:line in there, without the folder
+    function: str | None = None  # the innermost function of the user's own code
+    where: str | None = None  # file:line in that function, without the folder
     operator: str | None = None
-    record: str | None = None  # how it shows
+    record: str | None = None  # its text
+    waits: str | None = None  # the other system that it waits for
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """System outside megaflow that a thread waits for. The waiting function has it in its local variable `waits`."""
+
+    what: str
+    attempt: int = 1
+    trouble: str = ""  # why the last attempt failed; "": none has failed
+
+    def __str__(self) -> str:
+        return f"{self.what}, attempt {self.attempt}{self.trouble and f' ({self.trouble})'}"
 
 
 def place_of(innermost: FrameType) -> RunningPlace | None:
-    """Return where a thread is that runs this frame; None if it waits for something to do."""
-    frames = list(islice(_outwards(innermost), FRAMES_MAX))
+    """Return what the thread that runs this frame is doing. None if it waits for work."""
+    frames = [frame for frame, _ in islice(walk_stack(innermost), FRAMES_MAX)]
     if frames[-1].f_code.co_filename == COMMAND:
         del frames[-1]
     if any(frame.f_code.co_name == "park" and is_ours(frame.f_code.co_filename) for frame in frames):
@@ -50,13 +66,21 @@ def place_of(innermost: FrameType) -> RunningPlace | None:
         where = f"{basename(user.f_code.co_filename)[-TEXT_MAX:]}:{user.f_lineno}"
     try:
         facts = facts_of(((frame, frame.f_lineno) for frame in reversed(frames)), shown_plainly)
-    except (LookupError, TypeError):  # the thread has gone on, and what its variables were is no more
+    except (LookupError, TypeError):  # the thread has moved on, and its variables are gone
         facts = {}
-    return RunningPlace(function, where, _operator(frames), facts.get("record", facts.get("key")))
+    return RunningPlace(function, where, _operator(frames), facts.get("record", facts.get("key")), _waits(frames))
+
+
+def _waits(frames: list[FrameType]) -> str | None:
+    """Return the system that the innermost waiting function of megaflow waits for. None if no function waits."""
+    for frame in frames:
+        if is_ours(frame.f_code.co_filename) and type(waits := frame.f_locals.get("waits")) is Waits:
+            return str(waits)
+    return None
 
 
 def _operator(frames: list[FrameType]) -> str | None:
-    """Return the name of the innermost operator that runs."""
+    """Return the name of the innermost running operator."""
     for frame in frames:
         if is_ours(frame.f_code.co_filename):
             site = frame.f_globals.get(CALL_SITES, {}).get(frame.f_lineno)
@@ -67,29 +91,22 @@ def _operator(frames: list[FrameType]) -> str | None:
     return None
 
 
-def _outwards(innermost: FrameType) -> Iterator[FrameType]:
-    frame: FrameType | None = innermost
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _innermost(frames: list[FrameType], wanted: Callable[[str], bool]) -> FrameType | None:
     return next((frame for frame in frames if wanted(frame.f_code.co_filename)), None)
 
 
 def _is_foreign(file: str) -> bool:
-    """Whether it is neither megaflow's nor Python's own."""
+    """Return whether a file belongs neither to megaflow nor to Python's standard library."""
     return not is_ours(file) and (not file.startswith(_STANDARD) or any(part in file for part in _INSTALLED))
 
 
 def _is_users(file: str) -> bool:
-    """Whether it is neither installed nor Python's own."""
+    """Return whether a file is neither an installed package nor part of Python or megaflow."""
     return _is_foreign(file) and not any(part in file for part in _INSTALLED)
 
 
 def shown_plainly(value: Any, depth: int = DEPTH_MAX) -> str:
-    """Return how a value shows, shortened, without calling anything of the user's.
+    """Return a shortened text of a value, without calling user code.
 
     >>> shown_plainly(("word", [1, 2.5, None])), shown_plainly(ValueError()), len(shown_plainly("x" * 1000))
     ("('word', [1, 2.5, None])", '<ValueError>', 100)
@@ -104,7 +121,7 @@ def shown_plainly(value: Any, depth: int = DEPTH_MAX) -> str:
             text = _container(value, depth - 1)
         else:
             text = f"<{_name(kind)}>"
-    except RuntimeError:  # it was changed meanwhile
+    except RuntimeError:  # the worker changed it meanwhile
         text = f"<{_name(kind)}>"
     return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
@@ -122,6 +139,6 @@ def _container(value: Any, depth: int) -> str:
 
 
 def _name(kind: type) -> str:
-    """The name of a class, whatever its metaclass says."""
+    """Return the name of a class, even if its metaclass overrides it."""
     name: str = type.__dict__["__name__"].__get__(kind)
     return name[:TEXT_MAX]

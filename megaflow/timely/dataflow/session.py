@@ -1,4 +1,4 @@
-"""Session: how an operator sends records one by one, or by lists, at one time."""
+"""Session: how an operator sends records one by one, or in lists, at one time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from megaflow.timely.order import Time
 T = TypeVar("T")
 
 BATCH_RECORDS = 700
-"""Records in a batch: tuples that stay in the cache and die young cost almost nothing; big batches pay
-cache misses and garbage collection (measured: 256 KB of text a batch runs at 0.44 of the plain loop, 4 KB at 1.0)."""
+"""Records in a batch. Tuples that stay in the cache and die young cost almost nothing; big batches cause cache misses
+and garbage collection (measured: 256 KB of text a batch runs at 0.44 of the plain loop, 4 KB at 1.0)."""
 
 
-def give_what_fits(records: list[T], room: Callable[[], int], ship: Callable[[list[T]], None]) -> list[T]:
-    """Ship batches of records while there is room; return the rest, a list of its own.
+def give_what_fits(records: Iterable[T], room: Callable[[], int], ship: Callable[[list[T]], None]) -> list[T]:
+    """Ship batches of records while there is room; return the rest as a new list. Reads an iterator to its end.
 
     >>> shipped: list[list[int]] = []
     >>> give_what_fits([1, 2, 3, 4, 5], lambda: 3 - sum(map(len, shipped)), shipped.append), shipped
     ([4, 5], [[1, 2, 3]])
     """
+    records = records if isinstance(records, list) else list(records)
     start = 0
     while start < len(records):
         fitting = min(room(), BATCH_RECORDS)
@@ -33,7 +34,7 @@ def give_what_fits(records: list[T], room: Callable[[], int], ship: Callable[[li
 
 
 class Shipping(Protocol):
-    """What is needed of the output that sends."""
+    """Sending output, as a session uses it."""
 
     title: str
 
@@ -45,9 +46,9 @@ class Shipping(Protocol):
 
 
 class Session(Generic[T]):
-    """Sends records at one time; leaving its block flushes. The operator's return flushes, too, and ends it.
+    """Sends records at one time. Leaving its block flushes it. The operator's return also flushes it, and ends it.
 
-    Of two sessions open at once, each keeps its own order.
+    If two sessions are open at once, each keeps its own order.
     """
 
     __slots__ = ("_buffer", "_ended", "_output", "_time")
@@ -67,23 +68,25 @@ class Session(Generic[T]):
             self.flush()
 
     def give_iterator(self, records: Iterable[T]) -> None:
-        """Send the records of an iterable, which is run to its end."""
+        """Send the records of an iterable, which is read to its end."""
         for record in records:
             self.give(record)
 
-    def give_batch(self, records: list[T]) -> None:
-        """Send a list of records; the list is copied."""
+    def give_batch(self, records: Iterable[T]) -> None:
+        """Send the records of a list, or of another iterable. A list is copied."""
         if self._ended:
             raise self._complaint("give_batch")
+        records = records if isinstance(records, list) else list(records)
         self.flush()
         for start in range(0, len(records), BATCH_RECORDS):
             self._output.ship(self._time, records[start : start + BATCH_RECORDS])
 
-    def try_give(self, records: list[T]) -> list[T]:
-        """Send as many of the records as there is room for, in their order; return the rest, to be given later.
+    def try_give(self, records: Iterable[T]) -> list[T]:
+        """Send as many of the records as there is room for, in their order. Return the rest, to be given later.
 
-        If there is a rest the operator runs again as soon as there is room. What was given before goes first, whether
-        it fits or not. Cost: that of `Output.room` for each batch.
+        `records` is a list or another iterable; an iterator is read to its end. If records are left, the operator runs
+        again as soon as there is room. Records given earlier go first, whether they fit or not. Cost: that of
+        `Output.room` for each batch.
         """
         if self._ended:
             raise self._complaint("try_give")
@@ -91,7 +94,7 @@ class Session(Generic[T]):
         return give_what_fits(records, self._output.room, lambda batch: self._output.ship(self._time, batch))
 
     def flush(self) -> None:
-        """Ship what is buffered."""
+        """Ship the buffered records."""
         if self._buffer:
             buffer, self._buffer = self._buffer, []
             self._output.ship(self._time, buffer)

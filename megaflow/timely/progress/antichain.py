@@ -1,23 +1,23 @@
-"""Antichains: sets of times of which none is at most another. A frontier is one.
+"""Antichains: sets of times in which no time is at most another. A frontier is an antichain.
 
-`Antichain` is a plain set; `MutableAntichain` keeps counts and derives the frontier from them.
-All times in one antichain are alike, so integer times make at most one element: the
-code takes that case first, as it is nearly always the case.
+`Antichain` is a plain set. `MutableAntichain` keeps counts and derives the frontier from them. All times in one
+antichain are of one kind, so an antichain of integers has at most one element. The code tests for integers first,
+because they are by far the most common.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from megaflow.errors import TimeError
-from megaflow.timely.order import Time, less_equal, less_than, sort_key
+from megaflow.timely.order import Time, epoch_of, in_order, is_total, less_equal, less_than, sort_key
 
 _Elements = tuple[Time, ...]
 
 
 class Antichain:
-    """A set of mutually incomparable times, which stands for all times at or after one of them.
+    """A set of mutually incomparable times. It stands for all times at or after one of them.
 
-    The empty antichain is the frontier of a stream that has ended. Equality is that of sets.
+    The empty antichain is the frontier of a stream that has ended. Two antichains are equal if their sets are.
 
     >>> from megaflow.timely.order import Product
     >>> Antichain([Product(1, 5), Product(2, 2), Product(2, 6)])
@@ -28,25 +28,25 @@ class Antichain:
     __hash__ = None  # type: ignore[assignment]  # it can change
 
     def __init__(self, times: Iterable[Time] = ()) -> None:
-        self._elements: _Elements = ()  # incomparable, sorted by `sort_key`
+        self._elements: _Elements = ()  # incomparable, in the order of `in_order`
         for time in times:
             self.insert(time)
 
     @property
     def elements(self) -> tuple[Time, ...]:
-        """The times in the antichain, sorted by `sort_key`."""
+        """The times in the antichain, in the order of `in_order`."""
         return self._elements
 
     def insert(self, time: Time) -> bool:
-        """Add the time and drop the times that it makes redundant. Return False if the time itself is redundant."""
+        """Add a time and drop the times that it makes redundant. Return False if the time itself is redundant."""
         if self.less_equal(time):
             return False
         kept = [element for element in self._elements if not less_equal(time, element)]
-        self._elements = tuple(sorted([*kept, time], key=sort_key))
+        self._elements = tuple(in_order([*kept, time])) if kept else (time,)
         return True
 
     def less_equal(self, time: Time) -> bool:
-        """Tell whether some element is at most the time, so that the time may still appear.
+        """Return whether some element is at most the time, so that the time may still appear.
 
         >>> Antichain([3]).less_equal(3), Antichain([3]).less_than(3), Antichain().less_equal(3)
         (True, False, False)
@@ -54,14 +54,14 @@ class Antichain:
         return _any_less_equal(self._elements, time)
 
     def less_than(self, time: Time) -> bool:
-        """Tell whether some element is strictly before the time."""
+        """Return whether some element is strictly before the time."""
         for element in self._elements:  # a loop, not any(): see `_any_less_equal`
             if less_than(element, time):
                 return True
         return False
 
     def is_empty(self) -> bool:
-        """Tell whether no further time may appear."""
+        """Return whether no time may still appear."""
         return not self._elements
 
     def __len__(self) -> int:
@@ -74,7 +74,10 @@ class Antichain:
         raise TypeError(f"{self!r} has no truth value: ask is_empty(), less_equal(time) or len()")
 
     def __eq__(self, other: object) -> bool:
-        return self._elements == other._elements if isinstance(other, Antichain) else NotImplemented
+        if not isinstance(other, Antichain):
+            return NotImplemented
+        mine, theirs = self._elements, other._elements  # times without `<` are in any order
+        return mine == theirs or (len(mine) == len(theirs) > 1 and set(mine) == set(theirs))
 
     def __repr__(self) -> str:
         return f"Antichain({list(self._elements)!r})"
@@ -84,11 +87,10 @@ class Antichain:
 
 
 class MutableAntichain:
-    """Counts of times, and the frontier of those whose count is positive.
+    """Counts of times, and the frontier of the times whose count is positive.
 
-    Counts may be negative for a while, when a decrement overtakes its increment; such a time holds
-    nothing back. An update that cannot move the frontier costs O(size of the frontier); one that can
-    costs a pass over the counted times.
+    A count is negative for a while if a decrement arrives before its increment; such a time holds nothing back. An
+    update that cannot move the frontier costs O(size of the frontier). Any other costs one pass over the counted times.
 
     >>> outstanding = MutableAntichain([(1, 1)])
     >>> outstanding.update_iter([(1, -1), (2, 7)]), outstanding.frontier
@@ -99,16 +101,16 @@ class MutableAntichain:
 
     def __init__(self, updates: Iterable[tuple[Time, int]] = ()) -> None:
         self._counts: dict[Time, int] = {}  # time -> count, never zero, perhaps negative
-        self._elements: _Elements = ()  # the minimal times with a positive count, sorted by `sort_key`
+        self._elements: _Elements = ()  # the minimal times with a positive count, in the order of `in_order`
         self.update_iter(updates)
 
     @property
     def frontier(self) -> Antichain:
-        """The minimal times with a positive count, as a value that later updates leave alone."""
+        """The minimal times with a positive count, as a value that later updates do not change."""
         return _antichain(self._elements)
 
     def update_iter(self, updates: Iterable[tuple[Time, int]]) -> list[tuple[Time, int]]:
-        """Apply all updates and return how the frontier changed: −1 for each time that left, +1 for each new one."""
+        """Apply all updates; return the changes of the frontier: −1 for each time that left, +1 for each new one."""
         counts, elements = self._counts, self._elements
         moved = False
         for time, delta in updates:
@@ -118,14 +120,14 @@ class MutableAntichain:
                 counts[time] = after
             else:
                 counts.pop(time, None)
-            # Only a count that crosses zero matters: upwards where no element is at most the time, downwards
-            # at an element. Elements go stale once one has moved, but then the answer is known.
+            # The frontier can move only if a count crosses zero: upwards, and no element is at most the time, or
+            # downwards at an element. `elements` is stale after the first such update, but then `moved` is final.
             if not moved and (before > 0) != (after > 0):
                 moved = time in elements if before > 0 else not _any_less_equal(elements, time)
         return self._rebuild() if moved else []
 
     def _rebuild(self) -> list[tuple[Time, int]]:
-        """Derive the frontier from the counts anew and return its changes."""
+        """Compute the frontier from the counts; return its changes."""
         old = self._elements
         new = self._elements = _minimal([time for time, count in self._counts.items() if count > 0])
         if old == new:
@@ -135,15 +137,15 @@ class MutableAntichain:
         return changes
 
     def count_for(self, time: Time) -> int:
-        """Return the time's count, 0 if it has none."""
+        """Return the count of the time, 0 if it has none."""
         return self._counts.get(time, 0)
 
     def counts(self) -> Iterator[tuple[Time, int]]:
-        """Iterate over the times and their counts, none zero, in no particular order."""
+        """Iterate over the times and their nonzero counts, in no particular order."""
         return iter(self._counts.items())
 
     def is_empty(self) -> bool:
-        """Tell whether there is no count at all, positive or negative."""
+        """Return whether there are no counts, positive or negative."""
         return not self._counts
 
     def __repr__(self) -> str:
@@ -151,11 +153,12 @@ class MutableAntichain:
 
     def _check(self) -> None:
         assert all(self._counts.values()), f"a zero count is kept: {self!r}"
-        assert self._elements == _minimal([t for t, count in self._counts.items() if count > 0]), f"stale: {self!r}"
+        minimal = _minimal([t for t, count in self._counts.items() if count > 0])
+        assert self.frontier == _antichain(minimal), f"stale: {self!r}"
 
 
 def single(time: Time) -> Antichain:
-    """Return the antichain of one time; faster than building it.
+    """Return the antichain of one time; faster than `Antichain([time])`.
 
     >>> single(3)
     Antichain([3])
@@ -169,26 +172,40 @@ def _antichain(elements: _Elements) -> Antichain:
     return antichain
 
 
+def first_epoch(frontier: Antichain) -> int | None:
+    """Return the only element of a frontier in the root scope of a dataflow with int times; None if it is empty.
+
+    >>> first_epoch(Antichain([3])), first_epoch(Antichain())
+    (3, None)
+    """
+    elements = frontier.elements
+    return epoch_of(elements[0]) if elements else None
+
+
 def _any_less_equal(elements: Sequence[Time], time: Time) -> bool:
-    """Tell whether some element is at most the time."""
-    for element in elements:  # a loop, not any(): this is the hot path, and there is mostly one element
+    """Return whether some element is at most the time."""
+    for element in elements:  # a loop, not any(): this is the hot path, and there is usually one element
         if less_equal(element, time):
             return True
     return False
 
 
 def _minimal(times: Sequence[Time]) -> _Elements:
-    """Return the minimal ones among the times, sorted by `sort_key`."""
+    """Return the minimal times, in the order of `in_order`."""
     if not times:
         return ()
     if type(times[0]) is int:
-        return (min(times),)
+        return (min(times),)  # type: ignore[type-var]  # ints, as the first is one
     if len(times) == 1:
         return (times[0],)
     accepted: list[Time] = []
-    ordered = sorted(times, key=sort_key)
-    if not all(type(part) is int for part in sort_key(ordered[0])):
-        _check_sorted(ordered)
+    key = sort_key(times[0])
+    if all(type(part) is int for part in key):
+        ordered = sorted(times, key=sort_key)
+    else:
+        ordered = in_order(times)
+        if is_total(key):
+            _check_sorted(ordered)
     for time in ordered:
         if not _any_less_equal(accepted, time):
             accepted.append(time)
@@ -196,7 +213,7 @@ def _minimal(times: Sequence[Time]) -> _Elements:
 
 
 def _check_sorted(times: list[Time]) -> None:
-    """Raise TimeError where neighbours show that `<`, by which frontiers are found, is not as `Timestamp` says."""
+    """Raise TimeError if two neighbours show that `<`, which finds frontiers, breaks the rules of `Timestamp`."""
     for a, b in pairwise(times):
         if not (sort_key(a) < sort_key(b) or a == b) or less_than(b, a):
             raise TimeError(

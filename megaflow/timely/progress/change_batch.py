@@ -1,4 +1,4 @@
-"""Signed changes, summed as they come."""
+"""Sums of signed changes."""
 
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
@@ -7,9 +7,9 @@ T = TypeVar("T")
 
 
 class ChangeBatch(Generic[T]):
-    """A sum of changes per item, in which changes that cancel leave nothing behind.
+    """Sum of changes for each item. Items whose changes cancel are dropped.
 
-    Iteration goes in the order in which the items were changed last.
+    Iteration follows the order in which the items were last changed.
 
     >>> batch: ChangeBatch[str] = ChangeBatch()
     >>> batch.extend([("a", 1), ("b", 2), ("a", -1)])
@@ -26,12 +26,12 @@ class ChangeBatch(Generic[T]):
     def update(self, item: T, delta: int) -> None:
         """Add `delta` to the item's sum."""
         sums = self._sums
-        total = sums.pop(item, 0) + delta  # mostly it is new, or cancels: one look-up less than get and set
+        total = sums.pop(item, 0) + delta  # usually the item is new or cancels: one look-up fewer than get and set
         if total:
             sums[item] = total
 
     def extend(self, changes: Iterable[tuple[T, int]]) -> None:
-        """Add all the changes."""
+        """Add all these changes."""
         sums = self._sums
         for item, delta in changes:
             total = sums.pop(item, 0) + delta
@@ -39,7 +39,7 @@ class ChangeBatch(Generic[T]):
                 sums[item] = total
 
     def absorb(self, other: "ChangeBatch[T]") -> None:
-        """Add all of the other's changes, and empty it."""
+        """Add all changes of the other batch, and empty it."""
         if self._sums:
             self.extend(other._sums.items())
             other._sums.clear()
@@ -47,13 +47,13 @@ class ChangeBatch(Generic[T]):
             self._sums, other._sums = other._sums, self._sums
 
     def drain(self) -> list[tuple[T, int]]:
-        """Return the sums that are not zero and empty the batch."""
+        """Return the nonzero sums and empty the batch."""
         changes = list(self._sums.items())
         self._sums.clear()
         return changes
 
     def is_empty(self) -> bool:
-        """Tell whether all changes so far cancel."""
+        """Return whether all changes so far cancel."""
         return not self._sums
 
     def __len__(self) -> int:

@@ -2,76 +2,71 @@
 
 For every location l it keeps
 
-    counts(l)   the counts given to `update`
-    own(l)      the least time that they count positively
+    counts(l)   the counts given to `extend`
+    own(l)      the least time with a positive count
     first(l)    the least of own(l) and, for each edge k → l that adds a, first(k) + a
 
-None stands for “no time”. first(l) is the frontier, so it is the length of a shortest path from the positive
-counts to l.
+None stands for “no time”. first(l) is the frontier. It is the length of a shortest path from the positive counts to l.
 
-Locations are solved in the topological order of their strongly connected components; a component is looked at
-only if an own time in it, or what leads into it, has moved. One without a cycle is a single location, and a look
-at its incoming edges gives its answer. One with a cycle is solved anew as a whole, by Dijkstra's algorithm, from
-what its members count and what leads into it: what a cycle implied before is forgotten first, for it must not
-hold itself up. Cycles advance time (`positions` refuses others), so a shortest path passes none.
+The tracker processes the strongly connected components in topological order. It looks at a component only if an own
+time in it has moved, or a time that leads into it. A component without a cycle is a single location, whose incoming
+edges give the answer. The tracker solves a component with a cycle anew as a whole, by Dijkstra's algorithm. It starts
+from the members' own times and the times that lead into the component. First it forgets the times that the cycle
+implied before, because the cycle must not hold itself up. Cycles advance time (`positions` refuses others), so a
+shortest path does not go around one.
 
-`is_behind_another` needs no books of its own. Before first(l) nothing can result; after it something else does.
-At t = first(l) another pointstamp can result in (l, t) only over an edge into l, from some k with first(k) + a = t;
-and what is implied at k comes from another pointstamp, for if it came from (l, t) itself, round a cycle,
-first(k) + a would be later than t.
+`is_behind_another` needs no data of its own. No pointstamp can result in (l, t) if t is before first(l). If t is after
+first(l), some other pointstamp can. At t = first(l) another pointstamp can do so only over an edge into l, from a
+location k with first(k) + a = t. If such an edge exists, the time at k comes from another pointstamp: if it came from
+(l, t) itself, around a cycle, first(k) + a would be later than t.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeAlias
 
-from megaflow.timely.order import Time, less_than
+from megaflow.timely.order import Time, grouped, less_than
 from megaflow.timely.progress.antichain import Antichain, single
 from megaflow.timely.progress.propagation_order import Edge, Position
 
-_Ways: TypeAlias = list[list[tuple[int, int]]]  # location -> (location at the other end, what the edge adds)
+_Ways: TypeAlias = list[list[tuple[int, int]]]  # location -> (location at the other end, amount that the edge adds)
 
 
 class IntegerTracker:
-    """A `Tracker` for root times. Cost of `propagate`: linear in the edges of the components that it looks at."""
+    """A `Tracker` for root times. `propagate` costs O(edges of the components that it looks at)."""
 
     def __init__(self, where: Sequence[Position], edges: Iterable[Edge]) -> None:
         self._counts: list[dict[int, int]] = [{} for _ in where]  # location -> time -> count, never zero
         self._own: list[int | None] = [None for _ in where]
         self._first: list[int | None] = [None for _ in where]
-        self._frontiers: list[Antichain | None] = [None for _ in where]  # as handed out; None: not asked for since
+        self._frontiers: list[Antichain | None] = [None for _ in where]  # None: not returned since it last changed
         self._into: _Ways = [[] for _ in where]
         self._out_of: _Ways = [[] for _ in where]
         for source, target, summary in edges:
             self._into[target].append((source, summary.adds[0]))
             self._out_of[source].append((target, summary.adds[0]))
         self._component = [position[0] for position in where]  # location -> number of its component
-        # location -> the other components that it leads to
+        # location -> the other components to which its edges lead
         self._following = [
             sorted({self._component[target] for target, _ in ways} - {self._component[location]})
             for location, ways in enumerate(self._out_of)
         ]
-        self._members: dict[int, list[int]] = {}  # component -> its locations
-        for location, component in enumerate(self._component):
-            self._members.setdefault(component, []).append(location)
-        # component -> its location if no cycle passes it; else None
+        # component -> its locations
+        self._members = grouped((component, location) for location, component in enumerate(self._component))
+        # component -> its only location; None if it has a cycle
         self._alone: dict[int, int | None] = {
             component: members[0] if len(where[members[0]]) == 1 else None
             for component, members in self._members.items()
         }
-        self._outstanding = 0  # counts that are not zero
+        self._outstanding = 0  # number of nonzero counts
         self._buffer: list[tuple[int, Any, int]] = []  # updates since the last propagate; their times are ints
 
-    def update(self, location: int, time: Time, delta: int) -> None:
-        """Add to the count of (location, time) at the next `propagate`."""
-        self._buffer.append((location, time, delta))
-
     def extend(self, changes: Iterable[tuple[int, Time, int]]) -> None:
-        """Do `update` for each of (location, time, delta)."""
+        """Add to the counts, for each (location, time, delta), at the next `propagate`."""
         self._buffer.extend(changes)
 
     def propagate(self) -> list[int]:
-        """Take in the buffered updates; return the locations whose frontier changed, each once, increasing."""
+        """Apply the buffered updates; return the locations whose frontier changed, each once, in increasing order."""
         if not self._buffer:
             return []
         alone, first, own, into = self._alone, self._first, self._own, self._into
@@ -80,7 +75,7 @@ class IntegerTracker:
         heapify(heap)
         changed: list[int] = []
         while heap:
-            number = heappop(heap)  # no edge leads back to it, so it is looked at once
+            number = heappop(heap)  # no edge leads back to it, so each component is processed once
             location = alone[number]
             if location is None:
                 moved = self._solve_cycle(number)
@@ -105,11 +100,11 @@ class IntegerTracker:
         return changed
 
     def _take_in(self) -> set[int]:
-        """Count what is buffered; return the locations whose own least time has moved, perhaps back to where it was."""
+        """Count the buffered updates; return the locations whose own least time has moved, even if it moved back."""
         buffer, self._buffer = self._buffer, []
         all_counts, own = self._counts, self._own
         moved = set()
-        stale = set()  # of these the least time may be gone
+        stale = set()  # locations that may have lost their least time
         for location, time, delta in buffer:
             counts = all_counts[location]
             before = counts.get(time, 0)
@@ -134,7 +129,7 @@ class IntegerTracker:
         return moved | stale
 
     def _solve_cycle(self, component: int) -> list[int]:
-        """Bring a component with a cycle up to date; return the locations whose first time has moved."""
+        """Solve a component with a cycle anew; return the locations whose first time has moved."""
         members = self._members[component]
         first, own = self._first, self._own
         before = {member: first[member] for member in members}
@@ -151,7 +146,7 @@ class IntegerTracker:
         heapify(heap)
         while heap:
             time, member = heappop(heap)
-            if first[member] is None:  # else known from an earlier time
+            if first[member] is None:  # otherwise an earlier time was found
                 first[member] = time
                 for target, add in self._out_of[member]:
                     if target in before and first[target] is None:
@@ -159,9 +154,9 @@ class IntegerTracker:
         return [member for member in members if first[member] != before[member]]
 
     def frontier(self, location: int) -> Antichain:
-        """Return the lower bound of the times that may still appear at the location, its own counts included.
+        """Return the lower bound of the times that may still appear at the location, including its own counts.
 
-        Later updates leave it alone; others may share it, so it is not to be inserted into.
+        Later updates do not change the returned antichain. Others may share it, so do not insert into it.
         """
         known = self._frontiers[location]
         if known is None:
@@ -170,9 +165,9 @@ class IntegerTracker:
         return known
 
     def is_behind_another(self, location: int, time: Time) -> bool:
-        """Tell whether a pointstamp other than (location, time) itself could result in (location, time).
+        """Return whether a pointstamp other than (location, time) itself could result in (location, time).
 
-        While that is so, a decrement there cannot move this location's frontier.
+        While this holds, a decrement there cannot move the frontier of this location.
         """
         first = self._first[location]
         if first != time:
@@ -184,11 +179,11 @@ class IntegerTracker:
         return False
 
     def is_complete(self) -> bool:
-        """Tell whether there is no count anywhere, neither positive, negative nor buffered."""
+        """Return whether all counts are zero and no update is buffered."""
         return not self._outstanding and not self._buffer
 
     def pointstamps(self) -> Iterator[tuple[int, Time, int]]:
-        """Iterate over (location, time, count) for every count that is not zero, negative ones included."""
+        """Iterate over all nonzero counts, positive or negative, as (location, time, count)."""
         for location, counts in enumerate(self._counts):
             for time, count in counts.items():
                 yield location, time, count

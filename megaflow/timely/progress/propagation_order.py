@@ -1,19 +1,19 @@
-"""Where each location of a graph stands in the order of propagation, and which cycles are refused.
+"""The place of each location of a graph in the order of propagation, and the cycles that are refused.
 
-The tracker handles changes in an order in which following an edge always leads to a later place.
-A place is (c, t0, p0, t1, p1, …): the time's coordinates, interleaved with the location's *position*,
-a tuple (c, p0, p1, …) that is found level by level:
+The tracker handles changes in an order in which every edge leads to a later place. A place is (c, t0, p0, t1, p1, …):
+the coordinates of the time, interleaved with the *position* of the location. A position is a tuple (c, p0, p1, …) that
+is found level by level:
 
-Level −1. c is the number, in topological order, of the location's strongly connected component. An
-edge to another component raises c. A component without a cycle needs no more: its position ends.
-Level i. Inside a component, edges that advance coordinate i raise t_i and are set aside. Of what
-remains p_i numbers the components again, so an edge between two of them raises p_i and keeps
-t_0 … t_i. A component still holding a cycle goes on to level i + 1, where the times must differ.
+Level −1. c is the number of the location's strongly connected component, in topological order. An edge to another
+component raises c. The position of a component without a cycle ends here.
+Level i. Inside a component, edges that advance coordinate i raise t_i and are set aside. Among the remaining edges, p_i
+numbers the components again. So an edge between two of them raises p_i and keeps t_0 … t_i. A component that still has
+a cycle goes on to level i + 1, where the times must differ.
 
-So a cycle is refused when, at the level where no edge of it advances the coordinate, some edge does
-not pass the next one on, because its scope has none or because it leaves and enters again: a time
-would come round that cycle unchanged. Interleaving is what makes `leave` right, which drops a
-coordinate: at the same t_i it only goes forward in p_i.
+So a cycle is refused if, at some level, no edge of it advances the coordinate and one of its edges does not pass on the
+next coordinate. An edge does not pass it on if its scope has no such coordinate, or if it leaves the scope and enters
+it again. A time would return around that cycle unchanged. Interleaving makes the edges of `leave` correct, which drop a
+coordinate: at the same t_i, such an edge only increases p_i.
 """
 
 from collections import deque
@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from megaflow.errors import BuildError
+from megaflow.timely.order import grouped
 from megaflow.timely.path_summary import Summary
 
 Edge: TypeAlias = tuple[int, int, Summary]
@@ -28,13 +29,13 @@ Position: TypeAlias = tuple[int, ...]
 
 
 def positions(names: Sequence[str], edges: Sequence[Edge]) -> list[Position]:
-    """Return the position of every location; it has one entry where no cycle passes.
+    """Return the position of every location; it has one entry if the location is on no cycle.
 
-    Raises BuildError, naming the locations, for a cycle that does not advance the time. For each
-    level of nesting the cost is linear in the size of the graph.
+    Raises BuildError for a cycle that does not advance the time, and names its locations. The cost is linear in the
+    size of the graph for each level of nesting.
     """
     found: list[list[int]] = [[] for _ in names]
-    # The members and edges of a component with a cycle, and its level; at first the whole graph.
+    # Members, edges and level of each component with a cycle; at first of the whole graph.
     waiting: list[tuple[Collection[int], Sequence[Edge], int]] = [(range(len(names)), edges, -1)]
     while waiting:
         members, inside, level = waiting.pop()
@@ -43,10 +44,8 @@ def positions(names: Sequence[str], edges: Sequence[Edge]) -> list[Position]:
         for number, component in enumerate(components):
             for member in component:
                 found[member].append(number)
-        cyclic: dict[int, list[Edge]] = {}  # number of a component with a cycle -> the edges inside
-        for edge in remaining:
-            if found[edge[0]][-1] == found[edge[1]][-1]:
-                cyclic.setdefault(found[edge[0]][-1], []).append(edge)
+        # number of a component with a cycle -> the edges inside
+        cyclic = grouped((found[edge[0]][-1], edge) for edge in remaining if found[edge[0]][-1] == found[edge[1]][-1])
         for number, kept in cyclic.items():
             for source, target, summary in kept:
                 if len(summary.adds) < level + 2:
@@ -62,7 +61,7 @@ def _components(members: Collection[int], edges: Iterable[Edge]) -> list[list[in
     for source, target, _ in edges:
         forward[source].append(target)
         backward[target].append(source)
-    # Step 1. Order the members by when a depth-first search leaves them.
+    # Step 1. Sort the members in the order in which a depth-first search leaves them.
     left: list[int] = []
     seen: set[int] = set()
     for root in members:
@@ -77,7 +76,7 @@ def _components(members: Collection[int], edges: Iterable[Edge]) -> list[list[in
             else:
                 seen.add(following)
                 trail.append((following, iter(forward[following])))
-    # Step 2. From the last one left on, all that leads there and is not taken is its component.
+    # Step 2. Start from the member left last. Its component is all members that lead to it and are not taken yet.
     components: list[list[int]] = []
     taken: set[int] = set()
     for root in reversed(left):
@@ -85,7 +84,7 @@ def _components(members: Collection[int], edges: Iterable[Edge]) -> list[list[in
             continue
         taken.add(root)
         component = [root]
-        for member in component:  # grows while we go
+        for member in component:  # grows during the loop
             fresh = [source for source in dict.fromkeys(backward[member]) if source not in taken]
             taken.update(fresh)
             component.extend(fresh)
@@ -94,10 +93,8 @@ def _components(members: Collection[int], edges: Iterable[Edge]) -> list[list[in
 
 
 def _shortest_path(edges: Iterable[Edge], start: int, end: int) -> list[int]:
-    """Return the locations on a shortest path along the edges, both ends included; there must be one."""
-    targets: dict[int, list[int]] = {}
-    for source, target, _ in edges:
-        targets.setdefault(source, []).append(target)
+    """Return the locations on a shortest path along the edges, including both ends. A path must exist."""
+    targets = grouped((source, target) for source, target, _ in edges)
     came_from = {start: start}
     queue = deque([start])
     while end not in came_from:

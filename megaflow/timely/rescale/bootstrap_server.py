@@ -1,8 +1,8 @@
-"""The bootstrap server: the member that hands joining workers the progress state, and goes on working meanwhile.
+"""The bootstrap server: the member that sends the progress state to joining workers while it continues to work.
 
-Its snapshot of a dataflow is the sum of all batches that it has folded (they cancel, so it stays small), and for each
-sender the number that follows. From then on it records what it folds; a joiner asks for the batches between the
-snapshot and a member's marker, and is answered once they are folded here.
+Its snapshot of a dataflow is the sum of all batches that it has folded, plus the number of each sender's next batch.
+Changes in the sum cancel, so it stays small. From then on the server records the batches that it folds. A joiner asks
+for the batches between the snapshot and a member's marker. The server answers once it has folded them.
 """
 
 from megaflow.timely.dataflow.graph import Graph
@@ -14,18 +14,18 @@ from megaflow.timely.rescale.messages import TOPIC, RangeAnswer, RangeAsk, Snaps
 
 
 class Server:
-    """What one member does for one change. One writer: the worker's thread."""
+    """Bootstrap server for one change. One writer: the worker's thread."""
 
     def __init__(self, change: int, host: Host) -> None:
         self._change = change
         self._host = host
         self._recorded: dict[tuple[int, WorkerId], dict[int, Stamps]] = {}  # (dataflow, sender) -> number -> batch
-        # by whom, what, not to be answered yet; the member appends what joiners ask, `turn` answers it
+        # Requests not answered yet, each with the joiner that sent it. The member appends them, `turn` answers them.
         self.asked: list[tuple[WorkerId, RangeAsk]] = []
         self.snapshot = self._cut()
 
     def record(self, graph: Graph) -> None:
-        """Record what is folded in a dataflow from now on."""
+        """Record from now on the batches that are folded in a dataflow."""
 
         def keep(sender: WorkerId, number: int, batch: Stamps) -> None:
             self._recorded.setdefault((graph.number, sender), {})[number] = batch
@@ -33,11 +33,11 @@ class Server:
         graph.progress.caster.record = keep
 
     def turn(self) -> None:
-        """Answer what can be answered by now."""
+        """Answer the requests whose batches have been folded."""
         self.asked = [each for each in self.asked if not self._answer(*each)]
 
     def stop(self) -> None:
-        """Record no more."""
+        """Stop recording, and drop unanswered requests."""
         for graph in self._host.graphs.values():
             graph.progress.caster.record = None
         self.asked.clear()
@@ -46,7 +46,7 @@ class Server:
         running = {}
         for number, graph in self._host.graphs.items():
             self.record(graph)
-            graph.progress.show()  # what was folded since the last step is counted only then
+            graph.progress.show()  # the tracker counts batches folded since the last step only after this call
             counted = graph.progress.tracker.pointstamps()
             changes = ChangeBatch(((location, time), count) for location, time, count in counted)
             changes.extend(((location, time), -count) for location, time, count in graph.initial)

@@ -1,21 +1,23 @@
 """The one queue of requests to join and to leave, and the one place where they are admitted or refused.
 
-A value, a part of the sequencer, which begins what `take_next` returns.
+The queue is a value and a part of the sequencer. The sequencer begins the change that `take_next` returns.
 
-1. A request is admitted or refused when its turn has come: what holds then may have been different when it came. A
-   refused request changes nothing, and uses no id up.
-2. Where a program *supervises* (a job does, see `megaflow.control.coordinator.membership_requests`) it rules on each
-   request at that place. Mail of this worker to itself tells it which process is due, and it answers with `rule`. So
-   it hears how the change before has ended, of which this worker's mail to itself tells, too, before what is due next:
-   else it would rule with members that are gone, or hand over a request as under way that is done. A process that is
-   not due any more it is not told of, and a ruling on one is dropped: the request was denied in between, or handed
-   over, and the next coordinator's program is asked anew.
-3. A join that is due waits for its ruling alone: nothing else begins, so it begins under the membership that was ruled
-   on, also before a leave that is granted meanwhile; it is not refused any more, of which the program would not hear. A
-   leave that is due waits for as long as the program has work to do for it first, and joins pass it: that work may be
-   to wait for processes that join. No leave passes another.
+1. A request is admitted or refused when its turn has come, because conditions may have changed since it arrived. A
+   refused request changes nothing and uses no id.
+2. If a program *supervises* (a job does, see `megaflow.control.coordinator.members.membership_requests`), it rules on
+   each request when the request's turn has come. This worker sends itself mail that names the process that is due, and
+   the program answers with `rule`. The program always learns first how the previous change ended, because that is
+   earlier mail of this worker to itself. Otherwise it would rule with members that are gone, or hand over a finished
+   request as if it were still under way. If a process is no longer due, the program does not hear of it, and a ruling
+   on it is dropped. Its request was denied meanwhile, or was handed over, and then the next coordinator's program is
+   asked anew.
+3. While a join that is due waits for its ruling, nothing else begins. So a granted join begins under the membership
+   that the program ruled on, and before any leave that is granted meanwhile. For the same reason the queue does not
+   refuse it after the ruling; the program would not hear of that. A leave that is due waits until the program has done
+   the work that must come first. Joins may overtake it, because that work may include waiting for processes that join.
+   No leave overtakes another.
 4. The coordinator's own process leaves under another coordinator: its request stays in the queue, and the queue is
-   handed over. A program that supervises does that when it is at rest; without one it is done at once (`hands_over`).
+   handed over. A supervising program hands over when it is at rest; without one, `Role` does so at once (`hands_over`).
 """
 
 from collections.abc import Iterable
@@ -28,25 +30,25 @@ WAITING_MAX = 1_000  # requests in the queue
 
 
 class ChangeQueue:
-    """The requests that wait, in order. One writer: the sequencer."""
+    """The waiting requests, in order. One writer: the sequencer."""
 
     def __init__(self, waiting: Iterable[JoinAsk | LeaveAsk] = ()) -> None:
         self.supervised = False  # by a program, which rules on each request
-        self.hands_over = False  # the coordinator's own process is to leave, and no program has to be at rest before
+        self.hands_over = False  # the coordinator's own process is to leave, and no program needs to come to rest first
         self.waiting = list(waiting)  # in order; at most WAITING_MAX
-        # by kind of request, for the first of it: the ids that the join is to have, or the workers that are to leave
+        # The first request of each kind that is due -> the ids that the join will have, or the workers that will leave
         self._due: dict[type[JoinAsk | LeaveAsk], tuple[WorkerId, ...]] = {}
-        self._granted: set[tuple[WorkerId, ...]] = set()  # of those two
+        self._granted: set[tuple[WorkerId, ...]] = set()  # the values of `_due` that the program has granted
 
     def add(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
-        """Let a request wait for its turn."""
+        """Add a request at the end; deny it if the queue is full."""
         if len(self.waiting) >= WAITING_MAX:
             deny(ask, f"{WAITING_MAX} changes are already waiting; try again later", out)
         else:
             self.waiting.append(ask)
 
     def is_due(self, ids: tuple[WorkerId, ...]) -> bool:
-        """Whether the program is to rule, or has ruled, on the process with these workers."""
+        """Return whether the program must rule, or has ruled, on the process with these workers."""
         return ids in self._due.values()
 
     def rule(self, ids: tuple[WorkerId, ...], reason: str | None, out: Mail) -> None:
@@ -61,22 +63,18 @@ class ChangeQueue:
             self.deny(self._leaves_of(ids), reason, out)
 
     def deny(self, asks: Iterable[JoinAsk | LeaveAsk], reason: str, out: Mail) -> None:
-        """Refuse requests that wait."""
+        """Refuse these waiting requests."""
         for ask in tuple(asks):
             deny(ask, reason, out)
             self._take_out(ask)
 
-    def deny_leaves(self, reason: str, out: Mail) -> None:
-        """Refuse all that want to leave."""
-        self.deny([ask for ask in self.waiting if isinstance(ask, LeaveAsk)], reason, out)
-
     def take_next(
         self, membership: Membership, processes: dict[int, Process], next_id: WorkerId, out: Mail
     ) -> JoinAsk | list[LeaveAsk] | None:
-        """Take the request out that begins now; None if there is none. All requests of one process to leave are one.
+        """Take out and return the request that begins now, or None. All leave requests of one process count as one.
 
-        `next_id` is the first that a new worker would have. Refuses what cannot be, and asks the program about the
-        rest.
+        `next_id` is the first id that a new worker would get. Refuses requests that cannot be granted, and asks the
+        program to rule on the others.
         """
         joins = [ask for ask in self.waiting if isinstance(ask, JoinAsk)]
         granted = joins[:1] if self._due.get(JoinAsk) in self._granted else []
@@ -103,7 +101,7 @@ class ChangeQueue:
 
     def _may_begin(self, ask: JoinAsk | LeaveAsk, ids: tuple[WorkerId, ...], membership: Membership, out: Mail) -> bool:
         if not self.supervised:
-            self.hands_over = membership.coordinator in ids  # which no worker that joins is
+            self.hands_over = membership.coordinator in ids  # never true of a join: its ids are new
             return not self.hands_over
         if type(ask) not in self._due:
             self._due[type(ask)] = ids
@@ -115,7 +113,7 @@ class ChangeQueue:
         return [ask for ask in self.waiting if isinstance(ask, LeaveAsk) and ask.worker in ids]
 
     def _take_out(self, ask: JoinAsk | LeaveAsk) -> None:
-        """Forget a request, and what was due for it."""
+        """Remove a request, and the ruling that was due or made on it."""
         first = next((each for each in self.waiting if isinstance(each, JoinAsk)), None)
         self.waiting.remove(ask)
         if ask is first or (isinstance(ask, LeaveAsk) and ask.worker in self._due.get(LeaveAsk, ())):
@@ -128,7 +126,7 @@ class ChangeQueue:
 
 
 def deny(ask: JoinAsk | LeaveAsk, reason: str, out: Mail) -> None:
-    """Answer a request that it is refused."""
+    """Send the answer that a request is refused."""
     if isinstance(ask, JoinAsk):
         assert ask.via is not None
         out.append((ask.via, Answer(ask.key, Denied(reason))))
@@ -137,7 +135,7 @@ def deny(ask: JoinAsk | LeaveAsk, reason: str, out: Mail) -> None:
 
 
 def _against(ask: JoinAsk | LeaveAsk, membership: Membership, processes: dict[int, Process]) -> str | None:
-    """Return why a request cannot be granted, as far as the membership tells; None if it can."""
+    """Return why this membership cannot grant a request; None if it can."""
     if isinstance(ask, LeaveAsk):
         if ask.worker not in membership.workers:
             return f"there is no worker {ask.worker}; the workers are {membership.names}"
@@ -154,7 +152,7 @@ def _against(ask: JoinAsk | LeaveAsk, membership: Membership, processes: dict[in
 
 
 def process_of(worker: WorkerId, processes: dict[int, Process]) -> int:
-    """Return the process in which a member works.
+    """Return the number of the process that runs a member.
 
     >>> process_of(3, {0: ("localhost", 2101, (0, 1)), 4: ("localhost", 2102, (2, 3))})
     4

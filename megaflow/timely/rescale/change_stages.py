@@ -5,8 +5,8 @@
     a leave    ASKING ─ Objections from all members ─▶ CLOSING ─ Retiring from the leaving workers ─▶ *commit*:
                DRAINING ─ Departed from each member for each leaving worker ─▶ DONE
 
-A change can be aborted in the stages before its commit, which are those with a transition to ABORTED. A worker that
-has not answered in a stage is in `silent`, with what is due from it.
+A change can be aborted before its commit: in the stages that have a transition to ABORTED. `silent` holds the workers
+that have not answered in the present stage, each with the answer that is due from it.
 """
 
 from collections.abc import Collection, Mapping
@@ -19,12 +19,12 @@ from megaflow.timely.membership import WorkerId
 from megaflow.timely.rescale import messages
 from megaflow.timely.rescale.messages import JoinAsk, LeaveAsk
 
-Mail: TypeAlias = list[tuple[WorkerId, object]]  # to whom, what
-Due: TypeAlias = tuple[WorkerId, str]  # who, what
+Mail: TypeAlias = list[tuple[WorkerId, object]]  # (receiver, message)
+Due: TypeAlias = tuple[WorkerId, str]  # (worker, name of the answer that is due from it)
 
 
 class ChangeStage(StrEnum):
-    """How far a membership change has come."""
+    """Stage of a membership change."""
 
     ADMITTED = "admitted"
     PREPARING = "preparing"
@@ -53,7 +53,7 @@ S = TypeVar("S", bound=StrEnum)
 
 
 def check_transition(table: Mapping[S, Collection[S]], stage: S, following: S) -> S:
-    """Return the stage that follows; only a bug leads to another one.
+    """Return the stage that follows; raise AssertionError if no transition leads there, which only a bug can cause.
 
     >>> check_transition(TRANSITIONS, ChangeStage.ASKING, ChangeStage.DRAINING)
     Traceback (most recent call last):
@@ -64,7 +64,7 @@ def check_transition(table: Mapping[S, Collection[S]], stage: S, following: S) -
 
 
 def due(what: type, *workers: WorkerId) -> set[Due]:
-    """An answer of this kind from each.
+    """Return one due answer of this kind for each worker.
 
     >>> sorted(due(messages.Ready, 2, 3))
     [(2, 'Ready'), (3, 'Ready')]
@@ -73,12 +73,12 @@ def due(what: type, *workers: WorkerId) -> set[Due]:
 
 
 def due_for(leaver: WorkerId, *workers: WorkerId) -> set[Due]:
-    """Word from each that a leaving worker is gone."""
+    """Return the due answers with which these workers report that the leaving worker is gone."""
     return {(worker, f"Departed of worker {leaver}") for worker in workers}
 
 
 def in_words(silent: set[Due]) -> list[str]:
-    """What is due, and from whom.
+    """Describe the due answers, one phrase for each kind.
 
     >>> in_words(due(messages.Ready, 3, 2) | due_for(2, 0))
     ['Departed of worker 2 from worker 0', 'Ready from worker 2, 3']
@@ -92,22 +92,22 @@ def in_words(silent: set[Due]) -> list[str]:
 
 @dataclass(slots=True)
 class _Change:
-    """What both kinds have in common."""
+    """Base of both kinds of change."""
 
     change: int  # its number
-    process: int  # that joins or leaves
-    ids: tuple[WorkerId, ...]  # of its workers
+    process: int  # the one that joins or leaves
+    ids: tuple[WorkerId, ...]  # the workers of that process
     began: float
     stage: ChangeStage
     silent: set[Due]
 
     @property
     def committed(self) -> bool:
-        """Whether it can be aborted no more."""
+        """Whether it can no longer be aborted."""
         return ChangeStage.ABORTED not in TRANSITIONS[self.stage]
 
     def enter(self, stage: ChangeStage, silent: set[Due]) -> None:
-        """Begin the next stage, in which these answers are due."""
+        """Begin the next stage, which waits for these answers."""
         self.stage, self.silent = check_transition(TRANSITIONS, self.stage, stage), silent
 
     def _check(self) -> None:
@@ -121,26 +121,26 @@ class JoinChange(_Change):
 
     ask: JoinAsk
     server: WorkerId
-    built: int = 0  # dataflows that some member has built or begun
-    names: tuple[str, ...] = ()  # of the dataflows that the joiner has built
-    wanted: list[tuple[int, int, WorkerId]] = field(default_factory=list)  # capabilities still to be minted
+    built: int = 0  # the most dataflows that a member has built or begun
+    names: tuple[str, ...] = ()  # names of the dataflows that the joiner has built
+    wanted: list[tuple[int, int, WorkerId]] = field(default_factory=list)  # capabilities not minted yet
     grants: list[messages.Grant] = field(default_factory=list)
-    minters: list[WorkerId] = field(default_factory=list)  # members still to be asked
+    minters: list[WorkerId] = field(default_factory=list)  # members not asked yet
     seconds: dict[str, float] = field(default_factory=dict)  # phase -> duration
     bytes: int = 0
 
     def lap(self, phase: str, now: float) -> None:
-        """Note how long a phase took; the next begins."""
+        """Record the duration of a phase, and start timing the next."""
         self.seconds[phase], self.began = now - self.began, now
 
     def prepare(self, members: tuple[WorkerId, ...], now: float) -> Mail:
-        """Have the members tell the new workers of their progress."""
+        """Return the mail that makes the members send their progress to the new workers."""
         self.enter(ChangeStage.PREPARING, due(messages.Prepared, *members) | due(messages.Ready, *self.ids))
         self.lap("connect", now)
         return [(member, messages.Prepare(self.change, self.ids, self.server)) for member in members]
 
     def mint(self, members: tuple[WorkerId, ...], now: float) -> Mail:
-        """Ask the next member for what is still wanted; when there is none, say who got what."""
+        """Return the mail to the next minter; when no capability or minter is left, the mail with all grants."""
         if self.wanted and self.minters:
             minter = self.minters.pop(0)
             self.silent = due(messages.Minted, minter)
@@ -153,7 +153,7 @@ class JoinChange(_Change):
         ]
 
     def note(self, source: WorkerId, message: Any, now: float) -> bool:
-        """Take in a message; return whether this stage has all that it waits for."""
+        """Take a message into account; return whether this stage has everything that it waits for."""
         match message:
             case messages.Hello(_, built, wanted):
                 self.names = max(self.names, built, key=len)
@@ -177,19 +177,20 @@ class JoinChange(_Change):
 class LeaveChange(_Change):
     """A process on its way out."""
 
-    asks: list[LeaveAsk]  # of workers of this process
-    members: tuple[WorkerId, ...]  # before it, the leaving ones included
+    asks: list[LeaveAsk]  # requests of workers of this process
+    members: tuple[WorkerId, ...]  # before the change, including the leaving workers
     built: dict[WorkerId, int] = field(default_factory=dict)  # member -> dataflows that it has built or begun
-    reasons: list[str] = field(default_factory=list)  # why not
+    reasons: list[str] = field(default_factory=list)  # objections of members
 
     def close(self, fixed: int) -> Mail:
-        """Have the leaving workers close their inputs, unless there are `reasons` against it.
+        """Return the mail that makes the leaving workers close their inputs; none if there are `reasons` against it.
 
-        Dataflows below `fixed` count as built.
+        A leaving worker must have built each dataflow that any member has built or begun, and those below `fixed`,
+        whose founders the coordinator has already named. Otherwise this adds a reason.
         """
         begun = max(fixed, *self.built.values())
         for worker in self.ids:
-            if self.built[worker] < begun:  # it would be missed there
+            if self.built[worker] < begun:  # the dataflow would miss this founder
                 self.reasons.append(f"worker {worker} has not built dataflow {self.built[worker]} yet")
         if self.reasons:
             return []
@@ -197,14 +198,14 @@ class LeaveChange(_Change):
         return [(worker, messages.Retire(self.change)) for worker in self.ids]
 
     def drain(self) -> None:
-        """Wait, once it is committed, until each member has seen each leaving worker go."""
+        """After the commit, wait until each member has received the lane ends of each leaving worker."""
         silent: set[Due] = set()
         for leaver in self.ids:
             silent |= due_for(leaver, *(member for member in self.members if member != leaver))
         self.enter(ChangeStage.DRAINING, silent)
 
     def note(self, source: WorkerId, message: Any, now: float) -> bool:
-        """Take in a message; return whether this stage has all that it waits for."""
+        """Take a message into account; return whether this stage has everything that it waits for."""
         match message:
             case messages.Objections(_, built, reasons):
                 self.built[source] = built

@@ -1,7 +1,7 @@
-"""The change of the membership that is under way, as one worker follows it: who joins or leaves, and how far it is.
+"""The membership change under way, as one worker follows it: which workers join or leave, and how far the change is.
 
-1. What newcomers send is kept until their commit has come here; then it is delivered, lane by lane in order. Mail is
-   read at once: nothing in it counts as a member's word.
+1. The worker keeps the envelopes of newcomers until it receives their commit. Then it delivers them, each lane in its
+   order. It reads mail at once, because no mail message depends on its sender being a member.
 2. One member serves a join: it records progress for the newcomers until the commit or the abort.
 3. A leaving worker ends each of its lanes. It has departed for this worker when the last of them has ended.
 """
@@ -17,59 +17,51 @@ from megaflow.timely.rescale.bootstrap_server import Server
 
 @dataclass(slots=True)
 class FollowedChange:
-    """One change after the other, and what there is between them: nothing. One writer: the worker's `Member`."""
+    """State of the change under way; reused for the next one. One writer: the worker's `Member`."""
 
-    number: int = 0  # 0: none is under way here
-    ids: tuple[WorkerId, ...] = ()  # who joins or leaves
-    is_join: bool = False  # or a leave
+    number: int = 0  # 0 if none is under way here
+    ids: tuple[WorkerId, ...] = ()  # the workers that join or leave
+    is_join: bool = False  # False for a leave
     committed: bool = False
-    server: Server | None = None  # of a join, where it is served from
-    _early: dict[WorkerId, list[Envelope]] = field(default_factory=dict)  # newcomer -> what it sent before its commit
+    server: Server | None = None  # on the member that serves a join
+    early: dict[WorkerId, list[Envelope]] = field(default_factory=dict)
+    """Newcomer -> its envelopes before the commit. With one, every incoming envelope must be offered to `keep`."""
     _open: set[tuple[WorkerId, Lane]] = field(default_factory=set)  # lanes of leaving workers that have not ended
 
     def begin(self, number: int, ids: tuple[WorkerId, ...], is_join: bool) -> None:
-        """Follow this one from now on."""
+        """Follow this change from now on."""
         self.number = number
         self.ids = ids
         self.is_join = is_join
         self.committed = False
 
     def end(self) -> None:
-        """Follow none: it is done, or was given up."""
+        """Stop following: the change is done or was aborted."""
         self.number = 0
         self.ids = ()
 
     # A join
 
     def expect(self, ids: Iterable[WorkerId]) -> None:
-        """Keep what these send until they are admitted."""
-        self._early = {worker: [] for worker in ids}
-
-    @property
-    def is_expecting(self) -> bool:
-        """Whether `keep` must see what arrives."""
-        return bool(self._early)
+        """Keep the envelopes of these workers until they are admitted."""
+        self.early = {worker: [] for worker in ids}
 
     def keep(self, envelope: Envelope) -> bool:
-        """Keep it if it must wait for its sender's commit; tell whether it must."""
-        early = self._early.get(envelope.source)
+        """Keep an envelope that must wait for its sender's commit; return whether it was kept."""
+        early = self.early.get(envelope.source)
         if early is None or envelope.channel == MAIL:
             return False
         early.append(envelope)
         return True
 
     def admit(self) -> list[list[Envelope]]:
-        """Return what newcomers have sent, which are members now; keep no more of it."""
-        early = list(self._early.values())
-        self._early = {}
+        """Return the envelopes kept for newcomers, one list for each newcomer, and stop keeping them."""
+        early = list(self.early.values())
+        self.early = {}
         return early
 
-    def serve(self, server: Server) -> None:
-        """Serve the newcomers from here."""
-        self.server = server
-
     def stop_serving(self) -> None:
-        """Record no more for newcomers."""
+        """Stop recording for newcomers."""
         if self.server is not None:
             self.server.stop()
             self.server = None
@@ -77,11 +69,11 @@ class FollowedChange:
     # A leave
 
     def await_lane_ends(self, leavers: Iterable[WorkerId]) -> None:
-        """Wait for these to end their lanes."""
+        """Wait for these workers to end their lanes."""
         self._open = {(worker, lane) for worker in leavers for lane in Lane}
 
     def has_departed(self, worker: WorkerId, lane: Lane) -> bool:
-        """Note that a worker has ended a lane; tell whether it was its last."""
+        """Note that a worker has ended a lane; return whether it was the last one."""
         self._open.discard((worker, lane))
         return not any(each == worker for each, _ in self._open)
 

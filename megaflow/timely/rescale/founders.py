@@ -1,7 +1,7 @@
-"""Which membership founded which dataflow: a table that grows by a row with each change.
+"""Which membership founded which dataflow: a table that grows by one row with each change.
 
-A dataflow's initial counts and routing tables come from the membership that founded it, the same on all workers
-whenever they build it.
+A dataflow's initial counts and routing tables come from the membership that founded it. So they are the same on all
+workers, no matter when each builds the dataflow.
 """
 
 from megaflow.timely.membership import Membership
@@ -20,45 +20,45 @@ def founders_of(foundings: Foundings, dataflow: int) -> Membership:
 
 
 def add_founding(foundings: Foundings, first: int, membership: Membership) -> Foundings:
-    """Return the table in which this membership founds the dataflows from `first` on."""
+    """Return the table in which this membership founds the dataflows from number `first` on."""
     return (*(each for each in foundings if each[0] < first), (first, membership))
 
 
 class Founders:
-    """One worker's view of the table. While a change is under way, before its commit, only the coordinator knows."""
+    """One worker's view of the table. Between the start of a change and its commit, only the coordinator is sure."""
 
     def __init__(self, table: Foundings) -> None:
         self.table = table
         self._open = False  # a change is under way
-        self._fixed: dict[int, Membership] = {}  # dataflow -> founders, by the coordinator's word in this change
-        self._asked: set[int] = set()  # dataflows that it was asked about in this change
+        self._fixed: dict[int, Membership] = {}  # dataflow -> founders, as answered by the coordinator in this change
+        self._asked: set[int] = set()  # dataflows that this worker has asked about in this change
 
     def of(self, dataflow: int) -> Membership | None:
-        """Return who founds a dataflow that is built now; None: that is for the coordinator to say."""
+        """Return the founders of a dataflow that is built now; None if the coordinator must say."""
         return self._fixed.get(dataflow) if self._open else founders_of(self.table, dataflow)
 
     def must_ask(self, dataflow: int) -> bool:
-        """Tell whether to ask the coordinator: once in each change, for its word is worth nothing in the next."""
+        """Return whether to ask the coordinator. Ask once in each change: an answer does not hold for the next one."""
         asks = self._open and dataflow not in self._asked
         if asks:
             self._asked.add(dataflow)
         return asks
 
     def open(self) -> None:
-        """A change begins."""
+        """Note that a change begins."""
         self._open = True
         self._fixed.clear()
         self._asked.clear()
 
     def fix(self, dataflow: int, founders: Membership) -> None:
-        """Note the coordinator's word."""
+        """Note the coordinator's answer."""
         self._fixed[dataflow] = founders
 
     def commit(self, first: int, membership: Membership) -> None:
-        """The change has taken place; the new membership founds what is built from `first` on."""
+        """Note that the change is committed: the new membership founds the dataflows from number `first` on."""
         self.table = add_founding(self.table, first, membership)
         self._open = False
 
     def close(self) -> None:
-        """The change has not taken place."""
+        """Note that the change was aborted."""
         self._open = False

@@ -1,7 +1,8 @@
-"""Capabilities for workers that have joined: minted by one who holds such a capability, and gated.
+"""Capabilities for workers that have joined. A member that holds such a capability mints them, and gates guard them.
 
-A gate says: before any batch of the newcomer's fold that batch, which minted a capability for it. It travels on the
-newcomer's own progress lane, in front of its first batch; what it guards is said in `megaflow.timely.progcaster`.
+A gate says: fold the batch that minted a capability for this newcomer before you fold any batch of the newcomer. The
+gate travels on the newcomer's own progress lane, ahead of its first batch. `megaflow.timely.progcaster` explains why
+gates are needed.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from megaflow.timely.rescale.messages import Grant, MintAsk, Minted
 
 
 def mint(host: Host, ask: MintAsk) -> Minted:
-    """Mint a capability for each that is wanted and that this worker holds itself, at the least time that it has."""
+    """Mint each wanted capability at a location where this worker holds one itself, at its least time there."""
     grants, rest = [], []
     for dataflow, location, worker in ask.wanted:
         graph = host.graphs.get(dataflow)
@@ -36,7 +37,7 @@ def _least_capability(graph: Graph, location: int) -> Any:
 
 
 class Gates:
-    """Those of the new members, on one worker. One writer: the worker's thread."""
+    """Gates of the new members, on one worker. One writer: the worker's thread."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -44,13 +45,13 @@ class Gates:
         self._gates: list[tuple[int, WorkerId, WorkerId, int]] = []  # (dataflow, newcomer, minter, number)
 
     def begin(self, newcomers: set[WorkerId]) -> None:
-        """Wait for the gates of these; keep older ones of dataflows that are still to be built here."""
+        """Wait for the gates of these newcomers. Older gates remain for dataflows that this worker has yet to build."""
         built, unbuilt = self._host.built(), self._host.unbuilt()
         self._silent = newcomers
         self._gates = [gate for gate in self._gates if gate[0] >= built or gate[0] in unbuilt]
 
     def hear(self, newcomer: WorkerId, minted: Iterable[tuple[int, WorkerId, int]]) -> None:
-        """Put up a newcomer's gates."""
+        """Set a newcomer's gates."""
         self._silent.discard(newcomer)
         for dataflow, minter, number in minted:
             self._gates.append((dataflow, newcomer, minter, number))
@@ -59,13 +60,13 @@ class Gates:
                 graph.progress.caster.gate(newcomer, minter, number)
 
     def started(self, graph: Graph) -> None:
-        """Put up those of a dataflow that was built just now."""
+        """Set the gates of a dataflow that has just been built."""
         for dataflow, newcomer, minter, number in self._gates:
             if dataflow == graph.number:
                 graph.progress.caster.gate(newcomer, minter, number)
 
     def are_passed(self) -> bool:
-        """Whether all have come, and each batch that they wait for is folded where the dataflow runs."""
+        """Return whether all gates have arrived, and all their batches are folded in the dataflows that run here."""
         if self._silent:
             return False
         for dataflow, _, minter, number in self._gates:

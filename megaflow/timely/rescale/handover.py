@@ -1,25 +1,26 @@
-"""The hand-over: how another worker comes to coordinate, with the queue of changes, the program's state, and all mail.
+"""The hand-over: another worker becomes the coordinator, with the queue of changes, the program's state and all mail.
 
-What is for the coordinator, from the engine (`JoinAsk`, `FoundersAsk` …) or from a program (`Report`), goes to the
-coordinating *role*: `Member` sends it to the worker that it takes for the coordinator. The role goes to a worker of
-another process, which changes nothing else: who was a member stays one. One fence covers both kinds of mail.
- 1. It is handed over only while no change is under way. The old coordinator sends `Succession`: its queue, the luggage
-    of its program (which is at rest then), and the reports that its program has not worked off. From then on it
-    coordinates no more: what still comes to it is passed on in order (`PassedOn`), on the same FIFO way.
- 2. When the successor keeps what it is sent (`Succeeding`) the old one tells all members (`Handover`). Otherwise a
-    member's message could reach a successor that has not heard of its role.
- 3. A member answers the old one with a `Fence`, which is passed on like the rest; then it speaks to the new one. As
-    mail is FIFO, the fence comes behind all that this member ever said to the old one.
- 4. The new one keeps what a member sends it directly until that member's fence has come. Otherwise a later message
-    could overtake one that was passed on. So of each member it hears everything in the order in which it was sent.
- 5. When all fences are there nothing is on its way to the old one any more. Only then is the program told, with the
-    luggage; then it hears what was kept, reports included, and only then the next change begins. If the program were
-    told before the last fence, it could act on a state that lacks a report to its predecessor, and hand over anew
-    while messages are still passed on to a worker that has no role.
-A message for the coordinator that comes to a worker that never had the role is an error: nothing is lost unseen.
+Messages for the coordinator, from the engine (`JoinAsk`, `FoundersAsk` …) or from a program (`Report`), go to the
+coordinating *role*: `Member` sends them to the worker that it knows as the coordinator. A hand-over gives the role to a
+worker of another process and changes nothing else: every member stays a member. One fence covers both kinds of mail.
+ 1. The role is handed over only while no change is under way. The old coordinator sends `Succession`: its queue, the
+    luggage of its program (which is at rest then), and the reports that its program has not processed. From then on it
+    no longer coordinates. It passes on all later messages in order (`PassedOn`), over the same FIFO connection.
+ 2. The successor answers that it keeps all messages for the coordinator from now on (`Succeeding`). Only then does the
+    old coordinator inform all members (`Handover`). Otherwise a member's message could reach a successor that does not
+    know of its role yet.
+ 3. A member answers the old coordinator with a `Fence`, which is passed on like any message. Then the member addresses
+    the new one. Mail is FIFO, so the fence comes after everything that this member ever sent to the old coordinator.
+ 4. The new coordinator keeps a member's direct messages until that member's fence has come. Otherwise a later message
+    could overtake one that is passed on. So it hears each member's messages in the order in which they were sent.
+ 5. When all fences have come, no message is on its way to the old coordinator. Only then does the program receive
+    `Succeeded` with the luggage, and only then can the next change begin. A supervising program receives all kept
+    reports before it rules on that change. If the program acted before the last fence, it could lack a report to its
+    predecessor, and could hand over again while messages are still passed on to a worker that has no role.
+A worker that never had the role raises an error for each message to the coordinator: no message is lost silently.
 
-`Role` is a state machine of values, like the sequencer itself; `Coordination` acts on its word: it sends the mail,
-tells the program, looks at the clock, and warns. `tests/model/handover.pml` checks rules 1 to 5 in all interleavings.
+`Role` is a state machine of values, like the sequencer itself. `Coordination` carries out its decisions: it sends the
+mail, calls the program, reads the clock and warns. `tests/model/handover.pml` checks rules 1 to 5 in all interleavings.
 """
 
 import logging
@@ -35,26 +36,26 @@ from megaflow.timely.rescale.host import Host, Supervisor
 from megaflow.timely.rescale.messages import TOPIC, Event, Fence, JoinDue, LeaveDue, Succeeding, Succession
 from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS, Sequencer
 
-TICK_SECONDS = 1.0  # between checks whether something takes too long
-# Reports kept for a program that does not supervise yet, and with them all messages that a successor keeps: each worker
-# of a job reports ten times a second.
+TICK_SECONDS = 1.0  # between checks for a step that takes too long
+# The most reports kept for a program that does not supervise yet. A successor counts all the messages that it keeps
+# towards this limit. A worker of a job sends a `Busy` report ten times a second, and other reports besides.
 REPORTS_MAX = 10_000
 
-_log = logging.getLogger("megaflow.rescale")
+_log = logging.getLogger("megaflow.timely.rescale")
 
 
 class Successor:
-    """What a successor hears until it is the coordinator."""
+    """Messages that a successor keeps until it is the coordinator."""
 
     def __init__(self, succession: Succession) -> None:
         self.succession = succession
         self.silent: set[Due] = due(Fence, *succession.membership.ids)
-        self.heard: list[tuple[WorkerId, Any]] = []  # passed on, or direct and behind a fence; in order
-        self._kept: dict[WorkerId, list[Any]] = {}  # member without a fence -> what it has sent directly
+        self.heard: list[tuple[WorkerId, Any]] = []  # passed on, or direct and after a fence; in order
+        self._kept: dict[WorkerId, list[Any]] = {}  # member without a fence -> its direct messages
         self._room = REPORTS_MAX - len(succession.reports)  # for messages, so that `begin` has room for each report
 
     def take(self, source: WorkerId, message: Any, forwarded: bool) -> None:
-        """Keep a message, or take note of a fence. Raises ProtocolError if too many are kept."""
+        """Keep a message, or note a fence. Raises ProtocolError if too many messages are kept."""
         if isinstance(message, Fence):
             self.silent -= due(Fence, source)
             self.heard += [(source, kept) for kept in self._kept.pop(source, [])]
@@ -72,16 +73,17 @@ class Successor:
 
 
 class Role:
-    """One writer: the worker's thread."""
+    """One worker's part in the coordinator's role, as values. One writer: the worker's thread."""
 
     def __init__(self, own: WorkerId, sequencer: Sequencer | None) -> None:
-        self.sequencer = sequencer  # present, and here
-        self.come_over: Succession | None = None  # it is the coordinator's from now on: tell the program, then `begin`
-        self.reports: deque[tuple[WorkerId, Any]] = deque()  # for the program here, by whom; it drains them
+        self.sequencer = sequencer  # None on a worker without the role
+        # Set when the last fence has come and the role is here. The caller then emits `Succeeded` and calls `begin`.
+        self.come_over: Succession | None = None
+        self.reports: deque[tuple[WorkerId, Any]] = deque()  # (sender, body) for the program here, which drains them
         self._own = own
         self._successor: Successor | None = None
-        self._handed_to: WorkerId | None = None  # to whom it has handed over
-        self._leaving_to: Membership | None = None  # not told yet, for the successor has not answered
+        self._handed_to: WorkerId | None = None  # the successor, if this worker has handed over
+        self._leaving_to: Membership | None = None  # after the hand-over; announced once the successor answers
         self._deadline = 0.0
 
     @property
@@ -91,7 +93,7 @@ class Role:
         return busy or self._successor is not None or self._leaving_to is not None
 
     def hear(self, source: WorkerId, message: Any, now: float) -> Mail:
-        """Take in a message for the coordinator; return what to send. Raises ProtocolError if it is astray."""
+        """Process a message for the coordinator; return what to send. Raises ProtocolError if it is misdirected."""
         match message:
             case Succession():
                 self._successor, self._handed_to = Successor(message), None
@@ -105,21 +107,21 @@ class Role:
         return self._take(source, message, False, now)
 
     def begin(self, now: float) -> Mail:
-        """Hear what was kept; the program knows that it coordinates."""
+        """Process the messages that were kept. By now the program knows that it coordinates."""
         assert self._successor is not None and self.sequencer is not None
         successor, self._successor, self.come_over = self._successor, None, None
         self.reports += successor.succession.reports
-        out: Mail = self.sequencer.begin(now) + self._hand_over_if_it_leaves(now)
+        out: Mail = self.sequencer.begin([], now) + self._hand_over_if_it_leaves(now)
         for source, message in successor.heard:
             out += self._take(source, message, True, now)
         return out
 
     def rule(self, ids: tuple[WorkerId, ...], reason: str | None, now: float) -> Mail:
-        """Take the program's ruling; one that comes after a hand-over is dropped."""
+        """Take the program's ruling; a ruling that comes after a hand-over is dropped."""
         return [] if self.sequencer is None else self.sequencer.rule(ids, reason, now)
 
     def hand_over(self, luggage: object | None, reports: tuple[tuple[WorkerId, Any], ...], now: float) -> Mail:
-        """Give the role away. Raises CommandRefused if it is not here, or cannot be given now."""
+        """Give the role away. Raises CommandRefused if it is not here, or cannot be handed over now."""
         if self.sequencer is None or self._successor is not None:
             raise CommandRefused(f"hand over: worker {self._own} is not the coordinator of the cluster")
         succession = self.sequencer.succession(luggage, (*reports, *self.reports))
@@ -130,23 +132,23 @@ class Role:
         return [(self._handed_to, succession)]
 
     def give_up(self, reason: str, now: float) -> Mail:
-        """Abort the change that is under way, if this is the coordinator and it can still be aborted."""
+        """On the coordinator: deny all waiting leaves, and abort the change under way if it can still be aborted."""
         if self.sequencer is None:
             return []
         return self.sequencer.give_up(reason, now) + self._hand_over_if_it_leaves(now)
 
     def call_off(self, ids: tuple[WorkerId, ...], reason: str, now: float) -> Mail:
-        """Abort the join of these workers, if this is the coordinator and it can still be aborted."""
+        """Abort the join of these workers, if this is the coordinator and the join can still be aborted."""
         return [] if self.sequencer is None else self.sequencer.call_off(ids, reason, now)
 
     def tick(self, now: float) -> Mail:
-        """Give up what takes too long, and can be given up."""
+        """Abort a change that takes too long, if it can still be aborted."""
         if self.sequencer is None:
             return []
         return self.sequencer.tick(now) + self._hand_over_if_it_leaves(now)
 
     def take_warning(self, now: float) -> str | None:
-        """What takes too long and cannot be given up, in words, and once in that time."""
+        """Return a warning about a step that takes too long and cannot be aborted, once in PATIENCE_SECONDS."""
         if self.sequencer is not None and self._successor is None:
             return self.sequencer.take_warning(now)
         silent = self._successor.silent if self._successor is not None else due(Succeeding, self._handed_to or 0)
@@ -198,23 +200,23 @@ class Role:
 
 
 class Coordination:
-    """One worker's role, and the program above it. One writer: the worker's thread."""
+    """Connection of one worker's role with the program above it. One writer: the worker's thread."""
 
     def __init__(self, host: Host, sequencer: Sequencer | None, emit: Callable[[Event], None]) -> None:
-        """`emit` tells every program on this worker of what was done."""
+        """`emit` calls every program on this worker with an event."""
         self._host = host
         self._role = Role(host.index, sequencer)
         self._emit = emit
-        self._supervisor: Supervisor | None = None  # as long as this worker coordinates
+        self._supervisor: Supervisor | None = None  # None unless this worker coordinates
         self._ticking = False
 
     @property
     def sequencer(self) -> Sequencer | None:
-        """The queue of changes, if it is here."""
+        """The sequencer, if this worker coordinates."""
         return self._role.sequencer
 
     def hear(self, source: int, message: Any) -> None:
-        """Take in a message for the coordinator, or what it has told itself is due."""
+        """Process a message for the coordinator, or its mail to itself about the process that is due."""
         if isinstance(message, JoinDue | LeaveDue):
             self._tell_due(message)
             return
@@ -224,9 +226,9 @@ class Coordination:
             self._send(self._role.begin(self._host.now()))
 
     def supervise(self, supervisor: Supervisor) -> None:
-        """On the coordinator: have this program rule on each request, and hear what is reported, until it hands over.
+        """On the coordinator: let this program rule on each request and receive the reports, until it hands over.
 
-        What has been reported already it hears at once.
+        It receives at once the reports that have already come.
         """
         sequencer = self._role.sequencer
         assert sequencer is not None, f"worker {self._host.index} does not coordinate the cluster"
@@ -242,12 +244,13 @@ class Coordination:
         self._send(self._role.hand_over(luggage, reports, self._host.now()))
 
     def give_up(self, reason: str) -> None:
-        """On the coordinator: deny the leaves that wait, and abort the change under way unless it was committed."""
+        """On the coordinator: deny the leaves that wait, and abort the change under way unless it is committed."""
         self._send(self._role.give_up(reason, self._host.now()))
 
     def call_off(self, ids: tuple[WorkerId, ...], reason: str) -> None:
-        """On the coordinator: abort the join of these workers; nothing happens unless it has begun, or once it is
-        committed. Who is told of aborted changes hears of it.
+        """On the coordinator: abort the join of these workers if it has begun and is not committed yet.
+
+        `Aborted` announces the abort, as always.
         """
         self._send(self._role.call_off(ids, reason, self._host.now()))
 
@@ -269,7 +272,7 @@ class Coordination:
 
     def _tell_due(self, message: JoinDue | LeaveDue) -> None:
         if self._supervisor is None or self.sequencer is None or not self.sequencer.queue.is_due(message.ids):
-            return  # it was denied in between, or handed over, and the next program is asked anew
+            return  # its request was denied, or the queue was handed over: the next program is asked anew
         if isinstance(message, JoinDue):
             self._supervisor.join_due(message.ids, message.address)
         else:

@@ -1,4 +1,4 @@
-"""What a worker lends to its part in membership changes, and what the program above may have to say in them."""
+"""What the modules of this package need from their worker, and the hooks for the program above it."""
 
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
@@ -12,45 +12,45 @@ from megaflow.timely.rescale.messages import Admission, Denied
 
 
 class Door(Protocol):
-    """The port's end of a process that wants in."""
+    """Connection to a process that asks to join, at the port that it contacted."""
 
     def answer(self, key: int, answer: Admission | Denied) -> None:
-        """Send it the coordinator's answer; nothing happens if it is gone."""
+        """Send it the coordinator's answer; do nothing if the process is gone."""
 
 
 class Supervisor(Protocol):
-    """The program that coordinates, as the engine sees it. All is called on the coordinating worker's thread.
+    """The program that coordinates, as the engine sees it. The coordinating worker's thread makes all calls.
 
-    It answers each process that is due with one call of `Coordination.rule`, at once or later; or it hands over. It
-    hears of each change that has ended before it is told who is due next.
+    The program answers each process that is due with one call of `Coordination.rule`, at once or later, or it hands
+    over. It hears that a change has ended before it learns which process is due next.
     """
 
     def join_due(self, ids: tuple[WorkerId, ...], address: tuple[str, int]) -> None:
-        """Learn that the process that listens there is to join with workers of these ids.
+        """A process that listens at this address wants to join, with workers of these ids.
 
-        No change begins before the ruling. If that grants the join, giving it up when it takes too long is the
-        program's, too: see `Coordination.call_off`.
+        No change begins before the ruling. If the program grants the join, it must also abort the join if that takes
+        too long: see `Coordination.call_off`.
         """
 
     def leave_due(self, ids: tuple[WorkerId, ...]) -> None:
-        """Learn that the process of these is to leave; joins go on before the ruling."""
+        """The process with these workers wants to leave. Joins continue before the ruling."""
 
     def reported(self, source: WorkerId, body: Any) -> None:
-        """Learn what a worker's program has said by `Member.report`."""
+        """A worker's program has sent this body with `Member.report`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One worker. All is called on its thread."""
+    """One worker, as this package uses it. All calls are made on its thread."""
 
     allocator: Allocator
     graphs: dict[int, Graph]  # running, by number; written by the worker
-    building: Collection[int]  # dataflows whose blocks have not ended
+    building: Collection[int]  # dataflows whose `with` blocks have not ended
     built: Callable[[], int]  # dataflows built or begun
     now: Callable[[], float]  # seconds, monotonic
     after: Callable[[float, Callable[[], None]], None]  # call back in so many seconds
-    post: Callable[[WorkerId, str, object], None]  # mail
-    redeliver: Callable[[list[Envelope]], None]  # take these in as if they came now
+    post: Callable[[WorkerId, str, object], None]  # send mail
+    redeliver: Callable[[list[Envelope]], None]  # process these as if they arrived now
     door: Door | None = None
 
     @property

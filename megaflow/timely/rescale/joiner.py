@@ -1,7 +1,7 @@
-"""A worker on its way in: from its first connection until it may take part.
+"""A joining worker, from its first connection until it may take part.
 
-It sends no record and no progress before it is a member and has its capabilities; it queues what comes. If it dies
-before the commit, nothing has happened. See `member` for the whole protocol and why it is safe.
+It sends no record and no progress before it is a member and has its capabilities. It queues what it receives. If it
+dies before the commit, nothing has happened. `member` describes the whole protocol and why it is safe.
 """
 
 from megaflow.errors import JoinDenied, ProgramError
@@ -16,18 +16,18 @@ from megaflow.timely.rescale.messages import TOPIC, Abort, Admission, Grant, Gra
 
 
 class Joiner:
-    """One joining worker's knowledge and state. One writer: the worker's thread."""
+    """One joining worker's state and knowledge. One writer: the worker's thread."""
 
     def __init__(self, admission: Admission, host: Host) -> None:
         self.begun = False
         self.ready = False  # it knows what the members know
-        self.admitted = False  # it has its capabilities; only what it builds later asks this object still
+        self.admitted = False  # it has its capabilities; only dataflows that it builds later need this object
         self.admission = admission
         self._host = host
         self._intake = Intake(admission.change, admission.membership.workers)
-        self._grants: list[Grant] | None = None  # None: not told yet
+        self._grants: list[Grant] | None = None  # None until they arrive
         self._began = 0.0
-        self._seconds: dict[str, float] = {}  # phase -> when it was over, since the beginning
+        self._seconds: dict[str, float] = {}  # phase -> its end, counted from `_began`
         self._bytes = 0
 
     def begin(self) -> None:
@@ -42,7 +42,7 @@ class Joiner:
         host.post(self.admission.membership.coordinator, TOPIC, messages.Hello(self.admission.change, built, wanted))
 
     def take(self, envelope: Envelope) -> bool:
-        """Take a progress batch that the dataflow cannot fold yet; tell whether it was one."""
+        """Take a progress batch that the dataflow cannot fold yet; return whether this was one."""
         if self.ready or not envelope.channel.is_progress:
             return False
         number, batch = envelope.body
@@ -50,7 +50,7 @@ class Joiner:
         return True
 
     def hear(self, source: int, message: Marker | Snapshot | RangeAnswer | Grants | Abort) -> None:
-        """Take in one message of the protocol."""
+        """Process one message of the protocol."""
         asks: list[messages.RangeAsk] = []
         match message:
             case Marker():
@@ -75,7 +75,7 @@ class Joiner:
             self._catch_up()
 
     def turn(self) -> None:
-        """Take the capabilities that were granted, once the batches that minted them are folded."""
+        """Take the granted capabilities, once the batches that minted them are folded."""
         if self._grants is None or self.admitted:
             return
         graphs = self._host.graphs
@@ -89,11 +89,11 @@ class Joiner:
         self.admitted = True
 
     def restored(self, graph: Graph) -> None:
-        """Have a dataflow that was built just now go on where the cluster is."""
+        """Bring a dataflow that has just been built to the cluster's progress."""
         if self.ready:
             self._restore(graph)
         if self.admitted:
-            self._fill(graph, {})  # others were asked for capabilities when it joined, not now
+            self._fill(graph, {})  # the members minted capabilities when it joined, and mint none now
 
     def _note(self, phase: str) -> None:
         self._seconds.setdefault(phase, self._host.now() - self._began)
@@ -103,13 +103,13 @@ class Joiner:
         assert snapshot is not None
         for number, graph in self._host.graphs.items():
             if number in snapshot.running:
-                check_equal(graph, self.admission.server, snapshot.running[number][1])
+                check_equal(graph, self.admission.server, snapshot.running[number][:2])
         self.ready = True
         for graph in self._host.graphs.values():
             self._restore(graph)
         self._note("ranges")
         seconds, before = {}, 0.0
-        for phase in ("back-fill", "snapshot", "ranges"):  # each as far as it took longer than those before it
+        for phase in ("back-fill", "snapshot", "ranges"):  # each counts only the time after those before it
             seconds[phase] = max(0.0, self._seconds[phase] - before)
             before = max(before, self._seconds[phase])
         ready = messages.Ready(self.admission.change, seconds, self._bytes)

@@ -1,21 +1,22 @@
-"""One worker's part in membership changes: it follows the coordinator's word, and says when it has.
+"""One worker's part in membership changes: it carries out the coordinator's messages and reports when it is done.
 
 Why a join is safe
- 1. *Numbers.* From a marker on a member sends the joiner every batch; the server's snapshot and ranges give it the
-    rest; numbers tell doubles and gaps (`intake`). So the joiner's counts are the sum of a prefix of each
-    worker's batches, like everybody's: no frontier it shows is ahead of the truth.
- 2. *Nothing before the commit.* Until then nobody sends the joiner a record and it sends no batch: if it dies,
-    nothing has happened. What it sends afterwards waits at a member that has not applied the commit yet.
- 3. *Capabilities.* It holds none by itself. A member mints one for it beside one that it holds itself, and the batch
-    that did is a gate: nobody folds the joiner's batches before that one (`progcaster`). Otherwise the joiner's
-    release could cancel the minter's own count at a third worker.
+ 1. *Numbers.* After its marker a member sends every batch to the joiner. The server's snapshot and ranges supply the
+    earlier ones, and the numbers of the batches reveal duplicates and gaps (`catch_up`). So the joiner's counts, like
+    every worker's, are the sum of a prefix of each worker's batches: no frontier that it shows is ahead of the truth.
+ 2. *Nothing before the commit.* Until the commit, no worker sends the joiner a record, and the joiner sends no batch.
+    If it dies, nothing has happened. What the joiner sends after the commit waits at each member until that member has
+    applied the commit.
+ 3. *Capabilities.* The joiner starts with none. A member mints one for it beside one that the member holds itself. The
+    minting batch is a gate: no worker folds the joiner's batches before that one (`progcaster`). Otherwise the
+    joiner's release could cancel the minter's own count at a third worker.
  4. *Founders.* Initial counts and tables come from the membership that founded the dataflow. While a change is under
-    way a member asks the coordinator which one that is; otherwise it is the last one committed: a commit
-    waits for the word of every member about what it has built.
- 5. *One at a time.* A change is done when everybody has applied it and folded every minting batch, so the next
-    snapshot holds them.
-Why a leave is safe: see `leaver`; nobody lets go of a leaver before it has read the end of each of its lanes.
-Why a hand-over is safe: see `handover`; a member only speaks to another coordinator, after a fence.
+    way, a member asks the coordinator which membership that is. At other times its own table of commits says so
+    (`founders`). The table is right, because a commit waits until every member has reported what it has built.
+ 5. *One at a time.* A change is done when every worker has applied it and has folded every minting batch. So the next
+    snapshot contains those batches.
+Why a leave is safe: see `leaver`. No worker forgets a leaving worker before it has read the end of each of its lanes.
+Why a hand-over is safe: see `handover`. A member addresses another coordinator only after it has sent a fence.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,116 +36,117 @@ from megaflow.timely.rescale.handover import Coordination
 from megaflow.timely.rescale.host import Host
 from megaflow.timely.rescale.joiner import Joiner
 from megaflow.timely.rescale.leaver import RECORD_LANES, Leaver, objections, pins
-from megaflow.timely.rescale.messages import TOPIC, Event, Process
+from megaflow.timely.rescale.messages import TOPIC, Admission, Event, Foundings, Process
 from megaflow.timely.rescale.sequencer import Sequencer
 
 
 class Member:
-    """Membership, as one worker sees it, and what it does to change it. One writer: the worker's thread."""
+    """One worker's view of the membership, and its part in changing it. One writer: the worker's thread."""
 
     def __init__(
-        self,
-        host: Host,
-        membership: Membership,
-        processes: dict[int, Process] | None = None,
-        admission: messages.Admission | None = None,
+        self, host: Host, membership: Membership, processes: dict[int, Process] | None, admission: Admission | None
     ) -> None:
-        """`processes` are the founders'; None: one process, so nothing ever changes. `admission`: it joins."""
+        """Start as a founder, or as a joiner if there is an `admission`.
+
+        `processes` are the founding processes. None means that there is one process, so the membership never changes.
+        """
         self.membership = membership
-        self.audience: tuple[WorkerId, ...] = membership.ids  # who is told progress
+        self.audience: tuple[WorkerId, ...] = membership.ids  # the workers that receive progress
         self.retiring = False
         self.left = False
         self.may_end = processes is None and admission is None
-        self.processes = dict(processes or {})  # number -> where it is and who works there
-        self.joiner = Joiner(admission, host) if admission is not None else None
+        self.processes = dict(processes or {})  # number -> its address and its workers
+        self.joiner: Joiner | None = None
         self._host = host
-        self._founders = Founders(((0, membership),) if admission is None else admission.foundings)
+        self._change = FollowedChange()
+        foundings: Foundings = ((0, membership),)
         if admission is not None:
-            self.processes = dict(admission.processes)
+            self.processes, foundings = dict(admission.processes), admission.foundings
+            self.joiner = Joiner(admission, host)
+            self._change.expect(worker for worker in admission.ids if worker != host.index)
+        self._founders = Founders(foundings)
         coordinates = admission is None and host.index == membership.coordinator
         places = self.processes or {0: ("", 0, membership.ids)}
-        first = Sequencer(membership, places, self._founders.table) if coordinates else None
+        first = Sequencer(membership, places, foundings) if coordinates else None
         self.coordination = Coordination(host, first, self._emit)
         self._callbacks: list[Callable[[Event], None]] = []
-        self._change = FollowedChange()
-        if admission is not None:
-            self._change.expect(worker for worker in admission.ids if worker != host.index)
         self._gates = Gates(host)
         self._settled = True
         self._leaver: Leaver | None = None
-        self._answers: dict[WorkerId, list[Callable[[str | None], None]]] = {}  # who is told of its leaves, in order
+        self._answers: dict[WorkerId, list[Callable[[str | None], None]]] = {}  # leaving worker -> callbacks, in order
 
-    # What a program may know and ask
+    # The program's interface
 
     @property
     def joining(self) -> bool:
-        """Whether this worker is on its way in and may not take part yet."""
+        """Whether this worker is joining and may not take part yet."""
         return self.joiner is not None and not self.joiner.admitted
 
     @property
     def attentive(self) -> bool:
-        """Whether `takes` must see what arrives."""
-        return self._change.is_expecting or self.joining
-
-    @property
-    def sequencer(self) -> Sequencer | None:
-        """The queue of changes, where it is; None on all other workers."""
-        return self.coordination.sequencer
+        """Whether every incoming envelope must be offered to `takes`."""
+        return bool(self._change.early) or self.joining
 
     def subscribe(self, callback: Callable[[Event], None]) -> None:
-        """Call `callback(event)` for each change that is done or was given up, and each hand-over."""
+        """Call `callback(event)` for each change that is done or aborted, and for each hand-over."""
         self._callbacks.append(callback)
 
     def ask_leave(self, worker: WorkerId, answer: Callable[[str | None], None]) -> None:
-        """Have the process of this worker leave; `answer(None)` when it has, `answer(reason)` if it stays."""
+        """Ask for this worker's process to leave; call `answer(None)` once it has, `answer(reason)` if it stays."""
         self._answers.setdefault(worker, []).append(answer)
         self._post(self.membership.coordinator, messages.LeaveAsk(worker, self._host.index))
 
     def pins(self, ids: tuple[WorkerId, ...]) -> tuple[str, ...]:
-        """Why these may not leave before the dataflows end that are running now, bins or no bins."""
+        """Return the reasons why these workers may not leave before the running dataflows end, with or without bins."""
         return pins(self._host, ids)
 
     def report(self, body: Any) -> None:
-        """Tell the program that coordinates, wherever it is: of each worker it hears all, once, in order."""
+        """Send `body` to the coordinator's program, wherever it runs; each worker's reports arrive once, in order."""
         self._tell(messages.Report(body))
 
     def hand_over(self, luggage: object | None = None, reports: Iterable[tuple[WorkerId, Any]] = ()) -> None:
-        """On the coordinator: have the lowest worker outside this process coordinate instead; returns at once.
+        """Hand the coordinator's role to the lowest-numbered worker outside this process. Return at once.
 
-        `luggage`, a value that can travel, goes along to that worker's program, which gets it with `Succeeded` and is
-        to `supervise` then; with it go `reports` that this program has taken but not worked off. All hear `HandedOver`.
-        Raises CommandRefused, and nothing has changed, if this is not the coordinator or the only process, or a change
-        is under way.
+        Call it on the coordinator. The successor's program receives `luggage`, a value that can travel, with
+        `Succeeded`, and must then call `supervise`. It also receives `reports`, which this program has taken but not
+        processed. Every member's program receives `HandedOver`. Raises CommandRefused, with nothing changed, if this
+        worker is not the coordinator, if there is no other process, or if a change is under way.
         """
         self.coordination.hand_over(luggage, tuple(reports))
 
     def ask_end(self) -> None:
-        """Ask for the word that there will be no more changes: then `may_end`."""
+        """Ask the coordinator to confirm that no more changes will come; `may_end` is set when it does."""
         if not self.may_end:
             self._post(self.membership.coordinator, messages.EndAsk())
 
     def founders(self, dataflow: int) -> Membership | None:
-        """Who founds a dataflow that is built now; None: the coordinator was asked; look again when mail has come."""
+        """Return the founders of a dataflow that is built now.
+
+        None means that the coordinator must say, and has been asked: call again when mail has arrived.
+        """
         if self._founders.must_ask(dataflow):
             self._tell(messages.FoundersAsk(dataflow))
         return self._founders.of(dataflow)
 
     def started(self, graph: Graph) -> None:
-        """Take note of a dataflow that was built and runs from now on."""
+        """Note that a dataflow has been built and is running."""
         if self.joiner is not None:
             self.joiner.restored(graph)
         if self._change.server is not None:
             self._change.server.record(graph)
         self._gates.started(graph)
 
-    # What arrives
+    # Incoming messages
 
     def takes(self, envelope: Envelope) -> bool:
-        """Keep what must wait: from workers that are no members here yet, and progress that cannot be folded yet."""
+        """Keep an envelope that must wait; return whether it was kept.
+
+        Messages from workers that are not members here yet must wait, and so must progress that cannot be folded yet.
+        """
         return self._change.keep(envelope) or (self.joiner is not None and self.joiner.take(envelope))
 
     def hear_lane(self, lane: Lane, source: WorkerId, message: Any) -> None:
-        """Take in what keeps its place on a lane."""
+        """Process a membership message whose position on its lane matters."""
         match message:
             case messages.Marker() if self.joiner is not None:
                 self.joiner.hear(source, message)
@@ -157,7 +159,7 @@ class Member:
                     self._tell(messages.Departed(change, source))
 
     def hear(self, source: WorkerId, message: Any) -> None:
-        """Take in one message of the mail."""
+        """Process one mail message."""
         match message:
             case messages.JoinAsk(via=None):
                 self._post(self.membership.coordinator, replace(message, via=self._host.index))
@@ -202,7 +204,7 @@ class Member:
                 self.coordination.hear(source, message)
 
     def turn(self) -> None:
-        """Do what has become due; to be called in each step."""
+        """Do all work that is due. The worker calls this in each step."""
         if not self._change.number:
             return
         if self._change.server is not None:
@@ -231,14 +233,13 @@ class Member:
         marker = messages.Marker(message.change, host.built(), host.unbuilt(), running)
         host.allocator.send_all(message.ids, Channel.membership(Lane.PROGRESS), marker)
         if message.server == host.index:
-            server = Server(message.change, host)
-            self._change.serve(server)
+            self._change.server = Server(message.change, host)
             for worker in message.ids:
-                self._post(worker, server.snapshot)
+                self._post(worker, self._change.server.snapshot)
         self._tell(messages.Prepared(message.change, host.built()))
 
     def _settle(self) -> None:
-        """Say so when every batch that minted for a new member is folded."""
+        """Report to the coordinator once every batch that minted for a new member is folded."""
         if not self.joining and self._gates.are_passed():
             self._settled = True
             self._tell(messages.Settled(self._change.number))
@@ -259,13 +260,13 @@ class Member:
         self._tell(messages.Retiring(message.change))
 
     def _begin_leave(self, ids: tuple[WorkerId, ...], before: tuple[WorkerId, ...]) -> None:
-        """Send no records to the leaving workers any more, and tell them so."""
+        """Stop sending records to the leaving workers, and send `NoMoreRecords` on each record lane."""
         host = self._host
         leavers = [worker for worker in ids if worker != host.index]
         self.audience = before
         self._change.await_lane_ends(leavers)
         for graph in host.graphs.values():
-            graph.gathering.depart()
+            graph.batch_coalescer.depart()
         for lane in RECORD_LANES:
             host.allocator.send_all(leavers, Channel.membership(lane), messages.NoMoreRecords(self._change.number))
         if self._leaver is not None:
@@ -297,7 +298,7 @@ class Member:
         host.allocator.promote(ids)
         self._gates.begin(set(ids) - {host.index})
         for view in [view for graph in host.graphs.values() for view in graph.views]:
-            view.follow()  # before anything of the newcomers' comes
+            view.follow()  # before any record or batch of the newcomers is delivered
         for envelopes in self._change.admit():
             host.redeliver(envelopes)
 
@@ -320,7 +321,8 @@ class Member:
         self._change.end()
         if self._change.is_join:
             process = next(process for process in self.processes.values() if process[2] == ids)
-            last = self.sequencer.last if self.sequencer is not None else None
+            sequencer = self.coordination.sequencer
+            last = sequencer.last if sequencer is not None else None
             account = (last.seconds, last.bytes) if last is not None else ({}, 0)
             self._emit(messages.Joined(message.change, ids, self.membership, process, *account))
             return

@@ -1,11 +1,13 @@
-"""What workers and processes say to each other when the membership changes, all in one place.
+"""All messages between workers and between processes about changes of the membership.
 
-One *change* is a process that joins or leaves; each has a number, which every message carries. Messages of a change
-that is over are dropped. A *hand-over*, from one coordinator to the next, takes place between changes: see `handover`.
+One *change* is a process that joins or leaves. Each change has a number, which all its messages carry. Messages of a
+change that is over are dropped. A *hand-over* from one coordinator to the next takes place between changes: see
+`handover`.
 
-1. *A joining process and any member's port* (role "join"): a hello, answered by `Admission` or `Denied`.
-2. *Mail* between workers, topic `TOPIC`; to, from or by the coordinator unless it says otherwise.
-3. *On a lane*, `Channel.membership(lane)`: what must keep its place among the other messages of that lane.
+1. *A joining process and the port of any member* (role "join"): a hello, answered by `Admission` or `Denied`.
+2. *Mail* between workers, topic `TOPIC`. The coordinator is the sender or the receiver, unless the message says
+   otherwise.
+3. *On a lane*, `Channel.membership(lane)`: messages that must keep their place among the other messages of that lane.
 4. *Events*, for the program on each member: see `Member.subscribe`.
 5. *To the program that supervises*, on the coordinating worker: see `Supervisor`.
 """
@@ -20,29 +22,36 @@ TOPIC = "megaflow.rescale"
 
 Process: TypeAlias = tuple[str, int, tuple[WorkerId, ...]]  # host, port, ids of its workers
 Foundings: TypeAlias = tuple[tuple[int, Membership], ...]
-"""(number of a dataflow, the membership that founded it and those after it), by number; the first number is 0."""
+"""(number of a dataflow, founding membership of that dataflow and those after it), by number; the first number is 0."""
 
 Stamps: TypeAlias = list[tuple[int, Any, int]]  # (location, time, delta)
+
+
+@dataclass(frozen=True, slots=True)
+class OfChange:
+    """Message or event of one change."""
+
+    change: int
+
 
 # 1. The way in ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
-    """What a joining process is told, so that it can connect and build."""
+class Admission(OfChange):
+    """Permission to join, with all that the joining process needs to connect and build."""
 
-    change: int
-    process: int  # its number
+    process: int  # number of the joining process
     ids: tuple[WorkerId, ...]  # of its workers
-    server: WorkerId  # who hands it the progress state
-    membership: Membership  # present, without it
+    server: WorkerId  # the worker that sends it the progress state
+    membership: Membership  # the present one, without the joiner
     processes: dict[int, Process]  # of the members
     foundings: Foundings
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Nothing has changed, and why."""
+    """Refusal of a request to join, with the reason. Nothing has changed."""
 
     reason: str
 
@@ -52,19 +61,19 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class JoinAsk:
-    """A process wants in. From the port that it came to, through a worker there, to the coordinator."""
+    """Request of a process to join. A worker at the port that it contacted sends it on to the coordinator."""
 
     key: int  # of the connection at that port
-    host: str  # where the process listens
+    host: str  # the address on which the process listens
     port: int
     workers: int
     server: WorkerId | None  # None: the coordinator chooses
-    via: WorkerId | None = None  # the worker that passes the answer back; set by it
+    via: WorkerId | None = None  # the worker that returns the answer; that worker fills this in
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The coordinator's answer to a `JoinAsk`, for worker `via` to pass back."""
+    """The coordinator's answer to a `JoinAsk`; worker `via` returns it to the process."""
 
     key: int
     answer: Admission | Denied
@@ -72,53 +81,52 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class LinkLost:
-    """The connection to a process that is no member yet has ended. From the transport to its own workers, and on."""
+    """The connection between a member's process and a process that is not a member yet has ended.
+
+    The transport sends this to its own workers. A member passes it on to the coordinator. A joining worker raises
+    JoinDenied.
+    """
 
     ids: tuple[WorkerId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """A joining worker has its connections and has built what it will build first: begin."""
+class Hello(OfChange):
+    """From a joining worker: it has its connections and has built its first dataflows, so the join can begin."""
 
-    change: int
     built: tuple[str, ...]  # the names of its dataflows, by number
-    wanted: tuple[tuple[int, int], ...]  # (dataflow, source location) where it would like a capability
+    wanted: tuple[tuple[int, int], ...]  # (dataflow, source location) of each capability that it wants
 
 
 @dataclass(frozen=True, slots=True)
-class Prepare:
-    """To members: tell these new workers all progress from now on."""
+class Prepare(OfChange):
+    """To members: send these new workers all progress from now on."""
 
-    change: int
     ids: tuple[WorkerId, ...]
     server: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """From a member: it does; `built` dataflows it has built or begun."""
+class Prepared(OfChange):
+    """From a member: it sends its progress to the new workers. It has built or begun `built` dataflows."""
 
-    change: int
     built: int
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(OfChange):
     """From the server to a joining worker: the sum of all progress that it has folded."""
 
-    change: int
     built: int
-    unbuilt: tuple[int, ...]  # of those below `built`, the ones that it is just building
+    unbuilt: tuple[int, ...]  # dataflows below `built` that it is still building
     # dataflow -> (name, signature, changes since the initial counts, sender -> number of its next batch)
     running: dict[int, tuple[str, tuple[str, ...], Stamps, dict[WorkerId, int]]]
 
 
 @dataclass(frozen=True, slots=True)
-class RangeAsk:
-    """From a joining worker to the server: batches start to end - 1 of a sender, which nobody else will send it."""
+class BatchRange(OfChange):
+    """Batches `start` to `end - 1` of a sender. The joiner gets them from no other worker than the server."""
 
-    change: int
     dataflow: int
     sender: WorkerId
     start: int
@@ -126,51 +134,47 @@ class RangeAsk:
 
 
 @dataclass(frozen=True, slots=True)
-class RangeAnswer:
+class RangeAsk(BatchRange):
+    """From a joining worker to the server: a request for these batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeAnswer(BatchRange):
     """The sum of these batches; None if the dataflow is complete by now."""
 
-    change: int
-    dataflow: int
-    sender: WorkerId
-    start: int
-    end: int
     changes: Stamps | None
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """From a joining worker: it knows what the members know."""
+class Ready(OfChange):
+    """From a joining worker: it knows as much as the members."""
 
-    change: int
-    seconds: dict[str, float]  # phase -> how long it took
+    seconds: dict[str, float]  # phase -> duration
     bytes: int  # of snapshot and ranges
 
 
 @dataclass(frozen=True, slots=True)
-class Abort:
-    """The change does not take place; a join only before its commit, a leave only before its own."""
+class Abort(OfChange):
+    """The change does not take place. It is sent only before the commit of the change."""
 
-    change: int
-    joining: tuple[WorkerId, ...]  # who does not join, then
+    joining: tuple[WorkerId, ...]  # the workers that do not join; empty for a leave
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """From now on this is the membership. `founds`: the first dataflow that it founds."""
+class Commit(OfChange):
+    """The change takes place: `membership` is valid from now on and founds the dataflows from number `founds` on."""
 
-    change: int
     membership: Membership
     founds: int
     processes: dict[int, Process]
 
 
 @dataclass(frozen=True, slots=True)
-class MintAsk:
-    """To one member after another: mint a capability for each of these, where you hold one."""
+class MintAsk(OfChange):
+    """To one member after another: mint each of these capabilities at whose location you hold one yourself."""
 
-    change: int
-    wanted: tuple[tuple[int, int, WorkerId], ...]  # (dataflow, source location, for whom)
+    wanted: tuple[tuple[int, int, WorkerId], ...]  # (dataflow, source location, receiver)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,41 +183,35 @@ class Grant:
 
     dataflow: int
     location: int
-    worker: WorkerId  # whose it is
+    worker: WorkerId  # the receiver
     time: Any
     minter: WorkerId
-    number: int  # of the minter's batch that counts it
+    number: int  # of the minter's batch that counts the capability
 
 
 @dataclass(frozen=True, slots=True)
-class Minted:
-    """From a member: what it minted; `rest` is what it holds no capability for."""
+class Minted(OfChange):
+    """From a member: the capabilities that it minted. It holds none of those in `rest`."""
 
-    change: int
     grants: tuple[Grant, ...]
     rest: tuple[tuple[int, int, WorkerId], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Grants:
-    """To a new member: its capabilities; where there is none its sources are closed."""
+class Grants(OfChange):
+    """To a new member: its capabilities. Sources without one are closed."""
 
-    change: int
     grants: tuple[Grant, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """From every member, old and new: it has applied the change, and folded every batch that minted for others."""
-
-    change: int
+class Settled(OfChange):
+    """From every member, old and new: it has applied the change and has folded every minting batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """To all: the change is done."""
-
-    change: int
+class Finished(OfChange):
+    """To all members, including those that leave: the change is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +223,7 @@ class FoundersAsk:
 
 @dataclass(frozen=True, slots=True)
 class FoundersAnswer:
-    """The coordinator's word."""
+    """The coordinator's answer to `FoundersAsk`."""
 
     dataflow: int
     founders: Membership
@@ -233,111 +231,104 @@ class FoundersAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAsk:
-    """The process of this worker wants to leave."""
+    """Request that the process of this worker leaves."""
 
     worker: WorkerId
-    reply_to: WorkerId | None = None  # who is told with `LeaveAnswer`
+    reply_to: WorkerId | None = None  # the worker that receives the `LeaveAnswer`
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswer:
-    """None: it has left; otherwise why it stays."""
+    """Answer to a `LeaveAsk`: None if the process has left, otherwise the reason why it stays."""
 
     worker: WorkerId
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class MayLeave:
-    """To members: has anybody something against it that these leave?"""
+class MayLeave(OfChange):
+    """To members: do you object to the leave of these workers?"""
 
-    change: int
     ids: tuple[WorkerId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Objections:
-    """From a member: none, or why not; `built` as in `Prepared`."""
+class Objections(OfChange):
+    """From a member: its objections, if any. `built` as in `Prepared`."""
 
-    change: int
     built: int
     reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Retire:
-    """To the leaving workers: read nothing new, close your inputs."""
-
-    change: int
+class Retire(OfChange):
+    """To the leaving workers: read nothing new, and close your inputs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Retiring:
+class Retiring(OfChange):
     """From a leaving worker: its inputs are closed."""
 
-    change: int
-
 
 @dataclass(frozen=True, slots=True)
-class Departed:
+class Departed(OfChange):
     """From a member: it has folded all batches and received all records of this leaving worker."""
 
-    change: int
     worker: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
 class EndAsk:
-    """From a worker whose dataflows are complete: it would like to say goodbye."""
+    """From a worker whose program has ended: the cluster is to end. `MayEnd` answers when no change is under way."""
 
 
 @dataclass(frozen=True, slots=True)
 class MayEnd:
-    """To all: no change is under way, and none will come."""
+    """To all members: no change is under way, and none will come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """For the program that coordinates, wherever it is: see `Member.report`."""
+    """For the coordinator's program, wherever it runs: see `Member.report`."""
 
     body: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Succession:
-    """From the coordinator to its successor: all that it knows. No change is under way, no question unanswered."""
+    """From the coordinator to its successor: all that it knows. No change is under way, and no question is open."""
 
     membership: Membership  # the next version, with the successor as its coordinator
     processes: dict[int, Process]
     foundings: Foundings
-    change: int  # number of the next one
-    worker: WorkerId  # the next one's id
-    process: int  # number of the next one
+    change: int  # number of the next change
+    worker: WorkerId  # id of the next new worker
+    process: int  # number of the next new process
     waiting: tuple[JoinAsk | LeaveAsk, ...]  # in order
-    luggage: Any  # from the program of the one to that of the other; None: nothing
-    reports: tuple[tuple[WorkerId, Any], ...]  # to that program, by whom, that it has not heard; in order
+    luggage: Any  # from the old coordinator's program to the successor's; None: nothing
+    reports: tuple[tuple[WorkerId, Any], ...]  # (sender, body), not processed by the old program; in order
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeding:
-    """The successor's answer: it keeps what is for the coordinator."""
+    """The successor's answer: it keeps messages for the coordinator from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """From the coordinator to all members, its last word: there is another one."""
+    """The coordinator's last message to all members: the role has moved to the coordinator of this membership."""
 
     membership: Membership
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """A member's answer, its last word to that coordinator: it speaks to the new one from now on."""
+    """A member's answer to `Handover`, its last message to the old coordinator: it now addresses the new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassedOn:
-    """From the old coordinator to the new one: what came to the old one."""
+    """A message that the old coordinator received and passes on to the new one."""
 
     source: WorkerId
     message: Any
@@ -347,45 +338,38 @@ class PassedOn:
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
-    """First on a member's progress lane to a joining worker: where its batches begin."""
+class Marker(OfChange):
+    """First on a member's progress lane to a joining worker: the numbers at which its batches begin."""
 
-    change: int
     built: int
     unbuilt: tuple[int, ...]  # as in `Snapshot`
-    running: dict[int, int]  # dataflow -> number of the next batch
+    running: dict[int, int]  # dataflow -> number of its next batch
 
 
 @dataclass(frozen=True, slots=True)
-class CapabilityGate:
-    """First on a new member's progress lanes: fold these batches of others before any of mine."""
+class CapabilityGate(OfChange):
+    """First on a new member's progress lanes: fold these batches of others before any of this sender's."""
 
-    change: int
     minted: tuple[tuple[int, WorkerId, int], ...]  # (dataflow, minter, number)
 
 
 @dataclass(frozen=True, slots=True)
-class NoMoreRecords:
+class NoMoreRecords(OfChange):
     """Last on a member's record lanes to a leaving worker."""
-
-    change: int
 
 
 @dataclass(frozen=True, slots=True)
-class LaneEnd:
+class LaneEnd(OfChange):
     """Last on each lane of a leaving worker."""
-
-    change: int
 
 
 # 4. Events ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(OfChange):
     """These workers have become members."""
 
-    change: int
     ids: tuple[WorkerId, ...]
     membership: Membership
     process: Process
@@ -394,35 +378,36 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """These workers are members no more, and gone."""
+class Left(OfChange):
+    """These workers are no longer members; every member has received all that they sent."""
 
-    change: int
     ids: tuple[WorkerId, ...]
     membership: Membership
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
+class Aborted(OfChange):
     """A change did not take place."""
 
-    change: int
     ids: tuple[WorkerId, ...]
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """Another worker coordinates: on every member, when it has been told."""
+    """Another worker coordinates. Emitted on every member, when it receives the `Handover`."""
 
     membership: Membership
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """This worker coordinates from now on: only here, before it hears or decides anything as the coordinator."""
+    """This worker coordinates from now on.
 
-    luggage: Any  # what the program of the one before gave along; None: nothing
+    Emitted only on this worker, before it hears or decides anything as the coordinator.
+    """
+
+    luggage: Any  # from the program of the coordinator before it; None: nothing
     membership: Membership
 
 
@@ -431,15 +416,15 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class JoinDue:
-    """A process is to join, and its workers are to have these ids."""
+    """A process asks to join, and its workers would get these ids."""
 
     ids: tuple[WorkerId, ...]
-    address: tuple[str, int] = ("", 0)  # where it listens
+    address: tuple[str, int] = ("", 0)  # the address on which it listens
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveDue:
-    """The process with these workers is to leave."""
+    """The process with these workers asks to leave."""
 
     ids: tuple[WorkerId, ...]
 

@@ -1,21 +1,22 @@
-"""The one order of membership changes: which process joins or leaves now, and what is waited for.
+"""The one order of membership changes: which process joins or leaves now, and what the change waits for.
 
-A state machine of values: `hear` takes one message and the time and returns the mail to send. One change at a time;
-later requests wait in its queue. The stages of a change: see `change_stages`; what must hold at each: see `member`;
-how all this gets to another worker: see `handover`.
+The sequencer is a state machine of values: `hear` takes one message and the time, and returns the mail to send. It runs
+one change at a time. Later requests wait in its queue. `change_stages` has the stages of a change, `member` the
+conditions that hold in each, and `handover` the transfer of all this to another worker.
 
-1. Requests wait in one queue, and are admitted or refused at one place: see `change_queue`. Nothing passes a change
-   that has begun.
-2. Only this module aborts, and only before a commit.
-3. A commit names the first dataflow that the new membership founds: above all that some member had begun when it
-   answered, and all that was asked about since. So no dataflow is founded by two memberships.
-4. A worker that is about to say goodbye asks first: after the answer there are no changes any more.
-5. A join has its point of no return where `_commit_join` enters MINTING: all members are prepared and all new workers
-   ready, which is judged here, on one thread, and told in one `Commit`. Before it nobody has sent the new workers a
-   record, they have sent no batch and hold no capability, so to abort takes nothing from anybody. From it on they are
-   members, whose silence holds the job up like any member's. `call_off` therefore looks at the stage and at nothing
-   else: it comes before the commit and the join is aborted, or behind it and has no effect, and whoever wants to know
-   which waits for `Aborted` or `Joined`, of which each join that has begun brings one, and no join both.
+1. Requests wait in one queue, which admits or refuses them in one place: see `change_queue`. No request overtakes a
+   change that has begun.
+2. Only this module aborts a change, and only before its commit.
+3. A commit names the first dataflow that the new membership founds. That number is above all dataflows that any member
+   had begun when it answered, and above all that a worker has asked about since. So no dataflow has two founding
+   memberships.
+4. A worker that is about to say goodbye asks first. After the answer there are no more changes.
+5. A join passes its point of no return when `_commit_join` enters MINTING: all members are prepared and all new workers
+   are ready. One thread decides this here, and one `Commit` announces it. Before that point no worker has sent the new
+   workers a record, and they have sent no batch and hold no capability, so an abort takes nothing from any worker.
+   After it they are members: if one is silent, it holds the job up like any other member. `call_off` therefore looks
+   only at the stage. It aborts the join if it comes before the commit, and has no effect if it comes after. A caller
+   that needs to know which waits for `Aborted` or `Joined`: each join that has begun produces exactly one of the two.
 """
 
 from dataclasses import replace
@@ -40,11 +41,11 @@ class Sequencer:
         self.processes = dict(processes)
         self.foundings = foundings
         self.queue = ChangeQueue()
-        self.last: JoinChange | None = None  # that is done
+        self.last: JoinChange | None = None  # the last join that was completed
         self._next_change = 1
-        self._next_id = max(membership.ids) + 1  # never below what was used: see `_admit`
+        self._next_id = max(membership.ids) + 1  # above every id ever used: see `_admit`
         self._next_process = max(processes, default=0) + 1
-        self.change: JoinChange | LeaveChange | None = None  # that is under way
+        self.change: JoinChange | LeaveChange | None = None  # the one under way
         self._deadline = float("inf")
         self._ending = False
         self._ended = False
@@ -53,14 +54,17 @@ class Sequencer:
 
     @classmethod
     def resume(cls, succession: Succession) -> "Sequencer":
-        """The sequencer that goes on where another one stopped, once it is told to `begin`."""
+        """Return a sequencer that continues where another one stopped, once `begin` is called."""
         made = cls(succession.membership, succession.processes, succession.foundings)
         made._next_change, made._next_id, made._next_process = succession.change, succession.worker, succession.process
         made.queue = ChangeQueue(succession.waiting)
         return made
 
     def succession(self, luggage: object | None, reports: tuple[tuple[WorkerId, Any], ...]) -> Succession:
-        """All that the next coordinator needs: the lowest id outside this process. Raises CommandRefused if not now."""
+        """Return all that the next coordinator needs; that is the worker with the lowest id outside this process.
+
+        Raises CommandRefused if a change is under way, if the cluster is ending, or if there is no other process.
+        """
         members, change = self.membership, self.change
         others = members.workers - set(self.processes[process_of(members.coordinator, self.processes)][2])
         if change is not None:
@@ -78,7 +82,7 @@ class Sequencer:
         return Succession(successor, places, self.foundings, *numbers, waiting, luggage, reports)
 
     def hear(self, source: WorkerId, message: object, now: float) -> Mail:
-        """Take in one message; return what to send."""
+        """Process one message; return the mail to send."""
         out: Mail = []
         match message:
             case JoinAsk() | LeaveAsk():
@@ -97,25 +101,31 @@ class Sequencer:
                 self._step(source, message, out, now)
             case _:
                 raise AssertionError(f"worker {source} sent the coordinator {message!r:.100}")
-        return self._begin(out, now)
+        return self.begin(out, now)
 
-    def begin(self, now: float) -> Mail:
-        """Start the next change that waits, if none is under way."""
-        return self._begin([], now)
+    def begin(self, out: Mail, now: float) -> Mail:
+        """Start the next waiting change, if none is under way; return all the mail, after that in `out`."""
+        if self.change is None:
+            match self.queue.take_next(self.membership, self.processes, self._next_id, out):
+                case JoinAsk() as ask:
+                    self._admit(ask, out, now)
+                case list(asks):
+                    self._ask_members(asks, out, now)
+        return out
 
     def tick(self, now: float) -> Mail:
-        """Give up what takes too long; to be called about once a second while a change is under way."""
+        """Abort a change that takes too long. To be called about once a second while a change is under way."""
         if self.change is None or now <= self._deadline or self.change.committed:
             return []
         if isinstance(self.change, JoinChange) and self.queue.supervised:
-            return []  # the program that let it begin calls it off
+            return []  # its program calls it off
         out: Mail = []
         names = ", ".join(map(str, sorted({worker for worker, _ in self.change.silent})))
         self._abort(f"no answer from worker {names} for {PATIENCE_SECONDS:g} s ({self.change.stage})", out)
-        return self._begin(out, now)
+        return self.begin(out, now)
 
     def take_warning(self, now: float) -> str | None:
-        """What of a committed change has taken too long, in words, and once in that time; nothing else is done."""
+        """Return a warning if a committed change has taken too long, at most once per PATIENCE_SECONDS; else None."""
         change = self.change
         if change is None or not change.committed or now <= self._deadline:
             return None
@@ -130,25 +140,25 @@ class Sequencer:
         """Take the program's ruling on the process that is due: a reason denies its request, None grants it."""
         out: Mail = []
         self.queue.rule(ids, reason, out)
-        return self._begin(out, now)
+        return self.begin(out, now)
 
     def give_up(self, reason: str, now: float) -> Mail:
-        """Deny the leaves that wait, and abort the change that is under way if it can still be aborted."""
+        """Deny all waiting leaves, and abort the change under way if it can still be aborted."""
         out: Mail = []
-        self.queue.deny_leaves(reason, out)
+        self.queue.deny([ask for ask in self.queue.waiting if isinstance(ask, LeaveAsk)], reason, out)
         self._abort_if_possible(reason, out)
-        return self._begin(out, now)
+        return self.begin(out, now)
 
     def call_off(self, ids: tuple[WorkerId, ...], reason: str, now: float) -> Mail:
-        """Abort the join of these workers if it is under way and not committed; say who has not answered."""
+        """Abort the join of these workers if it is under way and not committed; the reason names the silent workers."""
         out: Mail = []
         if isinstance(self.change, JoinChange) and self.change.ids == ids:
             silent = ", ".join(map(str, sorted({worker for worker, _ in self.change.silent})))
             self._abort_if_possible(f"{reason} (no answer from worker {silent}: {self.change.stage})", out)
-        return self._begin(out, now)
+        return self.begin(out, now)
 
     def stage_of(self, ids: tuple[WorkerId, ...]) -> tuple[ChangeStage, tuple[WorkerId, ...]] | None:
-        """How far the join of these workers has come, and whose answers it waits for; None if it is not under way."""
+        """Return the stage of the join of these workers and the workers that it waits for; None if not under way."""
         change = self.change
         if not isinstance(change, JoinChange) or change.ids != ids:
             return None
@@ -157,7 +167,7 @@ class Sequencer:
     def _enqueue(self, ask: JoinAsk | LeaveAsk, out: Mail) -> None:
         change = self.change
         if isinstance(change, LeaveChange) and isinstance(ask, LeaveAsk) and ask.worker in change.ids:
-            change.asks.append(ask)  # it is on its way, with another worker of its process
+            change.asks.append(ask)  # it already leaves, with another worker of its process
         elif self._ending:
             deny(ask, "too late: the cluster is ending", out)
         else:
@@ -176,16 +186,6 @@ class Sequencer:
             out += [(member, messages.MayEnd()) for member in self.membership.ids]
 
     # The beginning of a change
-
-    def _begin(self, out: Mail, now: float) -> Mail:
-        """Start the next change, if none is under way; return all the mail."""
-        if self.change is None:
-            match self.queue.take_next(self.membership, self.processes, self._next_id, out):
-                case JoinAsk() as ask:
-                    self._admit(ask, out, now)
-                case list(asks):
-                    self._ask_members(asks, out, now)
-        return out
 
     def _admit(self, ask: JoinAsk, out: Mail, now: float) -> None:
         ids = tuple(range(self._next_id, self._next_id + ask.workers))
@@ -215,9 +215,10 @@ class Sequencer:
         self._fixed = 0
 
     def _tell_founders(self, out: Mail) -> None:
-        """Answer who founds what, which fixes it.
+        """Answer which membership founds which dataflow; an answer is final.
 
-        A leaving worker that closes its inputs builds nothing more: only the commit tells whether it is a founder.
+        While leaving workers close their inputs, the answer waits: they build nothing more, and only the commit decides
+        whether they are founders.
         """
         if self.change is not None and self.change.stage is ChangeStage.CLOSING:
             return
@@ -230,9 +231,9 @@ class Sequencer:
     # The steps of a change
 
     def _step(self, source: WorkerId, message: Any, out: Mail, now: float) -> None:
-        change: Any = self.change  # the stage tells which of the two it is
+        change: Any = self.change  # the stage decides which of the two kinds it is
         if change is None or message.change != change.change:
-            return  # of a change that was aborted
+            return  # it belongs to a change that was aborted
         if not change.note(source, message, now):
             return
         self._deadline = now + PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""Jobs that exist on paper only: statuses as a job would give them whose costs are known exactly."""
+"""Paper jobs, which exist only as numbers: they give the statuses of a job whose costs are known exactly."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,20 +9,20 @@ from tests.control.status_records import status_of
 
 @dataclass
 class PaperJob:
-    """A job whose workers apply lines at a known cost, while time passes as told; the newest process leaves first."""
+    """A job whose workers process lines at a known cost, on a clock of the test. The newest process leaves first."""
 
-    rate: float  # lines that come a second
-    costs: dict[str, float]  # operator -> seconds of useful time a line
+    rate: float  # lines that come per second
+    costs: dict[str, float]  # operator -> seconds of useful time per line
     processes: int = 1
     each: int = 1  # workers in a process
-    overhead: float = 0.0  # share of each worker's time that lines have nothing to do with
-    slowdown: float = 0.0  # by so much does every line cost more for each worker beyond the first
-    elsewhere: float = 0.0  # seconds a line outside operators
-    selectivity: float = 3.0  # records that an operator is given for a line
-    bounded: bool = True  # whether it is known how many lines come
+    overhead: float = 0.0  # share of each worker's time that does not depend on lines
+    slowdown: float = 0.0  # relative rise in the cost of a line for each worker beyond the first
+    elsewhere: float = 0.0  # seconds per line outside operators
+    selectivity: float = 3.0  # records that an operator receives per line
+    bounded: bool = True  # the number of lines that come is known
     seconds: float = 0.0
-    lines: float = 0.0  # came so far
-    done: float = 0.0  # lines
+    lines: float = 0.0  # have come so far
+    done: float = 0.0  # processed lines
     busy: dict[int, float] = field(default_factory=dict)
     useful: dict[str, float] = field(default_factory=dict)
     ledger: list[dict[str, Any]] = field(default_factory=list)
@@ -33,17 +33,17 @@ class PaperJob:
 
     @property
     def cost(self) -> float:
-        """Seconds of one worker's time that a line costs."""
+        """Seconds of a worker's time that a line costs."""
         return (sum(self.costs.values()) + self.elsewhere) * (1 + self.slowdown * (self.workers - 1))
 
     @property
     def capacity(self) -> float:
-        """Lines a second that can be worked off."""
+        """Lines per second that the job can process."""
         return self.workers * (1 - self.overhead) / self.cost if self.cost else float("inf")
 
     @property
     def load(self) -> float:
-        """The share of their time that the workers would have to be busy for what comes; above 1 they cannot."""
+        """Share of the workers' time that the incoming lines need. Above 1 they cannot keep up."""
         return self.overhead + self.rate * self.cost / self.workers
 
     def go_on(self, seconds: float) -> None:
@@ -61,7 +61,7 @@ class PaperJob:
             self.useful[name] = self.useful.get(name, 0.0) + done * cost * slow
 
     def status(self, **more: Any) -> JobStatus:
-        """Return its status, its work spread evenly over its workers."""
+        """Return the job's status, with the work spread evenly over the workers."""
         count = self.workers
         waiting = self.lines - self.done
         names = list(self.costs)
@@ -82,7 +82,7 @@ class PaperJob:
         return status_of(record)
 
     def sample(self, seconds: float = 10.0) -> tuple[JobStatus, JobStatus]:
-        """Return two statuses, so many seconds apart."""
+        """Return two statuses, `seconds` apart."""
         first = self.status()
         self.go_on(seconds)
         return first, self.status()

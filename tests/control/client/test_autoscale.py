@@ -1,4 +1,4 @@
-"""A decision becomes commands: who is added, who leaves, where the bins go, and what a refusal comes to."""
+"""Autoscale decisions become commands: which process is added or leaves, where bins go, what a refusal leads to."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,15 +18,15 @@ BINS = 32
 
 
 class Cluster:
-    """A conversation with a job on paper whose bins have owners; it ends after so many looks."""
+    """A conversation with a paper job whose bins have owners. It ends after a number of looks."""
 
     def __init__(self, job: PaperJob, looks: int = 1000) -> None:
         self.job = job
         self.left = looks
         self.table = [bin % job.workers for bin in range(BINS)]
-        self.asked: list[Any] = []  # all but looks
-        self.refusals: dict[type, Exception] = {}  # what to raise once for a request of this kind
-        self.failing = 0  # processes that are asked for and do not start
+        self.asked: list[Any] = []  # all requests except looks
+        self.refusals: dict[type, Exception] = {}  # request type -> error to raise once
+        self.failing = 0  # requested processes that do not start
         self.now = 0.0
 
     def sleep(self, seconds: float) -> None:
@@ -79,7 +79,7 @@ class Cluster:
 
 
 def steered(cluster: Cluster, goal: Goal | None = None) -> list[Decision | ScalingOutcome]:
-    """Autoscale to the job's end."""
+    """Run autoscale to the job's end."""
     scaler = Autoscaler(goal or Goal(max=20), cool_down=10.0)
     return list(autoscale(cluster, scaler, 5.0, lambda: cluster.now, cluster.sleep))  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A client follows the coordinator, and asks nothing twice that was begun and may not be repeated."""
+"""A client follows the coordinator, and never repeats a request that has begun and must not run twice."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from megaflow.control.messages import (
     TryBins,
 )
 from megaflow.errors import CommandRefused, MegaflowError, NoAnswer, PeerLost
-from megaflow.timely.communication.tcp import address_text
+from megaflow.timely.communication.address import address_text
 from tests.job.offices import Office, connect
 
 Talk: TypeAlias = Callable[..., Conversation]
@@ -106,7 +106,7 @@ def test_where_the_job_is_by_now_is_looked_for_until_the_patience_is_over(talk: 
             return looks[-1] and looks[-1].client()
 
         never = threading.Event()
-        one = talk(first, connect, find, patience_seconds=20.0, stopping=never.wait)
+        one = talk(first, connect, find, patience_seconds=90.0, stopping=never.wait)
         assert one.ask(RemoveWorker(1)) == "yes" and looks == news
         looks.clear()
         with pytest.raises(PeerLost, match="the job ended"):
@@ -125,7 +125,7 @@ def test_an_answer_is_not_waited_for_when_all_is_to_stop(talk: Talk) -> None:
         with pytest.raises(Stopped):
             one.ask(RemoveWorker(2), grace_seconds=0.2)
         here.door.serve(here._serve)
-        assert one.ask(RemoveWorker(3), grace_seconds=20.0) == "yes"
+        assert one.ask(RemoveWorker(3), grace_seconds=90.0) == "yes"
         assert here.asked == [RemoveWorker(1), RemoveWorker(2), RemoveWorker(3)]
 
 
@@ -139,10 +139,10 @@ def test_a_coordinator_that_cannot_be_followed_or_caught_is_an_error(talk: Talk)
 
 
 class Still:
-    """A coordinator that takes requests and does not answer before it is told to."""
+    """A coordinator that takes requests, but answers only when the test lets it."""
 
     def __init__(self) -> None:
-        self.given: list[float] = []  # for how long each answer was waited for
+        self.given: list[float] = []  # timeouts of the waits for an answer
         self.answers: list[Any] = []
         self.address = "h:1"
 

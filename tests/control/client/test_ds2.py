@@ -1,4 +1,4 @@
-"""The model against jobs whose costs are known: it finds the right size, in three steps at most, and says why."""
+"""The DS2 model on jobs with known costs: it finds the right size in at most three steps, and gives its reason."""
 
 from dataclasses import replace
 
@@ -19,18 +19,18 @@ def advice(job: PaperJob, goal: Goal = GOAL, seconds: float = 10.0) -> Recommend
 
 
 def steps_to_rest(job: PaperJob, goal: Goal = GOAL) -> list[int]:
-    """Follow the policy until it wants no change; return the sizes on the way, the first one included."""
+    """Follow the policy until it wants no change; return the sizes on the way, including the first."""
     sizes = [job.processes]
     while (wanted := advice(job, goal).processes) != job.processes:
         job.processes = wanted
         sizes.append(wanted)
-        job.go_on(1000.0)  # what has piled up is worked off
+        job.go_on(1000.0)  # process the backlog
         assert len(sizes) < 20, sizes
     return sizes
 
 
 def is_right(job: PaperJob, goal: Goal, spare: int = 0) -> bool:
-    """Whether it is large enough, and has no more processes to spare beyond those that keep it below the aim."""
+    """Whether the job is large enough, and has no process beyond those that keep it below the target."""
     low, high = goal.utilization * (1 - TOLERANCE), goal.utilization * (1 + TOLERANCE)
     smaller = replace(job, processes=max(1, job.processes - 1 - spare), busy={}, useful={})
     return job.load <= high + 1e-9 and (job.processes <= 1 + spare or smaller.load > low - 1e-9)

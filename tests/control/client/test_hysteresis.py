@@ -1,4 +1,4 @@
-"""When a job's size is changed: not too early, not too often, never during another change, and not in vain."""
+"""A job's size changes neither too early nor too often, never during another change, and only if it helps."""
 
 from itertools import pairwise
 from typing import Any
@@ -16,17 +16,17 @@ COOL_DOWN = 30.0
 
 
 class Life:
-    """A job on paper and who steers it."""
+    """A paper job and its autoscaler."""
 
     def __init__(self, job: PaperJob, goal: Goal | None = None, cool_down: float = COOL_DOWN) -> None:
         self.job = job
         self.scaler = Autoscaler(goal or Goal(max=50), cool_down)
         self.now = 1000.0
-        self.changes: list[tuple[float, int]] = []  # (when, to how many processes)
+        self.changes: list[tuple[float, int]] = []  # (moment, new number of processes)
         self.said: list[Decision] = []
 
     def look(self, **more: Any) -> Decision:
-        """Let some time pass, and do what is decided about it."""
+        """Let some time pass, and carry out the decision."""
         first = self.job.status()
         self.job.go_on(EVERY)
         self.now += EVERY
@@ -60,7 +60,7 @@ def test_one_look_that_differs_changes_nothing() -> None:
         life.job.rate = 300.0
         life.look()
         life.job.rate = 65.0
-        life.job.lines = life.job.done  # it was a burst
+        life.job.lines = life.job.done  # the backlog was a burst
     assert life.changes == []
 
 

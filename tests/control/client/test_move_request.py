@@ -1,4 +1,4 @@
-"""What is asked for becomes a plan: which bins, in which steps, and how much moves with them."""
+"""A request becomes a plan: the bins, the steps, and the amount of data that moves."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,7 @@ from tests.control.status_records import status_of
 
 
 def status(table: list[int], workers: tuple[int, ...] = (0, 1), *loads: list[dict[str, Any]]) -> JobStatus:
-    """The part of a status that plans are made from; an operator for each of `loads`, at least one."""
+    """The part of a status that plans depend on, with an operator for each of `loads`, at least one."""
     parts: list[dict[str, Any]] = [{"loads": rows} for rows in loads] or [{}]
     return status_of({
         "job": "app", "state": "running", "epoch": 9, "frontier": 8, "pending": [], "plan": None, "changes": [],

@@ -1,4 +1,4 @@
-"""Every plan moves exactly the difference of two tables; balance and drain move no bin too many."""
+"""Every plan moves exactly the difference between two tables. Balance and drain move no unnecessary bin."""
 
 from collections import Counter
 from typing import Any
@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from megaflow.control.client.planner import STRATEGIES, balance, drain, parse_bins, plan, read_map
 from megaflow.errors import CommandRefused, UsageError
-from megaflow.megaphone.routing import Move, RoutingTable, apply, difference, initial_table
+from megaflow.megaphone.base.routing import Move, RoutingTable, apply, difference, initial_table
+from tests.examples import many
 
 BINS_MAX = 4096
 
 
 @st.composite
 def pairs_of_tables(draw: st.DrawFn) -> tuple[RoutingTable, RoutingTable]:
-    """Two tables over up to 32 workers; large ones come from a seed, small ones are drawn one by one."""
+    """Two tables over up to 32 workers. Large ones come from a seed; small ones are drawn bin by bin."""
     ids = draw(st.lists(st.integers(0, 99), min_size=1, max_size=32, unique=True))
     if draw(st.booleans()):
         bins = draw(st.integers(1, 24))
@@ -34,7 +35,7 @@ def largest_degree(changes: list[tuple[int, int, int]]) -> int:
     return max([0, *sources.values(), *targets.values()])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(pairs_of_tables(), st.sampled_from(sorted(STRATEGIES)), st.integers(1, 40), st.booleans())
 @example(((0,) * 8, tuple(i % 4 for i in range(8))), "optimized", 1, False)
 @example(((0, 0, 0, 1, 1, 1), (1, 1, 2, 0, 2, 2)), "optimized", 1, False)
@@ -106,7 +107,7 @@ def test_a_plan_that_makes_no_sense_is_refused(arguments: Any, error: type[Excep
 
 
 def fewest_moves(table: RoutingTable, members: set[int]) -> int:
-    """The slow and obvious way: try every choice of who owns one bin more."""
+    """Return the fewest moves of any balance: workers whose bins this saves most keep one bin more than the others."""
     each, rest = divmod(len(table), len(members))
     counts = Counter(table)
     gain = sorted((min(counts[worker], each + 1) - min(counts[worker], each) for worker in members), reverse=True)

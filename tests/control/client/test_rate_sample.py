@@ -1,4 +1,4 @@
-"""What a sample of a job tells, and which pairs of statuses tell nothing."""
+"""Samples of a job: the rates that a pair of statuses yields, and the pairs that yield none."""
 
 from dataclasses import replace
 from typing import Any
@@ -30,7 +30,7 @@ def test_lines_that_wait_have_come_although_they_were_not_read() -> None:
 
 def test_lines_that_were_read_ahead_are_not_yet_worked_off() -> None:
     first, second = PaperJob(rate=100.0, costs={"a": 0.02}).sample(10.0)
-    ahead = replace(second.workers[0], lines=1000, waiting=0)  # all that came, of which half is done
+    ahead = replace(second.workers[0], lines=1000, waiting=0)  # all lines have come, and half of them are done
     seen = sample(first, replace(second, workers=(ahead,)))
     assert (seen.offered, seen.done, seen.waiting) == (pytest.approx(100.0), pytest.approx(50.0), 0)
 

@@ -1,4 +1,4 @@
-"""What comes of a checkpoint whose workers go; how others go: the transcripts controller_checkpoint*."""
+"""A checkpoint whose workers leave. The transcripts controller_checkpoint* show the others."""
 
 from typing import Any
 
@@ -8,57 +8,54 @@ from megaflow.control.checkpoint_messages import (
     CheckpointAbandoned,
     CheckpointBegun,
     CheckpointReady,
+    CommitFailed,
+    Committed,
     CutWritten,
     DurableOperator,
     PositionsAt,
 )
-from megaflow.control.coordinator.checkpoints import Checkpoints
-from megaflow.control.coordinator.epoch_clock import CommandStream
-from megaflow.control.coordinator.events import Asked, Instruction, Reply
-from megaflow.control.coordinator.job_state import NO_EVENT_TIME, Durable
-from megaflow.control.coordinator.lines_to_read import LinesToRead
-from megaflow.control.coordinator.roster import Roster
-from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.watermarks import Watermarks
+from megaflow.control.coordinator.base.events import Asked, Instruction, Reply
+from megaflow.control.coordinator.base.job_state import NO_EVENT_TIME, Durable
+from megaflow.control.coordinator.checkpoints.checkpoints import Checkpoints
+from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
+from megaflow.control.coordinator.reading.spark_commits import Commits
+from megaflow.control.coordinator.reading.watermarks import Watermarks
 from megaflow.control.messages import CheckpointJob, Refused, Request
-from megaflow.timely.membership import founding
+from megaflow.control.reading_messages import SplitRead
+from tests.control.coordinator.coordination import Coordination
 
 TABLE = 0, 1
 WRITTEN, POSITIONS = CutWritten(1, (), (), 0.0), PositionsAt(1, ())
 
 
-class Bench:
-    """The checkpoints of a job with two workers, of which one has begun."""
+class Bench(Coordination):
+    """The checkpoints of a job with two workers. One checkpoint has begun."""
 
     def __init__(self) -> None:
-        roster = Roster(founding([0, 1]), [(0,), (1,)], [])
+        super().__init__()
+        roster, stream = self.roster, self.stream
         durable = Durable((DurableOperator("count", len(TABLE), 1),), 1.0)
-        stream = CommandStream()
-        lines, commits = LinesToRead(roster, stream, (), False), Commits(0, None)
-        watermarks = Watermarks(NO_EVENT_TIME, stream, lines, commits, roster)
-        self.all = Checkpoints("job", roster, stream, durable, commits, lines, watermarks)
-        self.now = 0.0
+        self.lines, commits = LinesToRead(roster, stream, (), False), Commits(roster, stream, 0, ())
+        watermarks = Watermarks(NO_EVENT_TIME, stream, self.lines, commits, roster)
+        self.all = Checkpoints("job", roster, stream, durable, commits, self.lines, watermarks)
         self.all.ask(Asked("client", Request(7, CheckpointJob())))
         assert CheckpointBegun in map(type, self.go_on())
 
     def go_on(self, frontier: int | None = None) -> list[Instruction]:
-        """Do what can be done some seconds later."""
-        out: list[Instruction] = []
+        """Act on what is possible some seconds later."""
         self.now += 10.0
-        self.all.go_on(True, False, frontier, TABLE, out, self.now)
+        self.all.go_on(True, False, frontier, TABLE, self.now)
         self.all._check()
-        return out
+        return self.taken()
 
     def learn(self, worker: int, *reports: Any) -> None:
         for report in reports:
-            out: list[Instruction] = []
-            self.all.learn(worker, report, out, self.now)
-            assert out == []
+            self.all.learn(worker, report, self.now)
+            assert self.taken() == []
 
     def leave(self, worker: int) -> list[Instruction]:
-        out: list[Instruction] = []
-        self.all.left([worker], out, self.now)
-        return out
+        self.all.left([worker], self.now)
+        return self.taken()
 
 
 @pytest.mark.parametrize("reports", [[], [WRITTEN], [POSITIONS]])
@@ -70,7 +67,7 @@ def test_a_checkpoint_is_given_up_if_one_has_left_whose_report_it_needs(reports:
     why = f"checkpoint 1 failed: {reason}; the last committed checkpoint stays valid"
     assert bench.leave(1) == [CheckpointAbandoned(1, reason), Reply("client", Refused(7, why))]
     status = bench.all.status(bench.now)
-    assert status is not None and status.reason == reason and not bench.all.under_way
+    assert status is not None and status.reason == reason and bench.all.under_way is None
     [begun] = [each for each in bench.go_on() if isinstance(each, CheckpointBegun)]
     assert (begun.checkpoint, begun.since) == (2, None), "the next one follows what that would have followed"
 
@@ -81,3 +78,27 @@ def test_it_does_not_need_one_that_has_reported() -> None:
     assert bench.leave(1) == [] and bench.all.under_way
     bench.learn(0, WRITTEN, POSITIONS)
     assert [type(each) for each in bench.go_on()] == [CheckpointReady]
+
+
+def test_prints_of_what_was_read_are_sent_until_a_commit_has_them() -> None:
+    bench = Bench()
+    bench.lines.learn(1, SplitRead(4, (), "print of 4"), False)
+    for worker in (0, 1):
+        bench.learn(worker, WRITTEN, POSITIONS)
+    [ready] = bench.go_on()
+    assert isinstance(ready, CheckpointReady) and ready.read == ((4, "print of 4"),)
+    bench.lines.learn(0, SplitRead(5, (), "print of 5"), False)
+    bench.lines.learn(0, SplitRead(6), False)
+    bench.all.answered(CommitFailed(1, "the disk is full"), bench.now)
+    assert dict(bench.lines.read) == {4: "print of 4", 5: "print of 5"}, "it is sent again"
+    bench.go_on()
+    for worker in (0, 1):
+        bench.learn(worker, CutWritten(2, (), (), 0.0), PositionsAt(2, ()))
+    [ready] = bench.go_on()
+    bench.lines.learn(0, SplitRead(7, (), "print of 7"), False)
+    bench.all.answered(Committed(2), bench.now)
+    assert isinstance(ready, CheckpointReady) and len(ready.read) == 2 and bench.lines.read == ((7, "print of 7"),)
+    assert bench.lines.state.read == dict(bench.lines.read), "the next coordinator goes on with the others"
+    bench.all.at_end(TABLE)
+    begun = bench.taken()[-1]
+    assert isinstance(begun, CheckpointBegun) and begun.read == bench.lines.read

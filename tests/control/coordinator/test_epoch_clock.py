@@ -1,9 +1,9 @@
-"""Epochs are as short as whoever waits for their end needs, and no shorter."""
+"""Epochs are as short as the waiting operations need, and no shorter."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.coordinator.epoch_clock import (
+from megaflow.control.coordinator.base.epoch_clock import (
     BUSY_SECONDS,
     TICK_BUSY_SECONDS,
     TICK_IDLE_SECONDS,

@@ -1,13 +1,13 @@
-"""Which key is meant and where it is, and how many questions wait; how they go: the transcripts controller_lookups*."""
+"""Lookups of a key and the limit on waiting ones. The transcripts controller_lookups* show whole lookups."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from megaflow.control.coordinator.epoch_clock import CommandStream
-from megaflow.control.coordinator.events import Asked, Inject
-from megaflow.control.coordinator.lookups import (
+from megaflow.control.coordinator.base.epoch_clock import CommandStream
+from megaflow.control.coordinator.base.events import Asked, Inject
+from megaflow.control.coordinator.controller.lookups import (
     KEY_LENGTH_MAX,
     TOGETHER_MAX,
     WAITING_MAX,
@@ -17,15 +17,15 @@ from megaflow.control.coordinator.lookups import (
 )
 from megaflow.control.messages import GetState, Request
 from megaflow.errors import CommandRefused
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.moments import Moments
+from megaflow.megaphone.base.barrier_actions import BarrierActions
+from megaflow.megaphone.base.bins import BinStore
 
 
 def view(name: str, hash: Any = None, keeps: bool = True, may_be_asked: bool = True) -> Any:
-    """An operator as its worker sees it."""
+    """An operator as its worker reports it."""
     store = BinStore(16) if hash is None else BinStore(16, hash)
-    moments = Moments(name, store) if keeps else None
-    return SimpleNamespace(name=name, store=store, moments=moments, may_be_asked=may_be_asked)
+    barrier_actions = BarrierActions(name, store) if keeps else None
+    return SimpleNamespace(name=name, store=store, barrier_actions=barrier_actions, may_be_asked=may_be_asked)
 
 
 @pytest.mark.parametrize(
@@ -70,13 +70,12 @@ def test_what_cannot_be_asked_is_refused(operator: str, key: str, reason: str) -
 
 
 def test_however_many_ask_few_are_under_way_and_some_wait() -> None:
-    lookups = Lookups(CommandStream(), lambda asked: ((asked.key, 0),))
-    out: list[Any] = []
+    lookups = Lookups(stream := CommandStream(), lambda asked: ((asked.key, 0),))
     for number in range(WAITING_MAX):
         lookups.ask(Asked("cli", Request(number, GetState("count", str(number)))))
     with pytest.raises(CommandRefused, match="1000 such requests are already waiting"):
         lookups.ask(Asked("cli", Request(WAITING_MAX, GetState("count", "one more"))))
-    lookups.go_on(True, out, 0.0)
-    lookups.go_on(True, out, 0.0)
-    assert len([each for each in out if isinstance(each, Inject)]) == TOGETHER_MAX
+    lookups.go_on()
+    lookups.go_on()
+    assert len([each for each in stream.out if isinstance(each, Inject)]) == TOGETHER_MAX
     assert len(lookups.asked) == WAITING_MAX - TOGETHER_MAX

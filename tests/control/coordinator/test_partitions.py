@@ -1,58 +1,62 @@
-"""The partitions of sources: given out once, kept, handed over."""
+"""The coordinator assigns each partition of a source once, keeps the assignment, and hands it over."""
 
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from megaflow.control.coordinator.epoch_clock import CommandStream
-from megaflow.control.coordinator.events import Discovered, Inject
-from megaflow.control.coordinator.job_state import Durable
-from megaflow.control.coordinator.partitions import Partitions
-from megaflow.control.coordinator.roster import Roster
-from megaflow.control.reading_messages import AssignPortions, PortionsRevoked, RevokePortions, SplitRead, SplitsReturned
-from megaflow.durable.commits import Portion
-from megaflow.timely.membership import Membership, founding
+from megaflow.control.coordinator.base.events import Discovered
+from megaflow.control.coordinator.base.job_state import Durable
+from megaflow.control.coordinator.reading.partitions import Partitions
+from megaflow.control.reading_messages import (
+    AssignPartitions,
+    PartitionsRevoked,
+    RevokePartitions,
+    SplitRead,
+    SplitsReturned,
+)
+from megaflow.durable.commits import SourcePartition
+from megaflow.timely.membership import Membership
+from tests.control.coordinator.coordination import Coordination
 
 
-class Bench:
-    """The partitions of a job of two workers, and which worker was given which."""
+class Bench(Coordination):
+    """The partitions of a job of two workers, with the partitions assigned to each."""
 
     def __init__(self, *sources: str, durable: Durable | None = None) -> None:
-        self.roster = Roster(founding([0, 1]), [(0,), (1,)], [])
-        self.all = Partitions(self.roster, CommandStream(), sources, durable)
-        self.out: list[Any] = []
+        super().__init__()
+        self.all = Partitions(self.roster, self.stream, sources, durable)
 
     def found(
         self, *partitions: bytes, input: str = "s", over: bool = False, bounds: tuple[int | None, ...] = (),
         complete: bool = False,
     ) -> None:  # fmt: skip
-        self.all.found(Discovered(input, partitions, over, bounds, complete), self.out, 0.0)
+        self.all.found(Discovered(input, partitions, over, bounds, complete))
         self.all._check()
 
     def learn(self, report: Any, ended: bool = False) -> None:
-        self.all.learn(report, ended, self.out, 0.0)
+        self.all.learn(report, ended)
         self.all._check()
 
     def go_on(self) -> None:
-        self.all.go_on(self.out, 0.0)
+        self.all.go_on()
         self.all._check()
 
     @property
-    def revoked(self) -> list[RevokePortions]:
-        """What is taken back, and nothing else, since this or `given` was asked last."""
-        out, self.out = self.out, []
-        return [each.command.command for each in out if isinstance(each, Inject)]
+    def revoked(self) -> list[RevokePartitions]:
+        """Partitions revoked since the last read of this or `given`. No other command may be among the outputs."""
+        return self.commands()
 
     @property
     def given(self) -> list[tuple[int, bytes, bytes | None]]:
-        out, self.out = self.out, []
-        commands = [each.command.command for each in out if isinstance(each, Inject)]
-        assert all(isinstance(each, AssignPortions) for each in commands)
+        commands = self.commands()
+        assert all(isinstance(each, AssignPartitions) for each in commands)
         return [
-            (worker, portion.partition, portion.position)
+            (worker, partition.partition, partition.position)
             for command in commands
             for worker, some in command.assignments.items()
-            for portion in some
+            for partition in some
         ]
 
 
@@ -66,7 +70,7 @@ def test_each_is_given_to_a_worker_with_the_fewest_once_however_often_it_is_foun
     for number in range(-1, -6, -1):
         assert not bench.all.over
         bench.learn(SplitRead(number))
-    assert not bench.all.over and bench.all.asked == {"t"}
+    assert not bench.all.over and bench.all.state.asked == {"t"}
     bench.found(b"a", input="t", over=True)
     assert bench.all.over and bench.given == [], "what was read is not given out again"
 
@@ -74,14 +78,14 @@ def test_each_is_given_to_a_worker_with_the_fewest_once_however_often_it_is_foun
 def test_a_bound_is_known_of_what_is_not_read_to_its_end() -> None:
     bench = Bench("s")
     bench.found(b"a", b"b", bounds=(7, None))
-    assert bench.all.bounds == {-1: 7}
+    assert bench.all.state.bounds == {-1: 7}
     bench.found(b"a", b"b", bounds=(7, 8))
-    assert bench.all.bounds == {-1: 7, -2: 8}
+    assert bench.all.state.bounds == {-1: 7, -2: 8}
     bench.learn(SplitRead(-1))
     bench.found(b"a", b"b", b"c", bounds=(7, 8, 9))
-    assert bench.all.bounds == {-2: 8, -3: 9}
+    assert bench.all.state.bounds == {-2: 8, -3: 9}
     bench.learn(SplitRead(-3))
-    assert bench.all.state().bounds == ((-2, 8),)
+    assert bench.all.state.bounds == {-2: 8}
 
 
 def test_what_is_returned_goes_to_others_from_where_it_is_unless_the_job_has_ended() -> None:
@@ -89,15 +93,15 @@ def test_what_is_returned_goes_to_others_from_where_it_is_unless_the_job_has_end
     bench.found(b"a", b"b", over=True)
     _ = bench.given
     bench.roster.close([0])
-    bench.learn(SplitsReturned((), (Portion(-1, "s", b"a", b"7"),)))
+    bench.learn(SplitsReturned((), (SourcePartition(-1, "s", b"a", b"7"),)))
     assert bench.given == [(1, b"a", b"7")]
-    bench.learn(SplitsReturned((), (Portion(-1, "s", b"a", b"8"),)), ended=True)
+    bench.learn(SplitsReturned((), (SourcePartition(-1, "s", b"a", b"8"),)), ended=True)
     assert bench.given == [] and not bench.all.over
 
 
 def test_a_job_that_goes_on_has_what_a_checkpoint_has_left_and_knows_what_was_read() -> None:
-    left, read = Portion(-2, "s", b"b", b"5"), Portion(-1, "s", b"a")
-    bench = Bench("s", durable=Durable((), 1.0, portions=(left,), finished=(read,)))
+    left, read = SourcePartition(-2, "s", b"b", b"5"), SourcePartition(-1, "s", b"a")
+    bench = Bench("s", durable=Durable((), 1.0, partitions=(left,), finished=(read,)))
     bench.go_on()
     assert bench.given == [(0, b"b", b"5")]
     bench.found(b"a", b"b", b"c", over=True)
@@ -136,7 +140,7 @@ def test_a_number_is_not_given_again_though_all_was_read_and_is_forgotten() -> N
         bench.found(input=each, complete=True)
     assert [each.number for each in bench.all.known] == [-2, -3], "the last one of each source"
     resumed = Bench("s", "t", durable=Durable((), 1.0, finished=bench.all.known))
-    next.all.resume(bench.all.state())
+    next.all.resume(deepcopy(bench.all.state))
     for each in (bench, next, resumed):
         each.found(b"d", b"e", complete=True)
         assert [found.number for found in each.all.known] == [-3, -4, -5]
@@ -147,7 +151,51 @@ def test_partitions_that_come_and_go_for_ever_cost_what_there_are_at_a_time() ->
     for day in range(1_000):
         bench.found(b"%d" % day, b"%d" % (day + 1), complete=True)
         bench.learn(SplitRead(-1 - day))
-        assert len(bench.all.known) <= 3 and len(bench.all.state().known) <= 3
+        assert len(bench.all.known) <= 3 and len(bench.all.state.known) <= 3
+
+
+def test_next_run_reads_on_where_a_partition_ended_resumably() -> None:
+    end = SourcePartition(-1, "s", b"a", b"7", (("clicks", 9),))
+    bench = Bench("s", durable=Durable((), 1.0, run=3))
+    bench.found(b"a", b"b")
+    bench.all.begin_cut()
+    bench.learn(SplitRead(-1, (end,)))
+    bench.learn(SplitRead(-2))
+    kept = replace(end, ended_in=3)
+    assert bench.all.ended == (kept,) and bench.all.known == (kept, SourcePartition(-2, "s", b"b"))
+    successor = Bench("s", durable=Durable((), 1.0, run=3))
+    successor.all.resume(deepcopy(bench.all.state))
+    recovered, later = (Bench("s", durable=Durable((), 1.0, finished=bench.all.known, run=run)) for run in (3, 5))
+    for each in (bench, successor, recovered):
+        _ = each.given
+        each.found(b"a", b"b", over=True)
+        assert each.given == [] and each.all.over and each.all.known[0] == kept
+    later.found(b"b")
+    assert later.given == [] and later.all.known[0] == kept, "it is not named yet"
+    later.found(b"a", bounds=(8,), over=True)
+    assert [(partition, kept.number) for partition, _ in later.all.unread] == [(SourcePartition(-1, "s", b"a"), -1)]
+    assert later.given == [(0, b"a", b"7")] and later.all.state.bounds == {-1: 8}
+    later.found(b"a")
+    assert later.given == [], "once"
+
+
+def test_forgotten_partition_keeps_no_position() -> None:
+    bench = Bench("s", durable=Durable((), 1.0, run=3))
+    bench.found(b"a", b"b", complete=True)
+    for number, each in ((-1, b"a"), (-2, b"b")):
+        bench.learn(SplitRead(number, (SourcePartition(number, "s", each, b"7"),)))
+    bench.found(complete=True)
+    assert bench.all.known == (SourcePartition(-2, "s", b"b"),), "the last one stays for its number"
+    later = Bench("s", durable=Durable((), 1.0, finished=bench.all.known, run=4))
+    later.found(b"b", complete=True)
+    assert later.given == []
+
+
+def test_without_checkpoints_an_end_is_the_end() -> None:
+    bench = Bench("s")
+    bench.found(b"a", over=True)
+    bench.learn(SplitRead(-1, (SourcePartition(-1, "s", b"a", b"7"),)))
+    assert bench.all.over and bench.all.known == (SourcePartition(-1, "s", b"a"),)
 
 
 @pytest.mark.parametrize("over", [True, False])
@@ -155,8 +203,8 @@ def test_who_takes_over_goes_on_without_giving_one_twice(over: bool) -> None:
     bench, next = Bench("s"), Bench("s")
     bench.found(b"a", b"b", over=over)
     bench.learn(SplitRead(-2))
-    next.all.resume(bench.all.state())
-    assert next.all.asked == (frozenset() if over else {"s"})
+    next.all.resume(deepcopy(bench.all.state))
+    assert next.all.state.asked == (set() if over else {"s"})
     next.found(b"a", b"b", b"c", over=True)
     assert next.given == [(1, b"c", None)]
     for number in (-1, -3):
@@ -173,14 +221,14 @@ def test_a_worker_that_has_joined_gets_its_share_one_revocation_after_the_other(
     bench.roster.joined((2,), Membership(1, frozenset((0, 1, 2)), 0), "h", 1)
     bench.roster.routed(2)
     bench.go_on()
-    assert bench.revoked == [RevokePortions(0, (-9, -7))] and not bench.all.at_rest
+    assert bench.revoked == [RevokePartitions(0, (-9, -7))] and bench.all.revoked
     bench.go_on()
     assert bench.revoked == [], "one at a time"
-    bench.learn(PortionsRevoked((Portion(-9, "s", b"8", b"3"),)))
-    assert bench.given == [(2, b"8", b"3")] and bench.all.at_rest
+    bench.learn(PartitionsRevoked((SourcePartition(-9, "s", b"8", b"3"),)))
+    assert bench.given == [(2, b"8", b"3")] and not bench.all.revoked
     bench.learn(SplitRead(-7))
     bench.go_on()
-    assert bench.revoked == [RevokePortions(1, (-8,))], "four, three and one"
+    assert bench.revoked == [RevokePartitions(1, (-8,))], "four, three and one"
 
 
 @pytest.mark.parametrize("order", ["told before", "told after", "back before"])
@@ -189,7 +237,7 @@ def test_what_is_on_its_way_back_at_a_checkpoint_is_a_part_of_it_if_its_source_w
     bench.found(b"a", b"b", b"c", b"d", over=True)
     bench.learn(SplitRead(-2))
     bench.learn(SplitRead(-4))
-    returned = PortionsRevoked((Portion(-3, "s", b"c", b"3"),))
+    returned = PartitionsRevoked((SourcePartition(-3, "s", b"c", b"3"),))
     if order == "told after":
         bench.all.begin_cut()
     bench.go_on()
@@ -199,4 +247,9 @@ def test_what_is_on_its_way_back_at_a_checkpoint_is_a_part_of_it_if_its_source_w
         bench.all.begin_cut()
     if order != "back before":
         bench.learn(returned)
-    assert bench.all.cut == (returned.portions if order == "told before" else ())
+    assert bench.all.cut == (returned.partitions if order == "told before" else ())
+
+
+def test_the_next_coordinator_asks_sources_in_the_same_order_in_every_process() -> None:
+    names = [f"source {number}" for number in range(30)]
+    assert Bench(*names).all.state.to_ask == sorted(names), "a set has another order in each process"

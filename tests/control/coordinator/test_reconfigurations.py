@@ -1,10 +1,10 @@
-"""What was commanded and is under way: whom it binds, and what its account is made of."""
+"""Reconfigurations under way: the workers that they occupy, and the parts of their accounts."""
 
-from megaflow.control.coordinator.events import Asked, Reply
-from megaflow.control.coordinator.reconfigurations import Reconfigurations
+from megaflow.control.coordinator.base.events import Asked, Reply
+from megaflow.control.coordinator.moves.reconfigurations import Reconfigurations
 from megaflow.control.messages import Accepted, BeginPlan, Done, Request
 from megaflow.control.reports import LedgerEntry, StepReport
-from megaflow.megaphone.routing import Map, Move
+from megaflow.megaphone.base.routing import Map, Move
 
 ASKED = Asked("client", Request(7, None))
 
@@ -17,11 +17,12 @@ def test_workers_are_bound_by_bins_and_by_what_is_not_done() -> None:
     assert "epoch 5" in (moves.binds((1,)) or "") and "epoch 5" in (moves.binds((2,)) or "")
     (pending,) = moves.passed(None, 1.5)
     moves.finish(pending)
-    assert moves.binds((1, 2)) is None and len(moves) == 0
+    assert moves.binds((1, 2)) is None and not moves.pending
     moves.add(ASKED, [Map((0, 0, 0, 1)), Map((0, 0, 0, 0))], 6, 1.0)
     assert moves.binds((1,)) is not None
     assert moves.binds((3,)) is None
-    moves.plans.begin("client", BeginPlan(moves.table, (0, 0, 0, 3), "fluid", None, 0.0, "pid 1"), moves.table)
+    plan = BeginPlan(moves.table, (0, 0, 0, 3), "fluid", None, 0.0, "pid 1")
+    moves.plans.keep(moves.plans.begun("client", plan, moves.table), "client")
     assert "plan 0 gives" in (moves.binds((3,)) or "")
 
 
@@ -32,7 +33,7 @@ def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:
     entries = [LedgerEntry(operator, 0, epoch, 0, 1, size, 1, 0.1) for operator, epoch, size in moved]
     moves.note(entries)
     assert list(moves.ledger) == entries
-    (pending,) = moves
+    (pending,) = moves.pending.values()
     pending.seconds = 0.5
     account = StepReport(epoch=5, bins=1, bytes=30, keys=2, seconds=0.5)
     assert moves.finish(pending) == [Reply("client", Done(7, account))] and moves.finish(pending) == []

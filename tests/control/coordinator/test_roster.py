@@ -1,12 +1,13 @@
-"""Who takes part, and what each may be given: reasons are said, and the books stay right whatever happens."""
+"""The members of a job and the tasks that each may be given. Refusals have reasons, and the roster stays consistent."""
 
 import random
+from copy import deepcopy
 
 import pytest
 
-from megaflow.control.coordinator.roster import Roster
+from megaflow.control.coordinator.base.roster import Roster
 from megaflow.errors import CommandRefused
-from megaflow.megaphone.routing import Bootstrap, Map, Move
+from megaflow.megaphone.base.routing import Bootstrap, Map, Move
 from megaflow.timely.membership import Membership, founding
 
 
@@ -73,11 +74,11 @@ def test_the_coordinator_leaves_only_if_its_successor_knows_the_routing_table() 
 
 
 def succeeded(some: Roster) -> Roster:
-    """What the successor makes of it."""
+    """Return the roster that a successor builds from it."""
     members = some.members
     other = Roster(Membership(members.version + 1, members.workers, some.successor))
-    other.resume(some.state())
-    assert other.state() == some.state() and other.members.coordinator == some.successor
+    other.state = deepcopy(some.state)
+    assert other.members.coordinator == some.successor
     for each in ("owners", "readers", "stagers", "ports"):
         assert getattr(other, each) == getattr(some, each)
     return other

@@ -1,7 +1,7 @@
-"""What a status shows of lateness, by operator and partition."""
+"""Lateness as a status shows it, by operator and partition."""
 
-from megaflow.control.coordinator.seen_lateness import SeenLateness
-from megaflow.control.coordinator.unread_partitions import Unread
+from megaflow.control.coordinator.reading.seen_lateness import SeenLateness
+from megaflow.control.coordinator.reading.unread_partitions import Unread
 from megaflow.control.messages import Split
 from megaflow.control.watermark_messages import PartitionLateness
 
@@ -23,7 +23,7 @@ def test_reports_of_a_partition_add_up_at_each_operator_apart() -> None:
 def test_partitions_that_are_read_to_their_ends_are_one() -> None:
     seen = SeenLateness()
     for number in range(1_000):
-        seen.add("one", [(("portion", -number), ((3, 1),), 3)])
+        seen.add("one", [(("partition", -number), ((3, 1),), 3)])
         seen.add("one", [(B, ((7, 1),), 7)])
         seen.keep({B})
     assert len(seen.state()) == 2, "their number is bounded"

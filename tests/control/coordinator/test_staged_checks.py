@@ -1,10 +1,10 @@
-"""A commit goes on when all the workers that it names hold its lines, and is refused if one does not."""
+"""A commit proceeds if all workers that it names hold its lines. If one does not, it is refused."""
 
 import pytest
 
-from megaflow.control.coordinator.events import Asked
-from megaflow.control.coordinator.spark_commits import WAITING_MAX
-from megaflow.control.coordinator.staged_checks import StagedChecks
+from megaflow.control.coordinator.base.events import Asked
+from megaflow.control.coordinator.reading.spark_commits import WAITING_MAX
+from megaflow.control.coordinator.reading.staged_checks import StagedChecks
 from megaflow.control.messages import CommitBatch, CommitRequest, Request
 from megaflow.control.staging_messages import StagedAnswer, StagedAsk
 from megaflow.errors import CommandRefused

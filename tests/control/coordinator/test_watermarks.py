@@ -1,9 +1,10 @@
-"""How far event time is: each rule of the header by itself, and that no record comes late which is not, by random jobs.
+"""Watermarks: each rule of the module header by itself, and random jobs in which no record may be wrongly late.
 
-How watermarks go with ticks, through a hand-over and after a resume: the transcripts controller_watermarks*.
+The transcripts controller_watermarks* show watermarks with ticks, through a hand-over and after a resume.
 """
 
 from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -13,18 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.coordinator import lines_to_read, watermarks
-from megaflow.control.coordinator.epoch_clock import CommandStream
-from megaflow.control.coordinator.events import Asked, Discovered, Inject
-from megaflow.control.coordinator.job_state import Durable, EventTime, TimedOperator
-from megaflow.control.coordinator.lines_to_read import LinesToRead
-from megaflow.control.coordinator.roster import Roster
-from megaflow.control.coordinator.spark_commits import Commits
-from megaflow.control.coordinator.watermarks import KEPT_MIN, PERIOD_SECONDS, Watermarks
+from megaflow.control.coordinator.base.events import Asked, Discovered, Inject
+from megaflow.control.coordinator.base.job_state import Durable, EventTime, TimedOperator
+from megaflow.control.coordinator.base.roster import Roster
+from megaflow.control.coordinator.reading import lines_to_read, watermarks
+from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
+from megaflow.control.coordinator.reading.spark_commits import Commits
+from megaflow.control.coordinator.reading.watermarks import KEPT_MIN, PERIOD_SECONDS, Watermarks
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Request, SourceEnded, Split
 from megaflow.control.reading_messages import (
     AssignSplits,
-    PortionsRevoked,
+    PartitionsRevoked,
     RevokeSplits,
     SplitRead,
     SplitsReturned,
@@ -32,6 +32,7 @@ from megaflow.control.reading_messages import (
 )
 from megaflow.control.watermark_messages import (
     ClockWanted,
+    EventTimeReport,
     HoldsBack,
     IdlePartition,
     MaximaSeen,
@@ -41,11 +42,11 @@ from megaflow.control.watermark_messages import (
     PartitionsIdle,
     TellMaxima,
 )
-from megaflow.durable.commits import Portion
-from megaflow.megaphone.event_unit import INFINITE
-from megaflow.megaphone.routing import Clock, Watermark
+from megaflow.durable.commits import SourcePartition
+from megaflow.megaphone.base.event_unit import INFINITE
+from megaflow.megaphone.base.routing import Clock, Watermark
 from megaflow.timely.communication.codec.encode import encode
-from megaflow.timely.membership import founding
+from tests.control.coordinator.coordination import Coordination, issued
 
 A, B = ("split", 0), ("split", 1)
 
@@ -54,16 +55,11 @@ def files(*names: str, input: str = "") -> list[Split]:
     return [Split(number, name, 0, 10, input) for number, name in enumerate(names)]
 
 
-def issued(out: list[Any]) -> list[Any]:
-    """The commands among instructions."""
-    return [each.command.command for each in out if isinstance(each, Inject)]
-
-
-class Bench:
-    """What a coordinator knows of partitions, and of event time by one operator that follows the lines; two workers."""
+class Bench(Coordination):
+    """A coordinator's knowledge of partitions and event time: two workers, and one operator that follows the lines."""
 
     def __init__(self, splits: list[Split], late: int = 0, *, inputs: tuple[str, ...] = ("",), **more: Any) -> None:
-        self.stream, self.roster = CommandStream(), Roster(founding([0, 1]))
+        super().__init__()
         queries, pushed, sources = more.pop("queries", 0), "pushed" in more, more.pop("sources", ())
         durable = more.pop("durable", None)
         operators = more.pop("operators", {"event_time": TimedOperator(late, frozenset(inputs))})
@@ -71,44 +67,57 @@ class Bench:
         self.lines = LinesToRead(
             self.roster, self.stream, splits, pushed, sources=sources, ordered=event_time.ordered
         )
-        self.commits = Commits(queries)
+        self.commits = Commits(self.roster, self.stream, queries)
         self.all = Watermarks(event_time, self.stream, self.lines, self.commits, self.roster, durable)
-        self.now = 0.0
-        self.out: list[Any] = []
-        self.lines.go_on(self.out, self.now)
+        self.out = self.stream.out
+        self.lines.go_on()
 
     def hear(self, worker: int, report: Any) -> None:
+        if isinstance(report, EventTimeReport):
+            self.all.learn(worker, report, self.now)
+            return
+        self.all.passed_on(report, self.now)
         if isinstance(report, CommitTaken):
             self.commits.taken(report.query, report.batch, worker)
-        if not self.all.learn(worker, report, self.now) and not isinstance(report, CommitTaken):
-            self.lines.learn(worker, report, False, self.out, self.now)
-            self.lines.go_on(self.out, self.now)
+        else:
+            self.lines.learn(worker, report, False)
+            self.lines.go_on()
 
     def see(self, *maxima: tuple[Partition, int], worker: int = 0, first: bool = False) -> None:
         self.hear(worker, MaximaSeen("event_time", maxima, maxima if first else ()))
 
     def holder(self, number: int) -> int:
-        """Return who was given a split."""
+        """Return the worker that was given a split."""
         (worker,) = [worker for split, worker in self.lines.unread if split.number == number and worker is not None]
         return worker
 
     def end(self, number: int) -> None:
-        """Have a split be read to its end."""
+        """Report that a split was read to its end."""
         self.hear(self.holder(number), SplitRead(number))
 
     def hand_back(self, split: Split) -> None:
-        """Have the rest of a split be handed back, and given to whoever lacks some."""
+        """Let a worker hand back the rest of a split; the coordinator gives it to a worker without a split."""
         worker = self.holder(split.number)
         self.lines._revoked = {worker: (split.number,)}
         self.hear(worker, SplitsRevoked((split,)))
 
     def tick(self, seconds: float = 0.125) -> int | None:
-        """Return the watermark that is issued; None if none is."""
+        """Return the watermark that a tick issues, or None."""
         self.now += seconds
-        said: list[Any] = []
-        self.all.end_epoch(True, said, self.now)
+        commands = self.end_epoch()
         self.all._check()
-        return next((each.micros for each in issued(said) if isinstance(each, Watermark)), None)
+        return next((each.micros for each in commands if isinstance(each, Watermark)), None)
+
+    def end_epoch(self, may_issue: bool = True) -> list[Any]:
+        """Issue what is due, which begins the next epoch, and return it."""
+        commands = self.all.due(may_issue, self.now)
+        self.stream.issue(*commands)
+        return commands
+
+
+def hand_over(old: Bench, new: Bench) -> None:
+    new.lines.resume(*map(deepcopy, (old.lines.state, old.lines.pool.splits, old.lines.partitions.state)))
+    new.commits.state = deepcopy(old.commits.state)
 
 
 def test_of_two_files_on_one_worker_none_makes_the_other_late() -> None:
@@ -172,7 +181,7 @@ def test_what_was_handed_back_and_waits_for_a_reader_holds_it_back() -> None:
     bench.see(*((("split", number), 200) for number in range(1, 5)))
     assert bench.tick() is None
     bench.roster.leaving = ()
-    bench.lines.go_on([], 0.0)
+    bench.lines.go_on()
     bench.end(0)
     assert bench.tick() == 200
 
@@ -260,17 +269,17 @@ def test_files_in_an_order_that_have_not_begun_are_one_for_event_time() -> None:
 def test_a_source_may_tell_a_bound_and_until_it_has_told_its_partitions_nothing_is_known() -> None:
     bench = Bench([], inputs=("topic",), sources=("topic",))
     assert bench.tick() is None
-    bench.lines.partitions.found(Discovered("topic", (b"a", b"b"), False, (70, 40)), bench.out, bench.now)
+    bench.lines.partitions.found(Discovered("topic", (b"a", b"b"), False, (70, 40)))
     assert bench.tick() == 40
-    bench.see((("portion", -2), 90))
+    bench.see((("partition", -2), 90))
     assert bench.tick() == 70
-    bench.see((("portion", -1), 95))
+    bench.see((("partition", -1), 95))
     assert bench.tick() == 90
-    bench.hear(0, PortionsRevoked((Portion(-1, "topic", b"a"),)))
-    bench.lines.partitions.found(Discovered("topic", (b"c",), True), bench.out, bench.now)
+    bench.hear(0, PartitionsRevoked((SourcePartition(-1, "topic", b"a"),)))
+    bench.lines.partitions.found(Discovered("topic", (b"c",), True))
     assert bench.tick() is None, "the new one may have anything"
     for number in (-1, -2, -3):
-        bench.hear(0, SplitRead(number))  # whoever has it
+        bench.hear(0, SplitRead(number))  # from the worker that has it
     assert bench.tick() is None and bench.all.status(bench.now).held_by is None  # type: ignore[union-attr]
 
 
@@ -279,7 +288,7 @@ def test_a_query_of_sparks_counts_when_its_batches_are_wholly_taken_in() -> None
     bench = Bench([], inputs=("orders",), spark=("orders",), queries=1)
 
     def commit(batch: int) -> None:
-        bench.commits.add(CommitBatch(query, "run", batch, both), bench.stream.epoch)
+        bench.commits.issue(CommitBatch(query, "run", batch, both))
 
     commit(0)
     bench.see((("spark", query), 100), worker=0)
@@ -295,7 +304,7 @@ def test_a_query_of_sparks_counts_when_its_batches_are_wholly_taken_in() -> None
     for worker in (0, 1):
         bench.hear(worker, CommitTaken(query, 1))
     assert bench.tick() == 200, "of the third batch it does not count yet, though it may be of the second"
-    bench.commits.ask(Asked("spark", Request(1, SourceEnded(query))), bench.roster, bench.stream.issue, [], bench.now)
+    bench.commits.ask(Asked("spark", Request(1, SourceEnded(query))))
     assert bench.tick() is None
     for worker in (0, 1):
         bench.hear(worker, CommitTaken(query, 2))
@@ -306,7 +315,7 @@ def test_a_query_is_idle_once_it_has_begun_and_nothing_is_to_be_taken_in_for_the
     bench = Bench(files("a"), inputs=("", "orders"), spark=("orders",), queries=1, idle_seconds=5.0)
     bench.see((A, 10))
     assert bench.tick(3600.0) is None, "Spark has not begun"
-    bench.commits.add(CommitBatch("orders-1", "run", 0, {0: (1, 1, 10)}), bench.stream.epoch)
+    bench.commits.issue(CommitBatch("orders-1", "run", 0, {0: (1, 1, 10)}))
     bench.see((("spark", "orders-1"), 3), worker=1)
     assert bench.tick(60.0) is None, "a worker is still to take the batch in"
     bench.hear(1, CommitTaken("orders-1", 0))
@@ -319,17 +328,16 @@ def test_a_query_is_idle_once_it_has_begun_and_nothing_is_to_be_taken_in_for_the
 def test_whoever_goes_on_knows_what_was_seen_and_how_long_the_job_has_run() -> None:
     inputs = ("", "orders")
     bench = Bench(files("a", "b"), inputs=inputs, spark=("orders",), queries=1, idle_seconds=5.0)
-    bench.all.begin([], 0.0)
+    bench.all.begin(0.0)
     bench.see((A, 10), (B, 20), (("spark", "orders-1"), 7))
     bench.hear(1, MaximaSeen("event_time", ((B, 20),), late=((B, ((4, 2),), 4),)))
-    bench.commits.add(CommitBatch("orders-1", "run", 0, {}), bench.stream.epoch)
+    bench.commits.issue(CommitBatch("orders-1", "run", 0, {}))
     bench.hear(1, PartitionsIdle((B,)))
     bench.hear(1, ClockWanted(True))
     assert bench.tick(1.0) == 7
-    lines, commits, state = bench.lines.state(), bench.commits.state(), bench.all.state(2.0)
+    state = bench.all.state(2.0)
     other = Bench([], inputs=inputs)
-    other.lines.resume(lines)
-    other.commits.resume(commits)
+    hand_over(bench, other)
     other.all.resume(state)
     other.now = 100.0
     assert other.tick(0.0) is None and other.all.clock(100.0) == 2_000_000, "its clock begins where that one ended"
@@ -343,31 +351,31 @@ def test_of_partitions_that_come_and_go_for_ever_a_bounded_number_is_kept_and_th
     bench = Bench(files("slow", "short"), inputs=("", "topic"), sources=("topic",))
     bench.see((A, 7), (B, 3))
     bench.end(1)
-    bench.lines.partitions.found(Discovered("topic", (encode("open"),), False, (50,)), bench.out, 0.0)
-    bench.see((("portion", -1), 90))
-    bench.hear(1, PartitionsIdle((("portion", -1),)))
+    bench.lines.partitions.found(Discovered("topic", (encode("open"),), False, (50,)))
+    bench.see((("partition", -1), 90))
+    bench.hear(1, PartitionsIdle((("partition", -1),)))
     for number in range(-2, -10_002, -1):
-        partition = "portion", number
-        bench.lines.partitions.found(Discovered("topic", (encode(number),), False, (60,)), bench.out, 0.0)
+        partition = "partition", number
+        bench.lines.partitions.found(Discovered("topic", (encode(number),), False, (60,)))
         bench.see((partition, 1_000 - number))
         bench.hear(0, SplitRead(number))
         bench.see((partition, 1_000))
         bench.hear(0, PartitionsIdle((partition,)))
         bench.out.clear()
-    kept = len(bench.all._maxima), len(bench.all._idle), len(bench.lines.partitions.bounds)
+    kept = len(bench.all._maxima), len(bench.all._idle), len(bench.lines.partitions.state.bounds)
     assert sum(kept) <= KEPT_MIN + 10, f"maxima, idle ones and bounds: {kept}"
     assert bench.tick() == 7
     state = bench.all.state(0.0)
-    assert state.maxima == (("event_time", A, 7), ("event_time", ("portion", -1), 90))
-    assert (state.greatest, state.idle) == (11_001, ((("portion", -1), 0.0),))
+    assert state.maxima == {("event_time", A): 7, ("event_time", ("partition", -1)): 90}
+    assert (state.greatest, state.idle) == (11_001, {("partition", -1): 0.0})
     assert bench.all.status(0.0).lag_seconds == (11_001 - 7) / 1_000_000  # type: ignore[union-attr]
     other = Bench([], inputs=("", "topic"))
-    other.lines.resume(bench.lines.state())
+    hand_over(bench, other)
     other.all.resume(state)
     assert other.all.status(0.0).lag_seconds == (11_001 - 7) / 1_000_000  # type: ignore[union-attr]
     bench.end(0)
     assert bench.tick() == 90, "the other one is idle, so all are"
-    bench.see((("portion", -1), 80), worker=1)
+    bench.see((("partition", -1), 80), worker=1)
     assert bench.tick() is None and bench.all.micros == 90, "its greatest was kept"
 
 
@@ -399,22 +407,17 @@ def test_at_most_one_is_issued_each_period_and_none_while_it_may_not_be() -> Non
     assert bench.tick() == 10
     bench.see((A, 20))
     assert bench.tick(PERIOD_SECONDS / 2) is None
-    said: list[Any] = []
-    bench.all.end_epoch(False, said, bench.now + 10.0)
-    assert not any(isinstance(each, Inject) for each in said)
+    assert bench.end_epoch(may_issue=False) == []
     assert bench.tick(10.0) == 20
 
 
 def test_the_clock_is_read_while_a_worker_that_is_there_has_timers_by_it() -> None:
     bench = Bench(files("a"))
-    bench.all.begin([], 0.0)
+    bench.all.begin(0.0)
 
     def read(seconds: float) -> list[int]:
         bench.now += seconds
-        said: list[Any] = []
-        bench.all.end_epoch(True, said, bench.now)
-        commands = [each.command.command for each in said if isinstance(each, Inject)]
-        return [each.micros for each in commands if isinstance(each, Clock)]
+        return [each.micros for each in bench.end_epoch() if isinstance(each, Clock)]
 
     assert read(1.0) == []
     bench.hear(1, ClockWanted(True))
@@ -423,7 +426,7 @@ def test_the_clock_is_read_while_a_worker_that_is_there_has_timers_by_it() -> No
     assert read(0.05) == [] and bench.all.told == 1_600_000, "a checkpoint that began now would have what was told"
     assert bench.all.state(bench.now).told == 1_600_000 and bench.all.clock(bench.now) == 1_650_000
     bench.now += 1.0
-    bench.all.end_epoch(False, [], bench.now)
+    bench.end_epoch(may_issue=False)
     assert bench.all.clock_due > bench.now, "it is put off while it may not be told, and no epoch ends for it"
     bench.hear(0, ClockWanted(False))
     assert read(1.0) == [3_650_000]
@@ -436,10 +439,10 @@ def replace_members(roster: Roster, *ids: int) -> Any:
 
 
 def test_the_end_closes_everything_also_without_timestamps() -> None:
-    assert Bench(files("a")).all.at_end(False, [], 0.0) == [Watermark(INFINITE)]
+    assert Bench(files("a")).all.at_end(False) == [Watermark(INFINITE)]
     bench = Bench(files("a"), operators={})
-    assert bench.all.at_end(False, [], 0.0) == [Watermark(INFINITE)] and bench.all.status(0.0) is None
-    assert bench.all.has_all([], 0.0), "no source has seen a timestamp"
+    assert bench.all.at_end(False) == [Watermark(INFINITE)] and bench.all.status(0.0) is None
+    assert bench.all.has_all(), "no source has seen a timestamp"
 
 
 def test_at_the_end_the_watermark_is_the_greatest_bound() -> None:
@@ -447,32 +450,32 @@ def test_at_the_end_the_watermark_is_the_greatest_bound() -> None:
     bench.see((A, 300), worker=0)
     bench.see((B, 100), worker=1)
     assert bench.tick() == 95
-    out: list[Any] = []
-    assert not bench.all.has_all(out, bench.now) and issued(out) == [TellMaxima()]
+    bench.out.clear()
+    assert not bench.all.has_all() and issued(bench.out) == [TellMaxima()]
     for worker in (0, 1):
-        assert not bench.all.has_all(out, bench.now)
+        assert not bench.all.has_all()
         bench.hear(worker, MaximaTold())
-    assert bench.all.has_all(out, bench.now) and len(issued(out)) == 1, "it is asked once"
-    out.clear()
-    assert bench.all.at_end(False, out, bench.now) == [Watermark(INFINITE, 300)]
-    assert issued(out) == [Watermark(295)] and bench.all.micros == 295
+    assert bench.all.has_all() and len(issued(bench.out)) == 1, "it is asked once"
+    bench.out.clear()
+    assert bench.all.at_end(False) == [Watermark(INFINITE, 300)]
+    assert issued(bench.out) == [Watermark(295)] and bench.all.micros == 295
 
 
 def test_a_stop_does_not_raise_the_watermark_before_it_closes_all() -> None:
     bench = Bench(files("a", "b"), late=5)
     bench.see((A, 300), worker=0)
-    out: list[Any] = []
-    assert bench.all.at_end(True, out, bench.now) == [Watermark(INFINITE, 300)] and not out
+    bench.out.clear()
+    assert bench.all.at_end(True) == [Watermark(INFINITE, 300, by_stop=True)] and not bench.out
     bench.all.end.drains = False
-    assert bench.all.at_end(True, out, bench.now) == [] and not bench.all.is_over
+    assert bench.all.at_end(True) == [] and not bench.all.is_over
 
 
 def test_with_a_store_the_end_closes_nothing_unless_it_is_told_to() -> None:
     for closes in (False, True):
         bench = Bench(files("a"), durable=Durable((), 1.0, 7, 40, watermark=1000, bound=1200), closes=closes)
-        out: list[Any] = []
-        assert bench.all.at_end(False, out, 0.0) == ([Watermark(INFINITE)] if closes else [])
-        assert issued(out) == [Watermark(1200)], "the greatest bound of all lives"
+        bench.out.clear()
+        assert bench.all.at_end(False) == ([Watermark(INFINITE)] if closes else [])
+        assert issued(bench.out) == [Watermark(1200)], "the greatest bound of all attempts"
 
 
 def test_a_status_shows_who_holds_it_back_and_why() -> None:
@@ -492,7 +495,7 @@ def test_a_status_shows_who_holds_it_back_and_why() -> None:
     shown = Bench([], inputs=("topic",), sources=("topic",))
     found = Discovered("topic", (encode(("orders", 3)),), False)
     assert shown.all.status(0.0).held_by.partition == "partitions that it has not reported yet"  # type: ignore[union-attr]
-    shown.lines.partitions.found(found, shown.out, 0.0)
+    shown.lines.partitions.found(found)
     assert shown.all.status(0.0).held_by.partition == "('orders', 3)"  # type: ignore[union-attr]
 
 
@@ -501,19 +504,19 @@ def test_a_status_shows_who_holds_it_back_and_why() -> None:
 
 @dataclass
 class Reader:
-    """A worker: what it was given, how far it sees control, what its operator has seen and not reported."""
+    """A worker: its splits, the control frontier that it sees, and what its operator has seen but not reported."""
 
     sees: int = 0  # the control frontier
     splits: deque[Split] = field(default_factory=deque)
     unseen: deque[tuple[int, int]] = field(default_factory=deque)  # (split, timestamp) on the way to the operator
     maxima: dict[int, int] = field(default_factory=dict)
-    firsts: dict[int, int] = field(default_factory=dict)  # of splits that it had seen nothing of; not reported
+    firsts: dict[int, int] = field(default_factory=dict)  # of splits without an earlier report; not yet reported
     known: set[int] = field(default_factory=set)
     mail: deque[Any] = field(default_factory=deque)  # to the coordinator, in order
 
 
 class RandomJob:
-    """Two workers that read files, obey, report and are late with it, in an order that the dice say."""
+    """Two workers that read files, obey commands and report with delays, in an order drawn by dice."""
 
     def __init__(self, seed: int, ordered: bool, late: int) -> None:
         self.dice, self.late = Random(seed), late
@@ -531,7 +534,7 @@ class RandomJob:
         self._note(self.bench.out, 0)
 
     def _timestamps(self, start: int) -> list[int]:
-        """A file's: none is more than `late` below one before it; the first is the least, and its `start`."""
+        """Draw a file's timestamps: each is at most `late` below an earlier one; the first is the least, `start`."""
         now, found = start + self.late, [start]
         for _ in range(self.dice.randint(0, 50)):
             now += self.dice.choice((0, 1, 5))
@@ -595,11 +598,11 @@ class RandomJob:
             reader.splits.appendleft(replace(split, start=end))
 
     def _revoke(self, index: int) -> None:
-        """Have some of what a worker has be handed back, as if another one lacked it."""
-        lines, held = self.bench.lines, [*self.bench.lines._held.get(index, ())]
+        """Let a worker hand back some of its splits, as if another worker lacked one."""
+        lines, held = self.bench.lines, [*self.bench.lines.state.held.get(index, ())]
         if held and index not in lines._revoked:
             lines._revoked[index] = numbers = tuple(self.dice.sample(held, self.dice.randint(1, len(held))))
-            epoch = self.bench.stream.issue([RevokeSplits({index: numbers})], self.bench.out, self.bench.now)
+            epoch = self.bench.stream.issue(RevokeSplits({index: numbers}))
             self._note(self.bench.out, epoch)
 
     def _operate(self, reader: Reader, count: int) -> None:
@@ -626,11 +629,11 @@ class RandomJob:
     def _tick(self) -> None:
         self.bench.now += 2 * PERIOD_SECONDS
         epoch = self.bench.stream.epoch
-        self.bench.all.end_epoch(True, self.bench.out, self.bench.now)
+        self.bench.end_epoch()
         self._note(self.bench.out, epoch)
 
     def settle(self) -> None:
-        """Have all that was seen become known."""
+        """Report all that the operators have seen."""
         for index, reader in enumerate(self.readers):
             self._operate(reader, len(reader.unseen))
             self._report(reader)
@@ -645,7 +648,7 @@ def test_no_record_is_late_that_comes_within_its_bound_whatever_changes_hands_an
     seed: int, ordered: bool, late: int, steps: int
 ) -> None:
     issued = []
-    for kept in (0, KEPT_MIN):  # what is read to its end is forgotten soon, or never; some are in the pool
+    for kept in (0, KEPT_MIN):  # splits read to their ends are forgotten soon, or never; some are in the pool
         with patch.object(lines_to_read, "HELD_BYTES", 1), patch.object(watermarks, "KEPT_MIN", kept):
             issued.append(play(seed, ordered, late, steps))
     assert issued[0] == issued[1], "nothing is forgotten that counts"

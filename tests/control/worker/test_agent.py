@@ -1,16 +1,17 @@
-"""The controller's hands: events reach it, its instructions are carried out, members answer for themselves."""
+"""The coordinator's shell: events reach the controller, its instructions are carried out, members answer questions."""
 
+from dataclasses import dataclass
 from enum import Enum
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
-from megaflow.control.coordinator.controller import Controller
-from megaflow.control.coordinator.driver import TOPIC, ControllerDriver
-from megaflow.control.coordinator.events import Asked, Gone, Mailed
-from megaflow.control.coordinator.membership_requests import BY_COMMAND
-from megaflow.control.latency import Lateness
+from megaflow.control.coordinator.base.events import Asked, Gone, Mailed
+from megaflow.control.coordinator.controller.controller import Controller
+from megaflow.control.coordinator.controller.driver import TOPIC, WATCHING_MAX, ControllerDriver
+from megaflow.control.coordinator.members.membership_requests import BY_COMMAND
+from megaflow.control.latency import BOUNDS_SECONDS, LatencyMeter
 from megaflow.control.launcher_messages import Draining, Started, StartProcesses
 from megaflow.control.messages import (
     Accepted,
@@ -31,17 +32,27 @@ from megaflow.control.messages import (
     StopJob,
     TrialAnswer,
     TrialAsk,
+    WatchQuery,
 )
-from megaflow.control.reports import KEYS_REPORTED_MAX, LedgerEntry, OperatorLoad, OperatorStatus, UsefulTime
+from megaflow.control.reports import (
+    KEYS_REPORTED_MAX,
+    Durations,
+    LedgerEntry,
+    OperatorLoad,
+    OperatorStatus,
+    UsefulTime,
+    WorkerStatus,
+)
+from megaflow.control.shapes import conforms
 from megaflow.control.staging_messages import StageEnd, StageLines
-from megaflow.control.worker.agent import BINS_REPORTED_MAX, Agent, operator_load
-from megaflow.job.worker.staging import Staging
-from megaflow.megaphone.bins import BinStore
-from megaflow.megaphone.chunks import LedgerRow
-from megaflow.megaphone.event_unit import INFINITE
-from megaflow.megaphone.load_meter import Load
-from megaflow.megaphone.routing import Bootstrap, Map, Move, Numbered, Watermark
-from megaflow.megaphone.routing import Clock as ClockReading
+from megaflow.job.worker.control.agent import BINS_REPORTED_MAX, Agent, operator_load, resident_bytes
+from megaflow.job.worker.reading.staging import Staging
+from megaflow.megaphone.base.bins import BinStore
+from megaflow.megaphone.base.chunks import LedgerRow
+from megaflow.megaphone.base.event_unit import INFINITE
+from megaflow.megaphone.base.routing import Bootstrap, Map, Move, Numbered, Watermark
+from megaflow.megaphone.base.routing import Clock as ClockReading
+from megaflow.megaphone.folds.load_meter import Load
 from megaflow.scope import Scope
 from megaflow.timely.communication.codec import tags
 from megaflow.timely.communication.codec.decode import decode
@@ -60,7 +71,7 @@ class Colour(Enum):
 
 
 class Client:
-    """Notes its answers."""
+    """A connection that notes its answers."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -70,28 +81,34 @@ class Client:
 
 
 class Bench:
-    """A coordinator on a lone worker whose control stream is merely watched."""
+    """A coordinator on a lone worker, whose control stream is only inspected."""
 
-    def __init__(self, can_start: bool = True) -> None:
+    def __init__(self, staging: Staging | None = None) -> None:
         self.clock = Clock()
         self.worker = Worker(
             LocalFabric([0]).allocator(0), founding([0]), Scope, (self.clock, self.clock),
             processes={0: ("h", 1, (0,))},
         )  # fmt: skip
-        self.started: list[Any] = []  # what the launcher was told
+        self.started: list[Any] = []  # messages to the launcher
         self.control: InputHandle[Any] = InputHandle()
         self.seen: list[tuple[int, Any]] = []  # (epoch, command)
         self.probe = ProbeHandle()
-        self.agent = Agent(self.worker, "127.0.0.1:2101", lambda: 17, Lateness())
+        lacks = (staging or Staging(0)).missing
+        self.agent = Agent(self.worker, "127.0.0.1:2101", lambda: 17, LatencyMeter(), lambda now: 0, lacks)
         with self.worker.dataflow() as scope:
             watched = scope.input_from(self.control).inspect_time(
                 lambda time, record: self.seen.append((int(str(time)), record))
             )
             watched.probe_with(self.probe)
         controller = Controller("job", self.worker.membership, {"count": 4}, pushed=True)
-        start = self.started.append if can_start else None
-        self.coordinator = ControllerDriver(self.worker, controller, self.control, "job", self.probe, start, ("h", 1))
+        self.coordinator = ControllerDriver(
+            self.worker, controller, self.control, "job", self.probe, self.started.append, ("h", 1)
+        )
         self.client = Client()
+
+    def change(self, event: Any) -> None:
+        """Let the engine report a change of the membership."""
+        self.worker.rescaling._emit(event)
 
     def commands(self) -> list[Any]:
         return [numbered.command for _, numbered in self.seen]
@@ -139,8 +156,8 @@ def test_a_refusal_changes_nothing() -> None:
 
 
 def test_a_commit_of_lines_that_were_never_staged_is_refused_and_one_of_staged_lines_issued() -> None:
-    bench, staging = Bench(), Staging(0)
-    bench.agent._staging_lacks = staging.missing
+    staging = Staging(0)
+    bench = Bench(staging=staging)
     commit = CommitBatch("q", "r", 0, {0: (0, 7, 1)})
     bench.ask(3, CommitRequest(commit))
     for _ in range(3):
@@ -157,13 +174,12 @@ def test_a_commit_of_lines_that_were_never_staged_is_refused_and_one_of_staged_l
 
 def test_a_commit_whose_lines_went_when_the_job_was_stopped_is_not_refused_for_that_would_fail_the_query() -> None:
     bench = Bench()
-    bench.agent._staging_lacks = Staging(0).missing
     bench.ask(3, StopJob())
     bench.ask(4, CommitRequest(CommitBatch("q", "r", 0, {0: (0, 7, 1)})))
     bench.coordinator.turn(bench.clock.now, 0)
     for _ in range(3):
         bench.turn()
-    assert [type(each) for each in bench.commands()] == [Watermark, EndOfLines]  # the stop drains what waits
+    assert [type(each) for each in bench.commands()] == [Watermark, EndOfLines]  # the stop drains the waiting lines
     assert {answer.id for answer in bench.client.answers} == {3}
 
 
@@ -219,7 +235,7 @@ def test_loads_come_from_the_operators_themselves_and_only_when_asked_for() -> N
 
 def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
     class View:
-        name, records, ready, moments, wants_clock, late, timers_dropped = "count", 0, True, None, False, 0, 0
+        name, records, ready, barrier_actions, wants_clock, late, timers_dropped = "count", 0, True, None, False, 0, 0
         rows: ClassVar = [LedgerRow(3, 7, 1, 0, 100, 5, 0.25)]
 
         def take_ledger(self) -> list[LedgerRow]:
@@ -236,6 +252,45 @@ def test_installed_bins_are_reported_once_without_being_asked_for() -> None:
     assert heard == [Mailed(0, BinsInstalled((LedgerEntry("count", 3, 7, 1, 0, 100, 5, 0.25),)))]
 
 
+def test_status_sums_facts_since_the_worker_began() -> None:
+    class View:
+        name, records, ready, barrier_actions, wants_clock, late, timers_dropped = "count", 0, True, None, False, 0, 0
+
+        def take_ledger(self) -> list[LedgerRow]:
+            return [LedgerRow(3, 7, 1, 0, 100, 5, 0.25), LedgerRow(4, 7, 1, 0, 100, 5, 0.001)]
+
+    clock, lateness = Clock(), LatencyMeter()
+    worker = lone_worker(clock)
+    agent = Agent(
+        worker, "h:1", lambda: 3, lateness, _blocked=lambda now: {"queues": now + 2.5}, _resident=lambda: 4096
+    )
+    nothing = agent.status(1).status
+    assert (nothing.outputs, nothing.arrived, nothing.pauses, nothing.latencies) == ({}, {}, Durations(), Durations())
+    assert (nothing.memory_bytes, nothing.blocked_seconds) == (4096, {"queues": clock.now + 2.5})
+    lateness.begin(0, clock.now, 7)
+    clock.now += 0.02
+    worker.stateful.append(View())
+    for _ in range(2):
+        agent.turn(clock.now, None)
+    worker.stateful.clear()
+    agent.outputs = lambda: {"": 5}
+    status = agent.status(2).status
+    assert (status.outputs, status.arrived) == ({"": 5}, {"count": 4})
+    assert dict(zip(BOUNDS_SECONDS, status.pauses.counts)) == dict.fromkeys(BOUNDS_SECONDS, 0) | {0.001: 2, 0.25: 2}
+    assert status.pauses.seconds == pytest.approx(0.502)
+    assert dict(zip(BOUNDS_SECONDS, status.latencies.counts))[0.025] == 7
+    assert status.latencies.seconds == pytest.approx(0.14, rel=0.04)
+    assert conforms(status, WorkerStatus)
+
+
+def test_a_process_knows_its_memory() -> None:
+    before = resident_bytes()
+    assert before is not None and before > 1 << 20
+    kept = b"x" * (64 << 20)
+    after = resident_bytes()
+    assert after is not None and after > before + len(kept) / 2
+
+
 def test_late_records_are_counted_for_each_operator_and_told_of_once_unless_the_program_has_them() -> None:
     worker = lone_worker(Clock())
     with worker.dataflow() as scope:
@@ -243,7 +298,7 @@ def test_late_records_are_counted_for_each_operator_and_told_of_once_unless_the_
         for name in ("first", "second", "third"):
             stream.stateful_state_machine(lambda key, value, state: (value, []), bins=4, name=name)
     told: list[str] = []
-    agent = Agent(worker, "h:1", lambda: 3, Lateness(), _tell_once=lambda about, text: told.append(text))
+    agent = Agent(worker, "h:1", lambda: 3, LatencyMeter(), _tell_once=lambda about, text: told.append(text))
     _, second, third = worker.stateful
     third.late_is_taken = True
     for late in (0, 2, 5):
@@ -262,7 +317,7 @@ def test_timers_that_are_dropped_at_the_end_are_told_of_once_for_each_operator()
         for name in ("first", "second"):
             stream.stateful_unary(lambda key, time, values, state, timers: (None, []), bins=4, name=name)
     told: list[str] = []
-    agent = Agent(worker, "h:1", lambda: 3, Lateness(), _tell_once=lambda about, text: told.append(text))
+    agent = Agent(worker, "h:1", lambda: 3, LatencyMeter(), _tell_once=lambda about, text: told.append(text))
     for dropped in (0, 2, 5):
         worker.stateful[1].store.events.dropped = dropped
         agent.turn(0.0, 0)
@@ -284,7 +339,7 @@ def test_the_status_tells_useful_time_from_waiting(monkeypatch: pytest.MonkeyPat
     with worker.dataflow() as scope:
         handle, stream = scope.new_input()
         stream.stateful_state_machine(fold, bins=4, name="count")
-    lateness = Lateness()
+    lateness = LatencyMeter()
     agent = Agent(worker, "h:1", lambda: 3, lateness, lambda now: 17)
     monkeypatch.setattr(LocalAllocator, "park", park)
     handle.send_batch([("a", 1), ("b", 2)])
@@ -321,7 +376,7 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     bench.turn()
     assert bench.started == [StartProcesses(1, "h", 1, 0)]
     bench.coordinator.put(Started((("h", 5),)))
-    bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,)), {"connect": 0.5}, 900))
+    bench.change(Joined(1, (1,), BOTH, ("h", 5, (1,)), {"connect": 0.5}, 900))
     bench.turn()
     assert bench.commands() == [Bootstrap(0, 1)]
     bench.coordinator.reported(1, RoutingReady(1))
@@ -331,18 +386,10 @@ def test_a_process_is_started_joins_and_is_given_its_table() -> None:
     assert isinstance(done, Done) and done.result.joins[0].seconds["connect"] == 0.5
 
 
-def test_where_nobody_can_start_a_process_adding_one_is_refused() -> None:
-    bench = Bench(can_start=False)
-    bench.ask(1, AddProcesses(2))
-    bench.turn()
-    *_, refused = bench.client.answers
-    assert isinstance(refused, Refused) and "has no launcher" in refused.reason
-
-
 def joined_and_taught() -> Bench:
-    """A controller that believes in a second worker; the engine does not."""
+    """A controller that believes in a second worker, which the engine does not know."""
     bench = Bench()
-    bench.worker.rescaling._emit(Joined(1, (1,), BOTH, ("h", 5, (1,))))
+    bench.change(Joined(1, (1,), BOTH, ("h", 5, (1,))))
     bench.coordinator.reported(1, RoutingReady(1))
     bench.turn()
     return bench
@@ -360,7 +407,7 @@ def test_a_leave_goes_to_the_engine_whose_refusal_is_passed_on() -> None:
 
 def test_a_process_that_has_left_is_no_member() -> None:
     bench = joined_and_taught()
-    bench.worker.rescaling._emit(Left(2, (1,), Membership(2, frozenset({0}), 0)))
+    bench.change(Left(2, (1,), Membership(2, frozenset({0}), 0)))
     bench.ask(1, Reconfigure((Map((0, 0, 0, 1)),)))
     bench.turn()
     (refused,) = bench.client.answers
@@ -378,12 +425,31 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     for _ in range(3):
         bench.turn()
     assert ruled == [((0,), BY_COMMAND), ((1,), None)] and not bench.probe.done()
-    bench.worker.rescaling._emit(Aborted(1, (1,), "the connection to it ended"))
+    bench.change(Aborted(1, (1,), "the connection to it ended"))
     bench.turn()
     assert bench.probe.done()
     bench.coordinator.join_due((2,), ("h", 6))
     bench.turn()
     assert "too late" in (ruled[-1][1] or "")
+
+
+def test_watchers_wait_for_the_next_event_up_to_a_number_of_them() -> None:
+    bench = Bench()
+    bench.turn()
+    for id in range(WATCHING_MAX + 1):
+        bench.ask(id, WatchQuery(0, 2))  # the first event, of the coordinator's start, is seen
+    bench.turn()
+    [refused] = bench.client.answers
+    assert isinstance(refused, Refused) and refused.id == WATCHING_MAX
+    bench.turn(2.0)
+    done = [each for each in bench.client.answers if isinstance(each, Done)]
+    assert len(done) == WATCHING_MAX and all(each.result.events == () for each in done), "after a second, without news"
+
+
+@dataclass
+class LastState:
+    epoch: int
+    feed: Any = None
 
 
 def test_what_is_reported_as_the_coordinator_resigns_goes_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,7 +459,7 @@ def test_what_is_reported_as_the_coordinator_resigns_goes_to_the_next_one(monkey
     monkeypatch.setattr(rescaling.coordination, "give_up", lambda reason: bench.coordinator.reported(0, "the last"))
     monkeypatch.setattr(rescaling, "hand_over", lambda luggage, reports: given.extend(reports))
     bench.coordinator.reported(0, "the first")
-    word: Any = SimpleNamespace(state=SimpleNamespace(epoch=bench.control.time), pending=())
+    word: Any = SimpleNamespace(state=LastState(bench.control.time), pending=())
     bench.coordinator._leave(word)
     assert given == [(0, "the first"), (0, "the last")]
 
@@ -403,7 +469,7 @@ def test_a_worker_that_has_joined_tells_once_when_its_operators_know_their_table
         records = 0
         ready = False
         bootstrap_seconds = 0.25
-        moments = None
+        barrier_actions = None
         wants_clock = False
         late = timers_dropped = 0
 
@@ -431,7 +497,7 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
     for key in range(2000):
         store.create(key, [key])
     view = SimpleNamespace(
-        name="count", store=store, moments=None, take_ledger=list, records=0, wants_clock=False, late=0,
+        name="count", store=store, barrier_actions=None, take_ledger=list, records=0, wants_clock=False, late=0,
         timers_dropped=0,
     )
     bench.worker.stateful.append(view)
@@ -443,8 +509,8 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
         bench.worker.post(0, TOPIC, question)
         settle(bench.worker)
         slices.append(0)
-        assert bench.agent.is_trying
-        while bench.agent.is_trying:
+        assert bench.agent.trials
+        while bench.agent.trials:
             began = bench.clock.now
             bench.agent.turn(began, None)
             assert bench.clock.now - began < 0.005
@@ -455,7 +521,7 @@ def test_a_trial_goes_on_in_slices_between_the_steps_and_answers_when_it_is_over
         assert source == 0 and not heard
         return answer  # type: ignore[no-any-return]
 
-    bench.clock.step = 0.0001  # each time that it is read
+    bench.clock.step = 0.0001  # at each reading
     assert ask(TrialAsk(0, 7, (0, 1))) == TrialAnswer(0, 7, None, ())
     assert slices[-1] > 1
     store.states[1999] = [Colour.RED]
@@ -494,7 +560,8 @@ def test_a_part_is_bounded_and_keeps_what_is_heaviest() -> None:
 def test_timers_by_the_clock_are_told_of_when_there_are_some_and_when_there_are_none_any_more() -> None:
     bench = Bench()
     view: Any = SimpleNamespace(
-        wants_clock=False, late=0, timers_dropped=0, take_ledger=list, moments=None, ready=True, records=0, waiting=0,
+        wants_clock=False, late=0, timers_dropped=0, take_ledger=list, barrier_actions=None, ready=True, records=0,
+        waiting=0,
         store=None,
     )
     bench.worker.stateful.append(view)

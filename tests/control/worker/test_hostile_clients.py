@@ -1,4 +1,4 @@
-"""Whatever a client with the secret sends is answered, refused or shut out: nothing else happens to the job."""
+"""Anything that a client with the secret sends is answered, refused or leads to disconnection, without other effect."""
 
 from collections import deque
 from dataclasses import fields
@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.control import messages
-from megaflow.control.coordinator.controller import Controller
-from megaflow.control.coordinator.events import Asked, Event, Gone, Mail, Reply, Ticked
+from megaflow.control.coordinator.base.events import Asked, Event, Gone, Mail, Reply, Ticked
+from megaflow.control.coordinator.controller.controller import Controller
 from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
 from megaflow.control.messages import CommitBatch, JobSettings, Refused, Request, StatusQuery
 from megaflow.control.shapes import conforms
 from megaflow.control.staging_messages import StageEnd, StageLines
-from megaflow.control.worker.port_roles import ANSWERS_BYTES_MAX, ControlDoor, IngestDoor, LauncherDoor
 from megaflow.errors import ProtocolError
-from megaflow.job.worker.staging import Staging
-from megaflow.megaphone.routing import Map, Move
+from megaflow.job.worker.control.connection_handlers import ANSWERS_BYTES_MAX, ControlDoor, LauncherDoor
+from megaflow.job.worker.reading.staging import IngestDoor, Staging
+from megaflow.megaphone.base.routing import Map, Move
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.membership import founding
-from tests.control.worker.test_port_roles import FakeConnection
+from tests.control.worker.test_connection_handlers import FakeConnection, connected
 
 DIGITS = 10**5000  # a number that Python does not print
 
@@ -56,7 +56,7 @@ sound[CommitBatch] = st.builds(CommitBatch, *[sound[str]] * 2, sound[int], sound
 
 
 def records(kind: type) -> Any:
-    """Records of this class whose fields hold what they should, or anything else."""
+    """Records of this class whose fields have valid or arbitrary values."""
     hints = get_type_hints(kind)
     values = [st.one_of(sound.get(hints[field.name], st.booleans()), hostile) for field in fields(kind)]
     return st.builds(kind, *values)
@@ -77,7 +77,7 @@ class Job:
         self.now = 0.0
 
     def work_off(self) -> list[Any]:
-        """Handle what has come; return what is to be done about it."""
+        """Handle the messages that have come; return the resulting instructions."""
         out: list[Any] = []
         while self.events:
             out += self.controller.handle(self.events.popleft(), self.now)
@@ -93,7 +93,7 @@ class Job:
 def test_the_coordinator_goes_on_and_answers_whatever_clients_ask(sent: list[Any]) -> None:
     job = Job()
     for value in sent:
-        connection: Any = FakeConnection()
+        connection = connected(job.door)
         try:
             job.door.received(connection, decode(encode(value)))
         except ProtocolError as error:
@@ -109,7 +109,7 @@ def test_a_worker_stages_what_it_may_and_commits_what_it_has_confirmed(sent: lis
     staging = Staging(1)
     door, connection = IngestDoor({1: staging}), FakeConnection()
     for value in sent:
-        if conforms(value, CommitBatch):  # as the coordinator's door has found it
+        if conforms(value, CommitBatch):  # the coordinator's door has checked this
             if staging.missing(value) is None:
                 staging.commit(value)
             else:
@@ -128,7 +128,7 @@ def test_a_worker_stages_what_it_may_and_commits_what_it_has_confirmed(sent: lis
 @given(st.one_of(*map(records, (Lines, LinesEnded, Started, StartFailed)), hostile))
 def test_what_passes_for_a_launcher_is_heard_or_shut_out(value: Any) -> None:
     job, door, connection = Job(), LauncherDoor(), FakeConnection()
-    door.coordinate(job.events.append)
+    door.launched = job.events.append
     door.connected(connection, {})  # type: ignore[arg-type]
     try:
         door.received(connection, decode(encode(value)))  # type: ignore[arg-type]
@@ -150,16 +150,17 @@ WRONG_BODIES = {
 def test_what_is_no_request_and_cannot_be_printed_shuts_its_client_out(name: str) -> None:
     door = ControlDoor(None, JobSettings("job", 1, None, "replace", (("", "jsonl"),)))
     with pytest.raises(ProtocolError, match="not a request"):
-        door.received(FakeConnection(), NO_REQUESTS[name])  # type: ignore[arg-type]
+        door.received(connected(door), NO_REQUESTS[name])
 
 
 @pytest.mark.parametrize("name", WRONG_BODIES)
 def test_what_cannot_be_asked_is_refused_and_its_client_may_ask_on(name: str) -> None:
     asked: list[Asked | Gone] = []
-    door, connection = ControlDoor(None, JobSettings("job", 1, None, "replace", (("", "jsonl"),))), FakeConnection()
+    door = ControlDoor(None, JobSettings("job", 1, None, "replace", (("", "jsonl"),)))
+    connection = connected(door)
     door.serve(asked.append)
-    door.received(connection, Request(1, WRONG_BODIES[name]))  # type: ignore[arg-type]
-    door.received(connection, Request(2, StatusQuery()))  # type: ignore[arg-type]
+    door.received(connection, Request(1, WRONG_BODIES[name]))
+    door.received(connection, Request(2, StatusQuery()))
     (refused,) = connection.sent
     assert isinstance(refused, Refused) and refused.id == 1 and "of a wrong type" in refused.reason
     [passed] = asked
@@ -167,8 +168,9 @@ def test_what_cannot_be_asked_is_refused_and_its_client_may_ask_on(name: str) ->
 
 
 def test_who_asks_and_never_reads_the_answers_is_shut_out() -> None:
-    door, connection = ControlDoor(("h", 1), JobSettings("job", 1, None, "replace", (("", "jsonl"),))), FakeConnection()
-    door.received(connection, Request(1, StatusQuery()))  # type: ignore[arg-type]
+    door = ControlDoor(("h", 1), JobSettings("job", 1, None, "replace", (("", "jsonl"),)))
+    connection = connected(door)
+    door.received(connection, Request(1, StatusQuery()))
     connection.pending_bytes = ANSWERS_BYTES_MAX + 1
     with pytest.raises(ProtocolError, match="does not read"):
-        door.received(connection, Request(2, StatusQuery()))  # type: ignore[arg-type]
+        door.received(connection, Request(2, StatusQuery()))

@@ -1,4 +1,4 @@
-"""What the launcher knows of workers that are busy, and when it tells its user."""
+"""The launcher's information on busy workers, and when it reports them to the user."""
 
 import os
 import signal
@@ -12,11 +12,11 @@ from contextlib import contextmanager
 import pytest
 
 from megaflow.errors import ClusterError
-from megaflow.job.launcher import busy_workers
-from megaflow.job.launcher.busy_workers import BusyWords, is_in_a_step, who_is_busy
-from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.children import Children
-from megaflow.job.sign_of_life import LongStep, SignFile, SignOfLife, write_sign
+from megaflow.job.heartbeat import Heartbeat, HeartbeatFile, LongStep, write_sign
+from megaflow.job.launcher.processes import busy_workers
+from megaflow.job.launcher.processes.busy_workers import BusyWords, is_in_a_step, where_it_is, who_is_busy
+from megaflow.job.launcher.processes.child_process import Child
+from megaflow.job.launcher.processes.children import Children
 
 PLACE = ("fold", "app.py:12", "count", "'word'")
 WAIT_SECONDS = 30.0
@@ -24,19 +24,19 @@ WAIT_SECONDS = 30.0
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test may stand still for a while between a sign and a look."""
+    """Pause the test between a heartbeat and a look."""
     monkeypatch.setattr(busy_workers, "SILENT_SECONDS", WAIT_SECONDS)
 
 
 @contextmanager
 def processes(count: int) -> Iterator[Children]:
-    """Give processes that do nothing and whose signs the test gives."""
+    """Return idle processes whose heartbeats the test gives."""
     children = Children()
     try:
         for number in range(count):
             command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
             process = subprocess.Popen(command, stdin=subprocess.PIPE)
-            child = Child(("127.0.0.1", 2101 + number), process, sign=SignFile(time.monotonic() - 1000))
+            child = Child(("127.0.0.1", 2101 + number), process, sign=HeartbeatFile(time.monotonic() - 1000))
             child.join((number,))
             children.all.append(child)
         children.coordinator = ("127.0.0.1", 2101)
@@ -50,7 +50,7 @@ def processes(count: int) -> Iterator[Children]:
 
 def give_sign(child: Child, *busy: LongStep, late_by: float = 0.0) -> None:
     assert child.sign is not None
-    write_sign(child.sign.file, SignOfLife(time.monotonic() - late_by, busy))
+    write_sign(child.sign.file, Heartbeat(time.monotonic() - late_by, busy))
 
 
 def test_those_that_are_busy_are_told_the_longest_first() -> None:
@@ -61,6 +61,22 @@ def test_those_that_are_busy_are_told_the_longest_first() -> None:
         assert [(each.workers, each.state) for each in report.busy] == [((1,), "busy"), ((0,), "busy")]
         assert report.busy[0].seconds >= 50 and report.busy[0].function == "fold"
         assert report.coordinating == (0,)
+
+
+def test_a_process_that_has_not_joined_shows_what_it_loads() -> None:
+    with processes(2) as children:
+        give_sign(children.all[0])
+        joining = children.all[1]
+        joining.workers = ()
+        give_sign(joining, LongStep(None, time.monotonic() - 5, "load", "app.py:3"))
+        [busy] = who_is_busy(children).busy
+        assert (busy.workers, busy.function, busy.state) == ((), "load", "busy")
+        assert where_it_is(joining).startswith("in 'load' (app.py:3) for 5.")
+        give_sign(joining, LongStep(None, time.monotonic() - 15, waits="the database sqlite:a, attempt 3"))
+        assert where_it_is(joining).startswith("waiting for 15.")
+        assert where_it_is(joining).endswith(" s for the database sqlite:a, attempt 3")
+        give_sign(joining)
+        assert where_it_is(joining) == ""
 
 
 def test_a_process_without_signs_is_silent_or_suspended_or_has_ended() -> None:
@@ -75,7 +91,7 @@ def test_a_process_without_signs_is_silent_or_suspended_or_has_ended() -> None:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
         busy = {each.workers: each for each in who_is_busy(children).busy}
         assert {workers: each.state for workers, each in busy.items()} == {(0,): "silent", (1,): "suspended"}
-        assert busy[0,].seconds >= 60 and busy[0,].where == "app.py:12"  # where it was seen last
+        assert busy[0,].seconds >= 60 and busy[0,].where == "app.py:12"  # the last known place
 
 
 def test_a_process_may_take_its_time_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +113,7 @@ def test_the_user_is_told_once_of_each_long_step_and_not_often(monkeypatch: pyte
     said: list[str] = []
     with processes(2) as children:
         first, second = children.all
-        words = BusyWords(children, said.append)
+        words = BusyWords(children, said.append, str)
         began = time.monotonic()
 
         def look(*steps: tuple[Child, float]) -> int:
@@ -109,12 +125,12 @@ def test_the_user_is_told_once_of_each_long_step_and_not_often(monkeypatch: pyte
         assert look((first, 5.0), (second, 5.0)) == 0
         assert look((first, 12.0)) == 1
         assert "worker 0 has been in 'fold' (app.py:12) for 12." in said[0]
-        assert look((first, 13.0), (second, 13.0)) == 1  # not so soon
+        assert look((first, 13.0), (second, 13.0)) == 1  # too early
         monkeypatch.setattr(busy_workers, "TOLD_SECONDS", 0.0)
         words._next = 0.0
         assert look() == 2
-        assert look() == 2  # both were told of
-        assert look((first, 1.0)) == 3  # it is in another step
+        assert look() == 2  # both were reported
+        assert look((first, 1.0)) == 3  # it has reached another step
 
 
 @pytest.mark.parametrize("steps_left", [0, 1, 3])

@@ -1,5 +1,7 @@
-"""A checkpoint is committed when all of it is there; one that fails is said; no end is a success without its own."""
+"""A checkpoint is committed once it is complete. Failures are reported, and no job succeeds without its last one."""
 
+import errno
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,39 +16,45 @@ from megaflow.control.checkpoint_messages import (
     CutFailed,
     CutWritten,
     DurableOperator,
+    SinksCommitted,
 )
-from megaflow.durable.commits import Commit, OutputLength
+from megaflow.control.launcher_messages import OutputClosed
+from megaflow.durable.commits import Commit, OutputLength, SinkToken
 from megaflow.errors import ProtocolError, StoreError
-from megaflow.job.launcher.checkpointing import Checkpointing
-from megaflow.job.launcher.epoch_merge import Mark
-from megaflow.job.launcher.machine import Machine
+from megaflow.job.launcher.outputs.epoch_merge import Mark
+from megaflow.job.launcher.run.checkpointing import Checkpointing
+from megaflow.job.launcher.run.machine import Machine
+from megaflow.job.launcher.run.run_summary import RunSummary
+from megaflow.job.launcher.run.supervision import is_loss
+from tests.words import says
 
 
 class Bench:
-    """What is around: a store that commits when it is told what becomes of it."""
+    """Surroundings of the checkpoints: a store that commits on request with the results that the test gives."""
 
-    def __init__(self, form: str = "text", leaves: bool = True) -> None:
+    def __init__(self) -> None:
         self.marks: list[Mark] = []
         self.told: list[Committed | CommitFailed] = []
         self.reports: list[str] = []
         self.asked: list[Commit] = []  # to be committed
         self._results: list[Committed | CommitFailed] = []
         self.keeper: Any = SimpleNamespace(
-            latest=Commit(1, 0, 0, 1), path="kept",
-            commit=lambda commit, left, length, names: self.asked.append(commit),
+            latest=Commit(1, 0, 0, 1), path="kept", length=100,
+            commit=lambda task: self.asked.append(task.commit),
             results=self._drain,
         )  # fmt: skip
         self.cut_back: list[int] = []
-        self.committed: list[int] = []  # what the output was told
+        self.committed: list[int] = []  # numbers passed to the output
         self._synced: list[tuple[Mark, int]] = []
         output: Any = SimpleNamespace(
-            lengths=lambda length: (OutputLength("-", length),), is_silent=form == "nothing", put=self.marks.extend,
+            lengths=lambda length: (OutputLength("-", length),), put=self.marks.extend,
             cut_back=self.cut_back.append, committed=self.committed.append,
             synced=lambda: [self._synced.pop() for _ in self._synced[:]],
         )  # fmt: skip
-        self.checkpoints = Checkpointing(
-            self.keeper, output, lambda mark: [mark] if leaves else [], self.told.append, self.reports.append, Machine()
+        parts: Any = SimpleNamespace(
+            keeper=self.keeper, output=output, report=self.reports.append, machine=Machine()
         )
+        self.checkpoints = Checkpointing(parts, lambda mark: [mark], self.told.append)
 
     def begin(self, number: int, since: int | None = None, **more: bool) -> None:
         self.checkpoints.take(CheckpointBegun(number, 10 * number, since, (), (), 2, **more))
@@ -83,7 +91,7 @@ def test_it_is_committed_when_workers_and_output_are_there_in_any_order(bench: B
     (bench.ready if synced_first else bench.sync)(1)
     assert [commit.checkpoint for commit in bench.asked] == [1]
     bench.settle(Committed(1))
-    assert bench.told == [Committed(1)] and bench.checkpoints.stopped_at is None and bench.cut_back == []
+    assert bench.told == [Committed(1)] and bench.checkpoints.stopped is None and bench.cut_back == []
 
 
 def test_an_abandoned_one_is_not_committed_though_its_output_is_there(bench: Bench) -> None:
@@ -99,7 +107,7 @@ def test_an_abandoned_one_is_not_committed_though_its_output_is_there(bench: Ben
 
 def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while(bench: Bench) -> None:
     now = [1000.0]
-    bench.checkpoints._machine = Machine(now=lambda: now[0])
+    bench.checkpoints.parts.machine = Machine(now=lambda: now[0])
 
     def fail(number: int) -> None:
         bench.begin(number, bench.keeper.latest.checkpoint or None)
@@ -111,9 +119,8 @@ def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while
     now[0] += 300
     fail(2)
     assert bench.told == [CommitFailed(1, "the disk is full"), CommitFailed(2, "the disk is full")]
-    assert bench.reports == [
-        "checkpoint 1 failed: the disk is full; the job continues and will try the next one"
-    ]
+    [report] = bench.reports
+    assert says(report, "checkpoint 1 failed: the disk is full", "continues")
     bench.begin(3)
     bench.ready(3)
     bench.sync(3)
@@ -127,7 +134,7 @@ def test_failures_are_said_once_until_one_succeeds_and_end_the_job_after_a_while
 
 
 def test_what_a_stop_brings_is_said(bench: Bench) -> None:
-    assert bench.checkpoints.stopping == "taking a last checkpoint; a second signal ends the job without it"
+    assert says(bench.checkpoints.stopping, "last checkpoint", "a second signal ends the job")
     bench.begin(1)
     bench.checkpoints.take(CheckpointAbandoned(1, "worker 0: No space left on device"))
     assert "checkpoints fail (worker 0: No space left on device); retrying" in bench.checkpoints.stopping
@@ -137,18 +144,39 @@ def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:
     bench.begin(1, last=True)
     bench.ready(1)
     bench.sync(1)
-    assert bench.checkpoints.stopped_at is None
+    assert bench.checkpoints.stopped is None
     bench.settle(Committed(1))
-    assert bench.checkpoints.stopped_at == 1 and not bench.checkpoints.is_waiting
-    assert bench.cut_back == []  # the workers still put out
+    assert bench.checkpoints.stopped is not None and not bench.checkpoints.is_waiting
+    assert bench.cut_back == []  # the workers still produce output
     bench.checkpoints.end()
     assert bench.cut_back == [100]
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_the_store_forgets_tokens_once_all_are_committed(bench: Bench, is_kept: bool) -> None:
+    bench.begin(1, last=True)
+    token = SinkToken("rows", 1, b"token", 2)
+    bench.checkpoints.take(CheckpointReady(1, (), (), (), tokens=(token,), committers=(2, 3)))
+    bench.sync(1)
+    bench.settle(Committed(1))
+    bench.checkpoints.sinks_committed(SinksCommitted(3, 1))
+    assert bench.checkpoints.stopped is None, "worker 2 is still committing"
+    bench.checkpoints.sinks_committed(SinksCommitted(2, 1))
+    assert bench.checkpoints.stopped is not None and len(bench.asked) == 1
+    bench.checkpoints.end()
+    assert bench.keeper.latest.tokens == (token,)
+    assert bench.asked == [bench.keeper.latest, replace(bench.keeper.latest, tokens=())]
+    assert bench.checkpoints.is_waiting
+    bench.settle(Committed(1) if is_kept else CommitFailed(1, "the disk is full"))
+    assert not bench.checkpoints.is_waiting and bench.told == [Committed(1)]
+    said = ["the disk is full; the next run delivers the last rows again, and their marks decide"]
+    assert bench.reports == ([] if is_kept else said)
 
 
 def test_the_end_waits_for_the_parts_of_all_workers_and_for_the_output(bench: Bench) -> None:
     bench.checkpoints.ended(None)  # it left the job long ago
     whole = [CutWritten(1, (), (("count", (bin,)),), 0.1) for bin in range(2)]
-    bench.checkpoints.ended(whole[0])  # who coordinates is another process, which says so by another connection
+    bench.checkpoints.ended(whole[0])  # another process coordinates, and reports this over another connection
     bench.checkpoints.take(CheckpointBegun(1, 10, None, (DurableOperator("count", 2),), (), 2, at_end=True))
     assert bench.marks == [Mark(1, float("inf"))]
     bench.checkpoints.ended(whole[1])
@@ -166,6 +194,15 @@ def test_an_end_that_cannot_be_kept_is_no_success(bench: Bench) -> None:
     bench.checkpoints.ended(CutFailed(1, "no space left"))
     with pytest.raises(StoreError, match="no space left"):
         bench.checkpoints.end()
+
+
+@pytest.mark.parametrize(("number", "helps"), [(0, True), (errno.ENOSPC, True), (errno.EFBIG, False)])
+def test_the_same_command_helps_unless_a_limit_is_reached(bench: Bench, number: int, helps: bool) -> None:
+    bench.begin(1, at_end=True)
+    bench.checkpoints.ended(CutFailed(1, "cannot write", number))
+    with pytest.raises(StoreError) as raised:
+        bench.checkpoints.end()
+    assert is_loss(raised.value) is helps
 
 
 def test_an_end_without_a_checkpoint_is_no_success(bench: Bench) -> None:
@@ -203,10 +240,17 @@ def test_after_a_hand_over_all_words_of_one_that_was_abandoned_may_come_late(ben
     assert [commit.checkpoint for commit in bench.asked] == [2]
 
 
-def test_where_no_output_is_wanted_none_is_waited_for() -> None:
-    bench = Bench("nothing", leaves=False)
-    bench.begin(1)
-    assert [mark.checkpoint for mark in bench.marks] == [1]
-    bench.ready(1)
+def test_a_stop_counts_what_was_done_before_its_checkpoint(bench: Bench) -> None:
+    checkpoints = bench.checkpoints
+    checkpoints.counted(OutputClosed(0, 9, ((3, 5), (8, 1))))
+    bench.begin(1, last=True)
+    checkpoints.counted(OutputClosed(0, 12, ((9, 2), (11, 70))))
+    checkpoints.counted(OutputClosed(1, 12, ((9, 4), (10, 70))))
+    checkpoints.counted(OutputClosed(2, None, ((9, 30),)))
+    checkpoints.ended(None, worker=2)  # its report covers all workers
+    checkpoints.take(CheckpointReady(1, (), (), (), lines=12))
     bench.sync(1)
-    assert [commit.checkpoint for commit in bench.asked] == [1]
+    bench.settle(Committed(1))
+    summary = RunSummary(lines=100, records=30)
+    checkpoints.sum_up(summary)
+    assert (summary.stopped_at, summary.lines, summary.records) == (1, 112, 42)

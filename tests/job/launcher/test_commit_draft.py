@@ -1,4 +1,4 @@
-"""A commit says what is durable: of what the coordinator announced, the workers wrote and the output has."""
+"""A commit holds what is durable: what the coordinator announced, the workers wrote and the output contains."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength
 from megaflow.durable.segments import SegmentRef, segment_name
 from megaflow.errors import ProtocolError
-from megaflow.job.launcher.commit_draft import CommitDraft
+from megaflow.job.launcher.store.commit_draft import CommitDraft
 
 LEFT = (Split(3, "/x/a", 40, 100),)
 
@@ -29,8 +29,10 @@ def after(latest: Commit, checkpoint: int, since: int | None, *whole: int) -> Co
     draft.length = 1000 * checkpoint
     draft.ready = CheckpointReady(checkpoint, (segment(checkpoint),), (("count", whole),) if whole else (), LEFT)
     assert draft.is_complete
-    commit, left = draft.commit(latest, (OutputLength("jsonl:/x/out", 1000 * checkpoint),), 12.5)
-    assert left == LEFT and commit.outputs == (OutputLength("jsonl:/x/out", 1000 * checkpoint),)
+    task = draft.commit(latest, (OutputLength("jsonl:/x/out", 1000 * checkpoint),), 12.5)
+    commit = task.commit
+    assert not draft.is_complete and task.left == LEFT
+    assert commit.outputs == (OutputLength("jsonl:/x/out", 1000 * checkpoint),)
     assert (commit.time, commit.table, commit.next_worker, commit.written_at) == (10 * checkpoint, (0, 1), 2, 12.5)
     return commit
 
@@ -64,8 +66,9 @@ def test_at_the_end_the_parts_of_all_workers_are_one() -> None:
         draft.parts.append(CutWritten(5, (segment(5, worker),), (("count", (worker,)),), 0.1))
     draft.end()
     draft.length = 9
-    commit, left = draft.commit(Commit(4, 0, 0, 1), (OutputLength("-", 9),), 1.0)
-    assert commit.ended and left == () and commit.operators[0].bases == (5, 5) and len(commit.segments) == 2
+    task = draft.commit(Commit(4, 0, 0, 1), (OutputLength("-", 9),), 1.0)
+    commit = task.commit
+    assert commit.ended and task.left == () and commit.operators[0].bases == (5, 5) and len(commit.segments) == 2
     commit._check()
 
 
@@ -75,7 +78,7 @@ def test_what_an_operator_is_in_the_program_stands_in_the_commit_and_what_is_gon
     operators = (DurableOperator("count", 2, version=4),)
     draft = CommitDraft(CheckpointBegun(2, 20, None, operators, (0, 1), 2), length=0)
     draft.ready = CheckpointReady(2, (segment(2),), (("count", (0, 1)),), ())
-    commit, _ = draft.commit(latest, (OutputLength("-", 0),), 1.0)
+    commit = draft.commit(latest, (OutputLength("-", 0),), 1.0).commit
     assert commit.operators == (OperatorCut("count", "", (2, 2), version=4),) and commit.dropped == ("lines", "words")
 
 
@@ -84,4 +87,4 @@ def test_the_end_raises_the_watermark_to_what_it_has_closed() -> None:
         draft = CommitDraft(replace(begun(5, None, at_end=True), watermark=watermark), deadline=deadline)
         draft.end()
         draft.length = 9
-        assert draft.commit(Commit(4, 0, 0, 1), (OutputLength("-", 9),), 1.0)[0].watermark == wanted
+        assert draft.commit(Commit(4, 0, 0, 1), (OutputLength("-", 9),), 1.0).commit.watermark == wanted

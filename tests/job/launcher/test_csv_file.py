@@ -1,13 +1,13 @@
-"""A file of CSV has its columns in the first line, once, however often it is cut back and written on."""
+"""A CSV file has its column names in the first line, exactly once, even after it was cut back and appended to."""
 
 from pathlib import Path
 
 import pytest
 
 from megaflow.errors import ProgramError, UsageError
-from megaflow.job.launcher.epoch_merge import Writer
-from megaflow.job.launcher.output_file import Mode
-from megaflow.job.launcher.output_specs import open_writer
+from megaflow.job.launcher.outputs.opened_output import Mode
+from megaflow.job.launcher.outputs.output_specs import open_writer
+from megaflow.job.launcher.outputs.writer import Writer
 
 AB = ("a", "b")
 

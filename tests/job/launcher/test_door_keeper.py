@@ -1,4 +1,4 @@
-"""The launcher answers at its side door, whoever else stands there."""
+"""The launcher answers at its admin socket, whatever other clients do there."""
 
 import contextlib
 import os
@@ -12,15 +12,15 @@ import pytest
 from megaflow.control.launcher_messages import BusyReport, WhoIsBusy
 from megaflow.control.reports import BusyWorker
 from megaflow.errors import NoAnswer
+from megaflow.job.admin_socket import ask_launcher, short_name
 from megaflow.job.job_file import Job, door_path, present, process_namespace, process_start, publish, withdraw
-from megaflow.job.launcher.door_keeper import REQUEST_BYTES, VISITORS_MAX, DoorKeeper
-from megaflow.job.side_door import ask_launcher, short_name
+from megaflow.job.launcher.run.door_keeper import REQUEST_BYTES, VISITORS_MAX, DoorKeeper
 from megaflow.timely.communication.client import Client
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.secret import private_folder
 from megaflow.timely.communication.wire import Kind, frames
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 BUSY = BusyReport((BusyWorker((1,), 77, 12.3, "busy", "fold", "app.py:12", "count", "'word'"),), (0,))
 
 
@@ -39,7 +39,7 @@ def job(name: str = "count") -> Job:
 def answering(job: Job, report: BusyReport = BUSY) -> Iterator[None]:
     path = publish(job)
     try:
-        with DoorKeeper(job, {WhoIsBusy: lambda request: report}):
+        with DoorKeeper(job, {WhoIsBusy: lambda request: report}, lambda: None):
             yield
     finally:
         withdraw(job, path)
@@ -65,7 +65,7 @@ def test_the_launcher_answers_again_and_again() -> None:
 def test_the_door_is_gone_with_the_job(runtime_folder: Path) -> None:
     with answering(job()):
         assert door_path(runtime_folder, "count").is_socket()
-    assert list(runtime_folder.iterdir()) == []
+    assert [path for path in runtime_folder.iterdir() if path.suffix != ".ended"] == []
     with pytest.raises(NoAnswer, match="the launcher of job 'count' does not answer"):
         ask(job())
 
@@ -90,12 +90,12 @@ def test_a_folder_may_have_a_path_longer_than_a_socket_s_address(
 
 
 def test_the_door_of_a_launcher_that_was_killed_goes_with_its_file(runtime_folder: Path) -> None:
-    dead = Job("count", os.getpid(), "1", "127.0.0.1", 2101, "s3cret", process_namespace())  # another has its id by now
+    dead = Job("count", os.getpid(), "1", "127.0.0.1", 2101, "s3cret", process_namespace())  # its id is reused
     publish(dead)
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as left:
         left.bind(str(door_path(runtime_folder, "count")))
     assert list(present()) == []
-    assert list(runtime_folder.iterdir()) == []
+    assert [path for path in runtime_folder.iterdir() if path.suffix != ".ended"] == []
 
 
 def test_a_door_that_cannot_be_judged_stays(runtime_folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_job_takes_the_place_of_a_socket_without_a_job(runtime_folder: Path) -
 def test_silent_visitors_keep_nobody_out() -> None:
     with answering(job()), contextlib.ExitStack() as stack:
         silent = [stack.enter_context(visit(job())) for _ in range(VISITORS_MAX + 1)]
-        assert silent[0].recv(1) == b""  # the one that has waited longest was sent away
+        assert silent[0].recv(1) == b""  # the connection that has waited longest was closed
         assert ask(job()) == BUSY
 
 
@@ -157,7 +157,8 @@ def test_a_visitor_that_reads_nothing_is_not_waited_for() -> None:
     long = BusyReport((BusyWorker((1,), 77, 12.3, "busy", record="x" * (8 << 20)),), ())
     answers = iter([long, BUSY])
     path = publish(job())
-    with DoorKeeper(job(), {WhoIsBusy: lambda request: next(answers)}), contextlib.closing(visit(job())) as lazy:
+    door = DoorKeeper(job(), {WhoIsBusy: lambda request: next(answers)}, lambda: None)
+    with door, contextlib.closing(visit(job())) as lazy:
         Client(lazy, "the door").send(WhoIsBusy())
         assert ask(job()) == BUSY
     withdraw(job(), path)

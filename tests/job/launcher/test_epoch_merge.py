@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
 from megaflow.errors import ProtocolError
-from megaflow.job.launcher.epoch_merge import EpochMerge, ListWriter, Mark
+from megaflow.job.launcher.outputs.epoch_merge import EpochMerge, Mark
+from megaflow.job.launcher.outputs.writer import ListWriter
 
 WORKERS = (0, 2, 5)
 
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[OutputBatch | OutputClosed]:
-    """What three workers say, each consistent in itself, mixed in any order; the last of each closes everything."""
+    """Messages of three consistent workers, interleaved in any order. The last one of each closes all its epochs."""
     lists: list[list[OutputBatch | OutputClosed]] = []
     for worker in WORKERS:
         said: list[OutputBatch | OutputClosed] = []
@@ -51,7 +52,7 @@ def test_every_record_leaves_once_in_epoch_order_and_as_soon_as_its_epoch_is_clo
         assert sorted(left) == sorted(r for r in records if r[0] < min(closed.values()))
         assert [epoch for epoch, _ in left] == sorted(epoch for epoch, _ in left)
     assert sorted(left) == sorted(records)
-    for worker in WORKERS:  # within an epoch, a worker's records keep their order; workers follow one another
+    for worker in WORKERS:  # a worker's records of an epoch keep their order, and workers follow one another
         assert [r for r in left if r[1][0] == worker] == sorted(
             (r for r in records if r[1][0] == worker), key=lambda r: r[0]
         )
@@ -105,7 +106,7 @@ def test_a_list_keeps_the_records() -> None:
 def test_a_mark_leaves_once_exactly_between_the_epochs_before_it_and_the_others(
     said: list[OutputBatch | OutputClosed], asked: list[tuple[int, int]]
 ) -> None:
-    """`asked`: before which message of the conversation a mark is asked for, and how far beyond what is closed."""
+    """`asked`: the message before which a mark is requested, and how many epochs beyond the closed ones it lies."""
     merge, left, marks = EpochMerge(WORKERS), list[Any](), list[Mark]()
     closed: dict[int, float] = dict.fromkeys(WORKERS, 0)
     for at, message in enumerate(said):

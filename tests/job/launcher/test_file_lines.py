@@ -1,4 +1,4 @@
-"""Lines of pipes: cut like those of files, decoded like them, and refused where they are no text."""
+"""Lines of pipes are cut and decoded like those of files, and refused where they are not text."""
 
 import bz2
 import gzip
@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import SourceError
-from megaflow.job.launcher.file_lines import FileLines, TextSplitter
-from megaflow.job.launcher.wakeups import Wakeup
-from megaflow.job.text_lines import BYTE_ORDER_MARK, Text, lines_of, restored, without_marks
+from megaflow.job.formats.text_lines import BYTE_ORDER_MARK, Text, lines_of, restored, without_marks
+from megaflow.job.launcher.inputs.file_lines import FileLines, TextSplitter
+from megaflow.job.launcher.processes.wakeups import Wakeup
 
 
 @given(st.lists(st.binary(max_size=6).map(lambda b: b.replace(b"a", b"\r").replace(b"b", b"\n")), max_size=12))
@@ -75,14 +75,14 @@ def test_a_pipe_is_waited_for_until_it_has_something_ends_or_nobody_wants_it(tmp
 
 
 class Pipe:
-    """A pipe of which lines are read."""
+    """A pipe from which lines are read."""
 
     def __init__(self, **options: Any) -> None:
         self._reading, self._writing = os.pipe()
         self.lines = FileLines(self._reading, "standard input", **options)
 
     def read(self, *parts: bytes) -> list[str]:
-        """Return the lines of these bytes, written and read part by part, and close the pipe."""
+        """Write these bytes part by part, return the lines read, and close the pipe."""
         try:
             found = []
             for part in parts:

@@ -1,11 +1,11 @@
-"""Each worker of a life begins with the bins that it had, if it is there; all others go to the rest."""
+"""At the start of an attempt, each worker that is still there keeps its bins. The others share the rest."""
 
 from collections import Counter
 from random import Random
 
 import pytest
 
-from megaflow.job.launcher.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
+from megaflow.job.launcher.store.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
 
 SAME = {0: 0, 1: 1}
 
@@ -39,7 +39,7 @@ def test_workers_that_join_before_a_loss_take_nothing_of_others() -> None:
 
 
 def test_a_process_that_stays_says_what_it_had_last() -> None:
-    drained = OwnersBefore((0, 0, 1, 1), SAME)  # as of the checkpoint; by now all bins have moved to worker 0
+    drained = OwnersBefore((0, 0, 1, 1), SAME)  # as of the checkpoint; all bins have moved to worker 0 since
     assert first_owners(drained, 2, [None, ()]) == ((0, 1, 2, 3), ()), "who has them was lost"
     assert first_owners(drained, 2, [(0, 1, 2, 3), None]) == ((0, 1, 2, 3), ())
 

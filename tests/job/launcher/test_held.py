@@ -1,9 +1,9 @@
-"""What the launcher holds does not grow with the checkpoints, joins, leaves and lives that a job has had."""
+"""The launcher's memory does not grow with the number of checkpoints, joins, leaves and attempts of its job."""
 
 import gc
 from collections.abc import Iterator
 from random import Random
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +12,15 @@ from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointRead
 from megaflow.control.launcher_messages import Ended, LatencyWindow, OutputBatch, OutputClosed
 from megaflow.durable.commits import OutputLength
 from megaflow.durable.segments import SegmentRef, segment_name
-from megaflow.job.launcher.checkpointing import Checkpointing
-from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.children import Children
-from megaflow.job.launcher.epoch_merge import EpochMerge, Writer
-from megaflow.job.launcher.machine import Machine
-from megaflow.job.launcher.output_queue import OutputQueue
-from megaflow.job.launcher.run_summary import RunSummary
-from megaflow.job.launcher.store_keeper import StoreKeeper
+from megaflow.job.launcher.outputs.epoch_merge import EpochMerge
+from megaflow.job.launcher.outputs.output_queue import OutputQueue
+from megaflow.job.launcher.outputs.writer import Writer
+from megaflow.job.launcher.processes.child_process import Child
+from megaflow.job.launcher.processes.children import Children
+from megaflow.job.launcher.run.checkpointing import Checkpointing
+from megaflow.job.launcher.run.machine import Machine
+from megaflow.job.launcher.run.run_summary import RunSummary
+from megaflow.job.launcher.store.store_keeper import StoreKeeper
 from megaflow.testing.simulated_disk import SimulatedDisk
 
 BINS = 4
@@ -27,13 +28,13 @@ COUNT = (DurableOperator("count", BINS, 0),)
 
 
 class Text(Writer):
-    """Takes lines, and keeps none."""
+    """A writer of text that keeps none of it."""
 
     form = "text"
 
 
 class Bench:
-    """The parts of a launcher that last, without its threads and processes; its disk is not counted."""
+    """The lasting parts of a launcher, without its threads and processes. Its disk is not counted."""
 
     def __init__(self) -> None:
         self._disk = SimulatedDisk(Random(1))
@@ -52,10 +53,13 @@ class Bench:
         self.newest = worker
 
     def checkpoint(self, number: int) -> None:
-        """Have an epoch of output, and a checkpoint after it, in which one bin is whole."""
+        """Run an epoch with output, then a checkpoint in which one bin is written whole."""
         worker, since = self.newest, self.keeper.latest.checkpoint or None
         told: list[Any] = []
-        parts = Checkpointing(self.keeper, self.output, self.merge.mark, told.append, told.append, Machine())
+        lasting: Any = SimpleNamespace(
+            keeper=self.keeper, output=self.output, report=told.append, machine=Machine()
+        )
+        parts = Checkpointing(lasting, self.merge.mark, told.append)
         self.merge.add(OutputBatch(worker, 10 * number, ["line\n"] * 3))
         parts.take(CheckpointBegun(number, 10 * number + 5, since, COUNT, (), worker + 1))
         self.output.put(self.merge.close(OutputClosed(worker, 10 * number + 5)))
@@ -71,7 +75,7 @@ class Bench:
         assert told == [Committed(number)]
 
     def replace_worker(self) -> None:
-        """Have a worker join, and the one before leave."""
+        """Let a worker join, and the previous one leave."""
         leaves = self.newest
         self.join(leaves + 1)
         self.merge.join([leaves + 1])
@@ -82,7 +86,7 @@ class Bench:
         self.children.forget_ended()
 
     def live_again(self) -> None:
-        """Lose all processes, and go on."""
+        """Lose all processes, and recover."""
         self.children.begin_anew(keeping=False)
         self.keeper.begin_anew()
         self.work()
@@ -93,11 +97,11 @@ class Bench:
         self.join(self.newest)
 
     def work(self) -> None:
-        while self.keeper.has_work:
+        while self.keeper._tasks:
             self.keeper.work()
 
     def held(self) -> int:
-        """Return how many objects hang on this, without the disk and what all share."""
+        """Return the number of objects reachable from this one, without the disk and shared objects."""
         seen = {id(self._disk), id(self.keeper._folder), id(self.keeper._store)}
         waiting: list[Any] = [self.keeper, self.output, self.children, self.summary, self.merge]
         count = 0

@@ -1,4 +1,4 @@
-"""The launcher starts fast: it loads what it runs itself, and nothing of what its worker processes run."""
+"""The launcher starts fast: it imports only the modules that it runs itself, none of its workers'."""
 
 import json
 from pathlib import Path
@@ -9,20 +9,20 @@ from tests.test_floor_plan import ROOT, run_python
 
 
 def test_the_launcher_loads_no_engine_and_no_worker() -> None:
-    code = "import megaflow.cli.main, megaflow.job.app, megaflow.job.launcher.launch"
+    code = "import megaflow.cli.main, megaflow.job.app, megaflow.job.launcher.run.launch"
     found = run_python(f"{code}\nimport json, sys\nsys.stdout.write(json.dumps(list(sys.modules)))")
     assert found.returncode == 0, found.stderr
     loaded = set(json.loads(found.stdout))
-    assert "megaflow.job.launcher.loop" in loaded
+    assert "megaflow.job.launcher.run.loop" in loaded
     rooms = {".".join(name.split(".")[1:3]) for name in loaded if name.startswith("megaflow.")}
     assert rooms.isdisjoint(
         {
-            "control.coordinator", "control.worker", "job.worker", "megaphone", "program", "scope",
+            "control.coordinator", "job.worker", "megaphone", "program", "scope",
             "stream", "timely.dataflow", "timely.progress", "timely.rescale", "timely.runtime", "timely.worker",
         }
     )  # fmt: skip
     client = {name for name in loaded if name.startswith("megaflow.control.client.")}
-    assert client == {"megaflow.control.client.conversation"}  # by which it asks the job to stop
+    assert client == {"megaflow.control.client.conversation"}  # to ask the job to stop
     assert loaded.isdisjoint({"asyncio", "cloudpickle", "pyspark", "megaflow.job.profile.worker_profile"})
 
 
@@ -37,4 +37,4 @@ def test_a_launcher_that_has_run_a_job_of_files_has_not_loaded_asyncio(tmp_path:
     found = run_python(code, "run", str(ROOT / "apps" / "wordcount.py"), "--lines", str(text), str(loaded))
     assert found.returncode == 0 and "('a', 2)" in found.stdout, found.stderr
     modules = set(json.loads(loaded.read_text()))
-    assert "megaflow.job.launcher.pulled_source" in modules and "asyncio" not in modules
+    assert "megaflow.job.launcher.inputs.pulled_source" in modules and "asyncio" not in modules

@@ -1,4 +1,4 @@
-"""Lines that the launcher reads: cut like those of files, as far as they are asked for."""
+"""Lines that the launcher reads are cut like those of files, and read only as far as requested."""
 
 import os
 from pathlib import Path
@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.launcher.launcher_input import find_input
-from megaflow.job.launcher.pulled_source import PulledLines
+from megaflow.job.launcher.inputs.launcher_input import find_input
+from megaflow.job.launcher.inputs.pulled_source import PulledLines
 
 
 def test_files_may_be_said_to_go_on_from_each_other(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt"):
         (tmp_path / name).write_text("line\n", encoding="utf-8")
     found = find_input(f"{tmp_path}/*.txt?ordered-by=name", 2, "replace")
-    assert [os.path.basename(split.path) for split in found.splits] == ["a.txt", "b.txt"] and found.ordered == ("",)
+    assert [os.path.basename(split.path) for split in found.splits] == ["a.txt", "b.txt"]
+    assert found.names.ordered == ("",)
     named = find_input({"a": str(tmp_path / "a.txt"), "b": f"{tmp_path}/b.txt?ordered-by=name"}, 2, "replace")
-    assert named.ordered == ("b",) and not find_input(str(tmp_path), 2, "replace").ordered
+    assert named.names.ordered == ("b",) and not find_input(str(tmp_path), 2, "replace").names.ordered
     with pytest.raises(SourceError, match=r"Did you mean '.*b\.txt\?ordered-by=name'\?"):
         find_input(f"{tmp_path}/b.txt?ordered-by=names", 2, "replace")
 
@@ -30,8 +31,9 @@ def test_a_file_is_one_split_and_unordered_it_is_cut_into_several(tmp_path: Path
         splits = find_input(str(tmp_path / spec), 2, "replace").splits
         return [os.path.relpath(split.path, tmp_path) for split in splits]
 
-    assert find_input({"a": f"{tmp_path}/a.txt?unordered", "b": f"{tmp_path}/b.txt"}, 2, "replace").unordered == ("a",)
-    assert find_input(f"{tmp_path}/a.txt?unordered", 2, "replace").unordered == ("",)
+    named = find_input({"a": f"{tmp_path}/a.txt?unordered", "b": f"{tmp_path}/b.txt"}, 2, "replace")
+    assert named.names.unordered == ("a",)
+    assert find_input(f"{tmp_path}/a.txt?unordered", 2, "replace").names.unordered == ("",)
     assert pieces("a.txt") == ["a.txt"]
     assert pieces("?.txt") == ["a.txt", "b.txt"], "a question mark is a character of globs"
     assert pieces("a.txt?unordered") == ["a.txt"] * 8
@@ -75,7 +77,7 @@ def test_inputs_by_name_are_found_one_by_one(tmp_path: Path) -> None:
     lines, big = ["one", "two"], tmp_path / "big"
     given = {"x": str(tmp_path / "folder"), "y": big, "z": lines, "w": "-", "v": f"{big}?unordered"}
     found = find_input(given, 1, "replace")
-    assert found.lines == ("v", "w", "x", "y", "z") and set(found.pushed) == {"z", "w"}
+    assert found.names.lines == ("v", "w", "x", "y", "z") and set(found.pushed) == {"z", "w"}
     assert [(split.number, split.input) for split in found.splits] == [
         (number, name) for number, name in enumerate(["x", "x", "y", "v", "v", "v", "v"])
     ]

@@ -1,11 +1,11 @@
-"""What stands behind a path is an option if all of it is known, and the file is not named so."""
+"""The text after a path's question mark is read as options if all are known and no file has that name."""
 
 from pathlib import Path
 
 import pytest
 
 from megaflow.errors import UsageError
-from megaflow.job.launcher.line_options import LineOptions, options_meant, split_options
+from megaflow.job.launcher.inputs.line_options import LineOptions, options_meant, split_options
 
 
 @pytest.mark.parametrize(

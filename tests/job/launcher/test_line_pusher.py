@@ -1,4 +1,4 @@
-"""The launcher's lines are sent no further ahead than the window allows."""
+"""The launcher sends its lines no further ahead than the window allows."""
 
 import threading
 from contextlib import closing
@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from megaflow.control.launcher_messages import Lines, LinesEnded
-from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.line_pusher import LEAST_LINES, LinePusher, SendWindow
-from megaflow.job.launcher.line_reader import FAREWELL_SECONDS, FIRST_LINES, LineReader
-from megaflow.job.launcher.pulled_source import PulledLines
+from megaflow.job.launcher.inputs.line_pusher import LEAST_LINES, LinePusher, SendWindow
+from megaflow.job.launcher.inputs.line_reader import FAREWELL_SECONDS, FIRST_LINES, LineReader
+from megaflow.job.launcher.inputs.pulled_source import PulledLines
+from megaflow.job.launcher.processes.child_process import Child
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 
 
 def test_window_comes_back_as_messages_are_taken_in() -> None:
@@ -62,7 +62,7 @@ LINE = "x" * 1_000_000
 
 
 class Reader:
-    """Has read these, a line at a time; an exception is what the source has raised."""
+    """A reader that returns these blocks, one at a time. An exception in the list is an error of the source."""
 
     def __init__(self, *blocks: list[str] | Exception) -> None:
         self.blocks = list(blocks)
@@ -76,12 +76,15 @@ class Reader:
             raise block
         return block, sum(map(len, block)) + len(block)
 
+    def end(self) -> None:
+        """Do nothing, as all blocks are there."""
+
     def stop(self) -> None:
         self.stopped = True
 
 
 class Bench:
-    """A pusher, and what it has sent to whom."""
+    """A pusher, with the lines that it has sent to each worker."""
 
     def __init__(self, *blocks: list[str] | Exception) -> None:
         self.sent: list[tuple[Child, Any]] = []
@@ -90,7 +93,7 @@ class Bench:
         self.pusher = LinePusher({"": self.reader}, self.one, lambda child, message: self.sent.append((child, message)))
 
     def push_all(self) -> list[Any]:
-        """Push while there may be more; return what was sent by that."""
+        """Push as long as there may be more; return what this sent."""
         before = len(self.sent)
         while self.pusher.push(0.0):
             pass
@@ -103,6 +106,13 @@ def test_lines_are_sent_while_the_window_is_open() -> None:
     bench.pusher.window.taken(3)
     assert bench.push_all() == [Lines([LINE]), LinesEnded()] and bench.reader.stopped
     assert bench.push_all() == []
+
+
+def test_at_the_end_the_rest_is_sent_though_the_window_is_shut() -> None:
+    bench = Bench(*[[LINE]] * 5)
+    assert bench.push_all() == [Lines([LINE])] * 3
+    bench.pusher.end(0.0)
+    assert bench.push_all() == [Lines([LINE])] * 2 + [LinesEnded(cut=("",))], "the worker may hold lines"
 
 
 def test_nothing_is_sent_while_there_are_no_lines_yet() -> None:
@@ -169,7 +179,7 @@ def test_an_end_waits_for_what_was_pulled_to_be_encoded() -> None:
             assert woken.acquire(timeout=WAIT_SECONDS)
             while pusher.push(WAIT_SECONDS):
                 pass
-    assert sent == [Lines(["a"]), Lines(["b"]), LinesEnded()]
+    assert sent == [Lines(["a"]), Lines(["b"]), LinesEnded(cut=("",))]
 
 
 def test_inputs_take_turns_and_the_end_is_that_of_all() -> None:

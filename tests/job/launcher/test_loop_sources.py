@@ -1,4 +1,4 @@
-"""A job pulls from what event loops feed; nothing is lost on its way, and none of it holds up a stop."""
+"""A job pulls from sources that run in event loops. It loses nothing, and no source delays a stop."""
 
 import asyncio
 import itertools
@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from megaflow.errors import UsageError
-from megaflow.job.launcher.loop_sources import AT_ONCE, AsyncItems, QueueOfLoop, pullable, running_loop
-from megaflow.job.launcher.pulled_source import is_pulled
-from tests.job.launcher.test_pulled_source import WAIT_SECONDS, Pulling, feeds
+from megaflow.job.launcher.inputs.loop_sources import AT_ONCE, AsyncItems, QueueOfLoop, pullable, running_loop
+from megaflow.job.launcher.inputs.pulled_source import is_pulled
+from tests.bench import WAIT_SECONDS
+from tests.job.launcher.reading import ItemsBench
+from tests.job.launcher.test_pulled_source import feeds
 
 
 def test_an_async_generator_runs_in_a_loop_of_its_own_and_is_closed_by_an_end() -> None:
@@ -26,7 +28,7 @@ def test_an_async_generator_runs_in_a_loop_of_its_own_and_is_closed_by_an_end() 
         finally:
             closed.set()
 
-    with closing(Pulling(AsyncItems(ticking()))) as pulling:
+    with closing(ItemsBench(AsyncItems(ticking()))) as pulling:
         assert pulling.take_until(201) == [*range(201)]
         pulling.reader.end()
         assert closed.wait(WAIT_SECONDS) and pulling.take() is None
@@ -39,9 +41,9 @@ def test_an_async_generator_ends_and_raises() -> None:
         if error is not None:
             raise error
 
-    with closing(Pulling(AsyncItems(two()))) as pulling:
+    with closing(ItemsBench(AsyncItems(two()))) as pulling:
         assert pulling.take_all() == [1, 2]
-    with closing(Pulling(AsyncItems(two(KeyError("mine"))))) as pulling:
+    with closing(ItemsBench(AsyncItems(two(KeyError("mine"))))) as pulling:
         assert pulling.take_until(2) == [1, 2]
         with pytest.raises(KeyError, match="mine"):
             pulling.take()
@@ -69,7 +71,7 @@ def test_a_queue_of_asyncio_is_asked_in_the_loop_that_feeds_it() -> None:
 
         given, source = asyncio.run_coroutine_threadsafe(make(), loop).result(WAIT_SECONDS)
         assert given["b"] == "other" and is_pulled(given["a"])
-        with closing(Pulling(given["a"])) as pulling:
+        with closing(ItemsBench(given["a"])) as pulling:
             loop.call_soon_threadsafe(feeds, source.put_nowait, 250)
             assert pulling.take_until(250) == [*range(250)]
             pulling.reader.end()
@@ -79,7 +81,7 @@ def test_a_queue_of_asyncio_is_asked_in_the_loop_that_feeds_it() -> None:
 
 
 class Driven:
-    """A queue of a loop that runs only when it is told to, and a thread that pulls from it."""
+    """A queue of a loop that runs only on request, and a thread that pulls from it."""
 
     def __init__(self, room: int = 0) -> None:
         self.loop = asyncio.new_event_loop()
@@ -92,13 +94,13 @@ class Driven:
             self.reader.join(0.001)
 
     def turn(self, count: int = 1) -> None:
-        """Do what the loop is to do next, so many times."""
+        """Run the loop for `count` turns."""
         for _ in range(count):
             self.loop.call_soon(self.loop.stop)
             self.loop.run_forever()
 
     def over(self) -> list[int]:
-        """Wait until nothing more comes, have the loop do all that is left, and return what came."""
+        """Wait for the end of the reader, let the loop finish, and return all items read."""
         self.reader.join(WAIT_SECONDS)
         assert not self.reader.is_alive(), "it waits for the loop, which does not run"
         self.turn(10)
@@ -106,7 +108,7 @@ class Driven:
         return self.found
 
     def left(self) -> list[int]:
-        """What is still in the queue."""
+        """Return the remaining items of the queue."""
         return [self.queue.get_nowait() for _ in range(self.queue.qsize())]
 
     def close(self) -> None:
@@ -138,7 +140,7 @@ def test_what_was_taken_from_a_queue_of_asyncio_comes_though_the_end_overtakes_i
         feeds(driven.queue.put_nowait, AT_ONCE + 5)
         driven.turn()
         assert driven.queue.qsize() == 5, "a question takes so many"
-        driven.turn(after)  # then its answer is with the reader, which may have asked for the rest
+        driven.turn(after)  # then the reader has the answer, and may have asked for the rest
         driven.items.end()
         found = driven.over()
         assert len(found) >= AT_ONCE and found + driven.left() == [*range(AT_ONCE + 5)]
@@ -175,7 +177,7 @@ def test_the_end_of_a_loop_is_the_end_of_its_queue() -> None:
 
 def test_a_queue_of_asyncio_ends_when_it_is_shut_down() -> None:
     class QueueShutDown(Exception):
-        """As in Python 3.13."""
+        """The class as in Python 3.13."""
 
     class Closing(asyncio.Queue[int]):
         async def get(self) -> int:
@@ -186,7 +188,7 @@ def test_a_queue_of_asyncio_ends_when_it_is_shut_down() -> None:
     with loop_in_a_thread() as loop:
         source = Closing()
         source.put_nowait(1)
-        with closing(Pulling(QueueOfLoop(source, loop))) as pulling:
+        with closing(ItemsBench(QueueOfLoop(source, loop))) as pulling:
             assert pulling.take_all() == [1]
 
 
@@ -194,7 +196,7 @@ def test_an_end_between_items_that_were_taken_together_leaves_none_behind() -> N
     with loop_in_a_thread() as loop:
         source: asyncio.Queue[int] = asyncio.Queue()
         feeds(source.put_nowait, AT_ONCE)
-        with closing(Pulling(QueueOfLoop(source, loop), ahead=1)) as pulling:
+        with closing(ItemsBench(QueueOfLoop(source, loop), ahead=1)) as pulling:
             found = pulling.take_until(1)
             pulling.reader.end()
             assert found + pulling.take_all() == [*range(AT_ONCE)] and source.empty()

@@ -1,8 +1,6 @@
-"""Processes that come to a running job: their death is their own until the coordinator says that they take part."""
+"""Newcomers: a process that dies before the coordinator accepts it does not end the job."""
 
 import errno
-import gc
-import os
 import selectors
 import signal
 import subprocess
@@ -20,40 +18,43 @@ from megaflow.control.launcher_messages import (
     StartProcesses,
     StartWaits,
 )
-from megaflow.errors import ClusterError, UsageError
+from megaflow.errors import ClusterError, LimitReached, UsageError
 from megaflow.job.exit_report import ExitReport, ReportPipe, write_report
-from megaflow.job.launcher import children
-from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.children import Children
-from megaflow.job.launcher.newcomers import STEP_SECONDS, AllStarted, Newcomers
-from megaflow.job.launcher.place import Here
+from megaflow.job.launcher.processes import children
+from megaflow.job.launcher.processes.child_process import Child
+from megaflow.job.launcher.processes.children import Children
+from megaflow.job.launcher.processes.provisioner import LocalProvisioner
+from megaflow.job.launcher.run.newcomers import STEP_SECONDS, Newcomers
 from megaflow.job.spec import Address, AppFile, ChildSpec, JobSpec, JoiningProcess
+from megaflow.testing.simulated_launch import AllStarted
 from megaflow.timely.communication.client import Client
+from tests.open_files import open_files
+from tests.words import says
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 
 
 class Bench:
-    """The launcher's side, with children that run a line of Python; connecting is done by `connect`."""
+    """The launcher's side, with children that run a line of Python. `connect` connects them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.children = Children()
         self.selector = selectors.DefaultSelector()
         self.codes: list[str] = []  # what the next processes run
-        self.report: ExitReport | None = None  # what they say first
+        self.report: ExitReport | None = None  # their first message
         self.told: list[Any] = []
         self.contacts: list[Address] = []
-        self.other_code: bool | None = None  # whether the last ones may run any
+        self.other_code: bool | None = None  # whether the last processes may run different code
         self.connect: Callable[[Child], None] = lambda child: None
         self.newcomers = Newcomers(
-            self.children, self._start_all, self.selector, self.told.append, self.told.append, self.told.append
+            self.children, self.start_all, self.selector, self.told.append, self.told.append, self.told.append
         )
         monkeypatch.setattr(Child, "connect", lambda child, secret, seconds: self.connect(child))
 
-    def _start_all(self, *words: Any) -> AllStarted:
-        return AllStarted(self._start(*words))
+    def start_all(self, *words: Any) -> AllStarted:
+        return AllStarted(self.begin(*words))
 
-    def _start(self, count: int, contact: Address, other_code: bool, *_: Any) -> list[Child]:
+    def begin(self, count: int, contact: Address, other_code: bool, *_: Any) -> list[Child]:
         self.contacts.append(contact)
         self.other_code = other_code
         started = []
@@ -70,22 +71,25 @@ class Bench:
     def start(self, code: str, workers: tuple[int, ...]) -> Child:
         """Start a member."""
         self.codes = [code]
-        [child] = self._start(1, ("127.0.0.1", 1), False)
+        [child] = self.begin(1, ("127.0.0.1", 1), False)
         child.join(workers)
         return child
 
     def wait_for(self, count: int) -> list[Any]:
-        """Run the loop until so much has been told."""
+        """Run the loop until `count` messages were sent."""
         self.run_until(lambda: len(self.told) >= count)
         return self.told
 
     def run_until(self, true: Callable[[], bool]) -> None:
         """Run the loop."""
         while not true():
-            events = self.selector.select(WAIT_SECONDS)
-            assert events, f"told only {self.told}"
-            for key, _ in events:
-                key.data()
+            self.attend()
+
+    def attend(self) -> None:
+        events = self.selector.select(WAIT_SECONDS)
+        assert events, f"told only {self.told}"
+        for key, _ in events:
+            key.data()
 
     def close(self) -> None:
         self.children.kill(self.children.all)
@@ -120,7 +124,8 @@ def test_what_cannot_be_started_is_told_with_the_reason(bench: Bench) -> None:
 
     bench.newcomers.start_processes = fail
     bench.newcomers.start(REQUEST)
-    assert bench.told == [StartFailed("the launcher cannot start processes: --listen 10.9.9.9: no such address")]
+    [failed] = bench.told
+    assert isinstance(failed, StartFailed) and says(failed.reason, "--listen 10.9.9.9: no such address")
 
 
 @pytest.mark.parametrize("word", [None, ExitReport("failed", "this process may not join: full")])
@@ -195,23 +200,18 @@ def test_a_member_that_cannot_be_reached_is_an_error(bench: Bench) -> None:
     assert isinstance(error, ClusterError) and str(error) == "worker 7 (10.0.0.7:80) did not answer"
 
 
-def files() -> int:
-    gc.collect()  # what other tests have left
-    return len(os.listdir("/dev/fd"))
-
-
 def test_nothing_is_left_of_those_that_never_join_or_leave_but_a_few_names(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(children, "ENDED_KEPT", 3)
     bench.newcomers.watch(stays := bench.start(SLEEPS, (0,)))
-    before = files()
+    before = open_files()
     for _ in range(2):
         bench.codes = ["raise SystemExit(1)"] * 3
         bench.newcomers.start(REQUEST)
     bench.wait_for(8)
     kept = [child for child in bench.children.all if child is not stays]
-    assert len(kept) == 3 and files() <= before and not any(child.is_member for child in kept)
+    assert len(kept) == 3 and open_files() <= before and not any(child.is_member for child in kept)
     leaver = bench.start("", (1,))
     leaver.running.clear()
     bench.newcomers.watch(leaver)
@@ -221,13 +221,13 @@ def test_nothing_is_left_of_those_that_never_join_or_leave_but_a_few_names(
     failed.running.clear()
     bench.newcomers.watch(failed)
     bench.run_until(lambda: failed.process is not None and failed.process.returncode is not None)
-    assert files() <= before and "exited with code 3" in str(bench.children.blame([]))
+    assert open_files() <= before and "exited with code 3" in str(bench.children.blame([]))
 
 
 def test_of_processes_that_cannot_all_be_started_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ChildSpec(JobSpec(AppFile("a.py", "dataflow")), "a", REQUEST_PART, ("127.0.0.1", 1), 3, b"secret")
-    before = files()
-    with pytest.raises(OSError), Here("127.0.0.1", 2) as here, Children(here) as family:
+    before = open_files()
+    with pytest.raises(LimitReached), LocalProvisioner("127.0.0.1", 2) as here, Children(here) as family:
         popen = subprocess.Popen
         started = []
 
@@ -239,11 +239,11 @@ def test_of_processes_that_cannot_all_be_started_none_is(monkeypatch: pytest.Mon
 
         monkeypatch.setattr(subprocess, "Popen", start)
         family.start(here.find(2, spec, lambda: None).found(), [spec] * 2)
-    assert family.all == [] and files() <= before and started[0].returncode == -signal.SIGKILL
+    assert family.all == [] and open_files() <= before and started[0].returncode == -signal.SIGKILL
 
 
 class TwoLater(AllStarted):
-    """Processes that are started one by one."""
+    """Processes that start one by one."""
 
     def started(self) -> list[Child]:
         ready, self.children = self.children[: 2 - self.left], self.children[2 - self.left :]
@@ -255,17 +255,20 @@ class TwoLater(AllStarted):
 
 def test_those_that_must_wait_to_be_started_are_told_one_by_one_and_what_they_wait_for_once(bench: Bench) -> None:
     bench.codes = [SLEEPS, SLEEPS]
-    later = TwoLater(bench._start(2, ("127.0.0.1", 4711), False), left=2)
-    bench.newcomers.start_processes = lambda *_: later
+    later = TwoLater(bench.begin(2, ("127.0.0.1", 4711), False), left=2)
+    wakes: list[Callable[[], object]] = []
+    bench.newcomers.start_processes = lambda *words: wakes.append(words[-1]) or later  # type: ignore[func-returns-value]
     bench.newcomers.start(StartProcesses(2, "127.0.0.1", 4711, 5))
-    bench.newcomers._take_arrivals()
+    [wake] = wakes
     assert bench.told == [StartWaits(5, 2, "no room for 2")]
     later.left = 1
-    bench.newcomers._take_arrivals()
+    wake()
+    bench.attend()
     assert [type(each) for each in bench.told] == [StartWaits, Started, StartWaits]
     later.left = 0
-    bench.newcomers._take_arrivals()
-    bench.newcomers._take_arrivals()
+    for _ in range(2):
+        wake()
+        bench.attend()
     assert [each.addresses for each in bench.told if isinstance(each, Started)] == [
         (("127.0.0.1", 5000),), (("127.0.0.1", 5001),)
     ]  # fmt: skip

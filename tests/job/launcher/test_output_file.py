@@ -1,4 +1,4 @@
-"""What `--output` names is written to as promised; what a user would miss is left alone."""
+"""The place that `--output` names is written as promised, and a user's existing data is left alone."""
 
 import contextlib
 import errno
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from megaflow.errors import MegaflowError, OutputError, StoreError, UsageError
-from megaflow.job.launcher.epoch_merge import NothingWriter
-from megaflow.job.launcher.output_file import FileWriter, Mode, TextWriter
-from megaflow.job.launcher.output_specs import open_writer
-from megaflow.job.worker.json_lines import as_json_lines
-from megaflow.job.worker.output import as_text
+from megaflow.job.launcher.outputs.opened_output import Mode
+from megaflow.job.launcher.outputs.output_file import FileWriter, TextWriter
+from megaflow.job.launcher.outputs.output_specs import open_writer
+from megaflow.job.launcher.outputs.writer import NothingWriter
+from megaflow.job.worker.writing.json_lines import as_json_lines
+from megaflow.job.worker.writing.output import as_text
 
 
 def test_text_shows_strings_bare_and_other_records_by_their_repr() -> None:
@@ -289,7 +290,7 @@ def test_standard_output_goes_on_where_the_shell_has_it(tmp_path: Path, monkeypa
     with path.open("w") as file:
         file.write("old\n")
         file.flush()
-        monkeypatch.setattr("megaflow.job.launcher.output_file.STDOUT", file.fileno())
+        monkeypatch.setattr("megaflow.job.launcher.outputs.opened_output.STDOUT", file.fileno())
         writer = open_writer("jsonl:/dev/stdout", mode="overwrite")
         writer.write(1, ["new"])
         writer.close()
@@ -332,7 +333,7 @@ def test_standard_input_is_an_input_too(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "text"
     path.write_text("precious")
     with path.open() as file:
-        monkeypatch.setattr("megaflow.job.launcher.launcher_input.STDIN", file.fileno())
+        monkeypatch.setattr("megaflow.job.launcher.inputs.launcher_input.STDIN", file.fileno())
         with pytest.raises(UsageError, match="would read its own output"):
             open_writer(f"jsonl:{path}", "-", "overwrite")
 
@@ -340,7 +341,7 @@ def test_standard_input_is_an_input_too(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_file_that_the_shell_appends_output_to_is_no_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "text"
     with path.open("a") as file:
-        monkeypatch.setattr("megaflow.job.launcher.output_specs.STDOUT", file.fileno())
+        monkeypatch.setattr("megaflow.job.launcher.outputs.output_specs.STDOUT", file.fileno())
         with pytest.raises(UsageError, match=r"--output -: The job would read its own output as input \('.*/text'\)"):
             open_writer("-", str(tmp_path))
         open_writer("-", "spark:rate:")

@@ -1,4 +1,4 @@
-"""Outputs are written by a thread; whoever does not read them keeps nobody else waiting."""
+"""A thread writes the outputs, so a slow reader of outputs delays no other part."""
 
 import threading
 from collections.abc import Iterator
@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from megaflow.errors import OutputError
-from megaflow.job.launcher import output_queue
-from megaflow.job.launcher.epoch_merge import Mark, Writer
-from megaflow.job.launcher.output_queue import FULL_BYTES, OutputQueue
+from megaflow.job.launcher.outputs import output_queue
+from megaflow.job.launcher.outputs.epoch_merge import Mark
+from megaflow.job.launcher.outputs.output_queue import FULL_BYTES, OutputQueue
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.spec import Form
-
-WAIT_SECONDS = 30.0
+from tests.bench import WAIT_SECONDS, Bench
+from tests.words import says
 
 
 class Notebook(Writer):
-    """Notes what it is told, in order; blocks while `open` is not set."""
+    """A writer that notes its calls in order, and blocks while `open` is not set."""
 
     def __init__(self, form: Form = "text") -> None:
         self.form = form
@@ -52,20 +53,16 @@ class Notebook(Writer):
         self.told.append("close")
 
 
-class Bench:
-    """A queue, and the launcher's loop: `woken` when it is."""
+class OutputBench(Bench):
+    """A queue whose writer is a notebook."""
 
     def __init__(self, form: Form = "text") -> None:
+        super().__init__("megaflow-output")
         self.writer = Notebook(form)
-        self.reports: list[str] = []
-        self.queue = OutputQueue(self.writer, self.reports.append)
-        self.woken = threading.Semaphore(0)
+        self.queue = OutputQueue(self.writer, self.said.append)
 
     def start(self) -> None:
         self.queue.start(self.woken.release)
-
-    def wait(self) -> None:
-        assert self.woken.acquire(timeout=WAIT_SECONDS)
 
     def finish(self) -> None:
         self.queue.finish()
@@ -74,13 +71,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    made = Bench()
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[OutputBench]:
+    made = OutputBench()
     yield made
     made.writer.open.set()
 
 
-def test_epochs_are_written_in_order_and_flushed_by_one_thread(bench: Bench) -> None:
+def test_epochs_are_written_in_order_and_flushed_by_one_thread(bench: OutputBench) -> None:
     bench.start()
     bench.queue.put([(1, ["a"], ""), (2, ["b"] * 250, "")])
     bench.queue.put([])
@@ -91,28 +88,24 @@ def test_epochs_are_written_in_order_and_flushed_by_one_thread(bench: Bench) -> 
     assert len(bench.writer.threads) == 1 and threading.get_ident() not in bench.writer.threads
 
 
-def test_nothing_is_flushed_before_the_end_if_there_is_nothing(bench: Bench) -> None:
+def test_nothing_is_flushed_before_the_end_if_there_is_nothing(bench: OutputBench) -> None:
     bench.start()
     bench.finish()
     assert bench.writer.told == ["flush"]
     bench.queue.close()
 
 
-def test_a_job_that_fails_closes_without_a_flush_of_nothing(bench: Bench) -> None:
+def test_a_job_that_fails_closes_without_a_flush_of_nothing(bench: OutputBench) -> None:
     bench.start()
     bench.queue.close()
     assert bench.writer.told == ["close"]
 
 
-def test_what_happens_while_nobody_listens_is_told_to_the_next_one_who_does(bench: Bench) -> None:
-    """A life of a job ends, the next begins: in between a disk may fail, and nothing would come of the queue again."""
+def test_what_happens_while_nobody_listens_is_told_to_the_next_one_who_does(bench: OutputBench) -> None:
+    """If the disk fails between two attempts of a job, the next attempt must still hear from the queue."""
     unheard = threading.Event()
 
-    def closed() -> None:
-        unheard.set()
-        raise OSError("the loop has ended")
-
-    bench.queue.start(closed)
+    bench.queue.start(unheard.set)  # the loop has ended
     bench.writer.fails = OutputError("the disk is full")
     bench.queue.put([(1, ["a"], "")])
     assert unheard.wait(WAIT_SECONDS)
@@ -122,12 +115,12 @@ def test_what_happens_while_nobody_listens_is_told_to_the_next_one_who_does(benc
         bench.queue.check()
 
 
-def test_one_that_has_not_begun_is_closed_where_it_is(bench: Bench) -> None:
+def test_one_that_has_not_begun_is_closed_where_it_is(bench: OutputBench) -> None:
     bench.queue.close()
     assert bench.writer.told == ["close"] and bench.writer.threads == {threading.get_ident()}
 
 
-def test_it_is_full_until_half_of_it_is_written(bench: Bench) -> None:
+def test_it_is_full_until_half_of_it_is_written(bench: OutputBench) -> None:
     bench.writer.open.clear()
     bench.start()
     part = ["x" * (FULL_BYTES // 8)]
@@ -143,13 +136,13 @@ def test_it_is_full_until_half_of_it_is_written(bench: Bench) -> None:
 
 
 def test_records_that_are_kept_anyway_are_not_counted() -> None:
-    bench = Bench("records")
+    bench = OutputBench("records")
     bench.queue.put([(1, [object()], "")])
     assert not bench.queue.is_full
     bench.queue.close()
 
 
-def test_what_the_writer_raises_is_raised_once_and_it_is_closed(bench: Bench) -> None:
+def test_what_the_writer_raises_is_raised_once_and_it_is_closed(bench: OutputBench) -> None:
     bench.writer.fails = OSError("disk full")
     bench.start()
     bench.queue.put([(1, ["a"], "")])
@@ -161,7 +154,7 @@ def test_what_the_writer_raises_is_raised_once_and_it_is_closed(bench: Bench) ->
     assert bench.writer.told == ["close"]
 
 
-def test_who_does_not_read_is_not_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_read_is_not_waited_for(bench: OutputBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_queue, "STUCK_SECONDS", 0.1)
     bench.writer.open.clear()
     bench.start()
@@ -169,11 +162,11 @@ def test_who_does_not_read_is_not_waited_for(bench: Bench, monkeypatch: pytest.M
     bench.queue.put([(2, ["a"] * 1234, "")])
     assert bench.writer.begun.wait(WAIT_SECONDS)
     bench.queue.close()
-    assert bench.reports == ["the output has no reader, so 1237 records were not written"]
+    assert len(bench.said) == 1 and says(bench.said[0], "no reader", "1237 records were not written")
     assert bench.writer.told == []
 
 
-def test_what_is_dropped_is_not_written(bench: Bench) -> None:
+def test_what_is_dropped_is_not_written(bench: OutputBench) -> None:
     bench.writer.open.clear()
     bench.start()
     bench.queue.put([(1, ["a"] * 101, ""), (2, ["b"], "")])
@@ -181,10 +174,10 @@ def test_what_is_dropped_is_not_written(bench: Bench) -> None:
     bench.queue.drop()
     bench.writer.open.set()
     bench.queue.close()
-    assert bench.writer.told == [(1, 100), "close"] and bench.reports == []
+    assert bench.writer.told == [(1, 100), "close"] and bench.said == []
 
 
-def test_at_a_mark_the_thread_tells_how_long_the_output_is_with_all_before_it(bench: Bench) -> None:
+def test_at_a_mark_the_thread_tells_how_long_the_output_is_with_all_before_it(bench: OutputBench) -> None:
     bench.start()
     bench.queue.put([(1, ["a"] * 101, ""), Mark(7, 2), (2, ["b"], ""), Mark(8, 3)])
     synced: list[Any] = []
@@ -195,7 +188,7 @@ def test_at_a_mark_the_thread_tells_how_long_the_output_is_with_all_before_it(be
     bench.finish()
 
 
-def test_a_cut_takes_what_waits_and_then_what_is_written(bench: Bench) -> None:
+def test_a_cut_takes_what_waits_and_then_what_is_written(bench: OutputBench) -> None:
     bench.writer.open.clear()
     bench.start()
     bench.queue.put([(1, ["a"], "")])
@@ -212,9 +205,9 @@ def test_a_cut_takes_what_waits_and_then_what_is_written(bench: Bench) -> None:
 
 
 def test_no_mark_from_before_a_cut_is_told_whether_it_was_reached_or_is_being(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: OutputBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next life numbers its checkpoints from the same commit on, so it would take that length for its own."""
+    """The next attempt numbers its checkpoints from the same commit, so it could take the old length for its own."""
     bench.start()
     bench.queue.put([(1, ["a"], ""), Mark(7, 2)])
     bench.wait()
@@ -241,7 +234,7 @@ def test_no_mark_from_before_a_cut_is_told_whether_it_was_reached_or_is_being(
 
 
 def test_what_makes_the_output_fail_is_raised_once() -> None:
-    bench = Bench()
+    bench = OutputBench()
     error = OutputError("nobody reads it")
     bench.writer.fails = error
     bench.queue.start(lambda: None)

@@ -1,4 +1,4 @@
-"""What a job puts out is read while it runs: each record once, whatever interrupts, and in bounded memory."""
+"""A program reads a job's outputs while the job runs: each record once, despite interrupts, in bounded memory."""
 
 import asyncio
 import signal
@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from megaflow.job.launcher.epoch_merge import Mark
-from megaflow.job.launcher.output_queue import OutputQueue
-from megaflow.job.launcher.program_output import Outputs, ProgramWriter
+from megaflow.job.launcher.outputs.epoch_merge import Mark
+from megaflow.job.launcher.outputs.output_queue import OutputQueue
+from megaflow.job.launcher.outputs.program_output import Outputs, ProgramWriter
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 
 
 class PlayedJob:
-    """A job whose outputs end when somebody stops it."""
+    """A job whose outputs end when it is stopped."""
 
     def __init__(self, writer: ProgramWriter, error: Exception | None = None, last: list[Any] | None = None) -> None:
         self.writer = writer
         self.error = error
-        self.last = last or []  # put out when it is stopped
+        self.last = last or []  # emitted when the job is stopped
         self.stops = 0
 
     def stop_or_end(self) -> None:
@@ -63,7 +63,7 @@ def interrupted(seconds: float, again: float = 0.0) -> Iterator[None]:
 
 
 def consume(outputs: Outputs, seen: list[Any], total: int) -> None:
-    """What a program does."""
+    """Read outputs as a program does."""
     for record in outputs:
         seen.append(record)
         if len(seen) == total:
@@ -138,7 +138,7 @@ def test_who_waits_for_the_end_has_all_kept_unless_another_thread_reads() -> Non
     queue.start(lambda: None)
     try:
         with writer.awaited():
-            assert next(outputs)  # so all are written
+            assert next(outputs)  # so all outputs are written
             wait_until_written(queue)
             assert not queue.is_full and not writer.unread_bytes
         assert writer.unread_bytes > 1000

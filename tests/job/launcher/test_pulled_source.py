@@ -1,4 +1,4 @@
-"""A job pulls from iterables and queues; none of them holds up a stop."""
+"""A job pulls from iterables and queues. None of them delays a stop."""
 
 import itertools
 import multiprocessing
@@ -11,40 +11,11 @@ from typing import Any
 import pytest
 
 from megaflow.errors import CannotTravel, UsageError
-from megaflow.job.launcher.launcher_input import JobInput, find_input
-from megaflow.job.launcher.line_reader import FIRST_LINES, LineReader
-from megaflow.job.launcher.pulled_source import PulledItems, PulledLines, packed
+from megaflow.job.launcher.inputs.launcher_input import JobInput, find_input
+from megaflow.job.launcher.inputs.pulled_source import PulledLines, packed
 from megaflow.timely.communication.codec.decode import decode
-
-WAIT_SECONDS = 30.0
-
-
-class Pulling:
-    """A reader of items, and what the launcher's loop does with it."""
-
-    def __init__(self, source: Any, ahead: int = FIRST_LINES) -> None:
-        self.woken = threading.Semaphore(0)
-        self.reader = LineReader(PulledItems(source), self.woken.release)
-        self.reader.ahead = ahead
-        self.close = self.reader.close
-        self.reader.start()
-
-    def take(self) -> list[Any] | None:
-        while (taken := self.reader.take()) is not None and not taken[0]:
-            assert self.woken.acquire(timeout=WAIT_SECONDS), "nobody said that items have come"
-        return None if taken is None else [*map(decode, taken[0])]
-
-    def take_until(self, count: int) -> list[Any]:
-        """Take at least so many."""
-        found: list[Any] = []
-        while len(found) < count:
-            some = self.take()
-            assert some is not None, found
-            found += some
-        return found
-
-    def take_all(self) -> list[Any]:
-        return [item for some in iter(self.take, None) for item in some]
+from tests.bench import WAIT_SECONDS
+from tests.job.launcher.reading import ItemsBench
 
 
 def test_items_are_what_they_were_when_they_were_given() -> None:
@@ -54,12 +25,12 @@ def test_items_are_what_they_were_when_they_were_given() -> None:
             row["n"] = number
             yield row
 
-    with closing(Pulling(reused())) as pulling:
+    with closing(ItemsBench(reused())) as pulling:
         assert pulling.take_all() == [{"n": number} for number in range(500)]
 
 
 def test_what_cannot_travel_is_refused_with_the_item() -> None:
-    with closing(Pulling([1, lambda: 2])) as pulling:
+    with closing(ItemsBench([1, lambda: 2])) as pulling:
         assert pulling.take() == [1]
         with pytest.raises(CannotTravel, match=r"^Cannot send an item of items= to a worker: .*function.*<lambda>"):
             pulling.take()
@@ -74,12 +45,12 @@ def feeds(put: Callable[[Any], None], count: int) -> None:
 @pytest.mark.parametrize("make", [queue.Queue, queue.SimpleQueue, multiprocessing.Queue])
 def test_a_queue_is_read_as_it_is_fed_and_keeps_what_nobody_waits_for(make: Callable[[], Any]) -> None:
     source = make()
-    with closing(Pulling(source)) as pulling:
+    with closing(ItemsBench(source)) as pulling:
         for number in range(100):
             source.put(number)
         assert pulling.take_until(100) == [*range(100)]
         pulling.reader.end()
-        pulling.reader._thread.join(WAIT_SECONDS)
+        pulling.join()
         source.put("late")
         assert pulling.take() is None
         assert source.get(timeout=WAIT_SECONDS) == "late"
@@ -87,7 +58,7 @@ def test_a_queue_is_read_as_it_is_fed_and_keeps_what_nobody_waits_for(make: Call
 
 def test_a_queue_ends_when_it_is_shut_down() -> None:
     class ShutDown(Exception):
-        """As in Python 3.13."""
+        """The class as in Python 3.13."""
 
     class Closing(queue.Queue[int]):
         def get(self, block: bool = True, timeout: float | None = None) -> int:
@@ -97,7 +68,7 @@ def test_a_queue_ends_when_it_is_shut_down() -> None:
 
     source = Closing()
     source.put(1)
-    with closing(Pulling(source)) as pulling:
+    with closing(ItemsBench(source)) as pulling:
         assert pulling.take_all() == [1]
 
 
@@ -110,7 +81,7 @@ def test_what_was_pulled_when_the_end_came_is_taken_and_no_more_is_pulled() -> N
             yield number
 
     source = numbers()
-    with closing(Pulling(source)) as pulling:
+    with closing(ItemsBench(source)) as pulling:
         found = pulling.take_until(1)
         pulling.reader.end()
         found += pulling.take_all()
@@ -125,36 +96,38 @@ def test_a_generator_that_blocks_does_not_hold_up_an_end() -> None:
         assert go_on.wait(WAIT_SECONDS)
         yield 2
 
-    pulling = Pulling(blocking())
+    pulling = ItemsBench(blocking())
     assert pulling.take() == [1]
     pulling.reader.end()
     assert pulling.reader.take() == ([], 0)
     pulling.close()
-    assert pulling.reader._thread.is_alive()
+    assert pulling.is_running()
     go_on.set()
-    pulling.reader._thread.join(WAIT_SECONDS)
+    pulling.join()
 
 
 def test_inputs_of_items_have_names_beside_those_of_lines(tmp_path: Any) -> None:
     path = tmp_path / "orders"
     path.write_text("a\n")
     alone = find_input(None, 1, "replace", items=[1])
-    assert (alone.lines, alone.items, [*alone.pushed]) == (("items",), ("items",), ["items"])
+    assert (alone.names.lines, alone.names.items, [*alone.pushed]) == (("items",), ("items",), ["items"])
     both = find_input({"orders": str(path)}, 1, "replace", items={"clicks": [1], "prices": queue.Queue()})
-    assert (both.lines, both.items) == (("clicks", "orders", "prices"), ("clicks", "prices"))
+    assert (both.names.lines, both.names.items) == (("clicks", "orders", "prices"), ("clicks", "prices"))
     assert [split.input for split in both.splits] == ["orders"] and [*both.pushed] == ["clicks", "prices"]
     assert isinstance(find_input(queue.Queue(), 1, "replace").pushed[""], PulledLines)
-    assert JobInput().items == ()
+    assert JobInput().names.items == ()
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
         ({"items": {}}, "items is an empty dict"),
-        ({"items": "abc"}, r"items must be an iterable, an async iterable, a queue, .* not 'abc' \(str\)"),
+        ({"items": "abc"}, r"items must be an iterable, .* not 'abc' \(str\)\. .*items=\['abc'\].* lines="),
+        ({"items": b"abc"}, r"not b'abc' \(bytes\)\. To send it as one item, give a list: items=\[b'abc'\]"),
+        ({"items": {"user": "ada"}}, r"not 'ada' \(str\)\. To send a dict as an item, give a list of dicts\."),
         ({"items": 5}, r"not 5 \(int\)"),
         ({"items": {"a-b": [1]}}, r"items: 'a-b' must be a name, as in flow.items\('clicks'\)"),
-        ({"items": {"a": {"b": 1}}}, r"not \{'b': 1\} \(dict\)"),
+        ({"items": {"a": {"b": 1}}}, r"not \{'b': 1\} \(dict\)\. To send a dict as an item, give a list of dicts"),
         ({"items": {"a": [1]}, "lines": {"a": ["x"]}}, "lines and items both have the name 'a'"),
         ({"items": [1], "lines": ["x"]}, "To combine lines with items, give the lines names"),
         ({"items": [1], "rows": {"a": 1}}, "rows and items cannot be combined"),

@@ -3,7 +3,7 @@
 import importlib.util
 import subprocess
 import sys
-import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ import pytest
 
 from megaflow import spark
 from megaflow.errors import StoreError, UsageError
-from megaflow.job.launcher.function_pickler import pickle_app, source_of
-from megaflow.job.launcher.python_function import run
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.program.program_modules import source_of
+from megaflow.job.launcher.run.python_function import run
+from megaflow.timely.communication.codec.array_types import LIBRARIES
 from megaflow.timely.communication.codec.encode import of_main
 from tests.test_floor_plan import ROOT
 
@@ -58,14 +60,22 @@ def test_a_function_of_a_test_module_travels() -> None:
     assert call_elsewhere(outer) == "a!a!"
 
 
+def test_only_libraries_that_are_imported_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LIBRARIES:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert pickle_app(str.upper).libraries == ()
+    monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+    assert pickle_app(str.upper).libraries == ("pandas",)
+
+
 class Opaque:
     """A class that a script registers."""
 
 
 def test_a_registration_that_cannot_be_pickled_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = threading.Lock()
-    monkeypatch.setitem(of_main, Opaque, (lambda value: lock, lambda value: Opaque()))
-    with pytest.raises(UsageError, match=r"registration of Opaque cannot be sent to the workers: .*lock"):
+    letters = iter(letter for letter in "lock")
+    monkeypatch.setitem(of_main, Opaque, (lambda value: letters, lambda value: Opaque()))
+    with pytest.raises(UsageError, match=r"registration of Opaque cannot be sent to the workers: .*generator"):
         pickle_app(lambda flow: flow.lines())
 
 
@@ -106,5 +116,5 @@ def test_where_processes_are_to_run_is_refused_before_anything_starts() -> None:
         run(print, lines=["a"], conf={"spark.x": "1"})
     with pytest.raises(UsageError, match=r"^on= spark:local\[1\]: 2 worker processes need 2 slots, but Spark has 1:"):
         run(print, lines=["a"], on="spark:local[1]", processes=2)
-    with pytest.raises(UsageError, match=r"^The rows 'orders' must be a DataFrame, not 'orders.csv' \(str\)"):
+    with pytest.raises(UsageError, match=r"^The rows 'orders' must be a DataFrame of Spark, not 'orders.csv' \(str\)"):
         spark.run({"orders": "orders.csv"}, print)

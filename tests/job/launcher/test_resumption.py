@@ -1,4 +1,4 @@
-"""A job with a store begins where the last one was, or not at all; what is refused has changed nothing."""
+"""A job with a store resumes where the last one stopped, or is refused. A refusal changes nothing."""
 
 import os
 from collections.abc import Iterator
@@ -9,25 +9,27 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.messages import Split
+from megaflow.control.messages import InputNames, Split
 from megaflow.durable.blocks import BlockKind, CutHeader, pack
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.incarnation import begin
-from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.local_folder import LOCK, open_for_a_job
 from megaflow.durable.query_record import keep_record
 from megaflow.durable.segments import SegmentRef, SegmentWriter, segment_name
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import OutputError, StoreDamaged, StoreError, UsageError
-from megaflow.job.launcher.epoch_merge import ListWriter
-from megaflow.job.launcher.kept_input import KeptInput
-from megaflow.job.launcher.launch import input_of
-from megaflow.job.launcher.launcher_input import JobInput, find_input, find_rows
-from megaflow.job.launcher.output_specs import open_writer
-from megaflow.job.launcher.resumption import Resumption, open_store, resume, resumption_text
+from megaflow.job.formats.raw_file import print_of
+from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption, find_input, find_rows
+from megaflow.job.launcher.outputs.output_specs import open_writer
+from megaflow.job.launcher.outputs.writer import ListWriter
+from megaflow.job.launcher.run.launch import LaunchOptions, input_of
+from megaflow.job.launcher.store.input_positions import InputPositions
+from megaflow.job.launcher.store.resumption import open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
 from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.query_spec import RowFrames
+from tests.words import says
 
 LINE = "0123456789\n"
 
@@ -42,14 +44,14 @@ class Bench:
         self.lines.write_text(LINE * 10)
         self.reports: list[str] = []
         self.rehearsed: list[Rehearsal] = []
-        self.sources: tuple[str, ...] = ()  # that the program reads
+        self.sources: tuple[str, ...] = ()  # of the program
 
     def run(
         self, output: str = "", app: str = "app.py", store: str = "store", lines: str = "", **more: Any
     ) -> Resumption:
-        """Begin a job; it is lost at once."""
+        """Begin a job that is lost at once."""
         spec = JobSpec(AppFile(str(self.folder / app), "dataflow"), state=str(self.folder / store), **more)
-        job_input = input_of(spec, lines or str(self.lines), None, None, self.reports.append)
+        job_input = input_of(LaunchOptions(spec, lines or str(self.lines)), self.reports.append)
         with ExitStack() as stack:
             keeper = open_store(spec, job_input)
             stack.callback(keeper.close)
@@ -62,7 +64,7 @@ class Bench:
         return self.sources
 
     def segment(self, checkpoint: int) -> SegmentRef:
-        """Put a segment into the store, unless it is there; return what a commit says of it."""
+        """Put a segment into the store, unless it is there; return its entry for a commit."""
         writer = SegmentWriter(CutHeader(checkpoint, 41, None, 0))
         writer.add(pack(BlockKind.BIN, "count", 0, ["a", "b"], [1, 2]))
         ref, parts = writer.finish(segment_name(1, 0, checkpoint))
@@ -73,16 +75,18 @@ class Bench:
         return ref
 
     def leave(self, checkpoint: int, read: int, written: int, **more: Any) -> None:
-        """Leave a checkpoint in the store, with so many bytes read and written."""
+        """Leave a checkpoint in the store, with the given numbers of bytes read and written."""
         self.out.write_text(LINE * 100)
         folder = open_for_a_job(self.folder / "store", for_a_copy=True)
-        incarnation = begin(FolderStore(folder), "app.py:dataflow")
+        incarnation = begin(Store(folder), "app.py:dataflow")
         whole = Split(0, str(self.lines), 0, 110)
-        left = [Split(0, str(self.lines), read, 110)] if read < 110 else []
+        print = print_of(str(self.lines), read)
+        left = [Split(0, str(self.lines), read, 110, print=print)] if read < 110 else []
         incarnation.commit(
             Commit(
-                1, checkpoint, 41, 1, app="app.py:dataflow", splits=KeptInput([whole]).remainders(left),
-                outputs=(OutputLength(f"jsonl:{self.out}", written),), **more,
+                1, checkpoint, 41, 1, app="app.py:dataflow",
+                splits=InputPositions([whole]).remainders(left, {0: print}),
+                outputs=(OutputLength(f"jsonl:{self.out}", written),), **{"columns": (), **more},
             )
         )  # fmt: skip
         folder.close_folder()
@@ -111,9 +115,8 @@ def test_a_new_store_begins_with_the_first_line_and_again_if_nothing_was_committ
     again = bench.run()
     assert (again.part.incarnation, again.part.commit) == (2, None) and again.job_input == first.job_input
     assert bench.out.read_text() == ""
-    assert bench.reports == [
-        "the store has no checkpoint yet: begins with the first line; 32 bytes of the output are written again"
-    ]
+    [report] = bench.reports
+    assert says(report, "no checkpoint yet", "first line", "32 bytes of the output are written again")
 
 
 def test_a_job_goes_on_where_the_last_one_was(bench: Bench) -> None:
@@ -147,8 +150,8 @@ def test_a_launcher_that_does_not_answer_is_named_by_who_takes_its_place(bench: 
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return what all files in a folder have."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Return the contents of all files in a folder, except locks, which name the launchers that have tried."""
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != LOCK}
 
 
 def refuse(task: Rehearsal) -> tuple[str, ...]:
@@ -186,7 +189,7 @@ def test_a_refused_take_over_leaves_a_healthy_job_alone(bench: Bench, why: str, 
 
 
 def test_a_take_over_that_was_killed_on_its_way_in_names_the_remedy(bench: Bench) -> None:
-    """It has the store's lock, but the older launcher has that of the output still."""
+    """A launcher has the store's lock while the older launcher still has that of the output."""
     bench.leave(3, read=44, written=220)
     output = open_writer(f"jsonl:{bench.out}", mode="resume")
     output.hold()
@@ -215,6 +218,12 @@ def test_the_age_of_a_checkpoint_is_never_negative_though_the_clock_was_set_back
     assert "checkpoint 3, 0 s old" in resumption_text(begun, 1000.0, 0, 400.0)
 
 
+def test_keys_of_several_checkpoints_are_counted_as_a_bound() -> None:
+    base, delta = (SegmentRef(f"i1-w0-00000{number}.seg", number, 0, 100, 7, 3) for number in (1, 2))
+    for segments, keys in (((base,), "41, at most 3 keys in"), ((base, delta), "41, at most 6 keys in")):
+        assert keys in resumption_text(Commit(7, 3, 41, 2, segments=segments), 1000.0, 0, 1004.0)
+
+
 def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_alone(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=44, written=220)
@@ -241,7 +250,7 @@ def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench)
     first = bench.run(lines=lines).job_input.spark
     assert isinstance(first, KeptQuery)
     folder = open_for_a_job(store)
-    incarnation = begin(FolderStore(folder), "app.py:dataflow")
+    incarnation = begin(Store(folder), "app.py:dataflow")
     for batch in (0, 1):
         (first.record / "offsets").mkdir(exist_ok=True)
         (first.record / "offsets" / str(batch)).touch()
@@ -249,7 +258,7 @@ def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench)
             1, batch + 3, 41, 1, app="app.py:dataflow", spark=((first.name, batch),),
             outputs=(OutputLength(f"jsonl:{bench.out}", 0),),
         )  # fmt: skip
-        kept = said if batch else keep_record(FolderStore(folder), str(store), said)
+        kept = said if batch else keep_record(Store(folder), str(store), said)
         incarnation.commit(kept, [] if batch else ["nightly"])
     folder.close_folder()
     with pytest.raises(StoreError, match=r"checkpoint nightly of .*/store belongs to Spark's lines; name them by"):
@@ -312,6 +321,8 @@ def test_at_the_end_there_is_nothing_to_do_until_there_are_new_lines(bench: Benc
     code = Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())})
     bench.leave(3, read=110, written=1100, ended=True, code=code)
     assert bench.run().is_over and not bench.rehearsed
+    bench.leave(3, read=110, written=1100, ended=True, code=code, columns=None)  # of an older megaflow
+    assert bench.run().is_over and len(bench.rehearsed) == 1, "its CSV may have been read as text"
     bench.run(renamed=(("coutn", "count"),))
     assert bench.rehearsed, "whether there are such operators is asked though nothing is to be done"
     with bench.lines.open("a") as file:
@@ -368,7 +379,7 @@ def test_other_code_is_said_and_rehearsed(bench: Bench) -> None:
     app.write_text("dataflow = 1")
     bench.leave(3, read=44, written=220, code=Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())}))
     assert bench.run().code is not None and "with other code" not in bench.reports[-1]
-    assert not bench.rehearsed  # it takes as long as a process to start
+    assert not bench.rehearsed  # a rehearsal takes as long as the start of a process
     bench.run(dropped=("lines",))
     assert len(bench.rehearsed) == 1
     app.write_text("dataflow = 2")
@@ -401,12 +412,13 @@ def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
 
 def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(tmp_path: Path) -> None:
     spec = JobSpec(PickledFunction(b"", (), "count"), state=str(tmp_path / "store"))
+    frames = RowFrames({"a": Namespace(isStreaming=False)})
     for job_input, why in (
         (find_input(["a line"], 1, "replace"), "Standard input and iterables cannot be read again"),
         (find_input("spark:socket:?host=h&port=1", 1, "replace"), "of spark:socket: cannot be read again"),
         (find_rows({"a": "spark:socket:?host=h&port=1"}), "of spark:socket: cannot be read again"),
         (find_rows({"a": "spark:rate:", "b": "spark:rate:"}), "keeps one input of rows, but there are 2: 'a' and 'b'"),
-        (JobInput(spark=RowFrames({"a": Namespace(isStreaming=False)}), rows=("a",)), "The rows 'a' are a batch Data"),
+        (JobInput(spark=frames, names=InputNames(rows=("a",))), "The rows 'a' are a batch Data"),
     ):
         with pytest.raises(UsageError, match=why):
             open_store(spec, job_input)

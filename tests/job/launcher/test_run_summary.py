@@ -1,13 +1,13 @@
-"""What a run came to is the sum of its workers, without holding more the longer they come and go."""
+"""A run's summary is the sum of its workers. Its memory does not grow as workers come and go."""
 
 from megaflow.control.latency import WINDOW_SECONDS, WINDOWS_MAX, LatencyLog, merged
 from megaflow.control.launcher_messages import Ended, LatencyWindow
 from megaflow.control.reports import LatencyQuantiles
-from megaflow.job.launcher.run_summary import LATENCY_SECONDS, RunSummary
+from megaflow.job.launcher.run.run_summary import LATENCY_SECONDS, RunSummary
 
 
 def windows(begin: int, count: int, bucket: int = 0) -> tuple[LatencyWindow, ...]:
-    """Return those of so many tenths of a second, each with a line."""
+    """Return the windows of `tenths` tenths of a second, each with a line."""
     return tuple(LatencyWindow(tenth * WINDOW_SECONDS, {bucket: 1}, 1.0) for tenth in range(begin, begin + count))
 
 

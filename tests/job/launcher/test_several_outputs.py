@@ -1,5 +1,6 @@
 """Several outputs are written, made durable and cut back as one; a store tells them apart."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 
 from megaflow.durable.commits import OutputLength
 from megaflow.errors import OutputError, StoreError, UsageError
-from megaflow.job.launcher.epoch_merge import ListWriter, NothingWriter
-from megaflow.job.launcher.output_specs import open_outputs, parse_outputs
-from megaflow.job.launcher.several_outputs import SeveralOutputs, compare_lengths, compare_outputs, together
+from megaflow.job.launcher.outputs.output_specs import open_outputs, parse_outputs
+from megaflow.job.launcher.outputs.several_outputs import SeveralOutputs, compare_lengths, compare_outputs, together
+from megaflow.job.launcher.outputs.writer import ListWriter, NothingWriter
 
 
 @given(st.lists(st.tuples(st.sampled_from(["", "late", "bad"]), st.integers(0, 3), st.booleans())), st.data())
@@ -21,7 +22,7 @@ def test_they_are_cut_back_to_what_each_was_at_one_moment(
     outputs = SeveralOutputs({name: ListWriter(some) for name, some in lists.items()})
     moments = {outputs.hold(): {name: [*some] for name, some in lists.items()}}
     for number, (name, count, syncs) in enumerate(steps):
-        outputs.write_to(name, number, [number] * count)
+        outputs.parts[name].write(number, [number] * count)
         if syncs:
             moments[outputs.sync()] = {name: [*some] for name, some in lists.items()}
         if moments and data.draw(st.integers(0, 4)) == 0:
@@ -40,18 +41,24 @@ def test_a_store_knows_each_by_its_name_and_what_it_is_written_to(tmp_path: Path
     first = open_outputs(given)
     assert first.forms == (("", "jsonl"), ("late", "csv"))
     first.hold()
-    first.write_to("", 1, ["{}"])
-    first.write_to("late", 1, [("a",), "1\n"])
+    first.parts[""].write(1, ["{}"])
+    first.parts["late"].write(1, [("a",), "1\n"])
     said = first.lengths(first.sync())
-    assert said == (OutputLength(f"jsonl:{tmp_path}/all", 3), OutputLength(f"late=csv:{tmp_path}/late", 4))
-    first.write_to("late", 2, [("a",), "2\n"])
+    named = [(f"jsonl:{tmp_path}/all", 3), (f"late=csv:{tmp_path}/late", 4)]
+    assert [(each.output, each.length) for each in said] == named and all(each.fingerprint for each in said)
+    first.parts["late"].write(2, [("a",), "2\n"])
     first.close()
     again = open_outputs(dict(reversed(given.items())), mode="resume")
     now = again.lengths(again.hold())
     compare_outputs("kept", said, now)
     compare_lengths(said, now)
+    assert now[1] == said[0] and now[0] != said[1]
+    again.check_content(said)
+    with pytest.raises(StoreError, match=r"--output late=csv:.* does not have the bytes that this job wrote"):
+        again.check_content([said[0], replace(said[1], fingerprint=said[0].fingerprint)])
+    again.check_content(said)
     again.cut_back(again.length_of(said))
-    again.write_to("late", 2, [("a",), "3\n"])
+    again.parts["late"].write(2, [("a",), "3\n"])
     again.close()
     assert (tmp_path / "all").read_text() == "{}\n" and (tmp_path / "late").read_text() == "a\n1\n3\n"
 
@@ -76,8 +83,8 @@ def test_an_output_that_is_shorter_than_the_store_says_is_refused() -> None:
 
 def test_one_that_cannot_be_flushed_keeps_no_other_open(tmp_path: Path) -> None:
     outputs = open_outputs({"": f"jsonl:{tmp_path}/all", "full": "jsonl:/dev/full"})
-    outputs.write_to("", 1, ["{}"])
-    outputs.write_to("full", 1, ["{}"])
+    outputs.parts[""].write(1, ["{}"])
+    outputs.parts["full"].write(1, ["{}"])
     with pytest.raises(OutputError, match="/dev/full"):
         outputs.close()
     assert (tmp_path / "all").read_text() == "{}\n"

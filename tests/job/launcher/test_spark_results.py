@@ -14,17 +14,17 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from megaflow.control.ddl import parse_ddl, schema_json
-from megaflow.control.result_rows import RowPacker, unpack
 from megaflow.control.results_messages import RESULTS_ROLE, Latest, Offset, ResultRows, ResultsRefused, Take
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import ConfigMismatch, OutputError
-from megaflow.job.launcher import results_log
-from megaflow.job.launcher.spark_results import SparkResults
+from megaflow.job.launcher.outputs import results_log
+from megaflow.job.launcher.outputs.spark_results import SparkResults
+from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.result_rows import RowPacker, unpack
 from megaflow.spark.kept_query import RESULTS
 from megaflow.timely.communication.client import Client
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 SECRET = b"secret"
 SCHEMA = schema_json(parse_ddl("word string"))
 PACKER = RowPacker(SCHEMA)
@@ -74,7 +74,7 @@ def test_who_asks_for_more_than_there_is_waits_until_there_is() -> None:
     with serving() as results:
         reader = Reader(results)
         reader.client.send(Latest(1, 0))
-        reader.client.send(Latest(2, 0))  # anew
+        reader.client.send(Latest(2, 0))  # connect again
         deadline = time.monotonic() + WAIT_SECONDS
         while [asked.number for asked in list(results._waiting.values())] != [2] and time.monotonic() < deadline:
             time.sleep(0.001)

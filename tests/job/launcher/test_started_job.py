@@ -1,13 +1,18 @@
-"""A job beside the program that has started it: looked at, steered, waited for; its errors are the program's."""
+"""A job that runs beside the program that started it: status, steering, waiting. Its errors reach the program."""
 
+import _thread
 import asyncio
 import itertools
 import os
 import queue
+import selectors
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
+import time
+import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -20,13 +25,15 @@ import pytest
 import megaflow
 from megaflow.control.client import commands
 from megaflow.errors import ClusterError, CommandRefused, JobNotFound, PeerFailed, PeerLost, UsageError
-from megaflow.job.launcher.epoch_merge import ListWriter
-from megaflow.job.launcher.function_pickler import pickle_app
-from megaflow.job.launcher.started_job import JobHandle
+from megaflow.job.launcher.outputs.writer import ListWriter
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.run import started_job
+from megaflow.job.launcher.run.launch import LaunchOptions
+from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.spec import JobSpec
 from tests.test_floor_plan import ROOT
 
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 def count(word: str, n: int, total: int | None) -> tuple[int, list[tuple[str, int]]]:
@@ -43,12 +50,12 @@ def faulty(flow: megaflow.Flow) -> Any:
 
 
 def endless(enough: threading.Event) -> Iterator[str]:
-    """Lines until there are enough."""
+    """Yield lines until there are enough."""
     return itertools.takewhile(lambda line: not enough.wait(0.01), itertools.cycle("abc"))
 
 
 def begin(function: Any, lines: Any, writer: ListWriter | None = None, **more: Any) -> JobHandle:
-    return JobHandle(JobSpec(pickle_app(function), **more), lambda: writer or ListWriter(), lines)
+    return JobHandle(LaunchOptions(JobSpec(pickle_app(function), **more), lines, lambda: writer or ListWriter()))
 
 
 pytestmark = pytest.mark.cluster
@@ -75,19 +82,30 @@ def test_a_job_is_looked_at_and_steered_while_it_runs_and_stopped_at_the_end_of_
     job.stop()
 
 
+def test_stop_waits_for_a_job_that_ends_before_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_gone(*_: Any) -> None:
+        raise JobNotFound("job 'job' does not answer at 127.0.0.1:2101: it has closed the connection")
+
+    monkeypatch.setattr(started_job, "LOOK_SECONDS", 0.0001)
+    monkeypatch.setattr(commands, "stop_job", is_gone)
+    with begin(dataflow, endless(threading.Event())) as job:
+        job.stop()
+        assert not job.is_running
+
+
 def test_a_command_under_way_when_the_job_ends_finds_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    enough = threading.Event()
-    with begin(dataflow, endless(enough)) as job:
+    ends = threading.Event()
+    with begin(dataflow, endless(threading.Event())) as job:  # else it may end by itself before the command begins
 
         def lose(*_: Any, **__: Any) -> None:
-            if enough.is_set():
+            if ends.is_set():
                 job.stop()
             raise PeerLost("the connection ended")
 
         monkeypatch.setattr(commands, "ask_status", lose)
         with pytest.raises(PeerLost):
             job.status()
-        enough.set()
+        ends.set()
         with pytest.raises(JobNotFound, match="has ended"):
             job.status()
 
@@ -157,14 +175,14 @@ def clicks_of(flow: megaflow.Flow) -> Any:
 
 
 def endless_clicks(pulled: list[Click]) -> Iterator[Click]:
-    """Clicks that are noted as they are pulled."""
+    """Yield clicks, and note each as it is pulled."""
     for number in itertools.count():
         pulled.append(Click("abc"[number % 3], 1))
         yield pulled[-1]
 
 
 def counted(clicks: list[Click]) -> list[tuple[str, int]]:
-    """What a plain loop makes of them, sorted."""
+    """Return the results of a plain loop, sorted."""
     totals: Counter[str] = Counter()
     found = []
     for click in clicks:
@@ -191,6 +209,17 @@ def test_outputs_come_while_the_job_runs_and_a_stop_works_off_what_was_pulled() 
     assert [*job.outputs()] == []
 
 
+def test_added_workers_get_their_share_of_the_bins_if_asked() -> None:
+    pulled: list[Click] = []
+    with megaflow.start(clicks_of, items=endless_clicks(pulled)) as job:
+        seen = [next(iter(job.outputs()))]
+        [joined] = job.control.add_workers(balance=True).joins
+        assert {worker.id: worker.bins for worker in job.status().workers} == {0: 4, joined.workers[0]: 4}
+    seen += job.outputs()
+    assert sorted(seen) == counted(pulled)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_stop_works_off_what_was_pulled_though_files_are_not_read_to_their_ends(
     tmp_path: Path, processes: int
@@ -325,7 +354,7 @@ def test_a_reader_that_is_slow_holds_the_job_back() -> None:
 
 
 def wait_until_quiet(counter: Callable[[], int]) -> None:
-    """Wait until something does not grow any more."""
+    """Wait until a value stops growing."""
     before = -1
     while (now := counter()) != before or not now:
         before = now
@@ -333,7 +362,7 @@ def wait_until_quiet(counter: Callable[[], int]) -> None:
 
 
 def codes_of(thread: threading.Thread) -> list[CodeType]:
-    """What a thread is in."""
+    """Return the code objects that a thread is running."""
     assert thread.ident is not None
     frame, codes = sys._current_frames().get(thread.ident), []
     while frame is not None:
@@ -358,6 +387,73 @@ def test_a_run_that_is_interrupted_has_what_came_until_then() -> None:
     assert sorted(interrupt.value.records) == counted(pulled)  # type: ignore[attr-defined]
 
 
+def interrupt_in(code: CodeType) -> list[float]:
+    """Start a thread that interrupts the main thread while it runs this code; the list gets the time."""
+
+    def interrupt() -> None:
+        while code not in codes_of(threading.main_thread()):
+            if time.monotonic() > deadline:
+                return
+            threading.Event().wait(0.01)
+        began.append(time.monotonic())
+        _thread.interrupt_main()
+
+    began, deadline = list[float](), time.monotonic() + SECONDS / 2
+    threading.Thread(target=interrupt).start()
+    return began
+
+
+def test_interrupt_main_ends_a_wait() -> None:
+    with megaflow.start(clicks_of, items=queue.Queue(), output="none") as job:
+        began = interrupt_in(JobHandle.wait.__code__)
+        with pytest.raises(KeyboardInterrupt):
+            job.wait(SECONDS)
+        assert time.monotonic() - began[0] < 60, "0.2 s on an idle machine"
+
+
+def test_interrupt_main_ends_a_wait_of_a_coroutine() -> None:
+    async def main() -> None:
+        with megaflow.start(clicks_of, items=queue.Queue()) as job:
+            began.append(interrupt_in(selectors.DefaultSelector.select.__code__))
+            jobs.append(job)
+            async for _ in job.outputs():
+                pass
+
+    began: list[list[float]] = []
+    jobs: list[JobHandle] = []
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    assert time.monotonic() - began[0][0] < 60, "0.2 s on an idle machine"
+    assert not jobs[0].is_running
+
+
+def test_a_fork_cannot_read_or_stop_the_job() -> None:
+    with megaflow.start(clicks_of, items=endless_clicks([])) as job:
+        outputs = job.outputs()
+        assert next(outputs)
+        reading, writing = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # for a fork of a process with threads
+            pid = os.fork()
+        if not pid:
+            try:
+                refused = 0
+                for call in (lambda: next(outputs), job.outputs, job.wait, job.stop, job.end):
+                    try:
+                        call()
+                    except UsageError as error:
+                        refused += "a fork of process" in str(error)
+                job.__exit__(None, None, None)
+                os.write(writing, bytes([refused]))
+            finally:
+                os._exit(0)  # even after an error: the remaining tests belong to the parent
+        os.close(writing)
+        assert os.read(reading, 1) == bytes([5])
+        os.close(reading)
+        os.waitpid(pid, 0)
+        assert job.is_running and next(outputs)
+
+
 def test_what_is_wrong_with_inputs_is_said_where_the_job_is_started() -> None:
     with megaflow.start(clicks_of, items=[], output="none") as job, pytest.raises(UsageError, match="output= sends"):
         job.outputs()
@@ -367,3 +463,69 @@ def test_what_is_wrong_with_inputs_is_said_where_the_job_is_started() -> None:
         megaflow.run(lambda flow: flow.items("clicks"), items=[1])
     with pytest.raises(UsageError, match=r"An asyncio\.Queue needs a running event loop"):
         megaflow.run(clicks_of, items=asyncio.Queue())
+
+
+def dying_once(flow: megaflow.Flow) -> Any:
+    """Kill the process at the first line, unless the file that is the first argument exists."""
+
+    def die(line: str) -> str:
+        if not os.path.exists(flow.args[0]):
+            Path(flow.args[0]).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return line
+
+    return flow.lines().map(die)
+
+
+def test_a_restart_is_warned_of_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "lines").write_text("a\nb\n")
+    with caplog.at_level("INFO", "megaflow"):
+        job = megaflow.start(
+            dying_once, lines=str(tmp_path / "lines"), state=tmp_path / "kept", args=[str(tmp_path / "died")]
+        )
+        summary = job.wait(SECONDS)
+    assert (summary.lines, summary.restarts, summary.late) == (2, 1, Counter())
+    said = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "megaflow.job"]
+    assert [text for level, text in said if level == "WARNING" and "restart 1 of 3" in text]
+    assert [level for level, text in said if "steer it with" in text or "2 lines, 2 records" in text] == ["INFO"] * 2
+
+
+def test_a_summary_counts_skipped_lines_and_dropped_records(caplog: pytest.LogCaptureFixture) -> None:
+    def counting(flow: megaflow.Flow) -> Any:
+        numbers = flow.json_lines(on_error="skip").event_time(float)
+        flow.output("kept", numbers.window(megaflow.tumbling(10), key=str, name="kept").late())
+        return numbers.window(megaflow.tumbling(10), key=str, name="dropping").count()
+
+    with megaflow.start(counting, lines=["30", "1", "{", "2"], outputs={"kept": []}) as job:
+        summary = job.wait(SECONDS)
+    assert (summary.skipped, summary.late) == ({"": 1}, {"dropping": 2})
+    assert summary.windowed == {"dropping": 3, "kept": 3}
+    assert caplog.records[-1].getMessage().endswith(
+        "; 1 fault skipped; 2 of 3 records were late and left out by 'dropping'"
+    )
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def test_jobs_lists_what_runs_and_stops_it() -> None:
+    enough = threading.Event()
+    with begin(dataflow, endless(enough), name="listed") as job:
+        [found] = [each for each in megaflow.jobs() if each.name == "listed"]
+        assert (found.pid, found.state) == (os.getpid(), None) and "secret" not in repr(found)
+        status = found.control.status()
+        assert status.job == "listed"
+        assert repr(status).startswith("<JobStatus: 'listed' is running; workers 1, epoch ") and len(repr(status)) < 120
+        found.stop()  # while there are lines: the job must not end by itself
+        summary = job.wait(SECONDS)
+        enough.set()
+    assert repr(summary).startswith(f"<RunSummary: {summary.lines} line") and len(repr(summary)) < 120
+    assert "listed" not in [each.name for each in megaflow.jobs()]
+
+
+def test_help_on_run_begins_with_an_example_that_runs() -> None:
+    assert megaflow.run.__doc__ is not None
+    _, example, *_ = megaflow.run.__doc__.split("\n\n    Inputs:")[0].split("\n\n", 1)
+    code, _, result = textwrap.dedent(example).rpartition("#")
+    before, _, call = code.strip().rpartition("\n")
+    names: dict[str, Any] = {"megaflow": megaflow}
+    exec(before, names)
+    assert repr(eval(call, names)) == result.strip()

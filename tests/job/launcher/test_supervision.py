@@ -1,5 +1,6 @@
-"""A durable job goes on after a loss from its last checkpoint, a few times, and never after what would come again."""
+"""A durable job recovers from its last checkpoint after a loss, a few times, but not from errors that would recur."""
 
+import errno
 import selectors
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -14,54 +15,59 @@ from megaflow.control.messages import Split
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.errors import (
     ClusterError,
+    KeepsFailing,
     MegaflowError,
     OutputError,
     PeerFailed,
     ProtocolError,
+    RecordRefused,
     StoreDamaged,
     StoreError,
     StoreUnfit,
 )
+from megaflow.job.formats.raw_file import print_of
 from megaflow.job.job_file import Job
-from megaflow.job.launcher import supervision as module
-from megaflow.job.launcher.child_process import Child
-from megaflow.job.launcher.children import Children
-from megaflow.job.launcher.early_end import EarlyEnd
-from megaflow.job.launcher.epoch_merge import ListWriter
-from megaflow.job.launcher.kept_input import KeptInput
-from megaflow.job.launcher.launcher_input import JobInput
-from megaflow.job.launcher.machine import Machine
-from megaflow.job.launcher.output_queue import OutputQueue
-from megaflow.job.launcher.resumption import Resumption, resume
-from megaflow.job.launcher.run_summary import RunSummary
-from megaflow.job.launcher.store_keeper import StoreKeeper
-from megaflow.job.launcher.supervision import Supervision, is_loss
-from megaflow.job.launcher.wakeups import Signals, Wakeup
+from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
+from megaflow.job.launcher.outputs.output_queue import OutputQueue
+from megaflow.job.launcher.outputs.writer import ListWriter
+from megaflow.job.launcher.processes.child_process import Child
+from megaflow.job.launcher.processes.children import Children
+from megaflow.job.launcher.processes.drain_limit import DrainLimit
+from megaflow.job.launcher.processes.wakeups import Signals, Wakeup
+from megaflow.job.launcher.run import supervision as module
+from megaflow.job.launcher.run.machine import JobParts, Machine
+from megaflow.job.launcher.run.run_summary import RunSummary
+from megaflow.job.launcher.run.supervision import Supervision, is_loss
+from megaflow.job.launcher.store.commit_draft import ToCommit
+from megaflow.job.launcher.store.input_positions import InputPositions
+from megaflow.job.launcher.store.resumption import resume
+from megaflow.job.launcher.store.store_keeper import StoreKeeper
 from megaflow.job.program_code import digest
 from megaflow.job.spec import Address, AppFile, JobSpec
+from tests.words import says
 
 LOST = ClusterError("worker 1 was killed")
 FIRST, SECOND, BY_HAND = ("h", 1), ("h", 2), ("h", 3)
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 
-Life = Callable[["Bench"], MegaflowError | None]
+Attempt = Callable[["Bench"], MegaflowError | None]
 
 
 class Bench:
-    """A job whose lives are calls, in order: what each returns is what ends it."""
+    """A job whose attempts are calls, in order. The result of each call ends its attempt."""
 
     def __init__(
-        self, folder: Path, stack: ExitStack, restarts: int, lives: Sequence[Life], shrink: bool = False
+        self, folder: Path, stack: ExitStack, restarts: int, attempts: Sequence[Attempt], shrink: bool = False
     ) -> None:
         self.folder, self.lines, self.app = folder, folder / "lines", folder / "app.py"
         self.lines.write_text("line\n" * 10)
         self.app.write_text("dataflow = 1")
         self.reports: list[str] = []
         self.published: list[Job] = []
-        self.stayed: list[list[Address]] = []  # of those that have founded a life
+        self.stayed: list[list[Address]] = []  # of the processes that founded an attempt
         self.founded: list[tuple[Resumption, tuple[Address, ...]]] = []
         self.clock = 0.0
-        self._lives = list(lives)
+        self._attempts = list(attempts)
         self.spec = JobSpec(AppFile(str(self.app), "dataflow"), processes=2, restarts=restarts, shrink=shrink)
         self.signals = Signals()
         stack.callback(self.signals.close)
@@ -74,16 +80,19 @@ class Bench:
         size = self.lines.stat().st_size
         job_input = JobInput(splits=(Split(0, str(self.lines), 0, size),))
         begun = resume(self.keeper, self.spec, self.writer, job_input, self.reports.append)
-        self.early_end = EarlyEnd(b"", self.children)
+        self.drain_limit = DrainLimit(b"", self.children)
+        machine = Machine(
+            now=lambda: self.clock, wall=lambda: 1000.0, selector=self.selector, publish=self.published.append
+        )
+        parts = JobParts(
+            self.children, self.output, self.signals, self.reports.append, self.drain_limit, self.keeper, machine
+        )
         self.supervision = Supervision(
-            self.spec, self.children, self, begun, self.output, self.signals, self.reports.append,
-            Job("job", 1, None, *FIRST, "secret", life=1), self.early_end,
-            Machine(now=lambda: self.clock, wall=lambda: 1000.0, selector=self.selector, publish=self.published.append),
-            self.keeper,
-        )  # fmt: skip
+            self.spec, parts, self, begun, Job("job", 1, None, *FIRST, "secret", attempt=1)  # type: ignore[arg-type]
+        )
 
     def selector(self) -> Any:
-        """One for which the time passes at once, unless it is to wait for a thread."""
+        """Return a selector for which time passes at once, unless it must wait for a thread."""
         real = selectors.DefaultSelector()
 
         def select(seconds: float | None) -> Any:
@@ -112,34 +121,35 @@ class Bench:
         raise AssertionError("no more are started")
 
     def run(self) -> RunSummary:
-        """Run to the end."""
+        """Run the job to its end."""
         self.supervision.begin((FIRST, SECOND))
         return self.supervision.run()
 
-    def loop(self, children: Children, start: Any, *more: Any) -> Any:
-        """Stand in for a life's loop."""
-        life = self._lives.pop(0)
+    def loop(self, parts: JobParts, start: Any, job_input: Any, job: Job, warned: Any) -> Any:
+        """Stand in for an attempt's loop."""
+        attempt = self._attempts.pop(0)
 
         def steps(*_: Any) -> Iterator[float | None]:
-            self.supervision.keeper.start(lambda: None)  # type: ignore[union-attr]
+            self.keeper.start(lambda: None)
             self.output.start(lambda: None)
             yield 0.0
-            if (error := life(self)) is not None:
+            if (error := attempt(self)) is not None:
                 raise error
 
         return SimpleNamespace(
-            life=steps, job=more[5 - 1], selector=self.selector(), close=lambda: None, summary=RunSummary()
+            turns=steps, job=job, selector=self.selector(), close=lambda: None, summary=RunSummary(), waits_text=str
         )
 
     def commit(self, checkpoint: int, length: int = 0, read: int = 10, code: Fingerprint | None = None) -> None:
-        """Commit one, of an output that is so long."""
+        """Commit a checkpoint with an output of this length."""
         latest, woken = self.keeper.latest, Wakeup()
         self.keeper.start(woken.wake)
-        self.keeper.commit(
-            replace(latest, checkpoint=checkpoint, time=10 * checkpoint, written_at=998.0, code=code,
-                    outputs=(OutputLength("records", 0),)),
-            (Split(0, str(self.lines), read, 50),), length,
-        )  # fmt: skip
+        outputs = (OutputLength("records", 0),)
+        commit = replace(
+            latest, checkpoint=checkpoint, time=10 * checkpoint, written_at=998.0, code=code, outputs=outputs
+        )
+        left = Split(0, str(self.lines), read, 50, print=print_of(str(self.lines), read))
+        self.keeper.commit(ToCommit(commit, (left,), length))
         woken.clear()
         assert [result.checkpoint for result in self.keeper.results()] == [checkpoint]
         woken.close()
@@ -149,8 +159,8 @@ class Bench:
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     with ExitStack() as stack:
 
-        def made(*lives: Life, restarts: int = 3, shrink: bool = False) -> Bench:
-            bench = Bench(tmp_path, stack, restarts, lives, shrink)
+        def made(*attempts: Attempt, restarts: int = 3, shrink: bool = False) -> Bench:
+            bench = Bench(tmp_path, stack, restarts, attempts, shrink)
             monkeypatch.setattr(module, "Loop", bench.loop)
             return bench
 
@@ -158,14 +168,14 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
 
 
 def ends(bench: Bench) -> None:
-    """Stand for the life in which the job comes to its end."""
+    """Simulate the attempt in which the job ends."""
 
 
 def is_lost(bench: Bench) -> MegaflowError:
     return LOST
 
 
-def test_a_lost_process_is_followed_by_a_life_from_the_last_checkpoint_with_what_the_launcher_had(
+def test_a_lost_process_is_followed_by_an_attempt_from_the_last_checkpoint_with_what_the_launcher_had(
     job: Callable[..., Bench],
 ) -> None:
     def commits_and_is_lost(bench: Bench) -> MegaflowError:
@@ -177,17 +187,16 @@ def test_a_lost_process_is_followed_by_a_life_from_the_last_checkpoint_with_what
         return LOST
 
     bench = job(commits_and_is_lost, ends)
-    assert bench.run().since == 4, "what a life read and wrote counts from its checkpoint"
+    assert bench.run().since == 4, "what an attempt read and wrote counts from its checkpoint"
     (first, before), (second, after) = bench.founded
     assert (before, after) == ((FIRST, SECOND), (SECOND, FIRST)), "at first where it was coordinated"
     assert [(split.start, split.end) for split in second.job_input.splits] == [(10, 50)]
     assert first.part is not None and second.part is not None
     assert (second.part.incarnation, second.part.commit) == (first.part.incarnation + 1, 3)
-    assert bench.reports == [
-        "worker 1 was killed; restart 1 of 3: resumes from checkpoint 4, 2 s old: all before epoch 40, 0 keys in 0.0 kB"
-    ]
-    assert [(each.host, each.port, each.life, each.recovering) for each in bench.published] == [
-        (*SECOND, 2, "restart 1 of 3"), (*SECOND, 2, "")
+    [report] = bench.reports
+    assert says(report, "worker 1 was killed", "restart 1 of 3", "checkpoint 4, 2 s old", "before epoch 40")
+    assert [(each.host, each.port, each.attempt, each.recovering) for each in bench.published] == [
+        (*SECOND, 2, "restart 1 of 3: worker 1 was killed"), (*SECOND, 2, "")
     ]  # fmt: skip
     bench.output.close()
     assert bench.writer.records == ["a", "b"], "what is behind the checkpoint comes again"
@@ -205,7 +214,8 @@ def test_a_job_that_shrinks_goes_on_with_one_process_less_as_long_as_there_is_on
     assert [report.split("; ")[1].split(":")[0] for report in bench.reports] == [
         "restart 1 of 3 with 1 process", "restart 2 of 3", "restart 3 of 3"
     ]  # fmt: skip
-    assert next(each.recovering for each in bench.published if each.recovering) == "restart 1 of 3 with 1 process"
+    first = next(each.recovering for each in bench.published if each.recovering)
+    assert first == "restart 1 of 3 with 1 process: worker 1 was killed"
 
 
 def test_who_stays_is_kept_after_the_first_loss_of_a_row_only(job: Callable[..., Bench]) -> None:
@@ -242,21 +252,55 @@ def test_losses_are_counted_from_checkpoint_to_checkpoint_and_waited_for_longer_
     assert bench.clock == pytest.approx(0.0 + 0.2 + 0.0 + 0.2)
 
 
+def ends_itself(number: int) -> Attempt:
+    """A process ends with this exit code, and is blamed."""
+
+    def attempt(bench: Bench) -> MegaflowError:
+        process: Any = bench.children.all[0].process
+        process.poll, process.pid = lambda: number, 0
+        error = bench.children.blame([])
+        assert isinstance(error, ClusterError)
+        return error
+
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_kept"),
+    [([3, 3, 3], False), ([-11, 3, -6], False), ([-9, -9, -9], True), ([3, -9, 3], True), ([-15, 3, 3], True)],
+)
+def test_the_same_command_helps_unless_all_ended_by_themselves(
+    job: Callable[..., Bench], ends: list[int], is_kept: bool
+) -> None:
+    bench = job(*map(ends_itself, ends), restarts=2)
+    with pytest.raises(ClusterError, match="no checkpoint was taken since restart 1 of 2") as raised:
+        bench.run()
+    assert isinstance(raised.value, KeepsFailing) is (not is_kept) is (not is_loss(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("number", "helps"), [(errno.ENOSPC, True), (errno.EIO, True), (errno.EFBIG, False), (errno.EACCES, False)]
+)
+def test_an_output_error_is_final_if_a_user_has_to_change_something(number: int, helps: bool) -> None:
+    error = OutputError("cannot write")
+    error.__cause__ = OSError(number, "…")
+    assert is_loss(error) is helps
+    assert not is_loss(RecordRefused("no such column", 0))
+
+
 def test_losses_that_come_often_end_the_job_though_there_are_checkpoints_between(job: Callable[..., Bench]) -> None:
-    def commits_and_is_lost(seconds: float) -> Life:
-        def life(bench: Bench) -> MegaflowError:
+    def commits_and_is_lost(seconds: float) -> Attempt:
+        def attempt(bench: Bench) -> MegaflowError:
             bench.clock += seconds
             bench.commit(bench.keeper.latest.checkpoint + 1)
             return LOST
 
-        return life
+        return attempt
 
     bench = job(*[commits_and_is_lost(61.0)] * 12, *[commits_and_is_lost(2.0)] * 20, restarts=1)
     with pytest.raises(ClusterError) as raised:
         bench.run()
-    assert str(raised.value) == (
-        "worker 1 was killed; processes were lost 11 times within 10 minutes, so the job does not restart by itself"
-    )
+    assert says(str(raised.value), "worker 1 was killed", "11 times within 10 minutes")
     assert is_loss(raised.value) and len(bench.reports) == 12, "once a minute it goes on"
 
 
@@ -285,7 +329,7 @@ def test_a_job_that_is_not_to_go_on_does_not(job: Callable[..., Bench], why: str
         if why == "stopped":
             bench.signals.received.append(2)
         if why == "draining":
-            bench.early_end.drain(0.0, None)
+            bench.drain_limit.drain(0.0, None)
         if why == "only by hand":
             for child in bench.children.all:
                 child.process = None
@@ -297,16 +341,16 @@ def test_a_job_that_is_not_to_go_on_does_not(job: Callable[..., Bench], why: str
     assert raised.value is LOST and bench.reports == []
 
 
-def test_a_forced_end_ends_the_wait_for_the_next_life(job: Callable[..., Bench]) -> None:
+def test_a_forced_end_ends_the_wait_for_the_next_attempt(job: Callable[..., Bench]) -> None:
     bench = job(is_lost, is_lost)
     bench.supervision.begin((FIRST, SECOND))
-    lives = bench.supervision.lives()
+    attempts = bench.supervision.turns()
     while len(bench.reports) < 2:
-        seconds = next(lives)
+        seconds = next(attempts)
         bench.supervision.selector.select(seconds)
-    bench.early_end.is_forced = True
+    bench.drain_limit.is_forced = True
     with pytest.raises(ClusterError, match="ended by force"):
-        next(lives)
+        next(attempts)
 
 
 def test_a_program_that_has_changed_meanwhile_is_not_begun_by_itself(job: Callable[..., Bench]) -> None:
@@ -322,10 +366,7 @@ def test_a_program_that_has_changed_meanwhile_is_not_begun_by_itself(job: Callab
     bench = job(commits_and_is_lost, commits_changes_and_is_lost)
     with pytest.raises(ClusterError) as raised:
         bench.run()
-    assert str(raised.value) == (
-        "worker 1 was killed; the job does not restart by itself, as the program has changed since it started: "
-        "app.py differs"
-    )
+    assert says(str(raised.value), "worker 1 was killed", "the program has changed", "app.py differs")
     assert is_loss(raised.value) and len(bench.founded) == 2
 
 
@@ -340,9 +381,39 @@ def test_an_input_that_has_changed_meanwhile_is_said(job: Callable[..., Bench]) 
         bench.run()
 
 
+@pytest.mark.parametrize("has_committed", [True, False])
+@pytest.mark.parametrize("has_successor", [True, False])
+def test_a_renamed_input_is_left_to_the_next_launcher(
+    job: Callable[..., Bench], has_committed: bool, has_successor: bool
+) -> None:
+    def is_lost_after_a_rename(bench: Bench) -> MegaflowError:
+        if has_committed:
+            bench.commit(1)
+        bench.lines.rename(bench.lines.with_name("renamed"))
+        if has_successor and has_committed:
+            bench.lines.write_text("LINE\n" * 10)
+        return LOST
+
+    bench = job(is_lost_after_a_rename)
+    with pytest.raises(ClusterError, match=r"was killed; the job does not restart .*lines' was renamed") as raised:
+        bench.run()
+    assert is_loss(raised.value)
+
+
+def test_a_file_that_was_read_may_have_a_successor_when_the_job_recovers(job: Callable[..., Bench]) -> None:
+    def commits_and_is_lost(bench: Bench) -> MegaflowError:
+        bench.commit(1, read=50)
+        bench.lines.write_text("LINE\n" * 10)
+        return LOST
+
+    bench = job(commits_and_is_lost, ends)
+    bench.run()
+    assert [len(begun.job_input.splits) for begun, _ in bench.founded] == [1, 0]
+
+
 def test_the_input_of_a_store_without_a_checkpoint_is_read_anew(job: Callable[..., Bench]) -> None:
     bench = job(is_lost, ends)
     bench.run()
     assert [begun.job_input.splits[0].start for begun, _ in bench.founded] == [0, 0]
     assert bench.founded[1][0].part is not None and bench.founded[1][0].part.commit is None
-    assert isinstance(bench.keeper.input, KeptInput) and isinstance(bench.keeper.latest, Commit)
+    assert isinstance(bench.keeper.input, InputPositions) and isinstance(bench.keeper.latest, Commit)

@@ -1,4 +1,4 @@
-"""Signals that reach the launcher: one drains, each other one ends what may take long, and nothing else."""
+"""Signals to the launcher: the first drains the job; each further one interrupts only what may take long."""
 
 import os
 import signal
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from megaflow.job.launcher.wakeups import Signals, watched_signals
+from megaflow.errors import EndedBySignal
+from megaflow.job.launcher.processes.wakeups import Signals, watched_signals
 
 
 @pytest.fixture
@@ -34,6 +35,25 @@ def test_the_first_signal_drains_and_the_second_interrupts(signals: Signals, num
 def test_before_a_job_can_drain_the_first_signal_interrupts(signals: Signals) -> None:
     with pytest.raises(KeyboardInterrupt), signals.interruptible():
         send(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "code", "said"),
+    [
+        ([signal.SIGINT], 130, "interrupted"),
+        ([signal.SIGTERM], 143, "ended by SIGTERM"),
+        ([signal.SIGHUP], 129, "ended by SIGHUP"),
+        ([signal.SIGTERM, signal.SIGINT], 130, "interrupted"),
+        ([signal.SIGHUP, signal.SIGTERM], 143, "ended by SIGTERM"),
+    ],
+)
+def test_the_signal_that_ends_a_job_gives_its_exit_code(
+    signals: Signals, numbers: list[int], code: int, said: str
+) -> None:
+    signals.can_drain = len(numbers) > 1
+    with pytest.raises(EndedBySignal) as ended, signals.interruptible():
+        send(*numbers)
+    assert ended.value.exit_code == code and str(ended.value) == said
 
 
 def test_a_signal_that_comes_where_nothing_is_interruptible_interrupts_what_is_next(signals: Signals) -> None:

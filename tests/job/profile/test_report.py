@@ -1,4 +1,4 @@
-"""A profile's folder holds nothing else, and what is written there sums to what the workers measured."""
+"""A profile's folder holds nothing else, and its numbers add up to the workers' measurements."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A worker's time is charged to exactly one row at each moment, and what its operators did is counted."""
+"""At each moment, a worker's time is charged to exactly one row. The work of its operators is counted."""
 
 import json
 import logging
@@ -17,7 +17,7 @@ from megaflow.job.profile.ledger import BUILDING, ENGINE, PARKED, TRANSPORT, Led
 from megaflow.job.profile.report import read_records
 from megaflow.job.profile.worker_profile import Calls, Profile
 from megaflow.job.spec import ProfileSpec
-from megaflow.megaphone.bins import stable_hash
+from megaflow.megaphone.base.bins import stable_hash
 from megaflow.program import Worker, execute
 from megaflow.timely.communication.channel import MAIL
 from megaflow.timely.runtime import Config
@@ -103,7 +103,7 @@ def test_what_operators_did_is_counted_and_the_rows_sum_to_the_wall_time(tmp_pat
 
 def test_the_transport_that_an_operator_uses_is_no_time_of_the_operators(tmp_path: Path) -> None:
     class Slow:
-        """An allocator whose clock stands still but while it sends and waits."""
+        """An allocator whose clock advances only while it sends and waits."""
 
         index = 0
 

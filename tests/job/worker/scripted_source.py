@@ -1,18 +1,18 @@
-"""A source whose readers give what a test has put there for them."""
+"""A source whose readers return the answers of a script that the test writes."""
 
 from typing import Any
 
 from megaflow.connect import Exhausted
-from megaflow.durable.commits import Portion
+from megaflow.durable.commits import SourcePartition
 from megaflow.timely.communication.codec.encode import encode
 
 
 class Scripted:
-    """Partition -> what each `read` answers: an answer, or a count of records; after the last it is exhausted."""
+    """Partition -> answers of each `read`: an answer, or a number of records. After the last it is exhausted."""
 
     def __init__(self, **answers: list[Any]) -> None:
         self.answers = answers
-        self.readers: dict[str, ScriptedReader] = {}  # those that are open
+        self.readers: dict[str, ScriptedReader] = {}  # the open readers
         self.opened: list[tuple[str, Any]] = []
 
     def discover(self) -> list[str]:
@@ -25,7 +25,7 @@ class Scripted:
 
 
 class ScriptedReader:
-    """Numbers the records of its partition; its position is how many it has given."""
+    """Numbers the records of its partition. Its position is the number of records so far."""
 
     def __init__(self, source: Scripted, partition: str, position: int) -> None:
         self.source, self.partition, self.position = source, partition, position
@@ -50,5 +50,5 @@ class ScriptedReader:
         assert self.source.readers.pop(self.partition) is self, "it is closed once"
 
 
-def portions(*partitions: str, input: str = "numbers") -> list[Portion]:
-    return [Portion(-1 - number, input, encode(each)) for number, each in enumerate(partitions)]
+def source_partitions(*partitions: str, input: str = "numbers") -> list[SourcePartition]:
+    return [SourcePartition(-1 - number, input, encode(each)) for number, each in enumerate(partitions)]

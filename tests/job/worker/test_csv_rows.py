@@ -1,4 +1,4 @@
-"""Records as rows of CSV: what the csv module reads is what they were, or they are refused."""
+"""Records as rows of CSV: the csv module reads the same values back, or the record is refused."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import ProgramError
-from megaflow.job.worker.csv_rows import CsvRows
+from megaflow.job.worker.writing.csv_rows import CsvRows
 
 TEXT = st.text(st.characters(codec="utf-8"))
 

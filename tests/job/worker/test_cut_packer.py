@@ -1,5 +1,6 @@
-"""The pieces of one worker's operators, packed into segments."""
+"""The pieces of one worker's operators are packed into segments."""
 
+import errno
 from collections.abc import Sequence
 from functools import partial
 from random import Random
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten
 from megaflow.durable.blocks import Block, BlockKind, keys_of, pack
 from megaflow.durable.segments import SegmentReader
-from megaflow.durable.store import FolderStore
-from megaflow.job.worker.cut_keeper import CutKeeper
-from megaflow.job.worker.cut_packer import CutPacker
-from megaflow.megaphone.unwritten import Piece
+from megaflow.durable.store import Store
+from megaflow.job.worker.snapshots.cut_keeper import CutKeeper
+from megaflow.job.worker.snapshots.cut_packer import CutPacker
+from megaflow.megaphone.base.durability import Piece
 from megaflow.testing.simulated_disk import SimulatedDisk
+from tests.words import says
 
 
 def piece(number: int, operator: str, at_end: bool = False) -> Piece:
@@ -35,7 +37,7 @@ class Bench:
 
     def __init__(self, operators: Sequence[str] = ("a", "b"), segment_bytes: int = 1 << 20) -> None:
         self.disk = SimulatedDisk(Random(1))
-        self.store = FolderStore(self.disk.open())
+        self.store = Store(self.disk.open())
         self.packer = CutPacker(self.store, 3, 7, lambda: operators, segment_bytes)
 
     def keys(self, report: CutWritten | CutFailed | None) -> list[object]:
@@ -109,7 +111,8 @@ def test_a_full_disk_fails_the_checkpoint_and_not_the_next() -> None:
     bench.disk.happenings[1] = "ENOSPC"
     bench.packer.take(piece(1, "a"), delta("a", "x"))
     failed = bench.packer.take(piece(1, "a"), None)
-    assert failed == CutFailed(1, "cannot write i3-w7-000001.seg: No space left on device")
+    assert isinstance(failed, CutFailed) and (failed.checkpoint, failed.errno) == (1, errno.ENOSPC)
+    assert says(failed.reason, "i3-w7-000001.seg", "No space left on device")
     bench.packer.take(piece(2, "a"), delta("a", "x"))
     assert bench.keys(bench.packer.take(piece(2, "a"), None)) == ["x"]
 

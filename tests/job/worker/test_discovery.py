@@ -1,4 +1,4 @@
-"""Sources are asked for partitions at the start and as often as they say, beside the worker."""
+"""Discovery asks sources for partitions at the start and at their interval, without delaying the worker."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from megaflow.connect import Found
-from megaflow.control.coordinator.events import Discovered
-from megaflow.control.coordinator.job_state import TimedOperator
+from megaflow.control.coordinator.base.events import Discovered
+from megaflow.control.coordinator.base.job_state import TimedOperator
 from megaflow.errors import CannotTravel, SourceError
-from megaflow.job.worker.discovery import Discovery, in_a_thread
-from megaflow.megaphone.event_unit import EventUnit
+from megaflow.job.worker.process.discovery import Discovery, in_a_thread
+from megaflow.megaphone.base.event_unit import EventUnit
 from megaflow.timely.communication.codec.encode import encode
 
 
 class Shelves:
-    """Answers `discover` with one thing after the other."""
+    """A source that answers `discover` with each given answer in turn."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = [*answers]
@@ -53,6 +53,25 @@ def test_each_is_asked_as_often_as_it_says_until_no_more_will_come() -> None:
     assert discovery.turn(6.5) == [Discovered("some", (), True)] and discovery.due_in(7.0) is None
 
 
+class Ranges(Shelves):
+    """A source that returns its previous partitions."""
+
+    def recall(self, partitions: Any) -> None:
+        if "broken" in partitions:
+            raise ValueError("of another source")
+        self.answers = [[*partitions] or ["new"]]
+
+
+def test_source_recalls_its_partitions_before_it_is_asked() -> None:
+    for known in ([], ["a", "b"]):
+        before = [*(("some", encode(each)) for each in known), ("other", encode("c"))]
+        [found] = Discovery({"some": Ranges()}, before, at_once).turn(0.0)
+        assert found.partitions == tuple(map(encode, known or ["new"]))
+    with pytest.raises(ValueError, match="of another source") as caught:
+        Discovery({"some": Ranges()}, [("some", encode("broken"))], at_once)
+    assert caught.value.__notes__ == ["in source 'some', in recall()"]
+
+
 def test_equal_partitions_are_one_also_after_a_resume() -> None:
     one, other = frozenset({"b", "a"}), 1.0
     known = [("some", encode(frozenset({"a", "b"}))), ("some", encode(1)), ("of another program's", encode("x"))]
@@ -75,13 +94,13 @@ def test_how_a_partition_is_encoded_is_forgotten_with_it_only() -> None:
 def test_a_source_that_takes_long_holds_nobody_up_and_wakes_the_worker() -> None:
     go, done = Event(), Event()
     slow = Shelves()
-    slow.discover = lambda: go.wait(60) and ["late"]  # type: ignore[method-assign]
+    slow.discover = lambda: go.wait(180) and ["late"]  # type: ignore[method-assign]
     discovery = Discovery({"slow": slow, "quick": Shelves(["x"])}, [], lambda task: in_a_thread(task, done.set))
     found = discovery.turn(0.0)
     assert discovery.due_in(0.0) is None
     go.set()
     while len(found) < 2:
-        assert done.wait(60)
+        assert done.wait(180)
         done.clear()
         found += discovery.turn(0.0)
     assert {each.input: each.partitions for each in found} == {"slow": (encode("late"),), "quick": (encode("x"),)}

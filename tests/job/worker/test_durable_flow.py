@@ -1,4 +1,4 @@
-"""Which dataflows a job with a store may have."""
+"""The dataflows that a job with a store may have."""
 
 from collections.abc import Callable
 from random import Random
@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from megaflow.durable.incarnation import DurablePart
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import BuildError
-from megaflow.job.worker.kept_state import ENGINE, KeptState
-from megaflow.megaphone.journal import Durability
+from megaflow.job.spec import ENGINE
+from megaflow.job.worker.snapshots.state_backend import StateBackend
+from megaflow.megaphone.base.durability import Durability
 from megaflow.operator_builder import OperatorBuilder
 from megaflow.program import Worker
 from megaflow.scope import Scope
@@ -28,8 +29,8 @@ def keep(key: Any, value: Any, state: Any) -> Any:
 def build(flow: Callable[[Scope, Stream[Any]], object]) -> None:
     """Build a durable dataflow of one worker."""
     worker: Worker = lone_worker(Clock())
-    store = FolderStore(SimulatedDisk(Random(1)).open())
-    kept = KeptState(worker, DurablePart("", 1, None), lambda folder: store)
+    store = Store(SimulatedDisk(Random(1)).open())
+    kept = StateBackend(worker, DurablePart("", 1, None), lambda folder: store)
     records: InputHandle[Any] = InputHandle()
     with worker.dataflow("app") as scope:
         kept.equip(scope.ref.graph.extension(Durability))
@@ -46,7 +47,7 @@ def loop(scope: Scope, words: Stream[Any]) -> None:
 
 
 def passing(capability: Any, info: Any) -> Callable[..., None]:
-    """Passes all on."""
+    """An operator that passes all records on."""
 
     def logic(input: Any, output: Any) -> None:
         for time, batch in input:

@@ -1,29 +1,35 @@
-"""What is told of event time: maxima by partition, and who is idle and who is only held back."""
+"""A worker's reports of event time: maxima by partition, and whether a partition is idle or only held back."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from megaflow.control.messages import InputNames
 from megaflow.control.watermark_messages import MaximaSeen, Partition, PartitionsIdle
-from megaflow.job.worker.event_reports import EventReports
-from megaflow.megaphone.event_clock import EventTimes
-from megaflow.megaphone.event_unit import EventUnit
-from megaflow.megaphone.lateness import bucket_of
+from megaflow.errors import BuildError
+from megaflow.event_time.lateness import bucket_of
+from megaflow.job.spec import ChildSpec, Founder, JobSpec, PickledFunction
+from megaflow.job.worker.reading.event_reports import LAST_MAX, EventReports, event_time_of
+from megaflow.megaphone.base.event_inputs import EventTimes, carries
+from megaflow.megaphone.base.event_unit import EventUnit
 from megaflow.program import example
-from megaflow.timely.dataflow.origin import Traced
+from megaflow.timely.dataflow.partition_tag import Tagged
+from tests.examples import many
 
 A: Partition = ("split", 1)
-B: Partition = ("portion", -2)
+B: Partition = ("partition", -2)
 C: Partition = ("split", 3)
 SECOND = 1_000_000
 
 
 class Bench:
-    """The reports of a source whose lines are timestamps; two operators take those of at least 0, and of at least 100.
+    """The reports of a source whose lines are timestamps. Two operators take those from 0 and from 100 upwards.
 
-    Times are set by the test. The timeout is a second.
+    The test sets the clock. The timeout is one second.
     """
 
     def __init__(self) -> None:
@@ -40,17 +46,17 @@ class Bench:
             times.operators.update(scope.ref.graph.extension(EventTimes).operators)
 
         example(build)
-        self._operators = times.operators
+        self.operators = times.operators
         self.reports = EventReports(times, self.said.append, 1.0)
 
     def read(self, partition: Partition, *timestamps: int) -> list[Any]:
-        """Read a batch, which waits in a queue then."""
-        return self.reports.traced(list(timestamps), partition, self.epoch, self.now)
+        """Read a batch, which then waits in a queue."""
+        return self.reports.tagged(list(timestamps), partition, self.epoch, self.now)
 
     def work_off(self, batch: list[Any]) -> None:
-        """Have the operators see it."""
+        """Let the operators see the batch."""
         for name, least in (("all", 0), ("late", 100)):
-            clock = self._operators[name].clock
+            clock = self.operators[name].clock
             to_stamp, greatest, below = clock.begin(batch)
             stamps = [to_stamp(record, record) for record in batch if record >= least]
             for stamp in stamps:
@@ -60,7 +66,7 @@ class Bench:
             clock.end(self.epoch, batch, greatest, bool(stamps))
 
     def settle(self, seconds: float = 0.05, frontier: int | None = None, is_held: bool = False) -> list[Any]:
-        """Let time pass; return what is said. Nothing is under way in the dataflow, unless it is held."""
+        """Let time pass; return the reports. The dataflow is empty, unless it is held."""
         self.now += seconds
         self.said.clear()
         self.reports.settle(self.now, 0 if is_held else self.epoch + 1, self._empty)
@@ -179,7 +185,7 @@ def test_of_partitions_that_come_and_go_for_ever_nothing_stays() -> None:
     bench = Bench()
     told = set()
     for number in range(-1, -5_001, -1):
-        partition: Partition = ("portion", number)
+        partition: Partition = ("partition", number)
         batches = [bench.read(partition, 200, -1), bench.read(partition, -1)]
         bench.work_off(batches[0])
         told.update(each for said in bench.settle(0.0625) if isinstance(said, MaximaSeen) for each, _ in said.maxima)
@@ -190,11 +196,11 @@ def test_of_partitions_that_come_and_go_for_ever_nothing_stays() -> None:
         bench.reports.ended(number)
         bench.work_off(batches[1])
     assert len(told) == 5_000 and not bench.reports._unseen and not bench.reports._idle
-    clocks = [each.clock for each in bench._operators.values()]
+    clocks = [each.clock for each in bench.operators.values()]
     assert not any(clock._met or clock._fresh or clock._firsts for clock in clocks)
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200))
 @given(
     st.lists(st.tuples(st.sampled_from([A, B, C]), st.lists(st.integers(-3, 120), max_size=4), st.floats(0.0, 0.1)))
 )
@@ -222,6 +228,47 @@ def test_what_is_told_of_a_partition_is_the_greatest_that_came_and_of_a_file_the
 def test_a_batch_is_traced_to_its_partition() -> None:
     bench = Bench()
     batch = bench.read(A, 1, 2)
-    assert type(batch) is Traced and batch == [1, 2] and batch.origin == A
+    assert type(batch) is Tagged and batch == [1, 2] and batch.tag == A
     assert bench.reports.are_wanted and not EventReports(EventTimes(), bench.said.append, 1.0).are_wanted
     assert EventUnit.SECONDS.micros(1) == SECOND
+
+
+def test_the_bound_of_a_partition_outlives_it_for_a_while() -> None:
+    bench = Bench()
+    assert bench.reports.bound(A) is None
+    bench.work_off(bench.read(A, 3, 50))
+    assert bench.reports.bound(A) == 50 * SECOND
+    bench.work_off(bench.read(B, 300))
+    bench.settle()
+    for clock in (each.clock for each in bench.operators.values()):
+        clock.forget(A)
+    assert bench.reports.bound(A) == 50 * SECOND and bench.reports.bound(B) == 300 * SECOND, "it is read to its end"
+    for number in range(LAST_MAX):
+        bench.work_off(bench.read(("split", 100 + number), 400))
+        bench.settle()
+    assert bench.reports.bound(A) is None, "so many are kept"
+
+
+def test_max_skew_needs_timestamps_of_two_inputs_of_files() -> None:
+    def build(scope: Any) -> None:
+        for name in names:
+            stream = scope.to_stream([])
+            carries(stream.port, name)
+            stream.event_time(lambda x: x, name=name)
+        graphs.append(scope.ref.graph)
+
+    graphs: list[Any] = []
+    job = JobSpec(PickledFunction(b"", (), "dataflow"), max_skew=60.0)
+    spec = ChildSpec(job, "job", Founder(0, ()), ("host", 1), 0, b"", inputs=InputNames(lines=("a", "b", "c")))
+    for names in ("ab", "a", ""):
+        example(build)
+        if names == "ab":
+            assert event_time_of(graphs[-1], spec).max_skew == 60 * SECOND
+            followed = replace(spec.inputs, followed=(("a", "a/*", ""),))
+            for other in (replace(spec, pushed=("b",)), replace(spec, inputs=followed)):
+                with pytest.raises(BuildError, match="timestamps of fewer than two inputs of files"):
+                    event_time_of(graphs[-1], other)
+        else:
+            with pytest.raises(BuildError, match="Call event_time on the streams of both, or leave out --max-skew"):
+                event_time_of(graphs[-1], spec)
+            assert event_time_of(graphs[-1], replace(spec, job=replace(job, max_skew=None))).max_skew is None

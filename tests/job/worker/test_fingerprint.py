@@ -1,11 +1,11 @@
-"""Whether processes run the same code: what is said of a difference, to whom, and when nothing is compared."""
+"""Whether processes run the same code: the message about a difference, its receiver, and cases without comparison."""
 
 import pytest
 
 from megaflow.durable.commits import Fingerprint
 from megaflow.errors import ConfigMismatch
 from megaflow.job.program_code import difference
-from megaflow.job.worker.fingerprint import CodeCheck, CodeShown
+from megaflow.job.worker.process.fingerprint import CodeCheck, CodeShown
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.timely.communication.codec.decode import decode
@@ -49,7 +49,7 @@ def test_of_many_files_some_are_named() -> None:
 
 
 def founders(*codes: Fingerprint | None) -> list[tuple[Worker, CodeCheck]]:
-    """Workers that have started together, the first one their coordinator, and have built their dataflows."""
+    """Workers that have started together and have built their dataflows. The first one coordinates."""
     fabric, clock, ids = LocalFabric(range(len(codes))), Clock(), founding(range(len(codes)))
     workers = [Worker(fabric.allocator(id), ids, Scope, (clock, clock)) for id in ids.ids]
     return [(worker, CodeCheck(worker, each)) for worker, each in zip(workers, codes, strict=True)]

@@ -1,4 +1,4 @@
-"""The user's function in a worker process: found in its file, with its neighbours, or unpickled."""
+"""A worker process finds the user's function in its file, with the modules beside it, or unpickles it."""
 
 import sys
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 from megaflow.errors import UsageError
 from megaflow.job.spec import AppFile, PickledFunction
-from megaflow.job.worker.flow import App, load
+from megaflow.job.worker.process.program_loading import App, load
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,12 @@ def test_a_pickled_function_is_made_with_the_launchers_path() -> None:
     sys.path.append("/not/here")
     assert load(PickledFunction(cloudpickle.dumps(lambda flow: flow + 1), path))(1) == 2
     assert tuple(sys.path) == path
+
+
+def test_a_process_imports_the_libraries_of_the_launcher() -> None:
+    sys.modules.pop("colorsys", None)
+    app = PickledFunction(cloudpickle.dumps(str.upper), (*sys.path,), libraries=("colorsys", "not_installed_here"))
+    assert load(app)("a") == "A" and "colorsys" in sys.modules
 
 
 def test_where_the_launcher_may_not_be_a_pickled_function_finds_what_was_sent_before_what_is_there() -> None:

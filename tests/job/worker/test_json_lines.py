@@ -1,4 +1,4 @@
-"""Records as JSON: valid and by rule, or refused; what json itself would write wrong among them."""
+"""Records as JSON: valid and written by rule, or refused, including values that json itself would write wrongly."""
 
 import json
 from collections import Counter, OrderedDict, UserDict, deque, namedtuple
@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import ProgramError
-from megaflow.job.worker.json_lines import as_json_lines, to_json
+from megaflow.job.worker.writing.json_lines import as_json_lines, to_json
 
 NAN = float("nan")
 
@@ -84,6 +84,8 @@ FORMS: list[tuple[Any, Any]] = [
     (numpy.timedelta64(2, "W"), 1_209_600.0), (numpy.timedelta64("NaT", "M"), None),
     (numpy.array(["2026-01-02", "NaT"], "datetime64[ns]"), ["2026-01-02T00:00:00.000000000", None]),
     (numpy.timedelta64("NaT"), None), (pandas.Timestamp("2026-01-02"), "2026-01-02T00:00:00"), (pandas.NaT, None),
+    (pandas.NA, None), (pandas.Period("2026-01"), "2026-01"), (pandas.Timedelta(1500, "ms"), 1.5),
+    (pandas.Timestamp("2026-01-02 00:00:00.000000007", tz="UTC"), "2026-01-02T00:00:00.000000007+00:00"),
     (pandas.Timedelta("1ns"), 1e-9), (pandas.Timedelta(-1_234_567_891, "ns"), -1.234567891),
     (pandas.Timedelta("100000 days 1ns"), 8_640_000_000.000000001), (timedelta.min, -86_399_999_913_600.0),
     ("a\ud800b", "a\ufffdb"), ("\udc80", "\ufffd"), ({"\ud800": ["\udfff"]}, {"\ufffd": ["\ufffd"]}),
@@ -111,7 +113,7 @@ REFUSED: list[tuple[Any, str]] = [
     (numpy.bytes_(b"a"), "bytes_"), (1j, "complex"), (object(), "builtins.object; convert the records"),
     (Fraction(1, 2), "fractions.Fraction"), (len, "builtin_function"), (Sale, "builtins.type"),
     (iter([1]), "list_iterator"),
-    (Rude(), "a value whose repr raises LookupError of type .*Rude"), (pandas.NA, "NAType"),
+    (Rude(), "a value whose repr raises LookupError of type .*Rude"), (pandas.Interval(1, 2), "Interval"),
     (numpy.complex128(1), "complex"), (numpy.ma.masked, "Masked"),
     (numpy.timedelta64(1, "M"), "not a fixed number"), (numpy.timedelta64(3), "not a fixed number"),
     ({(1, 2): 3}, "be a key"), ({frozenset(): 3}, "be a key"), ({NAN: 3}, "be a key"), ({b"a": 3}, "bytes"),

@@ -1,4 +1,4 @@
-"""A process ends when nobody holds its pipe any more, or when the thread that started it ends."""
+"""A process ends when no other process holds its pipe, or when the thread that started it ends."""
 
 import os
 import subprocess
@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from megaflow.job.worker.lifeline import ORPHANED
+from megaflow.job.worker.process.lifeline import ORPHANED
 
 SLEEP = "print('ready', flush=True); import time; time.sleep(600)"
 
 
 def start(code: str, **options: object) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", f"from megaflow.job.worker.lifeline import *; {code}; {SLEEP}"]
+    command = [sys.executable, "-c", f"from megaflow.job.worker.process.lifeline import *; {code}; {SLEEP}"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]
 
 
@@ -25,7 +25,7 @@ def test_the_end_of_the_pipe_is_the_end_of_the_process_and_what_comes_before_is_
         os.write(writing, b"a word")
         assert process.poll() is None
         os.close(writing)
-        assert process.wait(60) == ORPHANED
+        assert process.wait(180) == ORPHANED
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such signal")
@@ -44,4 +44,4 @@ def test_a_process_is_killed_when_the_thread_that_started_it_ends() -> None:
     with process:
         assert process.stdout.readline() == "ready\n" and process.poll() is None
         may_end.set()
-        assert process.wait(60) == -9
+        assert process.wait(180) == -9

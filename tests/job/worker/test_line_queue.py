@@ -1,4 +1,4 @@
-"""What a worker may read next: in which order, in what portions, and what is reported when."""
+"""A worker's input queue: the order of reading, the sizes of batches, and the reports."""
 
 import re
 import sys
@@ -11,18 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.control.coordinator.split_pool import spread
+from megaflow.control.coordinator.reading.split_pool import spread
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split
 from megaflow.control.reading_messages import SplitRead
 from megaflow.control.staging_messages import StageEnd, StageLines
+from megaflow.control.watermark_messages import Partition
 from megaflow.errors import SourceError
-from megaflow.job.launcher.pulled_source import packed
-from megaflow.job.splits import plan_splits
-from megaflow.job.text_lines import BATCH_BYTES, batches_of
-from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.reading_pace import Schedule
-from megaflow.job.worker.staging import Staging
-from tests.job.worker.scripted_source import Scripted, portions
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.formats.raw_file import NOTHING_READ, print_of
+from megaflow.job.formats.text_lines import BATCH_BYTES, batches_of
+from megaflow.job.launcher.inputs.pulled_source import packed
+from megaflow.job.worker.reading.line_queue import LineQueue
+from megaflow.job.worker.reading.reading_pace import Schedule
+from megaflow.job.worker.reading.staging import Staging
+from tests.job.worker.scripted_source import Scripted, source_partitions
 
 
 def take_all(feed: LineQueue, now: float = 0.0) -> list[str]:
@@ -93,8 +95,8 @@ def test_what_is_pushed_waits_for_one_batch_of_a_file_and_no_file_waits_for_more
         if len(found) == 1:
             feed.push(["p"] * 20_000)
             feed.end_pushed()
-    assert re.fullmatch("(ap){4}a+s", found)
-    assert [type(report) for report in feed.take_reports()] == [PushedEnded, SplitRead, CommitTaken]
+    assert re.fullmatch("s(ap){4}a+", found)
+    assert [type(report) for report in feed.take_reports()] == [CommitTaken, PushedEnded, SplitRead]
 
 
 def test_credit_is_for_what_was_taken_and_not_for_what_was_looked_at() -> None:
@@ -355,18 +357,18 @@ def test_without_splits_the_rate_is_shared_by_all_workers() -> None:
 def test_what_is_taken_is_of_one_partition_which_is_known(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a\n")
     feed = LineQueue(Staging(0))
-    feed.portions.sources["numbers"] = Scripted(p=[1])
-    feed.portions.add(portions("p"))
+    feed.open_partitions.sources["numbers"] = Scripted(p=[1])
+    feed.add_partitions(source_partitions("p"))
     feed.assign([replace(plan_splits([str(tmp_path / "text")], 1)[0], number=7)])
     feed.push(["b"])
     feed.push([packed(1)], "clicks")
     stage_and_commit(feed.staging, 0, ["c"])
-    assert feed.partitions() == {("portion", -1), ("split", 7)}
+    assert feed.partitions() == {("partition", -1), ("split", 7)}
     taken = {}
     while (some := feed.take(0.0)) is not None:
         taken[feed.partition] = some[0]
     assert taken == {
-        ("portion", -1): ["p0"], ("split", 7): ["a"], ("spark", "q"): ["c"], ("pushed", ""): ["b"],
+        ("partition", -1): ["p0"], ("split", 7): ["a"], ("spark", "q"): ["c"], ("pushed", ""): ["b"],
         ("items", "clicks"): [1],
     }  # fmt: skip
 
@@ -383,6 +385,101 @@ def test_what_has_nothing_to_read_is_known_of_what_is_pushed_here(tmp_path: Path
     assert [*feed.empty(5.0)] == [(("pushed", ""), 4.0)] and feed.partitions() == {("pushed", "")}
 
 
+class Clocks:
+    """Event time in the test's hands: a partition's bound is the greatest value taken, if it is known at all."""
+
+    are_wanted = True
+
+    def __init__(self) -> None:
+        self.bounds: dict[Partition, int] = {}
+
+    def bound(self, partition: Partition) -> int | None:
+        return self.bounds.get(partition)
+
+    def is_idle(self, partition: Partition) -> bool:
+        return False
+
+
+def long_lines(path: Path, seconds: Iterable[int]) -> Split:
+    """A file with one line in each batch, which begins with a second."""
+    path.write_text("".join(f"{second:06} ".ljust(BATCH_BYTES) + "\n" for second in seconds))
+    return replace(plan_splits([str(path)])[0], input=path.name[0])
+
+
+def read_all(feed: LineQueue, clocks: Clocks | None = None, now: float = 0.0) -> list[tuple[str, int]]:
+    """Take all batches; return the input and second of each."""
+    found = []
+    while (taken := feed.take(now)) is not None:
+        second = int(taken[0][0].split()[0])
+        found.append((feed.input, second))
+        if clocks is not None:
+            clocks.bounds[feed.partition] = second
+    return found
+
+
+def test_inputs_are_read_by_event_time_one_file_of_each_at_once(tmp_path: Path) -> None:
+    feed, clocks = LineQueue(Staging(0)), Clocks()
+    feed.turns.progress = clocks
+    files = {"a0": range(0, 50, 10), "a1": range(50, 100, 10), "b0": range(100)}
+    feed.assign([replace(long_lines(tmp_path / name, some), number=n) for n, (name, some) in enumerate(files.items())])
+    read = read_all(feed, clocks)
+    assert [second for input, second in read if input == "a"] == [*range(0, 100, 10)]
+    assert [second for input, second in read if input == "b"] == [*range(100)]
+    front = {"a": 0, "b": 0}
+    for input, second in read:
+        front[input] = second
+        assert abs(front["a"] - front["b"]) <= 21, "two batches of the sparse input are 20 seconds"
+    reports = [each.number for each in feed.take_reports() if isinstance(each, SplitRead)]
+    assert sorted(reports) == [0, 1, 2] and reports.index(0) < reports.index(1)
+
+
+def test_inputs_without_timestamps_are_read_in_turn(tmp_path: Path) -> None:
+    feed = LineQueue(Staging(0))
+    files = {"a0": range(6), "a1": range(6, 9), "b0": range(4), "c0": range(2)}
+    feed.assign([replace(long_lines(tmp_path / name, some), number=n) for n, (name, some) in enumerate(files.items())])
+    assert "".join(input for input, _ in read_all(feed)) == "abcabcababaaaaa"
+
+
+def test_held_input_goes_on_once_the_slower_one_has_nothing(tmp_path: Path) -> None:
+    feed, clocks = LineQueue(Staging(0)), Clocks()
+    feed.turns.progress = clocks
+    feed.assign([long_lines(tmp_path / "a0", range(100, 103)), replace(long_lines(tmp_path / "b0", [1, 2]), number=1)])
+    taken = [feed.take(now) for now in (0.0, 0.0)]
+    assert all(taken)
+    clocks.bounds |= {("split", 0): 100, ("split", 1): 1}
+    feed.take(1.0), feed.take(5.0)
+    assert read_all(feed, now=9.0)[-1] == ("a", 102) and not feed.ready
+    assert 3.0 <= feed.waited <= 8.0, "the seconds for which a was held do not count as idle"
+
+
+def test_file_above_its_limit_waits_for_other_limits(tmp_path: Path) -> None:
+    feed, clocks = LineQueue(Staging(0)), Clocks()
+    feed.turns.progress = clocks
+    feed.turns.limits = {"a": 5}
+    feed.assign([long_lines(tmp_path / "a0", range(20))])
+    read = read_all(feed, clocks)
+    assert 5 <= len(read) - 1 <= 7 and not feed.ready and feed.due_in(0.0) is None
+    (rest,) = feed.remainders()
+    assert rest.start == len(read) * (BATCH_BYTES + 1), "a checkpoint has what is left"
+    feed.turns.limits = {"a": 1 << 40}
+    assert [second for _, second in read + read_all(feed, clocks)] == [*range(20)]
+    assert feed.take_reports() == [SplitRead(0)]
+
+
+def test_last_pushed_lines_are_not_held(tmp_path: Path) -> None:
+    feed, clocks = LineQueue(Staging(0)), Clocks()
+    feed.turns.progress = clocks
+    clocks.bounds = {("split", 0): 1, ("pushed", "p"): 1000}
+    feed.assign([long_lines(tmp_path / "a0", range(40))])
+    feed.expect_pushed()
+    feed.push([f"{second} ".ljust(BATCH_BYTES) for second in range(1000, 1003)], "p")
+    taken = [feed.take(0.0) and feed.input for _ in range(10)]
+    assert taken[1:] == ["a"] * 9 and [*feed.empty(0.0)] == [], "it is held, and so nothing that is pushed is idle"
+    feed.end_pushed()
+    taken = [feed.take(0.0) and feed.input for _ in range(8)]
+    assert taken.count("p") >= 2 and PushedEnded() in feed.take_reports(), "a stop does not wait for the file"
+
+
 def test_what_is_taken_is_of_one_input_which_is_known(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("one\ntwo\n")
     (split,) = plan_splits([str(tmp_path / "text")])
@@ -396,3 +493,17 @@ def test_what_is_taken_is_of_one_input_which_is_known(tmp_path: Path) -> None:
     feed.push(["four"])
     assert feed.take(0.0) is not None and feed.input == ""
     assert feed.taken_of == {"split": 2, "pushed": 1} and feed.lines_taken == 4
+
+
+def test_split_that_is_taken_is_reported_with_its_print_before_its_turn(tmp_path: Path) -> None:
+    """A checkpoint does not list it among the rest, so it needs the print."""
+    feed = LineQueue(Staging(0))
+    short, long = (long_lines(tmp_path / name, seconds) for name, seconds in (("a0", [1]), ("b0", range(9))))
+    feed.assign([replace(short, print=NOTHING_READ), replace(long, number=1, print=NOTHING_READ)])
+    while feed.take_reports(may_look=False) == [] and (taken := feed.take(0.0)):
+        if feed.input == "a" and taken:
+            assert feed.ready
+            [rest] = feed.remainders()
+            break
+    assert rest.number == 1 and rest.print == print_of(long.path, rest.start)
+    assert feed.take_reports(may_look=False) == [SplitRead(0, (), print_of(short.path, short.end))]

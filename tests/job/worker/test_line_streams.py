@@ -1,4 +1,4 @@
-"""Lines that have no file are parsed as a file is, also where they go to another process."""
+"""Lines without a file are parsed like those of a file, even if they move to another process."""
 
 import csv
 import io
@@ -8,42 +8,21 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from megaflow.control.messages import ParserPlace, PushedEnded
+from megaflow.control.messages import PushedEnded
 from megaflow.errors import SourceError
-from megaflow.job.csv_format import Csv
-from megaflow.job.json_format import JsonLines
-from megaflow.job.launcher.file_lines import TextSplitter
-from megaflow.job.record_format import RecordFormat
-from megaflow.job.text_lines import Text
-from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.staging import Staging
-
-
-def queue_of(format: RecordFormat, places: tuple[ParserPlace, ...] | None, piped: bool = True) -> LineQueue:
-    """Return the queue of a worker that reads the launcher's lines, from the first one on if there are no places."""
-    queue = LineQueue(Staging(0))
-    queue.streams.formats = {"": format}
-    queue.streams.piped = ("",) if piped else ()
-    queue.expect_pushed(places is None, places or ())
-    return queue
-
-
-def read(queue: LineQueue) -> list[Any]:
-    records = []
-    while (taken := queue.take(0.0)) is not None:
-        records += taken[0]
-    return records
-
-
-def places_of(queue: LineQueue) -> tuple[ParserPlace, ...]:
-    """Return where the next worker goes on."""
-    [report] = queue.take_reports()
-    assert isinstance(report, PushedEnded) and report.elsewhere
-    return report.places
+from megaflow.job.formats.csv_format import Csv
+from megaflow.job.formats.json_format import JsonLines
+from megaflow.job.formats.json_values import JsonValues
+from megaflow.job.formats.line_records import LineRecords
+from megaflow.job.formats.record_format import RecordFormat
+from megaflow.job.formats.text_lines import Text
+from megaflow.job.launcher.inputs.file_lines import TextSplitter
+from tests.examples import many
+from tests.job.reading import places_of, pushed_to, read, read_pushed
 
 
 def whole(text: str) -> tuple[list[list[str]], int]:
-    """Return the rows of the whole text by Python's csv, without blank ones, and how many faults it has."""
+    """Return the rows that Python's csv finds in the whole text, without blank ones, and the number of faults."""
     lines = iter([*io.StringIO(text, newline="")])
     rows, faults = list[list[str]](), 0
     while True:
@@ -65,7 +44,7 @@ def width_of(rows: list[list[str]], header: bool) -> int:
 pieces = st.sampled_from(['"', '"', ",", "\n", "\n", "\r\n", "\r", "a", "é", '""', "#"])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=many(300))
 @given(
     text=st.lists(pieces, max_size=60).map("".join), sizes=st.lists(st.integers(1, 9)),
     moves=st.lists(st.booleans()), header=st.booleans(),
@@ -77,26 +56,12 @@ def test_standard_input_is_parsed_as_a_file_by_any_workers(
 ) -> None:
     found = list[str]()
     format = Csv(lambda text: found.append(text()), header, tuple)
-    splitter, data, at = TextSplitter(Text("standard input", "strict")), text.encode(), 0
-    records, queue = list[Any](), queue_of(format, None)
     rows, faults = whole(text)
     try:
-        for size in [*sizes, len(data)]:
-            queue.push(splitter.feed(data[at : at + size]))
-            at += size
-            records += read(queue)
-            if moves and moves.pop():
-                queue.end_pushed(elsewhere=True)
-                records += read(queue)
-                queue = queue_of(format, places_of(queue))
-        queue.push(splitter.end())
-        records += read(queue)
-        queue.end_pushed()
-        records += read(queue)
+        records, queue = read_pushed(text.encode(), format, sizes, moves)
     except SourceError as error:
         assert header and faults and "does not name columns" in str(error)
         return
-    assert queue.take_reports() == [PushedEnded()]
     assert queue.lines_taken <= len([*io.StringIO(text, newline="")])
     wanted = [tuple(row) for row in rows[header:] if len(row) == width_of(rows, header)]
     assert records == wanted and len(found) == faults + len(rows[header:]) - len(wanted)
@@ -105,35 +70,57 @@ def test_standard_input_is_parsed_as_a_file_by_any_workers(
 def test_lines_that_are_not_csv_lose_their_returns() -> None:
     lines = TextSplitter(Text("standard input")).feed(b"1\r\n2\r3\n")
     for format, wanted in ((RecordFormat(), ["1", "2", "3"]), (JsonLines(), [1, 2, 3])):
-        queue = queue_of(format, None)
+        queue = pushed_to(format)
         queue.push(lines)
         assert read(queue) == wanted
-    queue = queue_of(RecordFormat(), None, piped=False)
+    queue = pushed_to(RecordFormat(), piped=False)
     queue.push(["an iterable may have\r"])
     assert read(queue) == ["an iterable may have\r"]
 
 
 def test_the_next_worker_knows_the_columns_and_the_lines_before() -> None:
-    first = queue_of(Csv(), None, piped=False)
+    first = pushed_to(Csv(), piped=False)
     first.end_pushed(elsewhere=True)
     assert read(first) == []
-    second = queue_of(Csv(), places_of(first), piped=False)
+    second = pushed_to(Csv(), places_of(first), piped=False)
     second.push(["a,b", "1,2"])
     second.end_pushed(elsewhere=True)
     assert read(second) == [{"a": "1", "b": "2"}]
-    third = queue_of(Csv(), places_of(second), piped=False)
+    third = pushed_to(Csv(), places_of(second), piped=False)
     third.end_pushed(elsewhere=True)
     assert read(third) == []
-    fourth = queue_of(Csv(), places_of(third), piped=False)
+    fourth = pushed_to(Csv(), places_of(third), piped=False)
     fourth.push(["3,4", '"5'])
     with pytest.raises(SourceError, match="line 4 of the launcher's input is not a row of CSV"):
         read(fourth)
 
 
 def test_a_row_that_is_open_at_the_end_is_an_error() -> None:
-    queue = queue_of(Csv(), None)
+    queue = pushed_to(Csv())
     queue.push(["a,b", '1,"2'])
     assert read(queue) == []
     queue.end_pushed()
     with pytest.raises(SourceError, match=r"line 2 of the launcher's input .* does not end"):
         read(queue)
+
+
+@pytest.mark.parametrize(
+    ("format", "lines", "wanted"),
+    [
+        (Csv(as_=tuple), ["a,b", "1,2", '3,"4'], [("1", "2")]),
+        (Csv(as_=tuple), ['a,"b'], []),
+        (Csv(header=False, as_=tuple), ["1,2"], [("1", "2")]),
+        (JsonLines(), ['{"a": 1}', "2"], [{"a": 1}, 2]),
+        (JsonValues(), ["[1, 2", ', {"a":'], [1, 2]),
+        (JsonValues(), ['{"a":', "1}", "2"], [{"a": 1}, 2]),
+        (LineRecords("^#"), ["#1", " x", "#2", " y"], ["#1\n x"]),
+        (RecordFormat(), ["1", "2"], ["1", "2"]),
+    ],
+)
+def test_a_record_that_a_stop_has_cut_off_is_left_out(
+    format: RecordFormat, lines: list[str], wanted: list[Any]
+) -> None:
+    queue = pushed_to(format)
+    queue.push(lines)
+    queue.end_pushed(cut=("",))
+    assert read(queue) == wanted and queue.take_reports() == [PushedEnded()]

@@ -1,4 +1,4 @@
-"""Rows are what the program asked for, and the inputs that it reads are those that the job was given."""
+"""Rows have the columns that the program requested, and it reads the inputs that the job was given."""
 
 import json
 from datetime import UTC, date, datetime
@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from megaflow.control.packed_rows import RowPack, pack_rows
 from megaflow.errors import BuildError, SourceError, UsageError
-from megaflow.job.worker.flow import Flow, build_flow
-from megaflow.job.worker.named_inputs import NamedInputs, RowShape, select_input, shape_of
+from megaflow.job.worker.process.flow import Flow, build_flow
+from megaflow.job.worker.process.named_inputs import NamedInputs, RowShape, select_input, shape_of
+from megaflow.rows.packed_rows import RowPack, pack_rows
 from megaflow.timely import example
+from tests.job.by_hand import flow_by_hand
 from tests.job.worker.scripted_source import Scripted
 
 
@@ -81,6 +82,7 @@ def test_names_that_the_program_and_the_job_do_not_share_are_told_with_both() ->
         (lambda flow: flow.lines("a"), (), (), "reads the lines 'a', but the job was given no named lines"),
         (lambda flow: flow.lines(), (), ("a", "b"), r"\(\), but the job was given the lines 'a' and 'b'\. Read them"),
         (lambda flow: flow.lines("a"), (), ("a", "b"), r"the lines 'b', but the dataflow reads only 'a'.*\./NAME"),
+        (lambda flow: flow.lines("a").concat(flow.lines("a")), (), ("a", "b"), r"the dataflow reads only 'a'\."),
         (lambda flow: flow.scope.empty(), (), ("a",), "the lines 'a', but the dataflow does not call flow.lines"),
         (lambda flow: flow.lines("a"), ("a",), (), r"the lines 'a', but the job was given the rows 'a'.*rows\('a'\)"),
         (lambda flow: flow.rows("a"), (), ("a",), "the rows 'a', but the job was given no rows, but the lines 'a'"),
@@ -91,7 +93,7 @@ def test_lines_that_the_program_and_the_job_do_not_share_are_told_with_both(
     function: Any, rows: Any, lines: Any, why: str
 ) -> None:
     def build(scope: Any) -> None:
-        flow = Flow(None, scope, None, [], lambda: scope.empty(), NamedInputs(rows, lines))  # type: ignore[arg-type]
+        flow = flow_by_hand(scope, inputs=NamedInputs(rows, lines))
         with pytest.raises(BuildError, match=why):
             build_flow(function, flow, has_lines=True)
 
@@ -103,18 +105,43 @@ def test_lines_that_the_program_and_the_job_do_not_share_are_told_with_both(
     [
         (lambda flow: flow.items("a"), (), r"the items 'a', but the job was given none. Give them by megaflow\.start"),
         (lambda flow: flow.items(), (), r"reads items without a name, by flow.items\(\), but the job was given none"),
-        (lambda flow: flow.items(), ("a", "b"), "by flow.items.., but the job was given the items 'a' and 'b'"),
+        (
+            lambda flow: flow.items(), ("a", "b"),
+            r"by flow.items.., but the job was given the items 'a' and 'b'\. Read each .* flow\.items\('a'\)",
+        ),
+        (lambda flow: flow.rows("a"), ("a",), "the rows 'a', but the job was given no rows, but the items 'a'"),
         (lambda flow: flow.items("c"), ("a", "b"), "reads the items 'c', but the job was given the items 'a' and 'b'"),
+        (lambda flow: flow.lines(), ("items",), r"given items\. Read them by flow\.items\(\)"),
+        (lambda flow: flow.lines(), ("a", "b"), r"given items\. Read them by flow\.items\('a'\)"),
         (lambda flow: flow.lines("a"), ("a",), r"given items of this name\. Read them by flow\.items\('a'\)"),
         (lambda flow: flow.scope.empty(), ("a",), r"the items 'a', but the dataflow does not call flow\.items\. Leave"),
     ],
-)
+)  # fmt: skip
 def test_items_that_the_program_and_the_job_do_not_share_are_told_with_both(
     function: Any, items: Any, why: str
 ) -> None:
     def build(scope: Any) -> None:
         inputs = NamedInputs((), items, items)
-        flow = Flow(None, scope, None, [], lambda: scope.empty(), inputs)  # type: ignore[arg-type]
+        flow = flow_by_hand(scope, inputs=inputs)
+        with pytest.raises(BuildError, match=why):
+            build_flow(function, flow, has_lines=True)
+
+    example(build)
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (lambda flow: flow.lines(), r"given the lines 'x' and the items 'a'\. Read them by flow\.lines\('x'\)"),
+        (lambda flow: flow.lines("y"), "reads the lines 'y', but the job was given the lines 'x' and the items 'a'"),
+        (lambda flow: flow.items("x"), "reads the items 'x', but the job was given the lines 'x' and the items 'a'"),
+        (lambda flow: flow.rows("x"), "given no rows, but the lines 'x' and the items 'a'"),
+    ],
+)
+def test_lines_and_items_of_a_job_are_told_apart(function: Any, why: str) -> None:
+    def build(scope: Any) -> None:
+        inputs = NamedInputs((), ("a", "x"), ("a",))
+        flow = flow_by_hand(scope, inputs=inputs)
         with pytest.raises(BuildError, match=why):
             build_flow(function, flow, has_lines=True)
 
@@ -123,21 +150,28 @@ def test_items_that_the_program_and_the_job_do_not_share_are_told_with_both(
 
 def test_each_input_of_lines_is_a_stream_and_one_alone_is_the_source_itself() -> None:
     def several(scope: Any) -> Any:
-        source = scope.to_stream([("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])])
-        flow = Flow(None, scope, None, [], lambda: source, NamedInputs(lines=("a", "b")))  # type: ignore[arg-type]
+        batches = [("a", ["1", "2"]), ("b", ["3"]), ("a", ["4"])]
+        flow = flow_by_hand(scope, batches, NamedInputs(lines=("a", "b")))
         assert flow.lines("a") is flow.lines("a")
         return flow.lines("a").capture(), flow.lines("b").capture()
 
     assert example(several) == ([(0, ["1", "2", "4"])], [(0, ["3"])])
-    for names, name in ((("a",), "a"), ((), None), (None, "a")):
-        inputs = NamedInputs(names, names)
+    for names, name in ((("a",), "a"), ((), None)):
+        inputs = NamedInputs((), names)
 
         def one(scope: Any, inputs: NamedInputs = inputs, name: str | None = name) -> Any:
-            inputs.rows = None if inputs.lines is None else ()
-            flow = Flow(None, scope, None, [], lambda: scope.to_stream(["1"]), inputs)  # type: ignore[arg-type]
+            flow = flow_by_hand(scope, ["1"], inputs)
             return flow.lines(name).capture()
 
         assert example(one) == [(0, ["1"])]
+
+
+def test_inputs_that_are_not_known_are_drawn_apart() -> None:
+    def apart(scope: Any) -> list[bool]:
+        flow = flow_by_hand(scope, (), NamedInputs(None, None))
+        return [flow.lines("a").port is flow.lines("b").port, flow.lines("a").port is flow.lines("a").port]
+
+    assert example(apart) == [False, True]
 
 
 def test_a_pack_is_unpacked_by_its_name() -> None:
@@ -150,7 +184,7 @@ def test_a_pack_is_unpacked_by_its_name() -> None:
 
 
 def flow_of(scope: Any, *names: str, source: Any = ()) -> Flow:
-    return Flow(None, scope, None, [], lambda: scope.to_stream(source), NamedInputs(names))  # type: ignore[arg-type]
+    return flow_by_hand(scope, source, NamedInputs(names))
 
 
 def test_each_input_is_a_stream_of_its_rows_and_one_alone_is_the_source_itself() -> None:

@@ -1,14 +1,14 @@
-"""The sink: what the launcher is told, and that a slow launcher holds the dataflow back."""
+"""The sink sends outputs to the launcher, and a slow launcher holds the dataflow back."""
 
 from typing import Any, cast
 
 import pytest
 
 from megaflow.control.launcher_messages import OutputBatch, OutputClosed
-from megaflow.control.worker.port_roles import LauncherDoor
 from megaflow.errors import BuildError
 from megaflow.job.spec import Form
-from megaflow.job.worker.output import JobOutputs, NamedOutputs
+from megaflow.job.worker.control.connection_handlers import LauncherDoor
+from megaflow.job.worker.writing.output import JobOutputs, NamedOutputs
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.stream import Stream
@@ -22,7 +22,7 @@ from tests.job.by_hand import Clock, lone_worker, settle
 
 
 class Launcher:
-    """Notes what it is sent."""
+    """A connection that notes what it is sent."""
 
     def __init__(self) -> None:
         self.has_room = True
@@ -62,9 +62,12 @@ def test_a_durable_job_that_wants_no_records_is_told_of_closed_epochs() -> None:
     with worker.dataflow() as scope:
         JobOutputs({"": scope.input_from(handle).port}, cast(LauncherDoor, launcher), {"": "nothing"}, durable=True)
     handle.send("a record")
+    handle.advance_to(2)
+    handle.send("another")
+    handle.send("a third")
     handle.advance_to(5)
     settle(worker)
-    assert launcher.messages == [OutputClosed(0, 5)]
+    assert launcher.messages == [OutputClosed(0, 5, ((0, 1), (2, 2)))]
 
 
 def test_records_come_with_their_epochs_and_epochs_are_closed_in_order() -> None:
@@ -115,7 +118,7 @@ def test_no_worker_closes_an_epoch_at_which_another_keeps_something() -> None:
     for worker, handle, launcher in zip(workers, handles, launchers):
         with worker.dataflow() as scope:
             JobOutputs({"": scope.input_from(handle).port}, cast(LauncherDoor, launcher), {"": "records"})
-    launchers[1].has_room = False  # worker 1 has just joined, say, and its launcher has not come
+    launchers[1].has_room = False  # as if worker 1 had just joined, before its launcher connects
     handles[1].send("a")
     for handle in handles:
         handle.advance_to(5)
@@ -147,7 +150,7 @@ def test_an_output_of_a_stream_with_timestamps_names_the_operator_before() -> No
     worker = Bench(Launcher()).worker
     handle: InputHandle[Any] = InputHandle()
     with worker.dataflow() as scope:
-        pairs = linear.filter_(scope.input_from(handle).port, bool)
+        pairs = linear.stateless(scope.input_from(handle).port, "filter", bool)
         line = scope.ref.graph.nodes[pairs.node].where
         JobOutputs({"": stamped.plain(pairs)}, cast(LauncherDoor, Launcher()), {"": "records"})
         [output] = [node for node in scope.ref.graph.nodes if node.name == "Output"]
@@ -178,6 +181,7 @@ def test_outputs_by_name_are_sent_each_as_it_is_wanted_and_an_epoch_is_closed_fo
     late.close()
     settle(worker)
     assert launcher.messages[-1] == OutputClosed(0, 5) and output.records == 2
+    assert output.by_name() == {"": 1, "late": 1}
 
 
 def test_what_is_given_out_and_what_the_job_was_given_places_for_have_the_same_names() -> None:

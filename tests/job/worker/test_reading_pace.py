@@ -1,12 +1,12 @@
-"""How far a source reads ahead of a dataflow that is fast, slow, or waits for others."""
+"""The amount that a source reads ahead of a dataflow that is fast, slow, or waiting for others."""
 
-from megaflow.job.worker.reading_pace import AHEAD_SECONDS, FIRST_LINES, LEAST_LINES, STEP_SECONDS, ReadingPace
+from megaflow.job.worker.reading.reading_pace import AHEAD_SECONDS, FIRST_LINES, LEAST_LINES, STEP_SECONDS, ReadingPace
 
 
 def work(pace: ReadingPace, per_second: float, seconds: float) -> list[int]:
-    """Read a batch a millisecond if that may be, and work off `per_second` lines a second, in order.
+    """Read a batch each millisecond if allowed, and process `per_second` lines a second, in order.
 
-    An epoch lasts ten milliseconds. Return how many lines were in flight, each millisecond.
+    An epoch lasts ten milliseconds. Return the number of lines in flight, each millisecond.
     """
     done, read, found, ends = 0.0, 0, list[int](), list[tuple[int, int]]()
     for step in range(round(seconds / 0.001)):
@@ -43,5 +43,5 @@ def test_a_start_is_short_and_what_waits_for_others_is_not_slow() -> None:
     assert pace.room(0.0) > 0
     pace.shipped(1, FIRST_LINES, 0.0)
     assert pace.room(0.0) > 0, "there is time to read on until the first epoch is closed"
-    pace.closed(2, 0.001)  # it was closed after a second, of which the worker was busy for a millisecond
+    pace.closed(2, 0.001)  # closed after a second in which the worker was busy for a millisecond
     assert pace.room(0.001) == FIRST_LINES * 1000

@@ -1,23 +1,25 @@
-"""A program that cannot go on with its states is told so before it begins, and nothing is changed."""
+"""A program that cannot continue with its states is refused before it begins, and nothing changes."""
 
 import os
+import re
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from megaflow.durable.commits import Portion
+from megaflow.control.messages import InputNames
+from megaflow.durable.commits import SourcePartition
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.local_folder import open_to_look
 from megaflow.durable.reading import open_checkpoint
 from megaflow.errors import ClusterError, PeerFailed, StoreError
-from megaflow.job.launcher import resumption
-from megaflow.job.launcher.function_pickler import pickle_app
+from megaflow.job.launcher.program.function_pickler import pickle_app
+from megaflow.job.launcher.store import resumption
 from megaflow.job.spec import JobSpec, Rehearsal
-from megaflow.job.worker.rehearsal import rehearse
+from megaflow.job.worker.process.rehearsal import rehearse
 from megaflow.timely.communication.codec.encode import encode
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk
 
@@ -44,7 +46,7 @@ def task(folder: Path, dataflow: Any, has_lines: bool = True, commit: Any = None
 
 
 class Shelf:
-    """A source that is only named."""
+    """A source that only has a name."""
 
     def discover(self) -> Any:
         raise AssertionError("a rehearsal reads nothing")
@@ -83,11 +85,11 @@ def test_what_fits_is_not_refused(tmp_path: Path) -> None:
     assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) == frozenset()
 
 
-@pytest.mark.parametrize("field", ["portions", "finished"])
+@pytest.mark.parametrize("field", ["partitions", "finished"])
 def test_a_program_that_does_not_read_a_source_of_the_store_is_refused_by_the_names_of_both(
     field: str, tmp_path: Path
 ) -> None:
-    has = {field: (Portion(-1, "orders", encode("page")),)}
+    has = {field: (SourcePartition(-1, "orders", encode("page")),)}
     for number, names in enumerate([["bills"], ["bills", "prices"], []]):
         found = rehearse(task(tmp_path / f"{number}", reading(*names), commit=has))
         assert isinstance(found, StoreError) and (
@@ -99,11 +101,53 @@ def test_a_program_that_does_not_read_a_source_of_the_store_is_refused_by_the_na
     assert sorted(resumption.rehearse_in_a_process(before)) == ["bills", "orders"]
 
 
+class Order(NamedTuple):
+    id: int
+    note: str
+
+
+def ordering(version: int = 1, **options: Any) -> Any:
+    def dataflow(flow: Any) -> Any:
+        pairs = flow.csv(**options).map(lambda row: (row[0], 1))
+        terms = {"version": version, "upgrade": lambda key, state, version: state} if version > 1 else {}
+        return pairs.stateful_state_machine(keep, name="count", bins=4, **terms)
+
+    return dataflow
+
+
+TEXT = (("", (("id", "str"), ("note", "str"))),)
+TYPED = (("", (("id", "int"), ("note", "str"))),)
+
+
+@pytest.mark.parametrize(
+    ("stored", "program", "said"),
+    [
+        (None, ordering(as_=Order), r"column 'id' of flow\.csv\(\) as str, .* reads it as int\. .* types=str, or"),
+        (TEXT, ordering(as_=Order), r"column 'id' .* as str, .* as int\. .*Give flow\.csv types=str, or start over"),
+        (TYPED, ordering(as_=Order, types=str), r"'id' .* as int, .* as str\. .* types=\{'id': int\}, or start over"),
+        (TYPED, ordering(), r"'id' .* as int, but the program reads it as str"),
+        (None, ordering(types=float), r"from columns of .* as str, .* reads them as float\. .* types=str"),
+        (None, ordering(as_=Order, types=str), None),
+        (None, ordering(), None),
+        (TYPED, ordering(as_=Order), None),
+        (TYPED, ordering(types={"id": int | None}), None),
+        ((("other", TYPED[0][1]),), ordering(), None),
+        (None, ordering(as_=Order, version=2), None),
+    ],
+)  # fmt: skip
+def test_a_store_of_values_of_other_types_is_refused(stored: Any, program: Any, said: str, tmp_path: Path) -> None:
+    found = rehearse(task(tmp_path, program, commit={"columns": stored}))
+    if said is None:
+        assert found == frozenset()
+    else:
+        assert isinstance(found, StoreError) and re.search(said, str(found)), found
+
+
 def test_files_that_are_followed_are_a_source(tmp_path: Path) -> None:
-    has = {"portions": (Portion(-1, "lines", encode(7)),)}
+    has = {"partitions": (SourcePartition(-1, "lines", encode(7)),)}
     before = task(tmp_path, flow_of(), commit=has)
     assert isinstance(rehearse(before), StoreError)
-    assert rehearse(replace(before, followed=("",))) == frozenset()
+    assert rehearse(replace(before, inputs=InputNames(followed=(("", "", ""),)))) == frozenset()
 
 
 def test_a_checkpoint_that_another_job_has_removed_is_read(tmp_path: Path) -> None:
@@ -153,3 +197,20 @@ def test_a_process_has_answered_though_a_fork_of_the_program_lives_on(tmp_path: 
     resumption.rehearse_in_a_process(task(tmp_path / "0", forking))
     os.kill(int(told.read_text()), signal.SIGKILL)
     assert not ended.exists()
+
+
+def test_max_skew_without_timestamps_of_two_inputs_is_refused(tmp_path: Path) -> None:
+    def timed(*names: str) -> Any:
+        def dataflow(flow: Any) -> Any:
+            streams = [flow.lines(name).map(lambda line: (line, 1)) for name in "ab"]
+            streams = [each.event_time(len).plain() if name in names else each for name, each in zip("ab", streams)]
+            return streams[0].concat(streams[1]).stateful_state_machine(keep, name="count", bins=4)
+
+        return dataflow
+
+    for names, followed, is_refused in (("", (), True), ("a", (), True), ("ab", ("b",), True), ("ab", (), False)):
+        before = task(tmp_path / f"{names}{followed}", timed(*names))
+        inputs = InputNames(lines=("a", "b"), followed=tuple((each, "", "") for each in followed))
+        skewed = replace(before, inputs=inputs, job=replace(before.job, max_skew=60.0))
+        assert ("--max-skew" in str(rehearse(skewed))) is is_refused, names
+        assert "--max-skew" not in str(rehearse(replace(skewed, job=before.job)))

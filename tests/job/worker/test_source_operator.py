@@ -1,4 +1,4 @@
-"""The source of lines: what it stamps with which epoch, when it holds back, what it reports."""
+"""The source of lines: the epochs of its records, when it holds back, and its reports."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -7,11 +7,11 @@ import pytest
 
 from megaflow.connect import Idle
 from megaflow.control.checkpoint_messages import PositionsAt
-from megaflow.control.coordinator.job_state import IDLE_SECONDS
-from megaflow.control.latency import Lateness
+from megaflow.control.coordinator.base.job_state import IDLE_SECONDS
+from megaflow.control.latency import LatencyMeter
 from megaflow.control.messages import Busy, CommitBatch, CommitTaken, EndOfLines, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.reading_messages import (
-    AssignPortions,
+    AssignPartitions,
     AssignSplits,
     RevokeSplits,
     SplitRead,
@@ -20,19 +20,19 @@ from megaflow.control.reading_messages import (
 )
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, PartitionsIdle, TellMaxima
-from megaflow.control.worker.port_roles import LauncherDoor
-from megaflow.job.splits import plan_splits
-from megaflow.job.worker.line_queue import BATCH_BYTES, LineQueue
-from megaflow.job.worker.source_operator import (
+from megaflow.job.files.splits import plan_splits
+from megaflow.job.worker.control.connection_handlers import LauncherDoor
+from megaflow.job.worker.reading.line_queue import BATCH_BYTES, LineQueue
+from megaflow.job.worker.reading.source_operator import (
     BATCHES_PER_ACTIVATION,
     BATCHES_PER_EPOCH,
     LAG_LIMIT_EPOCHS,
     WAITING_RECORDS_MAX,
     LineSource,
 )
-from megaflow.job.worker.staging import Staging
-from megaflow.megaphone.event_clock import carries
-from megaflow.megaphone.routing import Checkpoint, Move, Numbered
+from megaflow.job.worker.reading.staging import Staging
+from megaflow.megaphone.base.event_inputs import carries
+from megaflow.megaphone.base.routing import Checkpoint, Move, Numbered
 from megaflow.stream import Stream
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.dataflow.flow_control.handoffs import Bounds
@@ -40,44 +40,41 @@ from megaflow.timely.dataflow.input_handle import InputHandle
 from megaflow.timely.dataflow.pact import Pipeline
 from megaflow.timely.dataflow.probe import ProbeHandle
 from tests.job.by_hand import Clock, lone_worker, settle
-from tests.job.worker.scripted_source import Scripted, portions
+from tests.job.worker.scripted_source import Scripted, source_partitions
 
 
 class Launcher:
-    """Keeps up, or not; the tests push."""
+    """A launcher that keeps up, or not. The tests push its lines."""
 
     has_room = True
 
-    def serve(self, taker: Any, wake: Any) -> None:
-        """Nothing comes by itself."""
-
 
 class View:
-    """A stateful operator in which so many records wait for their time."""
+    """A stateful operator in which `count` records wait for their time."""
 
     waiting = 0
 
 
 class Bench:
-    """A source on a lone worker, with everything around it in the test's hands."""
+    """A source on a lone worker, whose surroundings the test controls."""
 
     def __init__(
         self, rate: float | None = None, laggard: bool = False, sluggish: bool = False,
         scripted: Scripted | None = None, timed: bool = False,
     ) -> None:  # fmt: skip
-        """`scripted` is read under the name "numbers", beside the lines, whose last words are timestamps if `timed`."""
+        """`scripted` is read as "numbers", beside the lines. If `timed`, the last words of lines are timestamps."""
         self.clock = Clock()
         self.worker = lone_worker(self.clock)
         self.staging = Staging(0)
         self.queue = LineQueue(self.staging, rate=rate)
-        self.lateness = Lateness()
+        self.lateness = LatencyMeter()
         self.probe = ProbeHandle()
         self.launcher = Launcher()
         self.view = View()
         self.worker.stateful.append(cast(Any, self.view))
         self.reports: list[Any] = []
         self.seen: list[tuple[int, list[str]]] = []  # (epoch, batch)
-        self.read: list[tuple[int, list[Any]]] = []  # likewise, of a source
+        self.read: list[tuple[int, list[Any]]] = []  # the same, of a source
         self.control: InputHandle[Any] = InputHandle()
         self.late: InputHandle[Any] = InputHandle()  # what the probe sees, if the output is to lag
         self._commands = 0
@@ -96,8 +93,7 @@ class Bench:
                 scope.ref.graph.handoffs.bounds = Bounds(queue_records=1, window_records=1)
             lines = lines.inspect_batch(lambda time, batch: self.seen.append((int(str(time)), batch)))
             if scripted is not None:
-                self.queue.portions.sources["numbers"] = scripted
-                numbers = Stream(source.add_source("numbers"))
+                numbers = Stream(source.add_source("numbers", scripted))
                 numbers = numbers.inspect_batch(lambda time, batch: self.read.append((int(str(time)), batch)))
                 lines = lines.concat(numbers)
             (scope.input_from(self.late) if laggard else lines).probe_with(self.probe)
@@ -129,6 +125,10 @@ class Bench:
         self.control.advance_to(time)
         settle(self.worker)
 
+    def held_back(self) -> dict[str, float]:
+        """Return the seconds for which each limit held the source back."""
+        return {limit: round(sum, 6) for limit, sum in self.source.held_back.seconds(self.clock.now).items()}
+
     @property
     def lines(self) -> list[str]:
         return [line for _, batch in self.seen for line in batch]
@@ -138,7 +138,7 @@ class Bench:
 
 
 def assign(bench: Bench, path: Path, lines: int) -> list[str]:
-    """Give the source a file of so many lines; return them."""
+    """Give the source a file of `count` lines; return them."""
     wanted = [f"this is line {i}" for i in range(lines)]
     path.write_text("".join(line + "\n" for line in wanted))
     bench.command(AssignSplits({0: tuple(plan_splits([str(path)], 1))}))
@@ -206,6 +206,7 @@ def test_while_the_output_lags_each_tick_brings_one_batch(tmp_path: Path) -> Non
     for time in range(LAG_LIMIT_EPOCHS + 2, LAG_LIMIT_EPOCHS + 12):
         bench.tick(time)
     assert [epoch for epoch, _ in bench.seen] == list(range(LAG_LIMIT_EPOCHS + 1, LAG_LIMIT_EPOCHS + 11))
+    assert bench.held_back() == {"epochs": 0.09}
     bench.late.advance_to(LAG_LIMIT_EPOCHS)
     bench.tick(LAG_LIMIT_EPOCHS + 12)
     assert len(bench.seen) > 20, "it reads on at full speed when the output has caught up"
@@ -233,8 +234,10 @@ def test_without_room_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
     assert bench.seen == []
     assert list(bench.probe.frontier.elements) == [4]
     bench.launcher.has_room = True
-    bench.tick(6)
-    assert bench.seen == [(5, wanted)]
+    bench.tick(6, seconds=2.0)
+    assert bench.seen == [(5, wanted)] and bench.held_back() == {"launcher": 2.01}
+    bench.tick(7)
+    assert bench.held_back() == {"launcher": 2.01}, "with nothing to read, nothing holds back"
 
 
 def test_while_an_operator_after_it_has_enough_nothing_is_read_but_time_goes_on(tmp_path: Path) -> None:
@@ -249,14 +252,17 @@ def test_while_an_operator_after_it_has_enough_nothing_is_read_but_time_goes_on(
         bench.worker.step()
     source = bench.worker.graphs()[0].nodes[1]
     assert source.name == "Lines" and list(bench.probe.frontier.elements) == [0], "what waits is of the first epoch"
-    assert bench.worker.statistics().dataflows[0].queued_batches == 1
+    queues = bench.worker.graphs()[0].queues
+    assert [len(queue.batches) for queue in queues if queue.batches] == [1]
     for count in (1, 2, 3):
         bench.allowance += 1
         bench.activate_sluggish()
         for _ in range(20):
             bench.worker.step()
-        assert len(bench.seen) == count and bench.worker.statistics().dataflows[0].queued_batches == 1
+        assert len(bench.seen) == count and [len(queue.batches) for queue in queues if queue.batches] == [1]
     assert [epoch for epoch, _ in bench.seen] == [0, 6, 6]
+    bench.clock.now += 3.0
+    assert bench.held_back() == {"queues": 3.0}
 
 
 def test_the_end_closes_the_source_and_drops_what_is_unread(tmp_path: Path) -> None:
@@ -427,12 +433,12 @@ def test_what_the_launcher_pushes_changes_hands_between_epochs() -> None:
     settle(old.worker)
     assert [type(report) for report in old.reports if not isinstance(report, Busy)] == [PushedEnded, SplitsReturned]
     assert old.told(PushedEnded) == [PushedEnded(elsewhere=True)] and old.probe.done()
-    new.tick(3)  # it has not heard so much of control yet
+    new.tick(3)  # it has not seen this part of control yet
     new.command(ReadPushed(1))
     new.tick(6)
     assert not new.queue.expects_pushed
     new.tick(7)
-    new.command(ReadPushed(0))  # which is issued after control has come to 7: the epoch of what the old one has seen
+    new.command(ReadPushed(0))  # issued after control has reached 7, the last epoch that the old one has seen
     new.tick(8)
     new.queue.push(["c"])
     new.activate()
@@ -460,7 +466,7 @@ def test_a_withdrawn_source_takes_in_what_is_committed_first() -> None:
 def test_a_source_is_read_beside_the_lines_and_comes_out_by_itself(tmp_path: Path) -> None:
     bench = Bench(scripted=Scripted(a=[2, 1], b=[1]))
     wanted = assign(bench, tmp_path / "text", 2)
-    bench.command(AssignPortions({0: (*portions("a", "b"),), 7: (*portions("c"),)}))
+    bench.command(AssignPartitions({0: (*source_partitions("a", "b"),), 7: (*source_partitions("c"),)}))
     bench.tick(1)
     assert bench.lines == wanted and {time for time, _ in bench.read} == {0}
     assert sorted(batch for _, batch in bench.read) == [["a0", "a1"], ["a2"], ["b0"]]
@@ -473,7 +479,7 @@ def test_a_source_is_read_beside_the_lines_and_comes_out_by_itself(tmp_path: Pat
 def test_a_partition_that_is_idle_is_read_again_when_it_is_woken_or_its_time_has_come() -> None:
     wakes: list[Any] = []
     bench = Bench(scripted=Scripted(a=[Idle(on_ready=wakes.append), 1, Idle(after_seconds=0.5), 1, Idle()]))
-    bench.command(AssignPortions({0: (*portions("a"),)}))
+    bench.command(AssignPartitions({0: (*source_partitions("a"),)}))
     bench.tick(1)
     bench.tick(2)
     assert not bench.read
@@ -491,19 +497,20 @@ def test_a_partition_that_is_idle_is_read_again_when_it_is_woken_or_its_time_has
 def test_a_checkpoint_and_a_withdrawal_say_where_a_partition_is() -> None:
     scripted = Scripted(a=[2, Idle(after_seconds=9.0), 1])
     bench = Bench(scripted=scripted)
-    bench.command(AssignPortions({0: (*portions("a"),)}))
+    bench.command(AssignPartitions({0: (*source_partitions("a"),)}))
     bench.tick(1)
     bench.command(Checkpoint(1, None))
     bench.tick(2)
-    [left] = portions("a")
+    [left] = source_partitions("a")
     [told] = bench.told(PositionsAt)
-    assert [(each.number, each.partition, each.position) for each in told.portions] == [(-1, left.partition, encode(2))]
+    [kept] = told.partitions
+    assert (kept.number, kept.partition, kept.position) == (-1, left.partition, encode(2))
     bench.command(Withdraw((0,)))
     bench.tick(3)
     [returned] = bench.told(SplitsReturned)
-    assert returned.portions == told.portions and not scripted.readers and bench.probe.done()
+    assert returned.partitions == told.partitions and not scripted.readers and bench.probe.done()
     other = Bench(scripted=scripted)
-    other.command(AssignPortions({0: returned.portions}))
+    other.command(AssignPartitions({0: returned.partitions}))
     other.tick(1)
     assert other.read == [(0, ["a2"])] and scripted.opened == [("a", None), ("a", 2)]
 
@@ -523,7 +530,7 @@ def test_what_is_read_to_its_end_is_forgotten_though_no_record_of_it_came_to_an_
     scripted = Scripted(**{f"p{number}": [2, Idle(after_seconds=9.0), 1] for number in range(100)})
     bench = Bench(timed=True, scripted=scripted)
     assign(bench, tmp_path / "text", 20)
-    bench.command(AssignPortions({0: tuple(portions(*scripted.answers))}))
+    bench.command(AssignPartitions({0: tuple(source_partitions(*scripted.answers))}))
     for time in range(1, 100):
         bench.tick(time, seconds=0.2)
     assert len(bench.told(SplitRead)) == 101 and bench.told(PartitionsIdle)
@@ -553,10 +560,10 @@ def test_what_is_held_back_is_not_idle_and_what_nobody_pushes_is(tmp_path: Path)
 
 
 def test_a_partition_that_has_nothing_is_idle_when_the_timeout_is_over_and_not_as_soon_as_it_is_given() -> None:
-    """So also at the start of a job, when the launcher has not come and nothing may be read."""
+    """The same holds at the start of a job, before the launcher has room and anything may be read."""
     bench = Bench(timed=True, scripted=Scripted(a=[Idle()] * 1000))
     bench.launcher.has_room = False
-    bench.command(AssignPortions({0: (*portions("a"),)}))
+    bench.command(AssignPartitions({0: (*source_partitions("a"),)}))
     bench.tick(1)
     given, time = bench.clock.now, 1
     while bench.clock.now < given + IDLE_SECONDS - 0.1:
@@ -564,7 +571,7 @@ def test_a_partition_that_has_nothing_is_idle_when_the_timeout_is_over_and_not_a
         assert not bench.told(PartitionsIdle), "it was given just now"
     for more in range(1, 10):
         bench.tick(time + more, seconds=0.06)
-    assert bench.told(PartitionsIdle) == [PartitionsIdle((("portion", -1),))]
+    assert bench.told(PartitionsIdle) == [PartitionsIdle((("partition", -1),))]
 
 
 def test_one_whose_records_are_all_left_out_is_idle() -> None:

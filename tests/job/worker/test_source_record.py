@@ -1,6 +1,5 @@
-"""Which source was loaded: the bytes that were run, of the app and of what lies beside it, and of nothing else."""
+"""The fingerprint covers the bytes of the app and of the modules beside it that were run, and nothing else."""
 
-import importlib
 import os
 import py_compile
 import subprocess
@@ -8,22 +7,23 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import EXTENSION_SUFFIXES, SourceFileLoader
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder, SourceFileLoader
 from pathlib import Path
 
 import pytest
 
+import megaflow
 from megaflow.job.spec import AppFile, PickledFunction
-from megaflow.job.worker.fingerprint import Fingerprint
-from megaflow.job.worker.flow import App
-from megaflow.job.worker.source_record import SourceRecord
+from megaflow.job.worker.process.fingerprint import Fingerprint
+from megaflow.job.worker.process.program_loading import App
+from megaflow.job.worker.process.source_record import SourceRecord
 
 ROOT = Path(__file__).parents[3]
 
 
 @contextmanager
 def fresh_imports() -> Iterator[None]:
-    """What is imported in the block is forgotten after it."""
+    """Forget the modules imported in the block after it."""
     path, modules, finders = list(sys.path), set(sys.modules), list(sys.meta_path)
     try:
         yield
@@ -34,7 +34,7 @@ def fresh_imports() -> Iterator[None]:
 
 
 def taken(folder: Path, text: str, *args: str) -> Fingerprint:
-    """The fingerprint of an app with this text, in a process of its own as it were, after it has built its dataflow."""
+    """Return the fingerprint of an app with this text once its dataflow is built, as if in a process of its own."""
     path = folder / "noted_app.py"
     path.write_text(text)
     with fresh_imports():
@@ -74,7 +74,7 @@ def test_bytecode_that_is_older_than_its_source_is_not_run(tmp_path: Path) -> No
     neighbour.write_text("N = 1\n")
     py_compile.compile(str(neighbour))
     times = neighbour.stat()
-    neighbour.write_text("N = 2\n")  # as long as before, and by its time as old
+    neighbour.write_text("N = 2\n")  # same length and modification time as before
     os.utime(neighbour, ns=(times.st_atime_ns, times.st_mtime_ns))
     taken(tmp_path, "import stale_app\ndef dataflow(flow): assert stale_app.N == 2\n")
 
@@ -90,8 +90,8 @@ def test_libraries_are_not_noted_wherever_they_lie(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("folder", "noted"), [("/", False), (sysconfig.get_path("stdlib"), True), (str(ROOT), False)])
 def test_python_and_megaflow_are_no_neighbours_unless_the_app_lies_among_them(folder: str, noted: bool) -> None:
     record = SourceRecord(folder)
-    for name in ("colorsys", "megaflow.errors"):
-        spec = importlib.util.find_spec(name)
+    for name, path in ("colorsys", None), ("megaflow.errors", megaflow.__path__):
+        spec = PathFinder.find_spec(name, path)  # a new one, even if the module was imported
         assert spec is not None
         record.note_loads(spec)
         assert (type(spec.loader) is not SourceFileLoader) is (noted and name == "colorsys"), name
@@ -116,7 +116,8 @@ def test_built_in_modules_are_still_found_before_files_of_the_same_name(tmp_path
     (tmp_path / "time.py").write_text("raise AssertionError('a file beside the app, not the clock')\n")
     text = "import sys\nsys.modules.pop('time')\nimport time\ndef dataflow(flow): pass\n"
     script = (
-        "import sys; from megaflow.job.worker.flow import App; from megaflow.job.spec import AppFile\n"
+        "import sys\n"
+        "from megaflow.job.worker.process.program_loading import App; from megaflow.job.spec import AppFile\n"
         "app = App(AppFile(sys.argv[1], 'dataflow')); app.function(); print(*app.fingerprint(()).files)\n"
     )
     path = tmp_path / "noted_app.py"

@@ -1,22 +1,22 @@
-"""Rows are staged, taken, copied and restored as lines are; what a checkpoint finds of them is what was not taken."""
+"""Rows are staged, taken, copied and restored like lines. A checkpoint finds exactly those that were not taken."""
 
-from itertools import count
 from random import Random
 from typing import Any
 
 import pytest
 
+from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.messages import CommitBatch
-from megaflow.control.packed_rows import RowPack, pack_rows
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.durable.commits import Commit
-from megaflow.durable.segments import segment_name
-from megaflow.durable.store import FolderStore
+from megaflow.durable.store import Store
 from megaflow.errors import ProtocolError
-from megaflow.job.worker.line_queue import LineQueue
-from megaflow.job.worker.named_inputs import NamedInputs, RowShape
-from megaflow.job.worker.staging import Staging
-from megaflow.job.worker.untaken_lines import LinesCut, restaged, untaken_batch, write_lines
+from megaflow.job.worker.process.named_inputs import NamedInputs, RowShape
+from megaflow.job.worker.reading.line_queue import LineQueue
+from megaflow.job.worker.reading.staging import Staging
+from megaflow.job.worker.reading.untaken_lines import LinesCut, restaged, untaken_batch
+from megaflow.job.worker.snapshots.cut_packer import CutPacker
+from megaflow.rows.packed_rows import RowPack, pack_rows
 from megaflow.testing.simulated_disk import SimulatedDisk
 
 SCHEMA = '{"type": "struct", "fields": [{"name": "n", "type": "long"}, {"name": "text", "type": "string"}]}'
@@ -68,15 +68,16 @@ def test_rows_are_taken_in_order_a_batch_of_one_input_at_a_time(limit_bytes: int
 def test_what_is_not_taken_is_in_a_checkpoint_also_what_is_looked_up_ahead(limit_bytes: int, taken: int) -> None:
     made = staging((rows(0, 4), "orders"), (rows(4, 8), "orders"), limit_bytes=limit_bytes)
     queue = LineQueue(made, rate=1.0)
-    for _ in range(taken):  # at this rate a row at a time
+    for _ in range(taken):  # at this rate, one row at a time
         assert queue.take(float(_)) is not None
     assert queue.ready is (taken < 8)
-    copy, names = queue.untaken(), (segment_name(1, 4, number) for number in count(1))
-    store = FolderStore(SimulatedDisk(Random(1)).open())
-    untaken = () if copy is None else write_lines(LinesCut(3, 7, (), copy), 4, store, lambda: next(names), 1)
+    copy = queue.untaken()
+    store = Store(SimulatedDisk(Random(1)).open())
+    cut = None if copy is None else LinesCut(PositionsAt(3, ()), 7, copy)
+    report = PositionsAt(3, ()) if cut is None else CutPacker(store, 1, 4, list, 1).write(cut)
+    assert isinstance(report, PositionsAt)
+    untaken = report.untaken
     assert sum(each.lines for each in untaken) == 8 - taken
-    if copy is not None:
-        copy.close()
     commit = Commit(9, 3, 7, 1, spark=(("q", 4),), untaken=untaken)
     command, next_one = untaken_batch(commit, (5,)), Staging(5)
     next_one.unpack = inputs().unpack

@@ -1,4 +1,4 @@
-"""Staged lines: taken once, in order, after their commit and only then, whatever else is staged."""
+"""Staged lines are taken once, in order, only after their commit, whatever else is staged."""
 
 import threading
 from collections import deque
@@ -13,11 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from megaflow.control.messages import CommitBatch, CommitTaken, Refused
 from megaflow.control.staging_messages import Staged, StageEnd, StageLines
 from megaflow.errors import ProtocolError
-from megaflow.job.worker.staging import Staging
+from megaflow.job.worker.reading.staging import Staging
 from megaflow.spark.push import join_lines
+from tests.examples import many
+from tests.words import says
 
 WORKER = 4
-TEXTS = st.lists(st.text(max_size=30) | st.text("a\n\0", max_size=4))  # separators, too
+TEXTS = st.lists(st.text(max_size=30) | st.text("a\n\0", max_size=4))  # including separators
 
 
 def stage(
@@ -103,7 +105,7 @@ def test_a_wrong_count_is_refused_and_its_lines_discarded() -> None:
     staging = Staging(WORKER)
     staging.stage(StageLines("q", "r", 0, 0, 1, WORKER, 1, "a"), "c")
     answer = staging.end(StageEnd("q", "r", 0, 0, 1, WORKER, 2), "c")
-    assert answer == Refused(1, "Task attempt 1 reports 2 lines staged at worker 4, but 1 arrived.")
+    assert isinstance(answer, Refused) and says(answer.reason, "attempt 1", "2 lines", "worker 4", "1 arrived")
     assert staging.held_bytes == 0
 
 
@@ -254,7 +256,7 @@ def test_one_thread_stages_while_another_takes() -> None:
 
 
 class AgainstAModel(RuleBasedStateMachine):
-    """Random conversations; the model keeps whole attempts in a dict and committed lines in a list."""
+    """Random conversations. The model keeps whole attempts in a dict and committed lines in a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -310,4 +312,4 @@ class AgainstAModel(RuleBasedStateMachine):
 
 
 TestAgainstAModel = AgainstAModel.TestCase
-TestAgainstAModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestAgainstAModel.settings = settings(max_examples=many(100), stateful_step_count=30, deadline=None)

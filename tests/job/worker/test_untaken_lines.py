@@ -1,26 +1,27 @@
-"""What a checkpoint finds of Spark's lines comes back as it was, wherever it was kept."""
+"""Spark's lines that a checkpoint finds untaken come back unchanged, wherever they were kept."""
 
-import os
-from itertools import count
 from random import Random
 
 import pytest
 
+from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.messages import CommitBatch
 from megaflow.control.staging_messages import StageEnd, StageLines
+from megaflow.durable.blocks import keys_of, states_of
 from megaflow.durable.commits import Commit, UntakenLines
-from megaflow.durable.segments import segment_name
-from megaflow.durable.store import FolderStore
-from megaflow.job.worker.staged_units import joined
-from megaflow.job.worker.staging import Staging
-from megaflow.job.worker.untaken_lines import LinesCopy, LinesCut, restaged, untaken_batch, write_lines
+from megaflow.durable.store import Store
+from megaflow.job.worker.reading.staged_units import joined
+from megaflow.job.worker.reading.staging import Staging
+from megaflow.job.worker.reading.untaken_lines import LinesCopy, LinesCut, restaged, untaken_batch
+from megaflow.job.worker.snapshots.cut_packer import CutPacker
 from megaflow.testing.simulated_disk import SimulatedDisk
+from tests.open_files import open_files
 
 ODD = ["", "two\nlines", "nul\0nul", "\0000\n", "x" * 5000, "\ud800 alone", "ünï"]
 
 
 def staged(worker: int, lines: list[str], limit_bytes: int) -> Staging:
-    """A staging with a committed batch, a message for each three lines."""
+    """A staging with a committed batch, in messages of three lines each."""
     staging, name = Staging(worker, limit_bytes), ("q", "run", 0, 0, 1, worker)
     for start in range(0, len(lines), 3):
         some = lines[start : start + 3]
@@ -31,11 +32,11 @@ def staged(worker: int, lines: list[str], limit_bytes: int) -> Staging:
     return staging
 
 
-def written(staging: Staging, store: FolderStore, segment_bytes: int = 1 << 20) -> tuple[UntakenLines, ...]:
-    copy, names = staging.copy(), (segment_name(1, staging.worker, number) for number in count(1))
-    untaken = write_lines(LinesCut(3, 7, (), copy), staging.worker, store, lambda: next(names), segment_bytes)
-    copy.close()
-    return untaken
+def written(staging: Staging, store: Store, segment_bytes: int = 1 << 20) -> tuple[UntakenLines, ...]:
+    cut = LinesCut(PositionsAt(3, ()), 7, staging.copy())
+    report = CutPacker(store, 1, staging.worker, list, segment_bytes).write(cut)
+    assert isinstance(report, PositionsAt)
+    return report.untaken
 
 
 def taken(staging: Staging) -> list[str]:
@@ -48,7 +49,7 @@ def taken(staging: Staging) -> list[str]:
 @pytest.mark.parametrize("limit_bytes", [0, 6000, 1 << 20])
 @pytest.mark.parametrize("before", [0, 1, 4, 7])
 def test_lines_that_were_not_taken_are_taken_by_workers_that_go_on(limit_bytes: int, before: int) -> None:
-    store = FolderStore(SimulatedDisk(Random(1)).open())
+    store = Store(SimulatedDisk(Random(1)).open())
     old = [staged(worker, [*ODD, f"{worker}"], limit_bytes) for worker in (0, 1, 2)]
     left = {staging.worker: [*ODD, f"{staging.worker}"] for staging in old}
     untaken: list[UntakenLines] = []
@@ -71,18 +72,20 @@ def test_lines_that_were_not_taken_are_taken_by_workers_that_go_on(limit_bytes: 
 
 
 def test_a_copy_is_read_after_its_lines_are_taken_and_lets_go_of_its_files() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     staging = staged(0, ODD, limit_bytes=0)
     copy = staging.copy()
     assert taken(staging) == ODD
-    lines = [line for text, separator in copy.units() for line in text.split(separator)]
+    units = [unit for block, _ in copy.blocks() for unit in zip(keys_of(block), states_of(block))]
+    lines = [line for text, separator in units for line in text.split(separator)]
     assert (lines, copy.lines) == (ODD, len(ODD))
     copy.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() <= before
 
 
 def test_a_worker_that_has_taken_all_writes_nothing() -> None:
-    store = FolderStore(SimulatedDisk(Random(1)).open())
-    assert write_lines(LinesCut(3, 7, (), LinesCopy(0, [], [])), 0, store, lambda: "", 1) == ()
+    store = Store(SimulatedDisk(Random(1)).open())
+    cut = LinesCut(PositionsAt(3, ()), 7, LinesCopy(0, [], []))
+    assert CutPacker(store, 1, 0, list, 1).write(cut) == cut.report
     assert untaken_batch(Commit(1, 1, 1, 1), (0,)) is None
     assert untaken_batch(Commit(1, 1, 1, 1, spark=(("q", 2),)), (0,)) == CommitBatch("q", "before", 2, {})

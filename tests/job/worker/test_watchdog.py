@@ -1,4 +1,4 @@
-"""A worker that is in one step for long is seen; one that steps, or waits, is not."""
+"""A worker that stays in one step for long is noticed. A worker that steps or waits is not."""
 
 import threading
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from megaflow.job.worker.watchdog import BUSY_SECONDS, Watchdog
+from megaflow.job.worker.process.watchdog import BUSY_SECONDS, Watchdog
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 
 
 @contextmanager
 def in_user_code(watchdog: Watchdog, index: int = 1) -> Iterator[Any]:
-    """Have a worker watched that is in this test's code."""
+    """Let the watchdog watch a worker that runs this test's code."""
     worker: Any = SimpleNamespace(index=index, steps=5)
     there, go_on = threading.Event(), threading.Event()
 
@@ -32,7 +32,7 @@ def in_user_code(watchdog: Watchdog, index: int = 1) -> Iterator[Any]:
         thread.join(WAIT_SECONDS)
 
 
-def seen(watchdog: Watchdog, now: float) -> list[tuple[int, float, str | None]]:
+def seen(watchdog: Watchdog, now: float) -> list[tuple[int | None, float, str | None]]:
     return [(each.worker, each.since, each.function) for each in watchdog.look(now).busy]
 
 
@@ -43,6 +43,16 @@ def test_a_step_that_takes_more_than_a_second_is_told_with_its_beginning() -> No
         assert seen(watchdog, 10.0 + BUSY_SECONDS - 0.1) == []
         assert seen(watchdog, 10.0 + BUSY_SECONDS) == [(1, 10.0, "work")]
         assert seen(watchdog, 25.0) == [(1, 10.0, "work")]
+
+
+def test_a_process_that_loads_its_program_has_no_worker() -> None:
+    watchdog = Watchdog(lambda sign: None)
+    with watchdog.watching():
+        watchdog.look(10.0)
+        watchdog.look(10.0)
+        [step] = watchdog.look(10.0 + BUSY_SECONDS).busy
+    assert step.worker is None and step.function is not None and (step.operator, step.record) == (None, None)
+    assert watchdog.look(20.0).busy == ()
 
 
 def test_a_worker_that_steps_is_not_busy_however_much_it_does() -> None:

@@ -1,4 +1,4 @@
-"""Clusters of real sockets within one test process: each fabric is driven by its own thread."""
+"""Clusters of real sockets in one test process; each fabric has a thread that drives it."""
 
 import socket
 import time
@@ -17,14 +17,14 @@ from megaflow.timely.communication.channel import Channel, Envelope, Lane
 from megaflow.timely.communication.role_handlers import RoleHandler
 from megaflow.timely.communication.tcp_allocator import TcpAllocator
 from megaflow.timely.communication.tcp_fabric import PeerAddress, TcpFabric
-from megaflow.timely.rescale.join_server import JoinDoor
+from megaflow.timely.rescale.join_door import JoinDoor
 
 SECRET = b"a secret of the tests"
-PATIENCE_SECONDS = 30.0  # how long a test waits for what must happen
+PATIENCE_SECONDS = 90.0  # how long a test waits for an event that must happen
 
 
 class Cluster:
-    """Some fabrics on ports of their own, and threads to drive them."""
+    """Some fabrics on separate ports, and threads to drive them."""
 
     def __init__(
         self, stack: ExitStack, processes: int, workers: int, roles: Mapping[str, RoleHandler], handshake_seconds: float
@@ -48,7 +48,7 @@ class Cluster:
             stack.callback(fabric.close)  # before the pool waits for its threads
 
     def run(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
-        """Call in a thread."""
+        """Call a function in a thread."""
         return self._pool.submit(function, *args)
 
     def connect(self) -> list[Allocator]:
@@ -69,7 +69,8 @@ class Cluster:
         address: tuple[str, int] = ("127.0.0.1", 0),
         secret: bytes = SECRET,
     ) -> "Newcomer":
-        """Open a further process; by default with the next number and ids, as many as the others have."""
+        """Open another process; by default with the next number, the next ids, and as many workers as the others have.
+        """
         listener = socket.create_server(address)
         number = len(self.peers) if process is None else process
         ids = tuple(ids) or tuple(range(number * self.workers, (number + 1) * self.workers))
@@ -80,7 +81,7 @@ class Cluster:
 
 
 class Newcomer:
-    """A process that joins."""
+    """A joining process."""
 
     def __init__(self, cluster: Cluster, fabric: TcpFabric, own: PeerAddress, change: int) -> None:
         self.fabric = fabric
@@ -89,13 +90,13 @@ class Newcomer:
         self.cluster = cluster
 
     def join(self, timeout_seconds: float = PATIENCE_SECONDS) -> list["Running"]:
-        """Connect to the members, which must be running; return its running workers."""
+        """Connect to the members, which must be running; return the joiner's running workers."""
         self.fabric.join(self.cluster.peers, self.own, self.change, timeout_seconds)
         return [Running(self.cluster, TcpAllocator(self.fabric, index)) for index in self.own.ids]
 
 
 class Running:
-    """A worker on a thread of its own: it takes in what comes and does what it is told."""
+    """Worker on its own thread, which receives messages and runs the functions given to it."""
 
     def __init__(self, cluster: Cluster, end: Allocator) -> None:
         self.end = end
@@ -106,7 +107,7 @@ class Running:
         self._end_of_loop = cluster.run(self._loop)
 
     def do(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call on the worker's thread; return or raise what it does."""
+        """Call a function on the worker's thread; return its result or raise its error."""
         result: Future[Any] = Future()
         self._orders.append((result, function, args))
         self.end.wake()
@@ -117,16 +118,16 @@ class Running:
         self.do(lambda: (self.end.send(target, Channel(lane, 0, 0), body), self.end.flush()))
 
     def next(self) -> Envelope:
-        """Wait for what arrives next."""
+        """Wait for the next message."""
         return self.arrived.get(timeout=PATIENCE_SECONDS)
 
     def finish(self) -> None:
-        """Have the worker finish; does not wait."""
+        """Tell the worker to finish; does not wait."""
         self._finished = True
         self.end.wake()
 
     def ended(self) -> None:
-        """Wait for the end of the thread; raise what ended it, if it did not finish."""
+        """Wait for the end of the thread. Raise the error that ended it, if the worker did not finish."""
         self._end_of_loop.result(PATIENCE_SECONDS)
 
     def _loop(self) -> None:
@@ -149,7 +150,7 @@ MakeCluster = Callable[..., Cluster]
 
 @pytest.fixture
 def make_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeCluster]:
-    """Make clusters that are closed at the end of the test; who fails gives its peers all the time they need."""
+    """Make clusters that are closed at the end of the test. A failing process gives its peers enough time."""
     monkeypatch.setattr(tcp_fabric, "LINGER_SECONDS", PATIENCE_SECONDS)
     with ExitStack() as stack:
 
@@ -166,7 +167,7 @@ def make_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeCluster]:
 
 @pytest.fixture
 def run_cluster(make_cluster: MakeCluster) -> Callable[..., tuple[Cluster, list[Running]]]:
-    """Make a cluster whose workers run on threads of their own."""
+    """Make a cluster whose workers run on separate threads."""
 
     def run(processes: int, workers: int = 1) -> tuple[Cluster, list[Running]]:
         cluster = make_cluster(processes, workers)
@@ -176,7 +177,7 @@ def run_cluster(make_cluster: MakeCluster) -> Callable[..., tuple[Cluster, list[
 
 
 def _collect(end: Allocator, count: int) -> list[Envelope]:
-    """Take in exactly `count` envelopes."""
+    """Receive exactly `count` envelopes."""
     found: list[Envelope] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(found) < count:
@@ -188,7 +189,7 @@ def _collect(end: Allocator, count: int) -> list[Envelope]:
 
 
 def _serve(end: Allocator) -> None:
-    """Go on until an error is raised."""
+    """Receive until an error is raised."""
     while True:
         end.park(None)
         end.receive()
@@ -196,7 +197,7 @@ def _serve(end: Allocator) -> None:
 
 @pytest.fixture
 def collect() -> Callable[[Allocator, int], list[Envelope]]:
-    """Give tests the function that takes in a number of envelopes."""
+    """Give tests the function that receives a number of envelopes."""
     return _collect
 
 

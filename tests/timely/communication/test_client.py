@@ -1,6 +1,7 @@
 """Clients of a role and their handler, over real sockets."""
 
 import itertools
+import os
 import selectors
 import socket
 import threading
@@ -21,7 +22,7 @@ from tests.ports import closed_port
 
 
 class Echo:
-    """A handler that answers every value, and does as it is told."""
+    """Handler that answers every value and obeys commands."""
 
     def __init__(self) -> None:
         self.hellos: list[dict[str, Any]] = []
@@ -54,7 +55,7 @@ class Echo:
 
 
 class Served:
-    """One process whose worker serves the role until the test ends."""
+    """Process whose worker serves the role until the test ends."""
 
     def __init__(self, cluster: Any, echo: Echo, secret: bytes) -> None:
         self.echo = echo
@@ -91,20 +92,20 @@ def test_values_go_to_and_fro_lossless_and_in_order(served: Served) -> None:
     with served.client(name="me") as client:
         for value in values:
             client.send(value)
-        assert [client.receive(60) for _ in range(len(values) + 1)] == ["welcome", *values]
+        assert [client.receive(180) for _ in range(len(values) + 1)] == ["welcome", *values]
     assert served.echo.hellos == [{"name": "me"}]
-    assert served.echo.ended.wait(60)
+    assert served.echo.ended.wait(180)
     assert len(served.echo.threads) == 1
     assert served.echo.threads != {threading.get_ident()}
 
 
 def test_receive_gives_up_after_its_time(served: Served) -> None:
     with served.client() as client:
-        assert client.receive(60) == "welcome"
+        assert client.receive(180) == "welcome"
         with pytest.raises(TimeoutError, match=f"127.0.0.1:{served.port}"):
             client.receive(0.01)
         client.send(1)
-        assert client.receive(60) == 1
+        assert client.receive(180) == 1
 
 
 def test_a_selector_loop_takes_what_is_there(served: Served) -> None:
@@ -121,12 +122,12 @@ def test_a_selector_loop_takes_what_is_there(served: Served) -> None:
 
 
 def test_what_was_sent_before_a_close_is_received_before_the_loss(served: Served) -> None:
-    for receive_all in (lambda c: [c.receive(60), c.receive(60)], lambda c: take(c, 2)):
+    for receive_all in (lambda c: [c.receive(180), c.receive(180)], lambda c: take(c, 2)):
         with served.client() as client:
             client.send("close")
             assert receive_all(client) == ["welcome", "close"]
             with pytest.raises(PeerLost, match="closed"):
-                client.receive(60)
+                client.receive(180)
             with pytest.raises(PeerLost, match="closed"):
                 client.receive_available()
 
@@ -144,7 +145,7 @@ def test_a_handler_may_refuse_and_the_client_is_told_why(served: Served) -> None
     with pytest.raises(ConfigMismatch, match="not you"):
         served.client(refuse=True)
     with served.client() as client:
-        assert client.receive(60) == "welcome"
+        assert client.receive(180) == "welcome"
 
 
 def test_a_role_that_nobody_serves_is_named(served: Served) -> None:
@@ -160,13 +161,13 @@ def test_a_client_that_breaks_the_protocol_loses_its_connection_alone(
         if broken is None:
             bad.send("nonsense")
         else:
-            bad._socket.sendall(broken)
-        assert bad.receive(60) == "welcome"
+            os.write(bad.fileno(), broken)
+        assert bad.receive(180) == "welcome"
         with pytest.raises(PeerLost):
-            bad.receive(60)
+            bad.receive(180)
         good.send("still here")
-        assert (good.receive(60), good.receive(60)) == ("welcome", "still here")
-    [line] = [record.getMessage() for record in caplog.records if record.name == "megaflow.wire"]
+        assert (good.receive(180), good.receive(180)) == ("welcome", "still here")
+    [line] = [record.getMessage() for record in caplog.records if record.name == "megaflow.timely.communication"]
     assert "closed the connection from 127.0.0.1:" in line
 
 
@@ -174,24 +175,24 @@ def test_an_exception_in_a_handler_reaches_the_worker(served: Served) -> None:
     with served.client() as client:
         client.send("fail")
         with pytest.raises(RuntimeError, match="a bug in the handler"):
-            served.run.result(60)
+            served.run.result(180)
 
 
 def test_answers_still_queued_when_the_last_worker_finishes_arrive(served: Served) -> None:
     with served.client() as client:
         client.send(b"x" * 3_000_000)
-        assert client.receive(60) == "welcome"
-        assert served.echo.answered.wait(60)
+        assert client.receive(180) == "welcome"
+        assert served.echo.answered.wait(180)
         served.stop.set()
         served.end.wake()
-        assert len(client.receive(60)) == 3_000_000
+        assert len(client.receive(180)) == 3_000_000
 
 
 def test_a_value_that_cannot_travel_is_named_and_the_connection_lives(served: Served) -> None:
     with served.client() as client:
         with pytest.raises(CannotTravel):
             client.send(threading.Lock())
-        assert client.receive(60) == "welcome"
+        assert client.receive(180) == "welcome"
 
 
 def test_nobody_at_the_address_is_an_oserror() -> None:
@@ -200,7 +201,7 @@ def test_nobody_at_the_address_is_an_oserror() -> None:
 
 
 class Narcissus(socket.socket):
-    """Is given the port that it dials, as happens now and then to a free one of those that systems give to sockets."""
+    """Socket that gets the port that it dials, as may happen with a free port from the system's range."""
 
     def connect(self, address: Any) -> None:
         self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,7 +227,7 @@ def test_who_dials_itself_dials_again(monkeypatch: pytest.MonkeyPatch, make_clus
 
 @contextmanager
 def reserved_port() -> Iterator[tuple[str, int]]:
-    """An address that nobody is given but a socket that asks for it with SO_REUSEADDR."""
+    """Yield an address that only a socket with SO_REUSEADDR can get."""
     with socket.socket() as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""A process asks a running cluster to let it join, at the port of any member."""
+"""A process asks a running cluster for admission, at the port of any member."""
 
 from concurrent.futures import Future
 from typing import Any
@@ -9,8 +9,7 @@ from megaflow.errors import ConfigMismatch, ConnectTimeout, JoinDenied, PeerLost
 from megaflow.timely.communication.channel import MAIL, Envelope
 from megaflow.timely.communication.client import Client
 from megaflow.timely.membership import founding
-from megaflow.timely.rescale.join_client import ask_to_join
-from megaflow.timely.rescale.join_server import ASKS_MAX, JoinDoor
+from megaflow.timely.rescale.join_door import ASKS_MAX, JoinDoor, ask_to_join
 from megaflow.timely.rescale.messages import TOPIC, Admission, Denied, JoinAsk
 from tests.ports import closed_port
 
@@ -28,7 +27,7 @@ def ask(cluster: Any, *ports: int, server: int | None = None, seconds: float = 6
 
 
 def next_ask(runner: Any) -> JoinAsk:
-    """The request that a worker finds in its mail."""
+    """Return the request that a worker finds in its mail."""
     envelope = runner.next()
     assert envelope[:2] == (MAIL, runner.index) and envelope.body[0] == TOPIC
     assert isinstance(envelope.body[1], JoinAsk)
@@ -50,8 +49,8 @@ def test_a_request_comes_by_mail_and_the_answer_goes_back(run_cluster: Any, proc
     request = next_ask(members[2 * process])
     assert request == JoinAsk(request.key, *HERE, 2, server)
     members[2 * process].do(cluster.doors[process].answer, request.key, ADMISSION)
-    assert asked.result(60) == ADMISSION
-    members[2 * process].do(cluster.doors[process].answer, request.key, ADMISSION)  # nobody waits any more
+    assert asked.result(180) == ADMISSION
+    members[2 * process].do(cluster.doors[process].answer, request.key, ADMISSION)  # no process waits now
     finish_all(members)
     assert all(member.arrived.empty() for member in members)
 
@@ -64,7 +63,7 @@ def test_several_requests_are_told_apart(run_cluster: Any) -> None:
         member.do(cluster.doors[0].answer, request.key, Denied(f"there is no worker {request.server}"))
     for server, future in asked.items():
         with pytest.raises(JoinDenied, match=f"this process may not join: there is no worker {server}"):
-            future.result(60)
+            future.result(180)
     finish_all([member])
 
 
@@ -74,7 +73,7 @@ def test_who_has_not_finished_yet_is_asked(run_cluster: Any) -> None:
     zero.ended()
     asked = ask(cluster, *cluster.ports)
     one.do(cluster.doors[0].answer, next_ask(one).key, ADMISSION)
-    assert asked.result(60) == ADMISSION
+    assert asked.result(180) == ADMISSION
     finish_all([one])
 
 
@@ -85,7 +84,7 @@ def test_when_the_worker_that_was_asked_finishes_the_request_is_denied(run_clust
     zero.finish()
     zero.ended()
     with pytest.raises(JoinDenied, match="the cluster has come to its end"):
-        asked.result(60)
+        asked.result(180)
     finish_all([one])
 
 
@@ -95,7 +94,7 @@ def test_the_last_answer_still_arrives_when_the_process_ends(run_cluster: Any) -
     next_ask(zero)
     finish_all([zero])
     with pytest.raises(JoinDenied, match="the cluster has come to its end"):
-        asked.result(60)
+        asked.result(180)
 
 
 def test_the_first_contact_that_answers_is_enough(run_cluster: Any) -> None:
@@ -103,7 +102,7 @@ def test_the_first_contact_that_answers_is_enough(run_cluster: Any) -> None:
     with closed_port() as (_, closed):
         asked = ask(cluster, closed, cluster.ports[1], cluster.ports[0])
         one.do(cluster.doors[1].answer, next_ask(one).key, ADMISSION)
-        assert asked.result(60) == ADMISSION
+        assert asked.result(180) == ADMISSION
     finish_all([zero, one])
 
 
@@ -114,7 +113,7 @@ def test_when_a_contact_dies_the_next_one_is_asked(run_cluster: Any) -> None:
     next_ask(first)
     other.fabrics[0].close()
     zero.do(cluster.doors[0].answer, next_ask(zero).key, ADMISSION)
-    assert asked.result(60) == ADMISSION
+    assert asked.result(180) == ADMISSION
     finish_all([zero])
 
 
@@ -123,7 +122,7 @@ def test_contacts_that_do_not_answer_are_named_with_the_reason(run_cluster: Any)
     with closed_port() as (_, closed):
         asked = ask(cluster, closed, cluster.ports[0], seconds=2.0)
         with pytest.raises(ConnectTimeout) as raised:
-            asked.result(60)
+            asked.result(180)
     assert f"within 2 s: 127.0.0.1:{closed} (Connection refused); " in str(raised.value)
     assert f"127.0.0.1:{cluster.ports[0]} (127.0.0.1:{cluster.ports[0]} sent nothing" in str(raised.value)
     finish_all([zero])
@@ -156,13 +155,13 @@ def test_who_talks_on_is_sent_away_and_who_hangs_up_is_forgotten(run_cluster: An
         key = next_ask(zero).key
         client.send("and another thing")
         with pytest.raises(PeerLost):
-            client.receive(60)
+            client.receive(180)
     zero.do(cluster.doors[0].answer, key, ADMISSION)
     finish_all([zero])
 
 
 class FakeConnection:
-    """What the door does with one."""
+    """Connection as the door uses it."""
 
     def __init__(self) -> None:
         self.sent: list[object] = []

@@ -62,7 +62,7 @@ def test_ten_thousand_turns_between_parked_threads_lose_no_wakeup() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         for turns in [pool.submit(play, fabric.allocator(i)) for i in (0, 1)]:
-            assert turns.result(60) >= 10_000
+            assert turns.result(180) >= 10_000
 
 
 def test_abort_is_raised_in_every_other_worker_also_in_a_parked_one() -> None:
@@ -76,10 +76,10 @@ def test_abort_is_raised_in_every_other_worker_also_in_a_parked_one() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(park, fabric.allocator(1))
-        assert parked.wait(60)
+        assert parked.wait(180)
         fabric.allocator(0).abort(FailureReport(0, "", "ValueError: boom"))
         with pytest.raises(PeerFailed, match="worker 0 failed:\nValueError: boom"):
-            waiting.result(60)
+            waiting.result(180)
     with pytest.raises(PeerFailed):
         fabric.allocator(2).receive()
     fabric.allocator(2).abort(FailureReport(2, "", "PeerFailed"))

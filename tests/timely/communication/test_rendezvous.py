@@ -1,4 +1,4 @@
-"""Processes that do not fit together say why, on both sides; processes that never come are named."""
+"""Processes that do not fit together report why, on both sides; processes that never arrive are named."""
 
 import socket
 import time
@@ -13,7 +13,7 @@ from tests.ports import closed_port
 
 
 def meet(cluster: Any, *settings: tuple[list[PeerAddress], int, int], timeout: float = 60.0) -> list[BaseException]:
-    """Connect each fabric with settings of its own; return the errors."""
+    """Connect each fabric with its own settings; return the errors."""
     meetings = [
         cluster.run(fabric.connect, peers, process, workers, timeout)
         for fabric, (peers, process, workers) in zip(cluster.fabrics, settings)
@@ -70,7 +70,7 @@ def test_a_peer_that_comes_late_is_waited_for(make_cluster: Any, collect: Any) -
         late.listen()
         fabric = TcpFabric(late, [0], b"a secret of the tests")
         fabric.connect(cluster.peers, 0, 1)
-        dialling.result(60)
+        dialling.result(180)
         fabric.close()
 
 

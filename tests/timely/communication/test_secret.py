@@ -1,4 +1,4 @@
-"""The secret is one for all processes of a user, and nobody else's."""
+"""All processes of a user share one secret, which no other user can read."""
 
 import os
 import stat
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.errors import UsageError
-from megaflow.timely.communication.secret import load_secret, private_folder
+from megaflow.errors import NoPrivateFolder, UsageError
+from megaflow.timely.communication.secret import folders_to_read, load_secret, private_folder
 
 
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("MEGAFLOW_SECRET", raising=False)
+    monkeypatch.delenv("MEGAFLOW_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     return tmp_path
 
@@ -68,6 +69,47 @@ def test_a_link_in_place_of_the_file_or_folder_is_refused(runtime: Path) -> None
     (runtime / "megaflow").symlink_to(runtime / "real")
     with pytest.raises(UsageError, match="not a folder"):
         load_secret()
+
+
+def test_a_folder_of_another_user_does_not_stop_a_user(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root can make a folder of another user")
+    monkeypatch.setenv("HOME", str(runtime / "home"))
+    monkeypatch.setattr("tempfile.tempdir", str(runtime))
+    (runtime / "home").mkdir()
+    for taken in (runtime / "megaflow", runtime / f"megaflow-{os.getuid()}"):
+        taken.mkdir(mode=0o700)
+        os.chown(taken, 12345, 12345)
+    assert private_folder() == runtime / "home" / ".cache" / "megaflow"
+    (runtime / "home").rename(runtime / "gone")
+    with pytest.raises(NoPrivateFolder, match=r"belongs to user 12345.*MEGAFLOW_RUNTIME_DIR"):
+        private_folder()
+    with pytest.raises(UsageError, match="MEGAFLOW_SECRET"):
+        load_secret()
+    monkeypatch.setenv("MEGAFLOW_SECRET", "given")
+    assert load_secret() == b"given"
+
+
+def test_the_runtime_dir_of_the_user_comes_first(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    monkeypatch.setenv("MEGAFLOW_RUNTIME_DIR", str(runtime / "own" / "run"))
+    assert private_folder() == runtime / "own" / "run" / "megaflow"
+    (runtime / "file").touch()
+    monkeypatch.setenv("MEGAFLOW_RUNTIME_DIR", str(runtime / "file"))
+    with pytest.raises(NoPrivateFolder, match="cannot make"):
+        private_folder()
+
+
+def test_root_reads_the_folders_of_other_users(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(runtime))
+    monkeypatch.setenv("HOME", str(runtime / "no home"))
+    own, other, open_to_all = private_folder(), runtime / "megaflow-12345", runtime / "megaflow-12346"
+    for folder, mode in ((other, 0o700), (open_to_all, 0o755)):
+        folder.mkdir()
+        folder.chmod(mode)
+        if os.getuid() == 0:
+            os.chown(folder, 12345, 12345)
+    found = [folder for folder in folders_to_read() if runtime in folder.parents]
+    assert found == ([own, other] if os.getuid() == 0 else [own])
 
 
 def test_without_a_runtime_folder_the_temporary_one_is_used(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:

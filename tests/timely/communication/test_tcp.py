@@ -1,4 +1,4 @@
-"""How much of a poll one link may take."""
+"""The share of a poll that one link may take."""
 
 import selectors
 import socket
@@ -8,7 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from megaflow.timely.communication.handshake import MAX_UNPROVEN_BYTES
-from megaflow.timely.communication.poller import READ_BYTES, Poller
+from megaflow.timely.communication.local import SIGNAL_SECONDS
+from megaflow.timely.communication.poller import READ_BYTES, Poller, SignalSelector
 from megaflow.timely.communication.tcp import PEER_READS_PER_POLL, Link
 from megaflow.timely.communication.wire import Buffer, Kind, frames
 
@@ -29,15 +30,37 @@ class Owner:
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[Link, Owner, socket.socket]]:
-    """A link, its owner, and the socket at the other end."""
+def poller() -> Iterator[Poller]:
+    made = Poller()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def ends(poller: Poller) -> Iterator[tuple[Link, Owner, socket.socket]]:
+    """A link of the poller, its owner, and the socket at the other end."""
     with ExitStack() as stack:
         near, far = map(stack.enter_context, socket.socketpair())
         for end in (near, far):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * READ_BYTES)
-        poller, owner = Poller(), Owner()
-        stack.callback(poller.close)
+        owner = Owner()
         yield Link(poller, near, owner, "there"), owner, far
+
+
+def test_a_wait_without_limit_looks_for_signals_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Ctrl-C that comes just before the system waits does not end that wait."""
+    waited = list[float | None]()
+
+    def select(selector: object, seconds: float | None) -> list[object]:
+        waited.append(seconds)
+        if len(waited) == 3:
+            raise KeyboardInterrupt
+        return []
+
+    monkeypatch.setattr(selectors.DefaultSelector, "select", select)
+    with SignalSelector() as selector, pytest.raises(KeyboardInterrupt):
+        selector.select(None)
+    assert waited == [SIGNAL_SECONDS] * 3
 
 
 def test_a_stranger_is_read_no_further_at_a_time_than_a_message_of_the_handshake_may_be_long(
@@ -51,9 +74,11 @@ def test_a_stranger_is_read_no_further_at_a_time_than_a_message_of_the_handshake
         assert owner.messages == turn * MAX_UNPROVEN_BYTES / len(FRAME)
 
 
-def test_a_client_is_read_once_in_a_poll_and_a_peer_several_times(ends: tuple[Link, Owner, socket.socket]) -> None:
+def test_a_client_is_read_once_in_a_poll_and_a_peer_several_times(
+    poller: Poller, ends: tuple[Link, Owner, socket.socket]
+) -> None:
     link, owner, far = ends
-    link._poller.buffer = link._poller.buffer[:160]  # ten frames
+    poller.buffer = poller.buffer[:160]  # ten frames
     far.sendall(FRAME * 300)
     link.ready(selectors.EVENT_READ)
     assert owner.messages == 10
@@ -70,22 +95,24 @@ def test_a_link_is_read_a_little_at_a_time_if_it_is_said(ends: tuple[Link, Owner
     assert owner.messages == 3
 
 
-def test_nothing_is_read_of_a_link_that_is_held_nor_is_its_end_noticed(ends: tuple[Link, Owner, socket.socket]) -> None:
+def test_nothing_is_read_of_a_link_that_is_held_nor_is_its_end_noticed(
+    poller: Poller, ends: tuple[Link, Owner, socket.socket]
+) -> None:
     link, owner, far = ends
     link.hold(True)
     far.sendall(FRAME)
-    link._poller.poll(0.0)
+    poller.poll(0.0)
     link.queue(0, [FRAME])
-    link._poller.poll(0.0)
+    poller.poll(0.0)
     assert owner.messages == 0 and far.recv(100) == FRAME
     link.hold(False)
-    link._poller.poll(0.0)
+    poller.poll(0.0)
     assert owner.messages == 1
     link.hold(True)
     far.close()
-    link._poller.poll(0.0)
+    poller.poll(0.0)
     with pytest.raises(AssertionError, match="end of stream"):
         link.hold(False)
-        link._poller.poll(0.0)
+        poller.poll(0.0)
     link.close()
     link.hold(True)

@@ -1,4 +1,4 @@
-"""However a process ends, the others learn it within seconds, and a normal end loses nothing."""
+"""However a process ends, the others notice within seconds, and a normal end loses nothing."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from megaflow.timely.communication.allocator import Allocator, FailureReport
 from megaflow.timely.communication.channel import Channel, Lane
 from megaflow.timely.communication.wire import frames
 
-PATIENCE_SECONDS = 30.0  # for the end of a cluster on a busy machine; on a quiet one it takes some hundredths
+PATIENCE_SECONDS = 90.0  # for the end of a cluster on a busy machine; on a quiet one it takes some hundredths
 
 
 def test_nothing_queued_is_lost_when_workers_finish_at_once(make_cluster: Any, collect: Any) -> None:
@@ -29,7 +29,7 @@ def test_nothing_queued_is_lost_when_workers_finish_at_once(make_cluster: Any, c
         end.finish()
         return len(found)
 
-    assert [future.result(60) for future in [cluster.run(work, end) for end in ends]] == [240, 0, 240, 0, 240, 0]
+    assert [future.result(180) for future in [cluster.run(work, end) for end in ends]] == [240, 0, 240, 0, 240, 0]
 
 
 def test_the_last_message_before_finish_arrives(make_cluster: Any, collect: Any) -> None:

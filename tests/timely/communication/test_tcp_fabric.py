@@ -51,7 +51,7 @@ def test_messages_keep_their_order_per_source_target_and_lane(make_cluster: Any,
         return order
 
     for future in [cluster.run(work, end) for end in ends]:
-        for order in future.result(60).values():
+        for order in future.result(180).values():
             assert order == list(range(len(order)))
 
 
@@ -67,7 +67,7 @@ def test_a_body_stays_a_reference_within_a_process_and_equals_across(make_cluste
 
 
 def progress_bytes(cluster: Any, target: int) -> int:
-    """What the first process has queued for the process of this worker."""
+    """Return the bytes that the first process has queued for the process of this worker."""
     return int(cluster.fabrics[0].peers.links[target].pending[Lane.PROGRESS])
 
 
@@ -131,7 +131,7 @@ def test_a_busy_worker_polls_the_sockets_all_the_same(make_cluster: Any) -> None
         ends[0].send(1, Channel(Lane.DATA, 0, 0), number)
         ends[0].flush()
         found: list[Envelope] = []
-        deadline = time.monotonic() + 30.0
+        deadline = time.monotonic() + 90.0
         while not found and time.monotonic() < deadline:
             found = ends[1].receive(busy=True)
         assert [each.body for each in found] == [number]
@@ -159,12 +159,12 @@ def test_a_message_of_fifty_megabytes_arrives_and_urgent_ones_overtake_it(make_c
     first, second = collect(b, 2)
     assert (first.body, second.body == large) == ("urgent", True)
     b.finish()
-    sending.result(30)
+    sending.result(90)
     assert a.pending_bytes == 0
 
 
 def test_of_two_workers_that_finish_at_once_only_the_last_takes_leave(make_cluster: Any, monkeypatch: Any) -> None:
-    """The first is overtaken where it has just taken itself out, and would close what the other has closed already."""
+    """The other worker overtakes the first one just after it took itself out. The first must not close twice."""
     cluster = make_cluster(2, workers=2)
     ends = cluster.connect()
     fabric = cluster.fabrics[0]
@@ -172,7 +172,7 @@ def test_of_two_workers_that_finish_at_once_only_the_last_takes_leave(make_clust
     rest: list[Future[None]] = []
 
     class Window:
-        """The lock under which workers take themselves out; once it is free, the other worker is faster."""
+        """Lock under which workers take themselves out. When it is released, the other worker proceeds first."""
 
         lock = threading.Lock()
 
@@ -187,10 +187,10 @@ def test_of_two_workers_that_finish_at_once_only_the_last_takes_leave(make_clust
                 out.set()
             elif mine and left == 1 and not rest:
                 rest.append(cluster.run(ends[1].finish))
-                assert out.wait(30)
+                assert out.wait(90)
 
     def poll(seconds: float | None, flush: bool = True) -> None:
-        """The first worker sees of the others' end nothing but that it is over."""
+        """Show the first worker nothing of the others' end except that it is over."""
         if threading.current_thread() is threading.main_thread():
             end_others()
         else:
@@ -199,7 +199,7 @@ def test_of_two_workers_that_finish_at_once_only_the_last_takes_leave(make_clust
     def end_others() -> None:
         rest.extend(cluster.run(end.finish) for end in ends[2:])
         for each in rest:
-            each.result(30)
+            each.result(90)
 
     monkeypatch.setattr(fabric, "_state", Window())
     monkeypatch.setattr(fabric, "poll", poll)
@@ -229,8 +229,8 @@ def test_a_parked_worker_is_woken_by_a_message_well_under_ten_ms(make_cluster: A
 
     games = [cluster.run(play, end, other) for end, other in zip(ends, (3, 2, 1, 0))]
     for game in games:
-        seconds = sorted(game.result(60))
-        assert seconds[len(seconds) // 10] < 0.01  # the median is, too, if nothing else runs on the machine
+        seconds = sorted(game.result(180))
+        assert seconds[len(seconds) // 10] < 0.01  # so is the median, if nothing else runs on the machine
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -242,7 +242,7 @@ def test_wake_ends_the_present_or_the_next_park_of_any_worker(make_cluster: Any,
     for _ in range(200):
         parked = cluster.run(end.park, None)
         end.wake()
-        parked.result(60)
+        parked.result(180)
 
 
 def test_park_ends_when_the_time_is_up(make_cluster: Any) -> None:
@@ -258,7 +258,7 @@ def test_an_idle_cluster_uses_next_to_no_processor(make_cluster: Any) -> None:
     ready, stop = threading.Barrier(5), threading.Event()
 
     def idle(end: Allocator) -> int:
-        ready.wait(60)
+        ready.wait(180)
         steps = 0
         while not stop.is_set():
             steps += 1
@@ -267,15 +267,15 @@ def test_an_idle_cluster_uses_next_to_no_processor(make_cluster: Any) -> None:
         return steps
 
     idlers = [cluster.run(idle, end) for end in ends]
-    ready.wait(60)
+    ready.wait(180)
     began, start = time.process_time(), time.monotonic()
     stop.wait(1.0)
     used = (time.process_time() - began) / (time.monotonic() - start)
     stop.set()
     for end in ends:
         end.wake()
-    assert sum(idler.result(60) for idler in idlers) < 50
-    assert used < 0.5  # in truth below 0.002; whoever polls uses all of it
+    assert sum(idler.result(180) for idler in idlers) < 50
+    assert used < 0.5  # really below 0.002; polling would use all of it
 
 
 def test_a_watched_pipe_calls_back_on_the_polling_thread(make_cluster: Any) -> None:

@@ -1,4 +1,4 @@
-"""Whatever strangers send to the port, they are shut out with one log line, and the job runs on."""
+"""Strangers that send anything to the port are disconnected with one log line, and the job continues."""
 
 import contextlib
 import logging
@@ -23,7 +23,7 @@ NONCE = b"n" * NONCE_BYTES
 
 
 class Traffic:
-    """Two processes that never stop to exchange numbered messages."""
+    """Two processes that exchange numbered messages without pause."""
 
     def __init__(self, cluster: Any) -> None:
         self.port = cluster.ports[0]
@@ -33,7 +33,7 @@ class Traffic:
 
     def _work(self, end: Allocator) -> tuple[int, int]:
         sent = received = 0
-        told = over = False  # this one, the other one sends nothing more
+        told = over = False  # whether this process, or the other one, sends nothing more
         dice = random.Random(end.index)
         while not told or not over:
             if not self._stop.is_set():
@@ -55,22 +55,22 @@ class Traffic:
     def stop(self) -> None:
         """End the traffic; check that nothing was lost."""
         self._stop.set()
-        (sent_0, received_0), (sent_1, received_1) = (run.result(30) for run in self._runs)
+        (sent_0, received_0), (sent_1, received_1) = (run.result(90) for run in self._runs)
         assert (received_0, received_1) == (sent_1, sent_0)
         assert sent_0 > 0
 
 
 @pytest.fixture
 def traffic(make_cluster: Callable[..., Any], request: pytest.FixtureRequest) -> Iterator[Traffic]:
-    """Give a test running traffic, and check it afterwards; its parameter: seconds for a message of a handshake."""
+    """Give a test running traffic and check it afterwards. Parameter: seconds for a message of a handshake."""
     running = Traffic(make_cluster(2, handshake_seconds=getattr(request, "param", 60.0)))
     yield running
     running.stop()
 
 
 def until_closed(stranger: socket.socket) -> bytes:
-    """Return what the port says before it hangs up; fails if it does not."""
-    stranger.settimeout(30)
+    """Return what the port sends before it disconnects; fail if it does not."""
+    stranger.settimeout(90)
     said = b""
     try:
         while piece := stranger.recv(4096):
@@ -81,10 +81,11 @@ def until_closed(stranger: socket.socket) -> bytes:
 
 
 def warnings(caplog: pytest.LogCaptureFixture, count: int) -> list[str]:
-    """Wait for so many log lines of the wire."""
-    deadline = time.monotonic() + 30
+    """Wait for `count` log lines of the wire."""
+    deadline = time.monotonic() + 90
     while True:
-        lines = [r.getMessage() for r in caplog.records if r.name == "megaflow.wire" and r.levelno == logging.WARNING]
+        own = [record for record in caplog.records if record.name == "megaflow.timely.communication"]
+        lines = [record.getMessage() for record in own if record.levelno == logging.WARNING]
         if len(lines) >= count or time.monotonic() > deadline:
             return lines
         threading.Event().wait(0.01)
@@ -118,13 +119,17 @@ def test_hostile_bytes_close_their_connection_with_one_line(
 
 
 @pytest.mark.parametrize("length", [0, 1, 4, 5, 20])
-def test_a_truncated_handshake_is_closed_with_one_line(
+def test_a_stranger_that_hangs_up_is_no_warning(
     traffic: Traffic, caplog: pytest.LogCaptureFixture, length: int
 ) -> None:
+    caplog.set_level(logging.DEBUG, "megaflow.timely.communication")
     with socket.create_connection(("127.0.0.1", traffic.port)) as stranger:
         stranger.sendall(greeting(NONCE)[:length])
-    [line] = warnings(caplog, 1)
-    assert "during the handshake" in line
+    deadline = time.monotonic() + 90
+    while not any("during the handshake" in each.getMessage() for each in caplog.records):
+        assert time.monotonic() < deadline, caplog.records
+        time.sleep(0.001)
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize("traffic", [0.2], indirect=True)
@@ -150,7 +155,7 @@ def dribble(stranger: socket.socket, data: bytes, closed: threading.Event) -> No
 
 def test_strangers_beyond_the_limit_keep_nobody_out(traffic: Traffic, secret: bytes) -> None:
     crowd = [socket.create_connection(("127.0.0.1", traffic.port)) for _ in range(STRANGERS_MAX + 20)]
-    with pytest.raises(ConfigMismatch, match="does not serve the role"):  # it gets through all the same
+    with pytest.raises(ConfigMismatch, match="does not serve the role"):  # it succeeds all the same
         Client.connect("127.0.0.1", traffic.port, secret, "no such role", {}, 60)
     for stranger in crowd:
         stranger.close()
@@ -191,7 +196,7 @@ def test_two_hundred_strangers_with_random_bytes_change_nothing(traffic: Traffic
             try:
                 stranger.sendall(dice.choice(openings) + dice.randbytes(dice.choice([0, 1, 10, 3000])))
             except ConnectionError:
-                continue  # shut out already
+                continue  # already disconnected
             if dice.random() < 0.3:
                 until_closed(stranger)
 

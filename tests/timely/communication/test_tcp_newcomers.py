@@ -1,4 +1,4 @@
-"""Processes come to a running cluster and part from it; only the loss of a member stops it."""
+"""Processes join a running cluster and leave it; only the loss of a member stops it."""
 
 import socket
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from tests.ports import closed_port
 
 
 def finish_all(runners: Sequence[Any]) -> None:
-    """Have all finish together; nobody may fail."""
+    """Let all workers finish together; none may fail."""
     for runner in runners:
         runner.finish()
     for runner in runners:
@@ -267,7 +267,7 @@ def test_the_loss_of_one_who_has_parted_is_none(run_cluster: Any) -> None:
     newcomer.fabric.join(cluster.peers, newcomer.own, 1)
     promote_all(members, newcomer.own.ids)
     for member in members:
-        if member.index != 1:  # the first worker of a process to know is enough
+        if member.index != 1:  # one worker of a process is enough
             member.do(member.end.forget, newcomer.own.ids)
     newcomer.fabric.close()
     everybody_hears_everybody(members)
@@ -287,7 +287,7 @@ def test_each_worker_parts_by_itself_and_the_goodbye_comes_after_the_last_one(ru
     two.send(0, "unheard")
     two.send(1, "thanks")
     assert one.next().body == "thanks"
-    finish_all([one])  # who has finished has parted, too
+    finish_all([one])  # a worker that has finished has also left
     finish_all(newcomers)
     finish_all([zero])
     assert zero.arrived.empty()
@@ -342,7 +342,7 @@ def test_one_who_was_sent_away_may_come_again_on_the_same_address(run_cluster: A
 
 def test_who_comes_too_late_is_refused(run_cluster: Any) -> None:
     cluster, members = run_cluster(1)
-    members[0].do(members[0].end.forget, [1])  # the change was called off before anybody came
+    members[0].do(members[0].end.forget, [1])  # the change was cancelled before any process joined
     with pytest.raises(ConfigMismatch, match="change 4 of the membership has ended: ask to join again"):
         cluster.newcomer(4).join()
     [newcomer] = cluster.newcomer(5, process=2, ids=[2]).join()

@@ -1,4 +1,4 @@
-"""Frames survive any cutting of the byte stream, and bytes that are no frames are refused."""
+"""Frames survive any cutting of the byte stream; bytes that are no frames are refused."""
 
 import contextlib
 import itertools

@@ -1,4 +1,4 @@
-"""Folding: count, accumulate and aggregate for each closed time, state_machine for ever."""
+"""Folding: count, accumulate and aggregate for each closed time; state_machine over all times."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -38,12 +38,12 @@ def pair(key: Any, state: Any) -> Any:
 
 
 def by_parity(worker: Worker, scope: Scope) -> Stream[tuple[int, int]]:
-    """The workers' shares of 0 to 9, as (parity, number)."""
+    """Build each worker's share of 0 to 9, as (parity, number)."""
     return scope.to_stream(range(worker.index, 10, worker.peers)).map(lambda x: (x % 2, x))
 
 
 def together(results: list[Any]) -> dict[Any, list[Any]]:
-    """Contents of the captures of all workers: time -> records, sorted."""
+    """Return the captures of all workers together: time -> records, sorted."""
     found: dict[Any, list[Any]] = {}
     for captured in results:
         for time, records in captured if isinstance(captured, list) else captured.extract():
@@ -135,6 +135,28 @@ def test_an_error_of_the_function_is_raised_with_the_record() -> None:
     assert caught.value.__notes__[-1].startswith("in operator 'Accumulate'")
 
 
+def add_up(total: int, batch: Any) -> int:
+    for x in batch:
+        total += x
+    return total
+
+
+@pytest.mark.parametrize(
+    ("init", "f", "words"),
+    [
+        (0, add_up, "gets one record at a time, not a batch"),
+        (0, lambda total, batch: total + sum(batch), "gets one record at a time, not a batch"),
+        (0, lambda total, batch: total + len(batch), "gets one record at a time, not a batch"),
+        ([], lambda total, x: total.append(x), "returned None for the record before; it must return the new value"),
+    ],
+)
+def test_accumulate_says_how_it_calls_its_function(init: Any, f: Any, words: str) -> None:
+    with pytest.raises((AttributeError, TypeError)) as caught:
+        example(lambda scope: scope.to_stream([1, 2]).accumulate(init, f))
+    [note, _] = caught.value.__notes__
+    assert note.startswith("accumulate calls f(accumulated, record), ") and words in note
+
+
 # Per time and key ---------------------------------------------------------------------------
 
 
@@ -220,7 +242,7 @@ def test_keys_that_a_dict_takes_for_one_are_one(operator: str) -> None:
     assert max(found) == 3
 
 
-# For ever -----------------------------------------------------------------------------------
+# Over all times -----------------------------------------------------------------------------
 
 
 def test_state_machine_gives_running_totals_in_order() -> None:
@@ -255,12 +277,12 @@ def test_outputs_may_be_any_iterable_and_have_the_time_of_their_record() -> None
 
 
 def in_order_of_time(key: Any, value: Any, last: Any) -> tuple[Any, list[Any]]:
-    """Say the value before and this one; a value is (time, number)."""
+    """Emit the previous value and this one; a value is (time, number)."""
     return value, [(key, last, value)]
 
 
 def test_values_are_applied_in_time_order_and_those_that_waited_come_first() -> None:
-    """What waits for its time is applied before what arrives when the time has come."""
+    """Values that wait for their time are applied before those that arrive once the time has come."""
     hand, worker = by_hand()
     early, late = InputHandle[Any](), InputHandle[Any]()
     seen: list[Any] = []
@@ -318,7 +340,7 @@ def test_results_of_closed_times_are_exact_whatever_the_delivery(seed: int) -> N
 
 
 def nested(scope: Scope, fold: Callable[[Stream[Any]], Stream[Any]]) -> Any:
-    """Fold pairs (key, Product) at those times, among which some have no order."""
+    """Fold pairs (key, Product) at those times; some of them have no order."""
     times = [Product(outer, inner) for outer in range(3) for inner in range(3)]
     with scope.iterative() as inner:
         stream = scope.to_stream(times[::-1] * 2).enter(inner).delay(lambda time, _: time)

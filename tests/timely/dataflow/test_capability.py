@@ -1,4 +1,4 @@
-"""Capabilities: the right to send, counted; every misuse is an error that says what to do."""
+"""Capabilities: the counted right to send; every misuse is an error that says what to do."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ from tests.timely.workers import by_hand
 
 
 class Port:
-    """An output on its own."""
+    """Output without an operator."""
 
     def __init__(self, location: int = 4) -> None:
         self.location = location
@@ -24,11 +24,11 @@ class Port:
         self.title = "output 0 of 'Test' (file:1)"
         self.changes: ChangeBatch[Any] = ChangeBatch()
         self.retained: dict[Any, ref[Capability]] = {}
-        self.is_running: Callable[[], bool] = lambda: False  # a lone output does not warn
+        self.is_running: Callable[[], bool] = lambda: False  # an output without an operator does not warn
         self.where = "file:1"
 
     def counts(self) -> dict[Any, int]:
-        """time -> change since the start."""
+        """Return time -> change since the start."""
         return {time: delta for (location, time), delta in self.changes if location == self.location}
 
 
@@ -38,7 +38,7 @@ def port() -> Port:
 
 
 def reference(port: Port, time: Any, adds: int | None = 0) -> tuple[CapabilityRef, Invocation]:
-    """A reference to `time`, on an input whose path to the output adds so much; None: no path."""
+    """A reference to `time` on an input whose path to the output adds `adds`; None: no path."""
     paths = {} if adds is None else {0: feedback(0, adds) if adds else identity(0)}
     invocation = Invocation()
     return CapabilityRef(time, [port], paths, invocation), invocation
@@ -194,7 +194,7 @@ def test_an_input_without_a_path_gives_no_capability(port: Port) -> None:
 
 
 def operate(worker: Worker, logic: Callable[[Any, Any], None]) -> tuple[InputHandle[Any], Any, ProbeHandle]:
-    """A dataflow around one unary operator."""
+    """Build a dataflow around one unary operator."""
     handle: InputHandle[Any] = InputHandle()
 
     def build(capability: Capability, info: object) -> Callable[[Any, Any], None]:
@@ -208,7 +208,7 @@ def operate(worker: Worker, logic: Callable[[Any, Any], None]) -> tuple[InputHan
 
 
 def test_a_reference_kept_from_an_earlier_run_is_refused_in_a_later_one() -> None:
-    """Else a capability would be minted from a record whose count is gone, behind the frontier."""
+    """Otherwise a capability would be minted from a record whose count is gone, behind the frontier."""
     hand, worker = by_hand()
     kept: list[CapabilityRef] = []
     refused: list[str] = []

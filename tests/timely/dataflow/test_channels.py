@@ -1,4 +1,4 @@
-"""Channels: every pact keeps the number of records and sends each where it belongs, never an empty batch."""
+"""Channels: every pact keeps all records, sends each to the right worker, and never sends an empty batch."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ SELF = 5
 
 
 class Sent:
-    """The transport of worker 5 that writes down what is sent and brings nothing."""
+    """Transport of worker 5 that notes what is sent and delivers nothing."""
 
     index = SELF
     neighbours = ()
@@ -41,13 +41,13 @@ class Sent:
         return []
 
     def flush(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: there is nothing to wait for."""
 
 
 def send(
     batches: list[list[Any]], members: Iterable[int], build: Callable[[Stream[Any]], Stream[Any]]
 ) -> tuple[Sent, list[list[Any]]]:
-    """What worker 5 sends to others, and the batches that stay."""
+    """Return what worker 5 sends to others, and the batches that stay."""
     sent, kept = Sent(), []
     worker: Worker = Worker(sent, founding(members), Scope, (lambda: 0.0, lambda: 0.0))  # type: ignore[arg-type]
     with worker.dataflow() as scope:
@@ -60,7 +60,7 @@ def send(
 
 
 def passing(pact: Any) -> Callable[[Stream[Any]], Stream[Any]]:
-    """An operator with this pact that passes everything on."""
+    """Operator with this pact that passes everything on."""
 
     def build(capability: Any, info: Any) -> Callable[[Any, Any], None]:
         capability.release()

@@ -1,4 +1,5 @@
-"""MEGAFLOW_CHECK=aliasing finds each fold that changes what it has given, and no other; off, it is not there."""
+"""MEGAFLOW_CHECK=aliasing finds each fold that changes an emitted value, and no other. Switched off, it does not exist.
+"""
 
 import dataclasses
 from collections import deque
@@ -9,7 +10,7 @@ import numpy
 import pytest
 
 from megaflow.errors import BuildError, ProgramError
-from megaflow.megaphone.stateful import StateMachine
+from megaflow.megaphone.folds.stateful import StateMachine
 from megaflow.timely import example
 from megaflow.timely.dataflow.checks import checked, wanted
 from tests.timely.dataflow.test_folds import every_operator, run
@@ -26,7 +27,7 @@ class Basket:
 
 
 def appended(make: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """A fold that appends to its state, a list, in place; `make(state)`: one output."""
+    """Return a fold that appends to its state, a list, in place. `make(state)` makes one output."""
 
     def fold(key: str, values: list[Any], state: Any) -> Any:
         state = state if state is not None else []
@@ -156,6 +157,86 @@ def test_a_fold_that_gives_copies_or_makes_its_states_anew_is_not_accused(
 def test_what_is_wrong_with_a_fold_without_the_check_is_said_with_it_too(operator: str, returned: Any) -> None:
     with pytest.raises(ProgramError, match=r"the fold (is called as|returned)|must return"):
         run(operator, [("a", 0)], lambda key, values, state: returned)
+
+
+def with_shared(make: Callable[[], Any], change: Callable[[Any, list[Any]], Any]) -> Callable[..., Any]:
+    """Return a fold whose states all start as the same object. `change(state, values)` returns the next state."""
+    default = make()
+
+    def fold(key: str, values: list[Any], state: Any) -> Any:
+        return change(default if state is None else state, values), []
+
+    return fold
+
+
+def appending(state: Any, values: list[Any]) -> Any:
+    state += values
+    return state
+
+
+def appending_deep(state: Any, values: list[Any]) -> Any:
+    state["all"][0].items.extend(values)
+    return state
+
+
+def once_more(state: Any, values: list[Any]) -> Any:
+    return ({**state, "n": values}, state) if isinstance(state, dict) else appending_deep(state[1], values)
+
+
+@every_operator
+@pytest.mark.parametrize(
+    "fold",
+    [
+        with_shared(list, appending),
+        with_shared(lambda: {"all": [Basket([])]}, appending_deep),
+        with_shared(lambda: {"all": [Basket([])]}, lambda state, values: appending_deep(dict(state), values)),
+        with_shared(lambda: {"all": [Basket([])]}, once_more),
+    ],
+)
+@pytest.mark.usefixtures("checking")
+def test_states_of_two_keys_that_share_what_changes_are_found(operator: str, fold: Any) -> None:
+    records = [(key, number) for number in range(3) for key in "ab"]
+    with pytest.raises(ProgramError, match=r"the fold for key '.' changed the state of key '.' from .* to ") as caught:
+        run(operator, records, fold)
+    assert "Make a new object for each key" in str(caught.value)
+    (note,) = caught.value.__notes__
+    assert "record ('" in note or "key '" in note
+
+
+@pytest.mark.usefixtures("checking")
+def test_the_error_shows_both_keys_and_the_state_before_and_now() -> None:
+    with pytest.raises(ProgramError, match=r"key 'b' changed the state of key 'a' from \[1\] to \[1, 2\]"):
+        run("stateful_state_machine", [("a", 1), ("b", 2)], with_shared(list, appending))
+
+
+@pytest.mark.usefixtures("checking")
+def test_a_part_of_a_record_that_two_keys_keep_is_found() -> None:
+    def fold(key: str, value: list[int], state: Any) -> Any:
+        if state is not None:
+            state += value
+        return state or value, []
+
+    shared = [1]
+    records = [("a", shared), ("b", shared), ("a", [2])]
+    with pytest.raises(ProgramError, match=r"key 'a' changed the state of key 'b' from \[1\] to \[1, 2\]"):
+        example(lambda scope: scope.to_stream(records).stateful_state_machine(fold).capture())
+
+
+@every_operator
+@pytest.mark.parametrize(
+    "fold",
+    [
+        with_shared(lambda: {"limit": [3]}, lambda state, values: {"of": [state, *values]}),  # shared, never changed
+        with_shared(lambda: [3], lambda state, values: state),
+        with_shared(list, lambda state, values: [*state, *values]),
+        with_shared(list, lambda state, values: None),
+        lambda key, values, state: (appending([] if state is None else state, values), []),
+        lambda key, values, state: ((state or 0) + 1, []),
+    ],
+)
+@pytest.mark.usefixtures("checking")
+def test_states_that_share_what_never_changes_are_not_accused(operator: str, fold: Any) -> None:
+    run(operator, [(key, number) for number in range(4) for key in "abc"], fold)
 
 
 def test_the_fold_itself_is_called_when_the_check_is_off(monkeypatch: pytest.MonkeyPatch) -> None:

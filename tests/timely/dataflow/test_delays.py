@@ -65,7 +65,7 @@ def test_a_delay_to_the_present_is_none() -> None:
 
 
 def test_delayed_records_are_passed_on_at_once_and_hold_nothing_back() -> None:
-    """A delay that waited would keep the records of a nested scope until the time outside is over."""
+    """If delay waited, it would keep the records of a nested scope until the time outside is over."""
     hand, worker = by_hand()
     handle: InputHandle[int] = InputHandle()
     seen: list[Any] = []
@@ -98,7 +98,7 @@ def test_in_a_nested_scope_a_delay_goes_by_the_partial_order() -> None:
 
 @pytest.mark.parametrize("workers", EVERY)
 def test_reclock_sends_records_at_the_next_tick(workers: int) -> None:
-    """Case 32. The record 9, which no tick follows, is not sent."""
+    """Case 32. The record 9 is not sent, as no tick follows it."""
 
     def main(worker: Worker) -> Any:
         with worker.dataflow() as scope:

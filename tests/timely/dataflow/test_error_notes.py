@@ -1,4 +1,4 @@
-"""Blame: the note says operator, declaration, worker, time and record; the traceback shows the user's lines."""
+"""Blame: the note names operator, declaration, worker, time and record; the traceback shows the user's lines."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +53,7 @@ USES: dict[str, tuple[Callable[[Any], object], str, str]] = {
     "filter": (lambda stream: stream.filter(fussy), "Filter", ", record 3"),
     "flat_map": (lambda stream: stream.flat_map(fussy), "FlatMap", ", record 3"),
     "lazy flat_map": (lambda stream: stream.flat_map(lambda x: (y for y in fussy(x))), "FlatMap", ", record 3"),
-    "map_in_place": (lambda stream: stream.map_in_place(fussy), "MapInPlace", ", record 3"),
+    "map_in_place": (lambda stream: stream.map_in_place(lambda x: fussy(x) and None), "MapInPlace", ", record 3"),
     "inspect": (lambda stream: stream.inspect(fussy), "Inspect", ", record 3"),
     "inspect_time": (lambda stream: stream.inspect_time(lambda time, x: fussy(x)), "InspectTime", ", record 3"),
     "inspect_batch": (lambda stream: stream.inspect_batch(lambda time, xs: [fussy(x) for x in xs]), "InspectBatch", ""),
@@ -130,7 +130,7 @@ def test_a_repr_that_ends_the_program_does_not_hide_the_error() -> None:
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("where", ["exchange", "pact"])
 def test_a_raising_key_is_blamed_on_the_operator_that_has_the_key(where: str, workers: int) -> None:
-    """Not on the one whose output is being sent, and also where the program sends and no operator runs."""
+    """Not on the operator whose output is being sent. Also if the program sends and no operator runs."""
 
     def main(worker: Worker) -> None:
         handle: InputHandle[int] = InputHandle()
@@ -231,3 +231,9 @@ def test_a_cause_is_shown_without_the_engine_too() -> None:
 
 def test_an_error_of_the_engine_itself_keeps_only_its_message() -> None:
     assert "differs" in format_user_traceback(GraphMismatch("it differs"))
+
+
+def test_a_misspelt_attribute_is_followed_by_the_right_one() -> None:
+    with pytest.raises(AttributeError) as caught:
+        _ = (3).numeratr  # type: ignore[attr-defined]
+    assert "Did you mean: 'numerator'?" in format_user_traceback(caught.value)

@@ -1,4 +1,4 @@
-"""No fold splits a record that was to be one output, and no key has NaN in it, in any operator that folds by key."""
+"""Every operator that folds by key keeps a single output record whole, and refuses NaN in keys."""
 
 import dataclasses
 import datetime
@@ -24,7 +24,7 @@ every_operator = pytest.mark.parametrize("operator", OPERATORS)
 
 
 def folded(operator: str, stream: Stream[Any], fold: Fold, **options: Any) -> Stream[Any]:
-    """The stream folded by this operator; `fold` is given the values that come together."""
+    """Fold the stream with this operator; `fold` receives the values that arrive together."""
     if operator == "stateful_unary":
         return stream.stateful_unary(lambda key, time, values, state, timers: fold(key, values, state), **options)
     if operator == "stateful_binary":
@@ -37,7 +37,7 @@ def folded(operator: str, stream: Stream[Any], fold: Fold, **options: Any) -> St
 
 
 def run(operator: str, records: list[Any], fold: Fold, workers: int = 1, **options: Any) -> list[Any]:
-    """The outputs of records that come at times 0, 1, …"""
+    """Return the outputs of records that arrive at times 0, 1, …"""
 
     def build(worker: Any, records: Any, commands: Any) -> Any:
         return folded(operator, records, fold, **options)
@@ -90,6 +90,13 @@ def test_one_record_in_the_place_of_a_list_is_refused_at_its_first_occurrence_wi
     assert note.endswith(f"record ('a', {earlier})" if operator.endswith("state_machine") else "key 'a'")
 
 
+@every_operator
+def test_a_table_in_the_place_of_a_list_is_refused(operator: str) -> None:
+    frame = pd.DataFrame({"a": [1]})
+    with pytest.raises(ProgramError, match=r"the names of its columns\. Return a list .*outputs\.to_dict\('records'\)"):
+        run(operator, [("a", 1)], lambda key, values, state: (1, frame))
+
+
 def two() -> Iterator[int]:
     yield 1
     yield 2
@@ -137,7 +144,7 @@ class Weight(float, enum.Enum):
 
 
 class Box:
-    """Compares what it has as a tuple does, and so is equal to itself."""
+    """Compares its content as a tuple does, so it equals itself."""
 
     __slots__ = ("content",)
 

@@ -1,4 +1,4 @@
-"""Operators by hand: the cases that need state, frontiers and retained capabilities."""
+"""Hand-made operators: cases that need state, frontiers and retained capabilities."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SEEDS = range(4)
 
 
 def releasing(logic: Callable[[Any, Any], None]) -> Build:
-    """A build function for logic that needs no capability of its own."""
+    """Build function for logic that needs no capability of its own."""
 
     def build(capability: Capability, info: OperatorInfo) -> Callable[[Any, Any], None]:
         capability.release()
@@ -65,7 +65,7 @@ def counting() -> Build:
 
 
 def word_count(stream: Stream[Any]) -> Stream[Any]:
-    """Counted by the owner of the word."""
+    """Count words, each on the worker that owns it."""
     return stream.unary_frontier(Exchange(lambda pair: stable_hash(pair[0])), "WordCount", counting())
 
 
@@ -103,7 +103,7 @@ RETRACTED_COUNTS = {"and": 5, "brown": 5, "cat": 3, "dog": 1, "fox": 4, "jumps":
 
 
 def lines_with_retractions() -> list[tuple[int, tuple[str, int]]]:
-    """50 rounds of 8 words, each line taken back 3 rounds later: (time, (word, difference))."""
+    """Return 50 rounds of 8 words, each line taken back 3 rounds later: (time, (word, difference))."""
     draw = numbers()
     lines = [[WORDS[v % 12] for v in islice(draw, 8)] for _ in range(50)]
     updates = []
@@ -162,7 +162,7 @@ def test_the_last_counts_after_retractions_are_right_whatever_the_delivery(seed:
 
 
 def distinct(stream: Stream[int]) -> Stream[int]:
-    """Each number once, at the worker of its value."""
+    """Emit each number once, on the worker of its value."""
 
     def build(capability: Capability, info: OperatorInfo) -> Callable[[Any, Any], None]:
         capability.release()
@@ -252,7 +252,7 @@ def test_a_join_of_two_exchanged_streams_finds_every_match_once(workers: int) ->
 
 
 def both_before(left: Stream[int], right: Stream[int]) -> Stream[int]:
-    """Two streams merged time by time: nothing leaves before both inputs are past its time."""
+    """Merge two streams time by time. Nothing leaves before both inputs are past its time."""
 
     def build(capability: Capability, info: OperatorInfo) -> Callable[[Any, Any, Any], None]:
         capability.release()
@@ -466,7 +466,7 @@ def test_two_sessions_may_be_open_at_once() -> None:
 
 @pytest.mark.parametrize("verb", ["give", "give_batch", "give_iterator"])
 def test_a_session_ends_when_the_operator_returns(verb: str) -> None:
-    """Else records would be lost, or sent at a time that nothing holds open."""
+    """Otherwise records would be lost, or sent at a time that nothing holds open."""
     _, worker = by_hand()
     handle: InputHandle[int] = InputHandle()
     kept: list[Any] = []
@@ -595,7 +595,7 @@ def test_info_tells_name_worker_and_index() -> None:
 
 
 def builders(kind: str, result: Any) -> Callable[[Any], object]:
-    """A dataflow with one operator whose build returns `result`."""
+    """Build a dataflow with one operator whose build function returns `result`."""
 
     def build(scope: Any) -> None:
         stream, pact = scope.to_stream([1]), Pipeline()

@@ -1,4 +1,4 @@
-"""One dataflow on one worker: built once, equal everywhere, complete when nothing can happen any more."""
+"""One dataflow on one worker: built once, equal everywhere, complete when nothing more can happen."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,16 +7,16 @@ import pytest
 
 from megaflow.errors import BuildError, GraphMismatch, ProtocolError
 from megaflow.program import Worker
+from megaflow.testing.monitor import describe_pointstamps
 from megaflow.timely import Broadcast, Exchange, Pipeline
 from megaflow.timely.communication.channel import Channel, Lane
-from megaflow.timely.explain import describe_pointstamps
 from tests.timely.workers import ByHand, by_hand, run
 
 Build = Callable[[Any], object]
 
 
 def build_differently(one: Build, other: Build) -> None:
-    """Two workers; raises what the first one's steps raise."""
+    """Build on two workers; raise what the first one's steps raise."""
     hand = ByHand(2)
     for worker, build in zip(hand.workers, (one, other)):
         with worker.dataflow() as scope:

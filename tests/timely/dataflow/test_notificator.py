@@ -1,4 +1,4 @@
-"""FrontierNotificator, and the operators that are given one."""
+"""FrontierNotificator, and the operators that receive one."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from tests.timely.workers import EVERY, by_hand
 
 
 class Books:
-    """An output, as far as its capabilities know it."""
+    """Output, as far as its capabilities know it."""
 
     def __init__(self, location: int = 0) -> None:
         self.location = location
@@ -44,12 +44,12 @@ class Books:
         self.is_running = lambda: True
 
     def held(self) -> dict[Time, int]:
-        """Time -> how many capabilities are held."""
+        """Return time -> number of held capabilities."""
         return {time: count for (_, time), count in self.changes}
 
 
 def notified(notificator: FrontierNotificator, *frontiers: Antichain) -> list[tuple[Time, int]]:
-    """Times and counts of one `for_each`."""
+    """Return times and counts of one `for_each`."""
     found: list[tuple[Time, int]] = []
     notificator.for_each(frontiers, lambda capability, count: found.append((capability.time, count)))
     notificator._check()
@@ -174,7 +174,7 @@ def test_a_request_without_a_right_is_refused() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(20))
 def test_notifications_are_those_of_a_list_that_is_searched(depth: int, seed: int) -> None:
-    """Against the obvious model, with requests before, between and after frontiers."""
+    """Compare with an obvious model, with requests before, between and after frontiers."""
     random, books, notificator = Random(seed), Books(), FrontierNotificator()
     model: Counter[Time] = Counter()
 
@@ -182,7 +182,7 @@ def test_notifications_are_those_of_a_list_that_is_searched(depth: int, seed: in
         return from_coordinates(tuple(random.randint(low, low + 4) for _ in range(depth)))
 
     def later(time: Time) -> Time:
-        """The time itself, or one that some coordinates have outgrown: frontiers never go back."""
+        """Return the time itself, or one with some larger coordinates, since frontiers never go back."""
         return from_coordinates(tuple(each + random.choice((0, 0, 1, 3)) for each in coordinates(time)))
 
     def request(low: int) -> None:
@@ -213,7 +213,7 @@ def test_notifications_are_those_of_a_list_that_is_searched(depth: int, seed: in
 
 
 def buffered(left: Stream[int], right: Stream[int]) -> Stream[int]:
-    """Both streams merged time by time, each time when neither can have more of it."""
+    """Merge two streams time by time, each time once neither input can have more of it."""
     stash: dict[Time, list[int]] = {}
 
     def logic(input1: Any, input2: Any, output: Any, notificator: FrontierNotificator) -> None:
@@ -325,7 +325,7 @@ def test_an_operator_may_be_notified_of_times_without_records() -> None:
 
 
 def test_a_time_that_was_over_when_it_was_requested_is_notified_nevertheless() -> None:
-    """Nothing moves any more that would run the operator: the request itself has to."""
+    """Nothing more moves that would run the operator, so the request itself must."""
     hand, worker = by_hand()
     handle: InputHandle[int] = InputHandle()
     seen: list[Time] = []
@@ -350,7 +350,7 @@ def test_a_time_that_was_over_when_it_was_requested_is_notified_nevertheless() -
 
 
 def test_a_notification_chain_runs_to_its_end() -> None:
-    """Each notification requests the next time, over all the times that are over at once."""
+    """Each notification requests the next time, across all times that end at once."""
     seen: list[Time] = []
 
     def logic(input: Any, output: Any, notificator: FrontierNotificator) -> None:

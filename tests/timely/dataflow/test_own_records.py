@@ -1,4 +1,4 @@
-"""Each consumer may change what it gets, and none sees it of another: with one worker, threads and processes."""
+"""Each consumer may change its records without effect on other consumers: with one worker, threads and processes."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from megaflow.event_time.windows import session, sliding, tumbling
-from megaflow.megaphone.routing import Watermark
+from megaflow.megaphone.base.routing import Watermark
 from megaflow.program import Worker
 from megaflow.timely import Config, EventLink, example, execute
 from megaflow.timely.dataflow.own_records import CopyingEdge
@@ -25,7 +25,7 @@ def change(record: Any) -> Any:
 
 
 def fold(key: int, value: Any, state: Any) -> Any:
-    """Keep the first value as the state, and change that."""
+    """Keep the first value as the state, and change it."""
     state = value if state is None else state
     state.append("kept")
     return state, [list(state)]
@@ -38,7 +38,7 @@ def within(scope: Any, stream: Any) -> list[Any]:
 
 
 def looping(scope: Any, stream: Any) -> list[Any]:
-    """Records change on each way round a loop, and all that come by are seen."""
+    """Change records on each turn of a loop; return all that pass."""
     with scope.iterative() as inner:
         handle, again = inner.loop_variable(1)
         passing = stream.enter(inner).concat(again)
@@ -52,7 +52,7 @@ def timed(scope: Any, stream: Any) -> list[Any]:
     return [events.map(change).plain(), events.plain(), events.filter(len).stamped(), events.map(change).plain()]
 
 
-SHAPES: dict[str, Shape] = {  # how a stream of lists is consumed -> streams that are captured
+SHAPES: dict[str, Shape] = {  # how a stream of lists is consumed -> captured streams
     "beside": lambda scope, s: [s.map(change), s, s.map(change), s],
     "filter": lambda scope, s: [s.filter(change), s.filter(len)],
     "flat_map": lambda scope, s: [s.flat_map(lambda record: [change(record)]), s],
@@ -80,14 +80,14 @@ SHAPES: dict[str, Shape] = {  # how a stream of lists is consumed -> streams tha
 
 
 def captured(worker: Worker, name: str) -> Any:
-    """Each stream's records, in an order that does not depend on who has them."""
+    """Return each stream's records, in an order that does not depend on the worker."""
     with worker.dataflow() as scope:
         stream = scope.to_stream([list(record) for record in PLAIN] if worker.index == 0 else [])
         return [each.capture() for each in SHAPES[name](scope, stream)]
 
 
 def together(results: list[Any]) -> list[list[str]]:
-    """What the workers have of each stream; of one that is broadcast each has all."""
+    """Combine the workers' records of each stream; of a broadcast stream each worker has all."""
     columns = zip(*results, strict=True)
     return [
         sorted(repr(record) for result in column for _, batch in result.extract() for record in batch)
@@ -96,7 +96,7 @@ def together(results: list[Any]) -> list[list[str]]:
 
 
 class Apart:
-    """A stream of which each consumer makes copies of its own."""
+    """Stream that copies its records for each consumer."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -140,7 +140,7 @@ def test_processes_agree_with_threads() -> None:
 
 
 def test_one_map_beside_another_sees_the_record_as_it_was() -> None:
-    """The plainest case, with its values."""
+    """The simplest case, with its values."""
 
     def build(scope: Any) -> Any:
         stream = scope.to_stream([{"n": 1}])
@@ -171,7 +171,7 @@ def test_a_reader_cannot_change_the_state_of_an_aggregate() -> None:
 
 
 def of_windows(records: list[Any], windows: Any, emit: Any = None) -> list[list[Any]]:
-    """What comes of a window with all records: collected, reduced in place, and the greatest."""
+    """Return the results of a window with all records: collected, reduced in place, and the greatest."""
 
     def main(worker: Worker) -> Any:
         with worker.dataflow() as scope:
@@ -204,7 +204,7 @@ def test_results_of_windows_share_nothing_that_can_change(windows: Any, emit: An
 
 
 def copying(build: Callable[[Any], Any]) -> int:
-    """How many ways copy in a dataflow."""
+    """Return how many edges of a dataflow copy."""
     [worker] = ByHand(1).workers
     with worker.dataflow() as scope:
         build(scope)

@@ -1,4 +1,4 @@
-"""ProbeHandle: what may still arrive, on all workers together."""
+"""ProbeHandle: the times that may still arrive, on all workers together."""
 
 from typing import Any
 

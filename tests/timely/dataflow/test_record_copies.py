@@ -1,4 +1,4 @@
-"""A copy equals what it is of, and shares nothing with it that can change."""
+"""A copy equals its original and shares no changeable part with it."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 
 class Tagged(tuple[Any, ...]):
-    """It has more than its items."""
+    """Has more than its items."""
 
 
 @dataclass
@@ -54,14 +54,14 @@ class Point:
 
 
 class Shared:
-    """All consumers have the same one."""
+    """Copies return the same object, so all consumers share it."""
 
     def __deepcopy__(self, memo: Any) -> "Shared":
         return self
 
 
 def changeable(value: Any) -> dict[int, Any]:
-    """All objects in a value that can change, by id."""
+    """Return all changeable objects in a value, by id."""
     found: dict[int, Any] = {}
     left = [value]
     while left:

@@ -1,4 +1,4 @@
-"""The run queue runs each operator at most once a pass: drainers of full queues first, then in graph order."""
+"""The run queue runs each operator at most once per pass: drainers of full queues first, then in graph order."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from megaflow.timely.dataflow.run_queue import RunQueue
 
 @dataclass(eq=False)
 class Queue:
-    """A queue over its mark."""
+    """Queue over its mark."""
 
     records: int
 
@@ -42,6 +42,35 @@ def test_adding_twice_runs_once() -> None:
     for _ in range(3):
         run_queue.add(2)
     assert passes(run_queue, {}) == [[2]]
+
+
+def test_after_an_exception_the_others_run_in_the_next_pass() -> None:
+    run_queue = RunQueue()
+    for index in (1, 2, 5):
+        run_queue.add(index)
+
+    def fail_at_two(index: int) -> None:
+        run_queue.add(index)
+        if index == 2:
+            raise ValueError(index)
+
+    with pytest.raises(ValueError, match="2"):
+        run_queue.run(fail_at_two)
+    run_queue.add(3)
+    assert passes(run_queue, {}) == [[1, 2, 3, 5]]
+
+
+def test_the_owner_hears_of_the_first_operator_between_passes() -> None:
+    calls: list[str] = []
+    run_queue = RunQueue(lambda: calls.append("stirred"))
+    run_queue.add(1)
+    run_queue.add(2)
+    assert calls == ["stirred"]
+    run_queue.run(lambda index: run_queue.add(index))
+    assert calls == ["stirred"] and run_queue
+    run_queue.run(lambda index: None)
+    run_queue.add(2)
+    assert calls == ["stirred"] * 2
 
 
 def test_what_comes_after_the_running_one_runs_in_the_same_pass() -> None:

@@ -1,4 +1,6 @@
-"""Where a thread is, as another one sees it: the user's line, the operator, the record; nothing of the user's runs."""
+"""The place where a thread runs, as another thread sees it: the user's line, the operator, the record. No user code
+runs.
+"""
 
 import subprocess
 import sys
@@ -14,11 +16,11 @@ from megaflow.program import execute
 from megaflow.timely.dataflow.running_place import TEXT_MAX, RunningPlace, place_of, shown_plainly
 from megaflow.timely.runtime import Config
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 90.0
 
 
 class Held:
-    """User code that waits until it is let go of."""
+    """User code that waits until it is released."""
 
     def __init__(self) -> None:
         self.there = threading.Event()
@@ -39,7 +41,7 @@ class Held:
         return record if self.fold(record, record, None) else None
 
 
-LINE = Held.fold.__code__.co_firstlineno + 2  # of its call of `wait`
+LINE = Held.fold.__code__.co_firstlineno + 2  # the line of its call of `wait`
 
 
 @contextmanager
@@ -96,7 +98,7 @@ def test_a_record_of_the_user_s_own_class_shows_its_type_only() -> None:
 
 
 class Hostile:
-    """It would hang whoever looks at it."""
+    """Would hang any thread that compares it."""
 
     def __eq__(self, other: object) -> bool:
         return other == "slow"
@@ -126,7 +128,7 @@ def test_a_thread_that_waits_for_something_to_do_is_nowhere() -> None:
     thread.start()
     try:
         deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:  # most of the time it waits
+        while time.monotonic() < deadline:  # it waits most of the time
             frame = sys._current_frames().get(indices[0]) if indices else None
             if frame is not None and place_of(frame) is None:
                 break
@@ -144,7 +146,7 @@ def test_the_library_s_frames_are_passed_over() -> None:
     try:
         assert held.there.wait(WAIT_SECONDS)
         place = place_of(sys._current_frames()[thread.ident or 0])
-        assert place is not None and place.function == "wait"  # and not `Event.wait`, in which it is
+        assert place is not None and place.function == "wait"  # not the `wait` of `Event`, inside which it is
     finally:
         held.go_on.set()
         thread.join(WAIT_SECONDS)

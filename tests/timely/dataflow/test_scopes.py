@@ -1,4 +1,4 @@
-"""Scopes: what enters, what leaves, what goes round; every mixture of scopes is refused with its names."""
+"""Scopes: records enter, leave and go round; every mixture of scopes is refused with the scopes' names."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -182,7 +182,7 @@ def test_two_loop_variables_may_share_operators(workers: int) -> None:
 
 
 def epochs_in_a_loop(worker: Worker) -> tuple[list[tuple[Any, int]], list[str]]:
-    """20 epochs without waiting; what was seen, and what the probe outside said that it should not have."""
+    """Send 20 epochs without waiting. Return what was seen, and the wrong reports of the outer probe."""
     seen: list[tuple[Any, int]] = []
     wrong: list[str] = []
     numbers, outside = InputHandle[int](), ProbeHandle()
@@ -231,7 +231,7 @@ def test_epochs_overlap_in_a_loop_of_two_processes() -> None:
 
 
 def bfs(worker: Worker) -> tuple[list[tuple[int, int]], int]:
-    """This worker's (node, distance), and how many candidates it was sent."""
+    """Return this worker's (node, distance), and the number of candidates that it received."""
     found: list[tuple[int, int]] = []
     candidates = [0]
     mine = [edge for index, edge in enumerate(edges(1000, 4000)) if index % worker.peers == worker.index]
@@ -299,7 +299,7 @@ def test_breadth_first_search_goes_level_by_level_over_two_processes() -> None:
 
 
 def nothing_inside(worker: Worker) -> list[int]:
-    """Records through scopes without operators, parked without end."""
+    """Send records through scopes without operators while parked without limit."""
     seen: list[int] = []
     with worker.dataflow() as scope:
         stream = scope.to_stream(from_worker_0(worker, range(10)))
@@ -331,7 +331,7 @@ def test_records_pass_nested_scopes_without_operators_in_two_processes() -> None
 def test_frontiers_in_a_loop_have_several_elements_and_outside_is_their_least_epoch() -> None:
     hand, worker = by_hand()
     numbers = InputHandle[int]()
-    gates: dict[int, Any] = {}  # record -> the capability that holds it
+    gates: dict[int, Any] = {}  # record -> the capability that holds its time
 
     def build(capability: Any, info: Any) -> Callable[[Any, Any], None]:
         capability.release()
@@ -369,7 +369,7 @@ def test_frontiers_in_a_loop_have_several_elements_and_outside_is_their_least_ep
 
 
 def test_a_notification_in_a_loop_waits_for_earlier_rounds_of_all_epochs() -> None:
-    """Per time, a round is closed only when nothing at or before it can still come."""
+    """For each time, a round is closed only when nothing at or before it can still arrive."""
     order: list[Any] = []
 
     def build(capability: Any, info: Any) -> Callable[[Any, Any], None]:
@@ -411,7 +411,7 @@ def total(key: str, value: int, sum: int | None) -> tuple[int, list[tuple[str, i
 
 
 def building(use: Callable[[Scope, Stream[int], Scope, Stream[int]], Any]) -> Callable[[Scope], Any]:
-    """A dataflow with a root stream and an inner scope, open, with a stream of its own."""
+    """Build a dataflow with a root stream, and an open inner scope with its own stream."""
 
     def build(scope: Scope) -> Any:
         outside = scope.to_stream([1])
@@ -570,7 +570,7 @@ def test_a_cycle_that_does_not_advance_its_rounds_is_refused_operator_by_operato
 
 
 def test_a_cycle_through_an_inner_scope_must_advance_outside_of_it() -> None:
-    """What a round added is lost on leaving."""
+    """Leaving a scope drops what a round added."""
 
     def build(advance: int) -> Callable[[Scope], Any]:
         def make(scope: Scope) -> Any:

@@ -1,4 +1,4 @@
-"""Sources: iterables, operators without inputs, and unordered inputs, which send at any time they hold."""
+"""Sources: iterables, operators without inputs, and unordered inputs, which send at any time that they hold."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -84,7 +84,7 @@ def test_what_is_no_iterable_is_refused_while_building() -> None:
 
 
 def ticking(times: int) -> Callable[[Capability, OperatorInfo], Callable[[Any], None]]:
-    """A source of 0, 1, … each at its own time, one a run, that asks to be run again."""
+    """Source of 0, 1, …, one per run and each at its own time, that asks to run again."""
 
     def build(capability: Capability, info: OperatorInfo) -> Callable[[Any], None]:
         def logic(output: Any) -> None:
@@ -152,7 +152,7 @@ def test_each_record_has_the_time_of_the_capability_it_was_given_with(workers: i
 
 
 def test_the_frontier_stays_at_the_least_time_that_is_held() -> None:
-    """Case 33: times 5, 3 and 9 are sent in this order; what is downstream waits for the least of them."""
+    """Case 33: times 5, 3 and 9 are sent in this order; downstream operators wait for the least of them."""
     hand, worker = by_hand()
     seen: list[Any] = []
     with worker.dataflow() as scope:
@@ -343,7 +343,7 @@ def test_every_worker_waits_for_what_any_of_them_holds() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_unordered_input_is_safe_whatever_the_delivery(seed: int) -> None:
-    """The monitor of the simulation watches that no frontier runs ahead of what is held."""
+    """The monitor of the simulation checks that no frontier passes a held time."""
     feeds = {worker: [(time, time) for time in range(8)] for worker in range(3)}
 
     def build(worker: Worker, records: Any, commands: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Dataflows whose times are not ints: tuples, products, and a class of the test's own, on one and several workers."""
+"""Dataflows whose times are not ints: tuples, products, and a class of this test, on one or several workers."""
 
 import io
 from collections import Counter
@@ -25,7 +25,7 @@ from megaflow.timely import (
     example,
 )
 from tests.simulation.scenarios import hold_back
-from tests.timely.times import LEASTS, Divisor, Times
+from tests.timely.times import LEASTS, Divisor, Times, Unsorted
 from tests.timely.workers import EVERY, by_hand, drain, run
 
 
@@ -130,7 +130,8 @@ def test_a_nested_scope_adds_a_round_to_the_times_around_it(workers: int, timest
 
 @pytest.mark.parametrize("workers", EVERY)
 def test_results_of_a_time_come_when_it_is_closed_however_many_hold_others(workers: int) -> None:
-    """Each worker goes its own way through the times; a count of one waits for those that could still add to it."""
+    """Each worker takes its own path through the times. A count waits for all workers that could still add to its time.
+    """
 
     def main(worker: Worker) -> Any:
         handle: InputHandle[str] = InputHandle()
@@ -201,19 +202,16 @@ def test_an_error_in_a_function_names_the_time() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsorted:
-    """Times without an order to sort by."""
+class Unordered:
+    """Times without order: none is less than or equal to another."""
 
     @classmethod
-    def minimum(cls) -> "Unsorted":
+    def minimum(cls) -> "Unordered":
         return cls()
-
-    def less_equal(self, other: "Unsorted") -> bool:
-        return True
 
 
 class Unhashable(Divisor):
-    """Times that are not equal to themselves once they have travelled."""
+    """Times that no longer equal themselves after travelling."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -229,10 +227,9 @@ class Unhashable(Divisor):
         (Product(int, 0), "a tuple or Product must contain the least time, such as 0, not a class: int"),
         (0.5, "0.5 is not a least time"),
         (3, "the least int time is 0, not 3"),
-        ((), r"\(\) is not a least time"),
         ((0, "x"), "'x' is not a least time"),
         (Product(0, None), "None is not a least time"),
-        (Unsorted, "Unsorted.. is not a least time; .* or a class with minimum.., less_equal.other."),
+        (Unordered, "Unordered.. is not a least time; .* or a class with minimum.., less_equal.other."),
         (Unhashable, "would arrive at other workers as .*, which is not equal to it"),
     ],
 )
@@ -243,7 +240,7 @@ def test_what_is_no_kind_of_time_is_refused_when_the_dataflow_is_begun(timestamp
 
 @dataclass(frozen=True, slots=True)
 class Resting(Times):
-    """A path that leaves some times, or the least, where they are."""
+    """Path that leaves some times, or the least, unchanged."""
 
     rests: int = 0
 
@@ -252,7 +249,7 @@ class Resting(Times):
 
 
 class Hidden:
-    """A path of which one cannot tell whether it is the same on another worker."""
+    """Path that cannot be compared with that of another worker."""
 
     results_in = followed_by = less_equal = None
 
@@ -345,3 +342,85 @@ def test_a_capability_moves_on_only_to_times_of_its_kind_at_or_after_its_own() -
     capability.release()
     with pytest.raises(CapabilityError):
         capability.clone()
+
+
+# Classes of times without `<` --------------------------------------------------------------
+
+
+def factored(kind: Any, worker: Worker) -> Any:
+    """Build a loop, notifications, states and a probe over times ordered by divisibility."""
+    numbers: InputHandle[int] = InputHandle()
+    probe = ProbeHandle()
+
+    def count(input: Any, output: Any, notificator: Any) -> None:
+        for time, _ in input:
+            notificator.notify_at(time.retain())
+        notificator.for_each(lambda time, count: output.session(time).give(count))
+
+    def build(scope: Scope) -> Any:
+        handle, back = scope.feedback(Times(2, 48))
+        grown = numbers.to_stream(scope).concat(back).exchange(lambda x: x)
+        grown.probe_with(probe).connect_loop(handle)
+        counts = grown.unary_notify(Pipeline, "Count", count)
+        states = grown.map(lambda x: (x, 1)).state_machine(lambda key, value, state: ((state or 0) + 1, [key]))
+        return grown.capture(), counts.capture(), states.accumulate(0, lambda total, x: total + x).capture()
+
+    captured = worker.dataflow(build, timestamp=kind)
+    capabilities = [1, 2, 6, 12] if worker.index == 0 else [1, 3, 12]
+    for number in capabilities:
+        numbers.advance_to(kind(number))
+        numbers.send(number)
+        worker.step()
+    worker.step_while(lambda: probe.less_than(kind(4)))
+    numbers.close()
+    worker.step_while(lambda: not probe.done())
+    drain(worker)
+    return [sorted((time.number, each) for time, each in part.extract()) for part in captured]
+
+
+@pytest.mark.parametrize("workers", EVERY)
+def test_a_class_of_times_needs_no_order_to_sort_by(workers: int) -> None:
+    results = [run(workers, lambda worker, kind=kind: factored(kind, worker)) for kind in (Divisor, Unsorted)]
+    assert results[0] == results[1]
+
+
+def test_what_is_sorted_by_time_extends_a_partial_order() -> None:
+    numbers = [12, 4, 2, 9, 6, 1, 3, 8]
+    times = [example(build_at(numbers, kind), Unsorted) for kind in ("capture", "notify", "reclock")]
+    for each in times:
+        found = [time.number for time, _ in each] if isinstance(each[0], tuple) else each
+        assert sorted(found) == sorted(numbers)
+        assert extends_divisibility(found), found
+
+
+def extends_divisibility(numbers: list[int]) -> bool:
+    return all(b % a or a == b or numbers.index(a) < numbers.index(b) for a in numbers for b in numbers)
+
+
+def build_at(numbers: list[int], kind: str) -> Callable[[Scope], Any]:
+    """Send records at these times; return what is captured, or the order in which the times are notified."""
+    order: list[int] = []
+
+    def notify(input: Any, output: Any, notificator: Any) -> None:
+        for time, _ in input:
+            notificator.notify_at(time.retain())
+        assert extends_divisibility([time.number for time in notificator.pending()])
+        notificator.for_each(lambda time, count: order.append(time.time.number))
+
+    def build(scope: Scope) -> Any:
+        stream = scope.to_stream(numbers).delay(lambda x, time: Unsorted(x))
+        if kind == "capture":
+            return stream.capture()
+        if kind == "notify":
+            stream.unary_notify(Pipeline, "Notify", notify)
+        else:
+            clock = scope.to_stream([72]).delay(lambda x, time: Unsorted(x))
+            stream.reclock(clock).inspect(order.append)
+        return order
+
+    return build
+
+
+def test_frontiers_of_times_without_an_order_are_sets() -> None:
+    two, three = Antichain([Unsorted(2), Unsorted(3)]), Antichain([Unsorted(3), Unsorted(6), Unsorted(2)])
+    assert two == three and two != Antichain([Unsorted(2), Unsorted(5)]) and two != Antichain([Unsorted(2)])

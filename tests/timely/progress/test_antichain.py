@@ -111,7 +111,7 @@ def test_updates_that_cancel_do_not_pile_up() -> None:
 
 @dataclass(frozen=True, order=True)
 class Tags:
-    """Sets by inclusion, which `<` does not sort: of two sets neither need be before the other."""
+    """Sets ordered by inclusion, which `<` does not sort: of two sets, neither need come before the other."""
 
     tags: frozenset[str]
 
@@ -139,6 +139,6 @@ class Falling:
     ids=["no order", "no order in a product", "another order"],
 )
 def test_times_that_cannot_be_sorted_by_their_order_are_refused(times: list[Any]) -> None:
-    """A frontier would be wrong, and a loop of the dataflow would never come to its end."""
+    """Otherwise a frontier would be wrong, and a loop of the dataflow would never end."""
     with pytest.raises(TimeError, match=r"and .* cannot be sorted: `<` of a class of times must order any"):
         MutableAntichain((time, 1) for time in times)

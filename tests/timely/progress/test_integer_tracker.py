@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError
+from megaflow.testing.reference import could_result_in, frontier_by_brute_force, path_summaries
 from megaflow.timely.path_summary import Summary, feedback
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.integer_tracker import IntegerTracker
 from megaflow.timely.progress.product_tracker import ProductTracker
 from megaflow.timely.progress.propagation_order import positions
 from megaflow.timely.progress.reachability import GraphBuilder
-from megaflow.timely.progress.reference import could_result_in, frontier_by_brute_force, path_summaries
+from tests.examples import many
 
 Update = tuple[int, int, int]  # location, time, delta
 
@@ -29,7 +30,7 @@ def graph_of(size: int, *edges: tuple[int, int, int]) -> GraphBuilder:
 
 @st.composite
 def graphs(draw: st.DrawFn) -> GraphBuilder:
-    """Any root graph: of any edges, doubled ones and loops to the same place included, those that may be there."""
+    """Draw a root graph with any permitted edges, including double edges and loops to the same place."""
     graph = graph_of(draw(st.integers(1, 8)))
     location = st.integers(0, len(graph.depths) - 1)
     for a, b, add in draw(st.lists(st.tuples(location, location, st.sampled_from([0, 0, 1, 1, 2, 5])), max_size=14)):
@@ -43,7 +44,7 @@ def graphs(draw: st.DrawFn) -> GraphBuilder:
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[list[Update]]]:
-    """A graph, and rounds of updates that go up and down, below zero as well; all cancel in the end."""
+    """Draw a graph, and rounds of updates that go up and down, also below zero; all cancel in the end."""
     graph = draw(graphs())
     place = st.tuples(st.integers(0, len(graph.depths) - 1), st.integers(0, 6))
     update = st.tuples(place, st.sampled_from([-2, -1, -1, 1, 1, 1, 2])).map(lambda u: (*u[0], u[1]))
@@ -54,7 +55,7 @@ def runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[list[Update]]]:
     return graph, [*rounds, [(location, time, delta) for (location, time), delta in left.items()]]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(400), deadline=None)
 @given(runs())
 def test_it_says_what_the_tracker_for_all_times_and_brute_force_say_after_every_propagation(
     run: tuple[GraphBuilder, list[list[Update]]],
@@ -69,8 +70,8 @@ def test_it_says_what_the_tracker_for_all_times_and_brute_force_say_after_every_
             oracle.extend(updates)
         else:
             for update in updates:
-                tracker.update(*update)
-                oracle.update(*update)
+                tracker.extend([update])
+                oracle.extend([update])
         assert tracker.is_complete() == oracle.is_complete()
         assert tracker.propagate() == oracle.propagate()
         tracker._check()
@@ -99,7 +100,7 @@ def test_root_graphs_get_it_and_nested_ones_do_not() -> None:
 def test_a_loop_does_not_hold_itself_up() -> None:
     tracker = graph_of(4, (0, 1, 0), (1, 2, 0), (2, 1, 1), (2, 3, 0)).build([(0, 3, 1)])
     assert tracker.frontier(3) == Antichain([3])
-    tracker.update(0, 3, -1)
+    tracker.extend([(0, 3, -1)])
     assert tracker.propagate() == [0, 1, 2, 3]
     assert tracker.frontier(3).is_empty()
     assert tracker.is_complete()
@@ -114,10 +115,10 @@ def test_a_location_may_lead_to_itself() -> None:
 def test_a_frontier_that_has_not_moved_is_the_same_object() -> None:
     tracker = graph_of(2, (0, 1, 0)).build([(0, 0, 1)])
     before = tracker.frontier(1)
-    tracker.update(0, 5, 1)
+    tracker.extend([(0, 5, 1)])
     tracker.propagate()
     assert tracker.frontier(1) is before
-    tracker.update(0, 0, -1)
+    tracker.extend([(0, 0, -1)])
     tracker.propagate()
     assert (before, tracker.frontier(1)) == (Antichain([0]), Antichain([5]))
 
@@ -129,7 +130,7 @@ def test_times_may_be_as_large_as_ints(time: int) -> None:
 
 
 def test_a_long_chain_is_crossed_once_for_each_move() -> None:
-    """Diamonds in a row: as many paths as 2 to the 40th, but each location is looked at once."""
+    """Diamonds in a row have 2 to the 40th paths, but each location is visited once."""
     size = 40
     edges = [(2 * i + a, 2 * i + b, 0) for i in range(size) for a in (0, 1) for b in (2, 3)]
     tracker = graph_of(2 * size + 2, *edges).build([(0, 0, 1), (1, 0, 1)])

@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError
+from megaflow.testing.reference import could_result_in, frontier_by_brute_force, path_summaries
 from megaflow.timely.order import Time, from_coordinates
 from megaflow.timely.path_summary import Summary, advancing
 from megaflow.timely.progress.integer_tracker import IntegerTracker
 from megaflow.timely.progress.product_tracker import ProductTracker
 from megaflow.timely.progress.reachability import GraphBuilder
-from megaflow.timely.progress.reference import could_result_in, frontier_by_brute_force, path_summaries
+from tests.examples import many
 from tests.timely.times import LEASTS, Divisor, Times, steps_like, times_like
 
 Update = tuple[int, Time, int]
@@ -20,7 +21,7 @@ Update = tuple[int, Time, int]
 
 @st.composite
 def graphs(draw: st.DrawFn, least: Time) -> GraphBuilder:
-    """Any locations in the root scope and in scopes inside; of any edges that fit, those that close no idle cycle."""
+    """Draw locations in the root scope and in inner scopes, with those fitting edges that close no idle cycle."""
     graph = GraphBuilder(least)
     for rounds in draw(st.lists(st.integers(0, 2), min_size=2, max_size=6)):
         graph.add_location(graph.root_depth + rounds)
@@ -40,7 +41,7 @@ def graphs(draw: st.DrawFn, least: Time) -> GraphBuilder:
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[list[Update]]]:
-    """A graph, and rounds of updates up and down, below zero as well."""
+    """Draw a graph, and rounds of updates up and down, also below zero."""
     least = draw(st.sampled_from(LEASTS))
     graph = draw(graphs(least))
 
@@ -53,7 +54,7 @@ def runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[list[Update]]]:
     return graph, draw(st.lists(st.lists(update, max_size=6), max_size=6))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=many(250), deadline=None)
 @given(runs())
 def test_its_frontiers_are_those_of_brute_force(run: tuple[GraphBuilder, list[list[Update]]]) -> None:
     graph, rounds = run
@@ -84,7 +85,7 @@ def test_ints_in_the_root_scope_get_the_integer_tracker_and_all_other_times_the_
 
 
 def test_what_a_path_ends_is_implied_no_farther() -> None:
-    """The book: a path may bring some times nowhere, as one that adds to the largest of all numbers."""
+    """The book: a path may bring some times nowhere, such as one that adds to the largest of all numbers."""
     graph = GraphBuilder(Divisor(1))
     here, there = graph.add_location(), graph.add_location()
     graph.add_edge(here, there, Summary((Times(1000),)))

@@ -1,21 +1,21 @@
-"""Which cycles are refused, and that every edge leads on."""
+"""The propagation order: idle cycles are refused, and every edge leads forward."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError
+from megaflow.testing.reference import path_summaries, then
 from megaflow.timely.order import from_coordinates
 from megaflow.timely.path_summary import Summary, enter, feedback, identity, leave
 from megaflow.timely.progress.product_tracker import _place
 from megaflow.timely.progress.propagation_order import Edge, positions
 from megaflow.timely.progress.reachability import GraphBuilder
-from megaflow.timely.progress.reference import path_summaries
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> GraphBuilder:
-    """Any locations and any edges whose summaries fit the depths."""
+    """Draw any locations, and any edges whose summaries fit the depths."""
     graph = GraphBuilder()
     for depth in draw(st.lists(st.integers(0, 2), min_size=1, max_size=6)):
         graph.add_location(depth)
@@ -31,7 +31,7 @@ def graphs(draw: st.DrawFn) -> GraphBuilder:
 @given(graphs())
 def test_a_graph_is_refused_exactly_when_some_time_comes_round_a_cycle_unchanged(graph: GraphBuilder) -> None:
     paths = path_summaries(graph)
-    cycles = [edge.then(back) for a, b, edge in graph.edges for back in paths.get((b, a), [])]
+    cycles = [then(edge, back) for a, b, edge in graph.edges for back in paths.get((b, a), [])]
     stuck = any(not any(cycle.adds) for cycle in cycles)
     try:
         positions(graph.names, graph.edges)

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megaflow.errors import BuildError
+from megaflow.testing.reference import could_result_in, frontier_by_brute_force, path_summaries
 from megaflow.timely.order import Product, Time, from_coordinates
 from megaflow.timely.path_summary import Summary, enter, feedback, leave
 from megaflow.timely.progress.antichain import Antichain
 from megaflow.timely.progress.reachability import GraphBuilder
-from megaflow.timely.progress.reference import could_result_in, frontier_by_brute_force, path_summaries
+from tests.examples import many
 
 
 def graph_of(depths: list[int], *edges: tuple[int, int] | tuple[int, int, Summary]) -> GraphBuilder:
@@ -82,7 +83,7 @@ SHAPES: list[Callable[[], GraphBuilder]] = [
 
 @st.composite
 def random_graphs(draw: st.DrawFn) -> GraphBuilder:
-    """Any locations; of any edges that fit, those that close no cycle without advancing."""
+    """Draw any locations, with those fitting edges that close no cycle without advancing."""
     graph = GraphBuilder()
     for depth in draw(st.lists(st.integers(0, 2), min_size=2, max_size=6)):
         graph.add_location(depth)
@@ -113,7 +114,7 @@ def updates_of(graph: GraphBuilder, deltas: st.SearchStrategy[int]) -> st.Search
 
 @st.composite
 def runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[Update], list[list[Update]]]:
-    """A graph, what is counted at first, and rounds of updates with a propagation after each."""
+    """Draw a graph, its initial counts, and rounds of updates with a propagation after each."""
     graph = draw(st.one_of(st.sampled_from(SHAPES).map(lambda make: make()), random_graphs()))
     update = updates_of(graph, st.sampled_from([-2, -1, -1, 1, 1, 2]))
     initial = draw(st.lists(updates_of(graph, st.just(1)), max_size=4))
@@ -122,7 +123,7 @@ def runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[Update], list[list[Update]
 
 @st.composite
 def shuffled_runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[Update], list[list[Update]]]:
-    """Counts that all go up by one and down again, in any order: negative for a while, all gone at the end."""
+    """Draw counts that all go up by one and down again, in any order: negative for a while, all gone at the end."""
     graph = draw(st.one_of(st.sampled_from(SHAPES).map(lambda make: make()), random_graphs()))
     stamps = draw(st.lists(updates_of(graph, st.just(1)), max_size=8))
     order = draw(st.permutations(stamps + [(location, time, -1) for location, time, _ in stamps]))
@@ -130,7 +131,7 @@ def shuffled_runs(draw: st.DrawFn) -> tuple[GraphBuilder, list[Update], list[lis
     return graph, [], [order[start : start + size] for start in range(0, len(order), size)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=many(300), deadline=None)
 @given(st.one_of(runs(), shuffled_runs()))
 def test_every_frontier_is_that_of_brute_force_after_every_prefix(
     run: tuple[GraphBuilder, list[Update], list[list[Update]]],
@@ -145,7 +146,7 @@ def test_every_frontier_is_that_of_brute_force_after_every_prefix(
         for location, time, delta in updates:
             counts[location, time] += delta
             if number:
-                tracker.update(location, time, delta)
+                tracker.extend([(location, time, delta)])
         changed = tracker.propagate()
         tracker._check()
         stamps = {(location, time, count) for (location, time), count in counts.items() if count}
@@ -169,8 +170,8 @@ def test_one_propagation_is_as_good_as_many(run: tuple[GraphBuilder, list[Update
     at_once, bit_by_bit = graph.build(initial), graph.build(initial)
     for updates in rounds:
         for update in updates:
-            at_once.update(*update)
-            bit_by_bit.update(*update)
+            at_once.extend([update])
+            bit_by_bit.extend([update])
             bit_by_bit.propagate()
     at_once.propagate()
     for location in range(len(graph.depths)):
@@ -181,10 +182,10 @@ def test_what_circulates_in_a_ring_is_implied_once_round_and_withdrawn_whole() -
     # Three operators, one input and one output each, in a ring; the last one adds 1.
     graph = graph_of([0] * 6, (0, 1), (2, 3), (4, 5, feedback(0, 1)), (1, 2), (3, 4), (5, 0))
     tracker = graph.build()
-    tracker.update(1, 17, 1)
+    tracker.extend([(1, 17, 1)])
     assert tracker.propagate() == [0, 1, 2, 3, 4, 5]
     assert [tracker.frontier(target) for target in (0, 2, 4)] == [Antichain([18]), Antichain([17]), Antichain([17])]
-    tracker.update(1, 17, -1)
+    tracker.extend([(1, 17, -1)])
     assert tracker.propagate() == [0, 1, 2, 3, 4, 5]
     assert all(tracker.frontier(location).is_empty() for location in range(6))
     tracker._check()
@@ -203,14 +204,14 @@ def test_frontiers_are_right_before_the_first_propagate() -> None:
 
 def test_a_closed_input_lets_go_only_once_its_records_left_the_loop() -> None:
     tracker = nested().build([(0, 0, 1)])
-    tracker.update(0, 0, -1)
-    tracker.update(0, 1, 1)
-    tracker.update(2, Product(0, 4), 2)
+    tracker.extend([(0, 0, -1)])
+    tracker.extend([(0, 1, 1)])
+    tracker.extend([(2, Product(0, 4), 2)])
     assert tracker.propagate() == [0, 1, 2, 3]
     assert tracker.frontier(1) == Antichain([Product(0, 5), Product(1, 0)])
     assert tracker.frontier(2) == Antichain([Product(0, 4), Product(1, 0)])
     assert tracker.frontier(4) == Antichain([0])
-    tracker.update(2, Product(0, 4), -2)
+    tracker.extend([(2, Product(0, 4), -2)])
     assert tracker.propagate() == [1, 2, 3, 4]
     assert tracker.frontier(4) == Antichain([1])
 
@@ -218,7 +219,7 @@ def test_a_closed_input_lets_go_only_once_its_records_left_the_loop() -> None:
 def test_a_frontier_handed_out_stays_as_it_was() -> None:
     tracker = loop().build([(0, 0, 1)])
     kept = tracker.frontier(2)
-    tracker.update(0, 0, -1)
+    tracker.extend([(0, 0, -1)])
     tracker.propagate()
     assert kept == Antichain([0])
     assert tracker.frontier(2).is_empty()
@@ -227,32 +228,32 @@ def test_a_frontier_handed_out_stays_as_it_was() -> None:
 def test_updates_count_as_work_to_do_from_the_moment_they_are_buffered() -> None:
     tracker = loop().build()
     assert tracker.is_complete()
-    tracker.update(2, 5, -1)
+    tracker.extend([(2, 5, -1)])
     assert not tracker.is_complete()
     assert tracker.propagate() == []
     assert not tracker.is_complete(), "a negative count is still owed its increment"
-    tracker.update(2, 5, 1)
+    tracker.extend([(2, 5, 1)])
     assert tracker.propagate() == []
     assert tracker.is_complete()
 
 
 def test_a_change_behind_the_frontier_touches_no_other_location() -> None:
     tracker = loop().build([(0, 0, 1)])
-    tracker.update(2, 7, 1)
-    tracker.update(0, 0, 4)
+    tracker.extend([(2, 7, 1)])
+    tracker.extend([(0, 0, 4)])
     assert tracker.propagate() == []
 
 
 def test_the_same_capability_of_many_workers_counts_until_the_last_is_gone() -> None:
     tracker = loop().build([(0, 0, 3)])
     for left in (2, 1, 0):
-        tracker.update(0, 0, -1)
+        tracker.extend([(0, 0, -1)])
         assert tracker.propagate() == ([] if left else [0, 1, 2, 3, 4])
 
 
 def test_a_withdrawal_from_a_long_loop_ends() -> None:
     tracker = nested_in_an_outer_loop().build([(2, Product(0, 0), 1), (3, Product(50, 1000), 1)])
-    tracker.update(2, Product(0, 0), -1)
+    tracker.extend([(2, Product(0, 0), -1)])
     tracker.propagate()
     tracker._check()
     assert tracker.frontier(1) == Antichain([Product(50, 1001), Product(51, 0)])
@@ -262,7 +263,7 @@ def test_two_workers_counts_at_one_place_are_not_behind_each_other() -> None:
     tracker = diamond().build([(3, 5, 2)])
     assert not tracker.is_behind_another(3, 5)
     assert tracker.is_behind_another(4, 5)
-    tracker.update(0, 3, 1)
+    tracker.extend([(0, 3, 1)])
     tracker.propagate()
     assert tracker.is_behind_another(3, 5)
 

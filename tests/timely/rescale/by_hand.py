@@ -1,14 +1,14 @@
-"""A cluster whose members come and go, stepped by hand in one thread: the test says which messages arrive when.
+"""Cluster whose members join and leave, stepped by hand in one thread: the test says which messages arrive when.
 
-    hands = Hands(2)
-    handles = hands.everywhere(build)      # build(scope) on each member
-    admission = hands.ask()
-    joiner = hands.start(admission)[0]     # then build the same, and joiner.bootstrap()
-    hands.held = lambda route: route[2] is Lane.DATA      # these deliver nothing
-    hands.settle()                         # all else goes on until nothing can happen any more
+hands = Hands(2)
+handles = hands.everywhere(build)      # build(scope) on each member
+admission = hands.ask()
+joiner = hands.start(admission)[0]     # then build the same, and joiner.bootstrap()
+hands.held = lambda route: route[2] is Lane.DATA      # these deliver nothing
+hands.settle()                         # run everything else until nothing more can happen
 
-What blocks (`bootstrap`, `retire`, `dataflow` during a change) has the others go on meanwhile; if nothing that happens
-could end the wait it raises `Stuck`.
+While a call blocks (`bootstrap`, `retire`, `dataflow` during a change), the other workers continue. If nothing that can
+happen would end the wait, the call raises `Stuck`.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -21,8 +21,8 @@ from megaflow.errors import PeerLost
 from megaflow.program import Worker
 from megaflow.scope import Scope
 from megaflow.testing import Network
+from megaflow.testing.monitor import describe_pointstamps
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.explain import describe_pointstamps
 from megaflow.timely.membership import founding
 from megaflow.timely.rescale.messages import TOPIC, Admission, Denied, Event, JoinAsk, LinkLost, Process
 
@@ -31,42 +31,42 @@ Route = tuple[int, int, Lane]  # source, target, lane
 
 
 class Stuck(AssertionError):
-    """A worker waits, and nothing can happen any more."""
+    """A worker waits, and nothing more can happen."""
 
 
 class Hands:
-    """Workers 0, 1, … in processes of so many each, and those that join them."""
+    """Workers 0, 1, … in processes of `each` workers, and the workers that join them."""
 
     def __init__(self, workers: int = 2, each: int = 1) -> None:
         self.now = 0.0
         self.network = Network(Random(0))
         self.held: Callable[[Route], bool] = lambda route: False
         self.answers: dict[int, Admission | Denied] = {}  # key of a request -> its answer
-        self.events: dict[int, list[Event]] = {}  # worker -> what it told its program
-        self.parted: list[tuple[int, tuple[int, ...]]] = []  # (worker, whom its transport forgot)
+        self.events: dict[int, list[Event]] = {}  # worker -> events that it gave its program
+        self.parted: list[tuple[int, tuple[int, ...]]] = []  # (worker, the ids that its transport forgot)
         self.promoted: list[tuple[int, tuple[int, ...]]] = []
         self.each = each
         self.processes: dict[int, Process] = {
             process: ("host", process, tuple(range(process * each, (process + 1) * each)))
             for process in range(workers // each)
         }
-        self.workers: dict[int, Worker] = {}  # all that step, by id
+        self.workers: dict[int, Worker] = {}  # all workers that step, by id
         self._dead: set[int] = set()
-        self._parked: list[int] = []  # who waits in its program, the innermost last
+        self._parked: list[int] = []  # workers that wait in their programs, the innermost last
         for index in range(workers):
             self._add(index, None)
 
-    # Who takes part
+    # Members
 
     def ask(self, server: int | None = None, via: int = 0, port: int = 1000, workers: int | None = None) -> int:
-        """Have a process ask worker `via` whether it may join; return the key of the answer."""
+        """Let a process ask worker `via` for admission; return the key of the answer."""
         key = len(self.answers) + 100 * port
         ask = JoinAsk(key, "host", port, self.each if workers is None else workers, server)
         self.workers[via].post(via, TOPIC, ask)
         return key
 
     def admitted(self, server: int | None = None, via: int = 0, port: int = 1000) -> Admission:
-        """Ask, and return the leave to join, which must be given."""
+        """Ask, and return the admission, which must be granted."""
         key = self.ask(server, via, port)
         self.settle()
         answer = self.answers[key]
@@ -74,11 +74,11 @@ class Hands:
         return answer
 
     def start(self, admission: Admission) -> list[Worker]:
-        """The workers of a process that was admitted; they have built nothing yet."""
+        """Start the workers of an admitted process. They have built nothing yet."""
         return [self._add(index, admission) for index in admission.ids]
 
     def join(self, build: Callable[[Worker], T], server: int | None = None, via: int = 0, port: int = 1000) -> T:
-        """Have a worker join with what `build(worker)` builds; return what that returned."""
+        """Let a worker join with the dataflows of `build(worker)`; return what that returned."""
         [worker] = self.start(self.admitted(server, via, port))
         built = build(worker)
         assert worker.bootstrap()
@@ -86,11 +86,11 @@ class Hands:
         return built
 
     def everywhere(self, build: Callable[[Worker], T]) -> dict[int, T]:
-        """Call `build(worker)` for each; what it returned."""
+        """Call `build(worker)` for each worker; return the results by id."""
         return {index: build(worker) for index, worker in self.workers.items()}
 
     def die(self, *ids: int) -> None:
-        """The process of these is killed: its connections end. Raises PeerLost if somebody knows them as members."""
+        """Kill the process of these workers: its connections end. Raises PeerLost if a worker knows them as members."""
         self._dead.update(ids)
         for index in ids:
             del self.workers[index]
@@ -121,17 +121,17 @@ class Hands:
         return worker
 
     def answer(self, key: int, answer: Admission | Denied) -> None:
-        """The door of all processes."""
+        """Note an answer, as the door of all processes."""
         self.answers[key] = answer
 
     def _promote(self, index: int, ids: Collection[int]) -> None:
-        """As the transport: that a member is lost is a failure, also if it was lost before."""
+        """Act as the transport: fail if a member is lost, also if it was lost before."""
         if lost := self._dead.intersection(ids):
             raise PeerLost(f"lost {sorted(lost)}")
         self.promoted.append((index, tuple(ids)))
 
     def _forget(self, index: int, ids: Collection[int]) -> None:
-        """As the transport: newcomers that are sent away are told so by the end of their connections."""
+        """Act as the transport: close the connections of rejected joiners."""
         if ids:
             self.parted.append((index, tuple(ids)))
         for newcomer in ids:
@@ -141,37 +141,37 @@ class Hands:
     def _clock(self) -> float:
         return self.now
 
-    # Going on
+    # Stepping
 
     def settle(self) -> None:
-        """Step and deliver, except what is held, until nothing can happen any more."""
+        """Step and deliver, except on held routes, until nothing more can happen."""
         for _ in range(10_000):
             if not self.go_on():
                 return
         raise AssertionError("the workers do not come to rest")
 
     def deliver(self, source: int, target: int, lane: Lane, count: int = 1) -> None:
-        """Let the oldest messages of a lane arrive; the target has not taken them in yet."""
+        """Deliver the oldest messages of a lane. The target has not read them yet."""
         for _ in range(count):
             self.network.deliver((source, target, lane))
 
     def waiting(self, source: int, target: int, lane: Lane) -> bool:
-        """Whether a message is under way on a lane."""
+        """Return whether a message is under way on a lane."""
         return any(route == (source, target, lane) for route, _ in self.network.waiting())
 
     @contextmanager
     def holding(self, held: Callable[[Route], bool]) -> Iterator[None]:
-        """Hold these routes, in the block only."""
+        """Hold these routes within the block only."""
         before, self.held = self.held, held
         yield
         self.held = before
 
     def done(self) -> bool:
-        """Whether all dataflows are complete everywhere."""
+        """Return whether all dataflows are complete everywhere."""
         return not any(worker.installed_dataflows for worker in self.workers.values())
 
     def pointstamps(self) -> list[str]:
-        """What is left, for messages."""
+        """Describe the remaining pointstamps, for messages."""
         return [
             f"worker {index}, {graph.name}: {describe_pointstamps(graph)}"
             for index, worker in self.workers.items()
@@ -179,7 +179,7 @@ class Hands:
         ]
 
     def go_on(self) -> bool:
-        """Let everybody who can take one step, and each lane deliver one message; tell whether there was anything."""
+        """Let each worker take one step and each lane deliver one message; return whether anything happened."""
         busy = False
         for index, worker in list(self.workers.items()):
             due = worker.has_work() or self.network.allocator(index).arrived

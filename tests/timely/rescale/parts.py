@@ -1,4 +1,4 @@
-"""A dataflow for tests of rescaling: numbers go to the worker that each belongs to."""
+"""Dataflow for tests of rescaling: each number goes to the worker that it belongs to."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from tests.timely.rescale.by_hand import Hands
 
 @dataclass
 class Part:
-    """One worker's part of it."""
+    """One worker's part of the dataflow."""
 
     numbers: InputHandle[int]
     probe: ProbeHandle
@@ -17,7 +17,7 @@ class Part:
 
 
 def hello(worker: Worker, name: str = "hello") -> Part:
-    """Build it."""
+    """Build the dataflow on a worker."""
     seen: list[int] = []
     numbers: InputHandle[int] = InputHandle()
     probe = ProbeHandle()
@@ -27,7 +27,7 @@ def hello(worker: Worker, name: str = "hello") -> Part:
 
 
 def close(hands: Hands, *parts: Part) -> None:
-    """Close all inputs; the dataflows must come to their end everywhere."""
+    """Close all inputs; the dataflows must complete everywhere."""
     for part in parts:
         part.numbers.close()
     hands.settle()
@@ -35,7 +35,7 @@ def close(hands: Hands, *parts: Part) -> None:
 
 
 def begin(hands: Hands, server: int | None = None, port: int = 1000) -> tuple[Worker, Part]:
-    """A worker that has built its part and asked for the snapshot; nothing has been answered yet."""
+    """Start a joiner that has built its part and asked for the snapshot. Nothing has been answered yet."""
     [joiner] = hands.start(hands.admitted(server, port=port))
     part = hello(joiner)
     assert joiner.rescaling.joiner is not None

@@ -1,4 +1,4 @@
-"""What a newcomer learns: whatever overtakes what, each batch counts once and in order, and none is missing."""
+"""Catching up of a joiner: in any order of messages, each batch counts once and in order, and none is missing."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from megaflow.timely.progress.change_batch import ChangeBatch
 from megaflow.timely.rescale.catch_up import DataflowProgress, Intake
 from megaflow.timely.rescale.messages import Marker, RangeAnswer, RangeAsk, Snapshot, Stamps
+from tests.examples import many
 
 CHANGE = 3
 MAIL = -1  # as a lane
@@ -18,17 +19,19 @@ MAIL = -1  # as a lane
 
 @dataclass(frozen=True)
 class Flow:
-    """One dataflow while somebody joins: how much of what each member sends is known where, and when."""
+    """One dataflow during a join: which batches of each member the snapshot and the markers contain."""
 
-    sent: dict[int, int]  # member -> how many batches it sends in all
-    folded: dict[int, int] | None  # member -> how many of them the snapshot holds; None: the server is to build it yet
-    marked: dict[int, int | None]  # member -> how many before its marker; None: it is to build it yet
-    complete_at_server: bool  # when the snapshot is cut: it holds all
-    complete_at: frozenset[int]  # members that know at their marker that it is complete
-    complete_soon: bool = False  # so the server says when it is asked for a range
+    sent: dict[int, int]  # member -> number of batches that it sends in all
+    folded: dict[int, int] | None  # member -> number in the snapshot; None: the server has yet to build it
+    marked: dict[int, int | None]  # member -> number before its marker; None: it has yet to build it
+    complete_at_server: bool  # when the snapshot is cut; then it holds everything
+    complete_at: frozenset[int]  # members that know at their marker that the dataflow is complete
+    complete_soon: bool = False  # so the server answers when it is asked for a range
 
     def batch(self, number: int, sender: int, index: int) -> Stamps:
-        """Its changes: one that tells it from all others, one that the next one takes back, one of a kind."""
+        """Return the changes of a batch: a unique one, one that the next batch takes back, and one that is the same in
+        all.
+        """
         return [(sender, (number, index), 1), (9, sender, 1 if index % 2 == 0 else -1), (8, 0, 1)]
 
 
@@ -55,7 +58,7 @@ def flows(draw: Any, members: int) -> Flow:
 
 @dataclass
 class World:
-    """The lanes to a newcomer. `lanes[member]` begins with its marker; the mail is the server's."""
+    """The lanes to a joiner. `lanes[member]` begins with its marker; the mail comes from the server."""
 
     flows: list[Flow]
     members: int
@@ -86,7 +89,7 @@ class World:
         return flow.marked[member] is not None and member not in flow.complete_at
 
     def total(self, number: int, parts: dict[int, tuple[int, int]]) -> "ChangeBatch[Any]":
-        """The sum of batches start to end - 1 of each member."""
+        """Return the sum of batches start to end - 1 of each member."""
         flow = self.flows[number]
         return ChangeBatch(
             ((location, time), delta)
@@ -96,7 +99,7 @@ class World:
         )
 
     def answer(self, ask: RangeAsk) -> RangeAnswer:
-        """What the server says when it has seen the range, or the end of the dataflow."""
+        """Return the server's answer once it has seen the range, or the end of the dataflow."""
         flow = self.flows[ask.dataflow]
         changes: Stamps | None = None
         if not flow.complete_soon:
@@ -115,7 +118,7 @@ def worlds(draw: Any) -> World:
 
 
 def taken_in(world: World, choices: Iterator[int]) -> Intake:
-    """An intake that has taken in one message after the other, in an order by choice, until it is ready."""
+    """Return an intake that has read messages in a chosen order until it is ready."""
     intake = Intake(CHANGE, frozenset(range(world.members)))
     marked: set[int] = set()
     while not intake.is_ready:
@@ -140,7 +143,7 @@ def taken_in(world: World, choices: Iterator[int]) -> Intake:
     return intake
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(400), deadline=None)
 @given(worlds(), st.lists(st.integers(0, 11), max_size=60))
 def test_whatever_overtakes_what_the_sum_is_that_of_a_prefix_of_each_sender_and_the_rest_follows(
     world: World, order: list[int]
@@ -161,7 +164,7 @@ def test_whatever_overtakes_what_the_sum_is_that_of_a_prefix_of_each_sender_and_
             assert rest == list(range(due, flow.sent[member])), "the rest comes by itself, without a gap"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(st.permutations(range(6)), st.integers(0, 6), st.integers(0, 6))
 def test_a_stream_folds_ranges_and_batches_in_order_each_once(order: list[int], cut: int, end: int) -> None:
     stream = DataflowProgress()

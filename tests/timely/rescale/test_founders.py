@@ -1,4 +1,4 @@
-"""Who founds a dataflow that is built while the membership changes, and how late builders find their place."""
+"""Founders of a dataflow that is built during a change of the membership, and how late builders find their place."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_a_dataflow_built_in_the_middle_of_a_join_is_founded_by_the_members_befo
     assert founders(hands, 1) == {0: (0, 1), 1: (0, 1)}
     later[0].numbers.send_batch([3, 4, 5])
     hands.settle()
-    later[2] = hello(joiner, "later")  # records have come for it already
+    later[2] = hello(joiner, "later")  # records for it have already arrived
     assert founders(hands, 1)[2] == (0, 1)
     hands.settle()
     assert [part.seen for part in later.values()] == [[0, 2, 3], [1, 4], [5]]
@@ -58,7 +58,7 @@ def test_a_newcomer_that_builds_a_dataflow_of_its_elders_late_gets_no_capability
 
 
 def test_what_is_asked_before_the_commit_is_founded_by_the_old_members_also_if_nobody_had_begun_it() -> None:
-    """Worker 1 asks after it has said how much it has built, and hears the answer after the commit."""
+    """Worker 1 asks after it has reported how much it has built, and receives the answer after the commit."""
     hands = Hands(2)
     parts = hands.everywhere(hello)
     joiner, parts[2] = begin(hands)
@@ -96,7 +96,7 @@ def test_two_workers_that_ask_before_and_after_the_commit_are_told_the_same() ->
 
 
 def test_a_question_is_asked_again_when_the_next_change_has_begun_before_the_answer_was_looked_at() -> None:
-    """In one go worker 1 hears the answer, that the change is off, and that the next one begins."""
+    """In one step, worker 1 receives the answer, that the change is cancelled, and that the next one begins."""
     hands = Hands(2)
     parts = hands.everywhere(hello)
     begin(hands, port=50)
@@ -123,7 +123,7 @@ def test_a_question_is_asked_again_when_the_next_change_has_begun_before_the_ans
     close(hands, *parts.values(), *later.values())
 
 
-# While somebody leaves ----------------------------------------------------------------------
+# While a worker leaves ----------------------------------------------------------------------
 
 
 def test_a_leave_waits_for_no_dataflow_that_the_leaver_has_yet_to_build_but_is_refused() -> None:
@@ -135,7 +135,7 @@ def test_a_leave_waits_for_no_dataflow_that_the_leaver_has_yet_to_build_but_is_r
 
 
 def test_a_newcomer_that_has_yet_to_build_a_dataflow_of_its_elders_may_not_leave() -> None:
-    """Records may be waiting here for it, which nobody would ever read."""
+    """Records for it may be waiting here, and nothing would ever read them."""
     hands = Hands(2)
     parts = hands.everywhere(hello)
     later = hands.everywhere(lambda worker: hello(worker, "later"))
@@ -157,7 +157,7 @@ def test_a_dataflow_asked_about_while_members_are_asked_keeps_a_leaver_that_has_
     hands.settle()
     answers: list[str | None] = []
     hands.workers[2].rescaling.ask_leave(2, answers.append)
-    hands.held = lambda route: route == (1, 0, Lane.MAIL)  # worker 1's word on it
+    hands.held = lambda route: route == (1, 0, Lane.MAIL)  # worker 1's report of it
     hands.settle()
     later = {0: hello(hands.workers[0], "later")}
     hands.held = lambda route: False

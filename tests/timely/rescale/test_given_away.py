@@ -1,4 +1,4 @@
-"""The right to send goes from one worker's input to another's: nobody else's frontier is ever ahead or left behind."""
+"""One worker's input gives its right to send to another's: no worker's frontier is ever ahead or left behind."""
 
 from collections.abc import Iterator
 from itertools import permutations
@@ -15,9 +15,10 @@ GIVER, TAKER, THIRD, HOLDER = 0, 1, 2, 3
 
 
 def given_away() -> tuple[Hands, dict[int, Part]]:
-    """Worker 0 went to time 3 step by step and gave its right to 1, which went on to 5; worker 3 is at 3 by itself.
+    """Worker 0 advanced to time 3 step by step and gave its right to 1, which advanced to 5. Worker 3 reached 3 by
+    itself.
 
-    Of all that worker 2 has been told nothing yet.
+    Worker 2 has not received any of this yet.
     """
     hands = Hands(4)
     parts = hands.everywhere(hello)
@@ -40,12 +41,12 @@ def given_away() -> tuple[Hands, dict[int, Part]]:
 
 
 def told(hands: Hands) -> list[int]:
-    """Who has sent worker 2 batches that have not arrived: a name for each."""
+    """Return the senders of batches that have not reached worker 2, one entry for each batch."""
     return [source for (source, _, _), queue in hands.network._routes.items() for _ in queue]
 
 
 def merges(senders: list[int]) -> Iterator[tuple[int, ...]]:
-    """All orders in which the batches may arrive."""
+    """Return all orders in which the batches may arrive."""
     return iter(sorted(set(permutations(senders))))
 
 
@@ -98,12 +99,12 @@ def test_all_that_was_done_with_the_right_is_told_before_it_goes() -> None:
     hands.settle()
     parts[0].numbers.advance_to(1)
     hands.settle()
-    parts[0].numbers.advance_to(2)  # of which nobody need hear while worker 1 is at 0
+    parts[0].numbers.advance_to(2)  # which no worker needs to hear while worker 1 is at 0
     hands.settle()
     [graph] = hands.workers[0].graphs()
-    assert graph.progress.caster.is_holding()
+    assert not graph.progress.caster.held.is_empty()
     parts[0].numbers.give_away()
-    assert not graph.progress.caster.is_holding() and list(graph.progress.caster.capabilities()) == []
+    assert graph.progress.caster.held.is_empty() and list(graph.progress.caster.capabilities()) == []
 
 
 def test_what_cannot_be_given_or_received_is_refused() -> None:

@@ -22,10 +22,11 @@ from megaflow.timely.rescale.messages import (
 from megaflow.timely.rescale.sequencer import PATIENCE_SECONDS
 from tests.timely.rescale.by_hand import Hands, Route
 from tests.timely.rescale.parts import begin, close, hello
+from tests.words import says
 
 
 def coordinators(hands: Hands) -> list[int]:
-    return [index for index, worker in hands.workers.items() if worker.rescaling.sequencer is not None]
+    return [index for index, worker in hands.workers.items() if worker.rescaling.coordination.sequencer is not None]
 
 
 def test_another_process_coordinates_and_gets_what_was_given_along() -> None:
@@ -133,7 +134,7 @@ def test_a_newcomer_that_dies_is_given_up_by_the_coordinator_of_then() -> None:
 
 
 class Program:
-    """A program that supervises: it notes what it is told, and rules as it is set."""
+    """Program that supervises: it notes reports, and rules as the test sets it."""
 
     def __init__(self, hands: Hands, index: int, reason: str | None) -> None:
         self.coordination = hands.workers[index].rescaling.coordination
@@ -254,7 +255,7 @@ def test_what_a_successor_keeps_is_bounded_together_with_what_it_was_given(
 
 
 class Patient(Program):
-    """It does not rule."""
+    """Does not rule."""
 
     def join_due(self, ids: tuple[int, ...], address: tuple[str, int]) -> None:
         self.told.append(("join", ids))
@@ -264,7 +265,7 @@ class Patient(Program):
 
 
 class Hasty(Program):
-    """It hands over as soon as it hears anything."""
+    """Hands over as soon as it hears anything."""
 
     def join_due(self, ids: tuple[int, ...], address: tuple[str, int]) -> None:
         self.go(("join", ids))
@@ -355,7 +356,7 @@ def test_the_program_is_not_told_of_what_was_denied_before_it_could_hear_that_it
     program, refusals = Program(hands, 0, None), list[str | None]()
     rescaling = hands.workers[0].rescaling
     rescaling.ask_leave(2, refusals.append)
-    sequencer = rescaling.sequencer
+    sequencer = rescaling.coordination.sequencer
     assert sequencer is not None
     while not sequencer.queue.is_due((2,)):
         hands.workers[0].step()
@@ -426,11 +427,11 @@ def test_a_message_for_the_coordinator_that_comes_to_another_is_an_error(message
 
 
 def held_up(hands: Hands, held: Route, caplog: pytest.LogCaptureFixture) -> str:
-    """What is logged after a minute, and only once, if a route is held."""
+    """Return what is logged after a minute if a route is held; it must be logged only once."""
     hands.held = lambda route: route == held
     hands.settle()
     hands.now += PATIENCE_SECONDS + 1
-    with caplog.at_level(logging.WARNING, logger="megaflow.rescale"):
+    with caplog.at_level(logging.WARNING, logger="megaflow.timely.rescale"):
         for _ in range(3):
             hands.now += 1
             for worker in hands.workers.values():
@@ -447,16 +448,11 @@ def test_a_leave_and_a_hand_over_that_take_long_are_reported(caplog: pytest.LogC
     parts = hands.everywhere(hello)
     hands.settle()
     hands.workers[2].rescaling.ask_leave(2, lambda reason: None)
-    assert held_up(hands, (2, 1, Lane.STATE), caplog) == (
-        "change 1 (leave of worker 2) has been draining for more than 60 s and goes on waiting: "
-        "no Departed of worker 2 from worker 1"
-    )
+    said = held_up(hands, (2, 1, Lane.STATE), caplog)
+    assert says(said, "change 1 (leave of worker 2)", "60 s", "no Departed of worker 2 from worker 1")
     assert hands.workers[2].rescaling.left
     del hands.workers[2]
     caplog.clear()
     hands.workers[0].rescaling.hand_over(None)
-    assert held_up(hands, (0, 1, Lane.MAIL), caplog) == (
-        "the hand-over of the coordinator's role has taken more than 60 s and goes on waiting: "
-        "no Succeeding from worker 1"
-    )
+    assert says(held_up(hands, (0, 1, Lane.MAIL), caplog), "hand-over", "60 s", "no Succeeding from worker 1")
     close(hands, parts[0], parts[1])

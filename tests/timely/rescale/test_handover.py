@@ -1,4 +1,4 @@
-"""Hand-overs in any order of delivery: nothing is lost, and of each member all is heard in the order of sending."""
+"""Hand-overs in any order of delivery: nothing is lost, and messages of each member are heard in order."""
 
 from collections import deque
 from random import Random
@@ -16,7 +16,7 @@ WORKERS, QUESTIONS, HAND_OVERS = 4, 12, 3
 
 
 class Cluster:
-    """Members that put numbered questions to whom they take for the coordinator; mail is FIFO for each pair."""
+    """Members that send numbered questions to their supposed coordinator; mail is FIFO for each pair."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -24,12 +24,12 @@ class Cluster:
         processes = {each: ("h", each, (each,)) for each in members.ids}
         first = Sequencer(members, processes, ((0, members),))
         self.roles = {each: Role(each, None if each else first) for each in members.ids}
-        self.known = dict.fromkeys(members.ids, 0)  # member -> the coordinator, as far as it has been told
+        self.known = dict.fromkeys(members.ids, 0)  # member -> the coordinator that it knows
         self.lanes: dict[tuple[WorkerId, WorkerId], deque[object]] = {}
         self.asked = dict.fromkeys(members.ids, 0)
         self.answered: dict[WorkerId, list[int]] = {each: [] for each in members.ids}
-        self.heard: dict[WorkerId, list[int]] = {each: [] for each in members.ids}  # by whichever coordinator
-        self.luggage: list[object] = []  # as it came over
+        self.heard: dict[WorkerId, list[int]] = {each: [] for each in members.ids}  # by any coordinator
+        self.luggage: list[object] = []  # as it arrived
         self.hand_overs = 0
 
     def post(self, source: WorkerId, mail: Mail) -> None:

@@ -1,4 +1,4 @@
-"""Joining: what a newcomer learns of dataflows in every state, what it may send, and what can go wrong on its way."""
+"""Joining: what a joiner learns of dataflows in every state, what it may send, and what can go wrong meanwhile."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from megaflow.timely.rescale.change_stages import ChangeStage
 from megaflow.timely.rescale.messages import Aborted, Denied, Joined
 from tests.timely.rescale.by_hand import Hands
 from tests.timely.rescale.parts import Part, begin, close, hello
+from tests.words import says
 
 # Dataflows in every state -------------------------------------------------------------------
 
@@ -80,7 +81,7 @@ def test_of_several_dataflows_those_complete_those_running_and_those_dropped_joi
 
 
 def dropped_meanwhile(held: tuple[int, int]) -> Hands:
-    """Worker 0 drops a dataflow while a worker joins whom a lane keeps waiting."""
+    """Let worker 0 drop a dataflow while a lane delays a joiner."""
     hands = Hands(3)
     parts = hands.everywhere(hello)
     hands.settle()
@@ -112,7 +113,7 @@ def halve(pair: tuple[int, int]) -> tuple[int, int]:
 
 
 def loop(worker: Worker) -> tuple[InputHandle[int], list[int]]:
-    """Halves numbers, round by round, on the worker that each belongs to, until they are 1; how many rounds."""
+    """Halve numbers, each on the worker that it belongs to, until they are 1; collect the numbers of rounds."""
     seen: list[int] = []
     numbers: InputHandle[int] = InputHandle()
     with worker.dataflow("loop") as scope:
@@ -178,18 +179,18 @@ def test_a_dataflow_that_ends_while_somebody_joins_may_be_complete_at_the_server
     joiner, mine = begin(hands, server=1)
     late = [(0, 3, Lane.PROGRESS), (2, 3, Lane.PROGRESS)]
     hands.held = lambda route: route in [(0, 1, Lane.MAIL), *late]
-    hands.settle()  # all but the server have sent their markers
+    hands.settle()  # all except the server have sent their markers
     for part in parts.values():
         part.numbers.close()
     hands.settle()
     assert hands.workers[1].installed_dataflows == {}
     for route in late:
-        hands.deliver(*route)  # the markers: it runs, and batches will come
+        hands.deliver(*route)  # the markers: the loop runs, and batches will follow
     hands.held = lambda route: route in [(0, 3, Lane.MAIL), *late]
     hands.settle()
     assert joiner.rescaling.joiner is not None and joiner.rescaling.joiner.ready
     hands.held = lambda route: route == (0, 3, Lane.MAIL)
-    hands.settle()  # batches of a dataflow that is known to be complete
+    hands.settle()  # batches of a dataflow that the joiner knows to be complete
     hands.held = lambda route: False
     hands.settle()
     assert joiner.bootstrap()
@@ -226,7 +227,7 @@ def test_batches_that_the_snapshot_holds_and_that_come_late_are_not_counted_twic
 
 
 def ticking(worker: Worker, kept: dict[int, tuple[Capability, OperatorInfo]]) -> ProbeHandle:
-    """A source that holds its capability until the test moves it, and then sends its time."""
+    """Source that holds its capability until the test moves it, and then sends its time."""
 
     def build(capability: Capability, info: OperatorInfo) -> Any:
         kept[worker.index] = capability, info
@@ -290,7 +291,7 @@ def test_a_joinable_source_is_closed_for_a_newcomer_when_no_member_holds_its_cap
 
 @dataclass
 class Starters:
-    """What begins at the least time by itself, or by a capability in hand."""
+    """Parts that begin at the minimum time by themselves, or with a capability that they hold."""
 
     numbers: InputHandle[int]
     unordered: UnorderedHandle[str]
@@ -438,11 +439,11 @@ def test_the_gate_keeps_a_third_workers_frontier_right_when_the_newcomer_overtak
     close(hands, parts[2])
 
 
-# What goes wrong on the way -----------------------------------------------------------------
+# Failures ------------------------------------------------------------------------------------
 
 
 def go_on_without(hands: Hands, parts: dict[int, Part], change: int) -> None:
-    """The members are as they were, have said so, and the next worker can join, with fresh ids."""
+    """Check that the members are unchanged and report it, and that the next worker can join with new ids."""
     members = tuple(parts)
     assert [worker.peer_ids for index, worker in hands.workers.items() if index in parts] == [members] * len(parts)
     for index in members:
@@ -463,7 +464,7 @@ def go_on_without(hands: Hands, parts: dict[int, Part], change: int) -> None:
 
 
 def refused(hands: Hands, joiner: Worker, error: type[Exception], said: str) -> None:
-    """It does not become a member, and ends saying why; with that its connections end."""
+    """Check that the joiner ends with this error and does not become a member. Its connections end with it."""
     with pytest.raises(error, match=said):
         joiner.bootstrap()
     hands.die(joiner.index)
@@ -587,7 +588,7 @@ def test_a_newcomer_that_is_silent_is_given_up() -> None:
     hands.settle()
     [aborted] = hands.events[0]
     assert isinstance(aborted, Aborted)
-    assert aborted.reason == "no answer from worker 3 for 60 s (admitted)" and aborted.ids == (3,)
+    assert says(aborted.reason, "worker 3", "60 s", "admitted") and aborted.ids == (3,)
     go_on_without(hands, parts, 1)
 
 

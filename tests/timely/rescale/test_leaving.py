@@ -1,4 +1,4 @@
-"""Leaving: what a leaver holds is worked off, nobody lets go of it too soon, and who must stay stays."""
+"""Leaving: all work of a leaver is completed, no member drops it too soon, and workers that must stay stay."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.timely.rescale.parts import close, hello
 
 
 def gone(hands: Hands, *ids: int) -> None:
-    """These have left: everybody has said so, and let go of them."""
+    """Check that these have left: all workers reported it and dropped them."""
     rest = tuple(index for index in hands.workers if index not in ids)
     for index in ids:
         assert hands.workers[index].rescaling.left and hands.workers[index].installed_dataflows == {}
@@ -67,7 +67,7 @@ def test_what_a_leaver_had_sent_and_what_was_on_its_way_to_it_is_not_lost() -> N
         for other in (0, 1)
         for source, target in ((other, 2), (2, other))
         for lane in Lane
-        if lane is not Lane.PROGRESS or source == 2  # what it learns of the others' progress is no use to it any more
+        if lane is not Lane.PROGRESS or source == 2  # it no longer needs the others' progress
     ],
 )
 def test_nobody_lets_go_of_a_leaver_before_the_end_of_each_of_its_lanes(held: Route) -> None:
@@ -88,7 +88,7 @@ def test_nobody_lets_go_of_a_leaver_before_the_end_of_each_of_its_lanes(held: Ro
 
 
 def sums(worker: Worker) -> tuple[InputHandle[int], list[Any]]:
-    """Adds up what comes at a time, where it comes, once the time is over."""
+    """Add up the numbers of a time on the worker that receives them, once the time is over."""
     seen: list[Any] = []
     numbers: InputHandle[int] = InputHandle()
     totals: dict[int, int] = {}
@@ -166,7 +166,7 @@ def test_grow_shrink_and_grow_again() -> None:
     assert {index: part.seen for index, part in parts.items()} == {0: [0] * 4, 1: [1] * 4, 3: [2] * 4, 4: [3] * 4}
 
 
-# Who must stay ------------------------------------------------------------------------------
+# Workers that must stay ----------------------------------------------------------------------
 
 
 def stays(hands: Hands, worker: int, said: str) -> None:

@@ -1,10 +1,13 @@
-"""The coordinator, by transcripts: what it hears, then after `----` all that it sends, to the last word.
+"""Transcripts of the coordinator: its input, then after `----` everything that it sends.
 
-A transcript is a list of blocks of lines, separated by empty lines. `cluster(PROCESSES, WORKERS)` begins anew with so
-many processes of so many workers each; `at WORKER` says to whom all comes from then on, worker 0 at first; `reach
-STAGE` has a change go that far, unheard; `TIME WORKER MESSAGE`, `TIME tick`, `TIME give up REASON`, `TIME hand over
-LUGGAGE`, and `TIME supervise`, `TIME rule WORKERS REASON` for the program above are what is answered; `#` begins a
-comment. `MEGAFLOW_REWRITE=1` writes what is said now into the files: read the difference before you believe it.
+A transcript is a list of blocks of lines, separated by empty lines. The lines of a block are:
+- `cluster(PROCESSES, WORKERS)` starts anew with that many processes of that many workers each;
+- `at WORKER` sets the worker that receives the following lines, at first worker 0;
+- `reach STAGE` takes a change to that stage, without output;
+- `TIME WORKER MESSAGE`, `TIME tick`, `TIME give up REASON`, `TIME hand over LUGGAGE`, and, for the program above, `TIME
+  supervise` and `TIME rule WORKERS REASON` are input, and their answers follow;
+- `#` begins a comment.
+`MEGAFLOW_REWRITE=1` writes the present answers into the files. Check the difference before you trust it.
 """
 
 import os
@@ -27,17 +30,17 @@ NAMES = {name: value for name, value in vars(messages).items() if isinstance(val
 
 
 def join(key: int, workers: int = 1, server: int | None = None, port: int | None = None) -> JoinAsk:
-    """A request that came to worker 0; the process listens on a port of its own."""
+    """A request that reached worker 0; the process listens on its own port."""
     return JoinAsk(key, "h", 50 + key if port is None else port, workers, server, via=0)
 
 
 def leave(worker: int) -> LeaveAsk:
-    """A request of the worker itself."""
+    """A request from the worker itself."""
     return LeaveAsk(worker, worker)
 
 
 def cluster(processes: int, each: int = 1) -> Sequencer:
-    """The coordinator of a cluster that has just begun."""
+    """Return the coordinator of a new cluster."""
     places: dict[int, Process] = {
         number: ("h", number, tuple(range(number * each, (number + 1) * each))) for number in range(processes)
     }
@@ -46,7 +49,7 @@ def cluster(processes: int, each: int = 1) -> Sequencer:
 
 
 def said(mail: Mail) -> list[str]:
-    """One line for each message; one to several workers in a row is written once."""
+    """Return one line for each message; one for several consecutive workers is written once."""
     lines: list[tuple[str, str]] = []
     for worker, message in mail:
         text = words(message)
@@ -58,7 +61,7 @@ def said(mail: Mail) -> list[str]:
 
 
 def words(message: Any) -> str:
-    """A message, with memberships and foundings in short."""
+    """Return a message with shortened memberships and foundings."""
     match message:
         case messages.Answer(key, messages.Admission() as a):
             founds = {first: members.ids for first, members in a.foundings}
@@ -92,11 +95,11 @@ class Play:
 
     @property
     def role(self) -> Role:
-        """The role of the worker to whom all comes now."""
+        """The role of the worker that receives the lines now."""
         return self.roles[self.at]
 
     def hear(self, line: str) -> list[str]:
-        """What it says to one line."""
+        """Return the answers to one line."""
         if line.startswith("cluster("):
             first: Sequencer = eval(line, {"cluster": cluster})
             self.at, self.roles = 0, {each: Role(each, None if each else first) for each in first.membership.ids}
@@ -114,7 +117,7 @@ class Play:
             return [f"{type(error).__name__}: {error}"]
 
     def act(self, time: str, who: str, rest: str = "") -> list[str]:
-        """What is said to one line with a time."""
+        """Return the answers to one line with a time."""
         now, role = float(time), self.role
         if who == "tick":
             warning = role.take_warning(now)
@@ -141,7 +144,7 @@ class Play:
         return lines
 
     def say(self, mail: Mail) -> list[str]:
-        """The lines; a transcript may name the last `succession` that was sent."""
+        """Return the lines. A transcript may refer to the last `succession` that was sent."""
         self.succession = next((each for _, each in mail if isinstance(each, messages.Succession)), self.succession)
         role = self.role
         heard = [f"program hears {body!r} of {source}" for source, body in role.reports]
@@ -152,7 +155,7 @@ class Play:
 
 
 def reach(machine: Sequencer, stage: str) -> None:
-    """Have a change go on to a stage: the join of one process, or the leave of the last."""
+    """Take a change to a stage: the join of one process, or the leave of the last worker."""
     members = machine.membership.ids
     joins = stage in ("admitted", "preparing", "minting", "settling")
     machine.hear(0, join(1, len(machine.processes[0][2])) if joins else leave(members[-1]), 0.0)
@@ -172,7 +175,7 @@ def reach(machine: Sequencer, stage: str) -> None:
 
 
 def played(text: str) -> str:
-    """The transcript with what the coordinator says now."""
+    """Return the transcript with the present answers of the coordinator."""
     play, parts = Play(), []
     for block in text.strip().split("\n\n"):
         commands = block.strip().partition("\n----")[0].splitlines()

@@ -1,4 +1,4 @@
-"""Nobody waits for what has come already: what arrives between two waits is acted on before the next one."""
+"""Messages that arrive between two waits are handled before the second one begins."""
 
 from megaflow.program import Worker
 from megaflow.timely import InputHandle

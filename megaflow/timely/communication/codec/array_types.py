@@ -1,12 +1,17 @@
-"""Values of numpy and pandas, taken apart and made again, once the program has imported these libraries.
+"""Values of numpy, pandas and pytz, taken apart and made again, once the program has imported these libraries.
 
-Nothing here imports them: a process that has not done so refuses such a value by name. Another thread may just be
-importing one, which is not whole until then: no value of the program's is one of its.
- 1. An array is the text of its dtype, its shape and its bytes; a scalar is one of no dimension. The decoder takes a
-    dtype only in the form that numpy itself writes for numbers, times and texts: objects and records are refused. The
-    bytes must be exactly as many as the shape says, before anything is made: a shape alone allocates nothing.
- 2. Timestamps and Timedeltas are an integer and its unit. A zone is a `tzinfo`, or a name that pytz knows: a text would
-    have pandas look for it in files.
+This module imports none of them: a process without the library refuses such a value by name. The worker processes of
+`megaflow.run` import at their start those of LIBRARIES that the program has imported. A library that another thread is
+importing right now does not count yet (`_whole`): no value of the program can be one of its values.
+ 1. An array travels as the text of its dtype, its shape and its bytes; a scalar is an array of no dimension. The
+    decoder accepts a dtype only in the form that numpy itself writes for numbers, times and texts, so objects and
+    records are refused. The number of bytes must match the shape before an array is made: a shape alone allocates
+    nothing.
+ 2. Timestamps and Timedeltas travel as an integer and its unit. A zone is a `tzinfo`, or a name that pytz knows. Any
+    other text is refused, because pandas would look it up in files.
+ 3. A pytz zone in a datetime travels as its name, offsets and abbreviation, as pytz itself pickles it, because pytz has
+    an object for each offset of a zone.
+ 4. A Period travels as an integer and the text of its frequency. The decoder accepts only letters, digits and hyphens.
 """
 
 import math
@@ -22,20 +27,38 @@ from megaflow.timely.communication.codec.tags import Node
 
 _DTYPE: Final = re.compile(r"[<>|][biufcmMSU][1-9][0-9]{0,8}(\[[0-9]{0,9}[A-Za-zμ]{1,2}\])?")
 _DIMENSIONS_MAX: Final = 64  # numpy's own limit
-_USED: Final = {"numpy": ("ndarray", "str_", "bytes_", "generic", "dtype"), "pandas": ("Timestamp", "NaT", "Timedelta")}
+_FREQUENCY: Final = re.compile(r"[0-9]{0,9}[A-Za-z]{1,8}(-[A-Z]{3})?")
+_USED: Final = {
+    "numpy": ("ndarray", "str_", "bytes_", "generic", "dtype"),
+    "pandas": ("Timestamp", "NaT", "Timedelta", "Period", "NA"),
+    "pytz": ("FixedOffset", "tzinfo", "utc"),
+}
+LIBRARIES: Final = tuple(_USED)
+"""Libraries that workers import if the launcher's program has imported them: all whose values travel."""
 _UNITS: Final = ("s", "ms", "us", "ns")
+_REMEDIES: Final = {
+    ("pandas", "Pandas"): "use itertuples(name=None) or to_dict('records')",
+    ("pandas", "DataFrame"): "use to_dict('records')",
+    ("pandas", "Series"): "use tolist() or to_dict()",
+    ("pandas", "Interval"): "use its text, as in column.astype(str), or a tuple of its bounds",
+    ("polars", "DataFrame"): "use to_dicts()",
+    ("polars", "Series"): "use to_list()",
+    ("builtins", "MonthDayNano"): "use a number of days or seconds",  # of pyarrow
+    ("pyarrow", ""): "use to_pylist() or as_py()",
+}
+"""Library and name of a class -> what to send instead of its values; "" means all other classes of the library."""
 
 
 def lowering(kind: type, lower: Callable[[Any, int], Node]) -> Callable[[Any, int], Node] | None:
-    """Return how values of a class are lowered if it is one of numpy's or pandas'; None if it is not.
+    """Return how to lower values of a class of numpy, pandas or pytz; None for any other class.
 
-    `lower` lowers a part.
+    `lower` lowers a part of a value.
     """
-    numpy, pandas = map(_whole, _USED)
+    numpy, pandas, pytz = map(_whole, _USED)
     if numpy is not None:
         if kind is numpy.ndarray:
             return lambda value, depth: [tags.ARRAY, _text_of(value.dtype), list(value.shape), value.tobytes()]
-        if kind in (numpy.str_, numpy.bytes_):  # which an array would strip of NULs at their end
+        if kind in (numpy.str_, numpy.bytes_):  # an array would strip the NULs at their end
             base = str.__str__ if kind is numpy.str_ else bytes  # not str(), which strips as well
             return lambda value, depth: [tags.NUMPY_TEXT, base(value)]
         if issubclass(kind, numpy.generic) and numpy.dtype(kind).type is kind:
@@ -45,11 +68,23 @@ def lowering(kind: type, lower: Callable[[Any, int], Node]) -> Callable[[Any, in
             return lambda value, depth: _lower_timestamp(value, depth, lower)
         if kind is pandas.Timedelta:
             return lambda value, depth: [tags.PANDAS_TIMEDELTA, int(value.asm8.view("i8")), value.unit]
+        if kind is pandas.Period:
+            return lambda value, depth: [tags.PERIOD, int(value.ordinal), value.freqstr]
+        if kind is type(pandas.NA):
+            return lambda value, depth: [tags.PANDAS_NA]
+    if pytz is not None and (issubclass(kind, pytz.tzinfo.BaseTzInfo) or kind is type(pytz.FixedOffset(1))):
+        return lambda value, depth: [tags.PYTZ_ZONE, *value.__reduce__()[1]]
     return None
 
 
+def remedy(kind: type) -> str:
+    """Return what to send instead of values of a library's class that cannot travel; "" if it is not known."""
+    library = kind.__module__.partition(".")[0]
+    return _REMEDIES.get((library, kind.__name__)) or _REMEDIES.get((library, ""), "")
+
+
 def _whole(library: str) -> Any:
-    """Return a library that has been imported, with all that is used of it here; None if it has not."""
+    """Return an imported library if it has all names that this module uses; otherwise None."""
     module = sys.modules.get(library)
     return module if module is not None and all(hasattr(module, name) for name in _USED[library]) else None
 
@@ -74,17 +109,18 @@ def _lower_timestamp(value: Any, depth: int, lower: Callable[[Any, int], Node]) 
 
 
 def imported(name: str) -> Any:
-    """Return a library that the program has imported; raises ProtocolError if it has not."""
+    """Return a library that the program has imported. Raises ProtocolError if it has not."""
     module = sys.modules.get(name)
     if module is None:
         raise ProtocolError(
-            f"a value of {name} arrived, but this process has not imported {name}; every process must import it"
+            f"a value of {name} arrived, but this process has not imported {name}: import {name} at the top level of "
+            "the program"
         )
     return module
 
 
 def restore_array(text: object, shape: Any, content: bytes) -> Any:
-    """Return an array of its own memory; raises ProtocolError or ValueError if the parts do not fit."""
+    """Return an array with memory of its own. Raises ProtocolError or ValueError if the parts do not fit."""
     numpy = imported("numpy")
     if type(text) is not str or _DTYPE.fullmatch(text) is None:
         raise ProtocolError(f"an array of dtype {text!r:.50} arrived")
@@ -100,13 +136,8 @@ def restore_array(text: object, shape: Any, content: bytes) -> Any:
     return numpy.ndarray(tuple(shape), dtype, content).copy()
 
 
-def restore_scalar(text: object, content: bytes) -> Any:
-    """Return a numpy scalar."""
-    return restore_array(text, [], content)[()]
-
-
 def restore_text(content: object) -> Any:
-    """Return a str or bytes of numpy's."""
+    """Return a numpy str or bytes."""
     numpy = imported("numpy")
     if type(content) not in (str, bytes):
         raise ProtocolError("a numpy text arrived without its content")
@@ -114,7 +145,7 @@ def restore_text(content: object) -> Any:
 
 
 def restore_timestamp(count: object, unit: object, fold: object, name: object, zone: object) -> Any:
-    """Return a Timestamp of so many units since 1970, or NaT; `zone` is restored already, `name` is one of pytz."""
+    """Return the Timestamp `count` units after 1970, or NaT. `zone` is restored already; `name` names a pytz zone."""
     pandas = imported("pandas")
     if count is None:
         return pandas.NaT
@@ -131,8 +162,27 @@ def restore_timestamp(count: object, unit: object, fold: object, name: object, z
 
 
 def restore_timedelta(count: object, unit: object) -> Any:
-    """Return a Timedelta of so many units."""
+    """Return a Timedelta of `count` units."""
     pandas = imported("pandas")
     if type(count) is not int or unit not in _UNITS:
         raise ProtocolError(f"a Timedelta of {count!r:.50} {unit!r:.50} arrived")
     return pandas.Timedelta(imported("numpy").timedelta64(count, unit))
+
+
+def restore_period(ordinal: object, frequency: object) -> Any:
+    """Return the Period with this number and frequency."""
+    pandas = imported("pandas")
+    if type(ordinal) is not int or type(frequency) is not str or _FREQUENCY.fullmatch(frequency) is None:
+        raise ProtocolError(f"a Period of {ordinal!r:.50} {frequency!r:.50} arrived")
+    return pandas.Period(ordinal=ordinal, freq=frequency)
+
+
+def restore_pytz_zone(parts: tuple[object, ...]) -> Any:
+    """Return a pytz zone: UTC, a fixed offset in minutes, or a zone by its name, perhaps with one of its offsets."""
+    pytz = imported("pytz")
+    kinds = tuple(map(type, parts))
+    if kinds not in ((), (int,), (str,), (str, int, int, str)):
+        raise ProtocolError(f"a zone of pytz arrived as {parts!r:.50}")
+    if not parts:
+        return pytz.utc
+    return pytz.FixedOffset(parts[0]) if kinds == (int,) else pytz.tzinfo.unpickler(*parts)

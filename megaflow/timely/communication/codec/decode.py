@@ -1,7 +1,9 @@
-"""Bytes to values: a value is built again from the tree that `encode` has taken it apart into.
+"""Bytes to values: values are rebuilt from the tree that `encode` made.
 
-The tree is not trusted. Nothing is imported, and nothing is called that the tree names: a class is looked up in
-`sys.modules`, must be one that may travel, and is filled without running its `__init__`. See the package's rules.
+The tree is not trusted. Of the modules that it names, the decoder imports only those of megaflow's own records. Of the
+functions that it names, the decoder calls only those that the program has registered. It looks a class up in
+`sys.modules`, refuses one that may not travel, and fills the object without running `__init__`. See the package's
+rules.
 """
 
 import re
@@ -12,31 +14,32 @@ from contextvars import ContextVar
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag
+from functools import partial
+from importlib import import_module
 from itertools import chain, repeat
 from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 import msgpack
 
 from megaflow.errors import ProtocolError
-from megaflow.timely.communication.codec import array_types, equal_shapes, tags, user_types
+from megaflow.timely.communication.codec import array_types, equal_shapes, plain_columns, tags, user_types
 from megaflow.timely.communication.codec.old_classes import flag_number, in_order, names_of, old_record
 from megaflow.timely.communication.codec.tags import Node
 
 _anchors: Final[ContextVar[dict[int, Any] | None]] = ContextVar("anchors", default=None)
-"""The objects of the value that a thread restores which are referred to again; None: there may be none."""
+"""Objects with further references in the value that a thread restores; None if such references are not allowed."""
 
 _takes_old: Final[ContextVar[bool]] = ContextVar("takes_old", default=False)
-"""Whether a thread wants old records in the place of objects that do not fit their classes."""
+"""Whether a thread wants old records instead of objects that do not fit their classes."""
 
 
 def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False, old: bool = False) -> Any:
-    """Return the value that `encode` made these bytes from, with the same `shared`.
+    """Return the value from which `encode` made these bytes, with the same `shared`.
 
-    `old`: objects whose class is not there, or has other fields or members, come as an `OldRecord` instead of being
-    refused. Raises ProtocolError for any other bytes.
+    With `old`, an `OldRecord` replaces each object whose class is missing or has other fields or members. Otherwise
+    such an object is refused. Raises ProtocolError for any other bytes.
 
     >>> from megaflow.timely.communication.codec.encode import encode
     >>> decode(encode((3, [("to", 1), ("be", 2)])))
@@ -49,7 +52,7 @@ def decode(buffer: bytes | bytearray | memoryview, *, shared: bool = False, old:
         return restore(unpack(buffer))
     except ProtocolError:
         raise
-    except Exception as error:  # whatever a wrong tree made fail, the bytes are to blame
+    except Exception as error:  # a wrong tree may cause any error, so the bytes are to blame
         raise ProtocolError(f"cannot decode {len(buffer)} received bytes ({error!r})") from error
     finally:
         _anchors.reset(token)
@@ -66,14 +69,14 @@ def _decode_old(buffer: bytes | bytearray | memoryview, shared: bool) -> Any:
 def _old_record(
     error: ProtocolError, module: str, qualname: str, names: Sequence[str] | None, values: Sequence[Any]
 ) -> Any:
-    """Return what stands for an object that does not fit its class, for who wants it; raise the error for others."""
+    """Return a record for an object that does not fit its class; raise the error unless the caller wants records."""
     if not _takes_old.get():
         raise error
     return old_record(module, qualname, names, values)
 
 
 def unpack(buffer: bytes | bytearray | memoryview) -> Node:
-    """Return the tree that these bytes hold; raises whatever fails first."""
+    """Return the tree in these bytes. Raises the first error of any type."""
     return msgpack.unpackb(
         buffer,
         unicode_errors="surrogatepass",
@@ -90,11 +93,11 @@ def _refuse(content: object, *more: object) -> None:
 
 
 def restore(node: Node, depth: int = 0) -> Any:
-    """Return the value of a node. A tree that `lower` did not make raises ProtocolError or whatever fails first."""
+    """Return the value of a node. A tree that `lower` did not make raises ProtocolError or the first other error."""
     if type(node) is not list:
         return node
     tag = node[0]
-    if tag <= tags.COLUMNS or tag >= tags.ROWS:
+    if tag <= tags.COLUMNS or tag in tags.MORE_LISTS:
         return _restore_list(node, depth)
     if depth > tags.DEPTH_MAX:
         raise ProtocolError("a received value is nested too deeply")
@@ -104,6 +107,9 @@ def restore(node: Node, depth: int = 0) -> Any:
 def _restore_list(node: Node, depth: int, nested: int = 0) -> list[Any]:
     if depth > tags.DEPTH_MAX or nested > tags.NESTED_COLUMNS_MAX:
         raise ProtocolError("a received list is nested too deeply")
+    if node[0] == tags.PLAIN_COLUMN:
+        _, kind, column, zone = node
+        return plain_columns.restore(kind, _restore_list(column, depth + 1, nested + 1), restore(zone, depth + 1))
     if node[0] >= tags.ROWS:
         return _restore_equal(depth, nested, *node)
     tag, content = node
@@ -157,7 +163,7 @@ def _make_objects(
         return [_old_record(error, module, qualname, names, values) for values in zip(*columns, strict=True)]
 
 
-_MAKE: Final[dict[int, Callable[..., list[Any]]]] = {  # first of a shape -> (columns, *shape) -> what they are of
+_MAKE: Final[dict[int, Callable[..., list[Any]]]] = {  # first element of a shape -> (columns, *shape) -> the values
     tags.LIST: lambda columns, tag: [*map(list, zip(*columns, strict=True))],
     tags.DICT: lambda columns, tag, keys: equal_shapes.make_dicts(keys, columns),
     tags.NAMED_TUPLE: _make_named_tuples,
@@ -174,16 +180,12 @@ def _restore_time(depth: int, hour: int, minute: int, second: int, microsecond: 
     return time(hour, minute, second, microsecond, restore(zone, depth + 1), fold=fold)
 
 
-def _restore_datetime(depth: int, day: int, clock: Node) -> datetime:
-    return datetime.combine(date.fromordinal(day), restore(clock, depth + 1))
-
-
 def _restore_defaultdict(depth: int, name: str | None, keys: Node, values: Node) -> defaultdict[Any, Any]:
     return defaultdict(None if name is None else tags.FACTORIES[name], _restore_dict(depth, keys, values))
 
 
 def class_of(tag: int, module: str, qualname: str) -> Any:
-    """Return the class of that name, which must be one that travels with this tag."""
+    """Return the class of that name. Raises ProtocolError if it does not travel with this tag."""
     kind = user_types.find_class(module, qualname)
     fits, what = FITS[tag]
     if not fits(kind):
@@ -197,7 +199,7 @@ FITS: Final[dict[int, tuple[Callable[[Any], bool], str]]] = {
     tags.NAMED_TUPLE: (user_types.is_named_tuple, "a NamedTuple"),
     tags.DATACLASS: (user_types.is_plain_dataclass, "a dataclass that may travel"),
     tags.OBJECT: (lambda kind: user_types.why_not_by_fields(kind) is None, "a class that may travel by its fields"),
-}  # tag -> (whether a class travels with it, what it is then)
+}  # tag -> (whether a class travels with it, description of such a class)
 
 
 def _restore_enum(depth: int, module: str, qualname: str, name: str) -> Any:
@@ -232,32 +234,20 @@ def _restore_named_tuple(depth: int, module: str, qualname: str, items: Node, na
         return _old_record(error, module, qualname, None if names is None else names.split(","), values)
 
 
-def _restore_dataclass(
-    depth: int, module: str, qualname: str, names: Sequence[str], items: Node, beside: int | None = None
+def _restore_fields(
+    tag: int, depth: int, module: str, qualname: str, names: Sequence[str], items: Node, beside: int | None = None
 ) -> Any:
     values = _restore_list(items, depth)
     try:
-        return user_types.storage_of(class_of(tags.DATACLASS, module, qualname)).fill(names, values, beside)
+        return user_types.storage_of(class_of(tag, module, qualname)).fill(names, values, beside)
     except ProtocolError as error:
         return _old_record(error, module, qualname, names, values)
 
 
-def _restore_object(depth: int, module: str, qualname: str, names: Sequence[str], items: Node) -> Any:
-    values = _restore_list(items, depth)
-    try:
-        return user_types.storage_of(class_of(tags.OBJECT, module, qualname)).fill(names, values)
-    except ProtocolError as error:
-        return _old_record(error, module, qualname, names, values)
-
-
-def _restore_path(depth: int, name: str, text: str) -> PurePath:
-    return tags.PATHS[name](_text(text))
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise ProtocolError(f"{value!r:.50} arrived in place of a text")
-    return value
+def _restore_path(depth: int, name: str, text: Any) -> PurePath:
+    if type(text) is not str:
+        raise ProtocolError(f"{text!r:.50} arrived in place of a text")
+    return tags.PATHS[name](text)
 
 
 def _restore_pattern(depth: int, pattern: str | bytes, flags: int) -> re.Pattern[Any]:
@@ -280,7 +270,9 @@ def _restore_timestamp(
 
 
 def _restore_registered(depth: int, name: str, node: Node) -> Any:
-    return _registered(name)(restore(node, depth + 1))
+    if name not in user_types.decoders:
+        raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
+    return user_types.decoders[name](restore(node, depth + 1))
 
 
 def _restore_anchor(depth: int, number: int, node: Node) -> Any:
@@ -296,47 +288,44 @@ def _restored() -> dict[int, Any]:
     return restored
 
 
-def _registered(name: str) -> Callable[[Any], Any]:
-    if name not in user_types.decoders:
-        raise ProtocolError(f"a value of type {name} arrived: call megaflow.register for it in this process too")
-    return user_types.decoders[name]
-
-
-_RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *what follows the tag) -> value
+_RESTORE: Final[dict[int, Callable[..., Any]]] = {  # tag -> (depth, *rest of the node) -> value
     tags.TUPLE: lambda depth, items: tuple(_restore_list(items, depth)),
     tags.BIG_INT: lambda depth, content: int.from_bytes(content, "little", signed=True),
     tags.DICT: _restore_dict,
     tags.SET: lambda depth, items: set(_restore_list(items, depth)),
     tags.FROZENSET: lambda depth, items: frozenset(_restore_list(items, depth)),
-    # Through a view, which there is none of a number: bytearray(number) would allocate as much.
+    # A view of a number raises TypeError. bytearray(number) would allocate that many bytes.
     tags.BYTEARRAY: lambda depth, content: bytearray(memoryview(content)),
     tags.COMPLEX: lambda depth, real, imag: complex(real, imag),
     tags.DECIMAL: lambda depth, text: Decimal(text),
     tags.UUID: lambda depth, content: UUID(bytes=content),
     tags.DATE: lambda depth, day: date.fromordinal(day),
     tags.TIME: _restore_time,
-    tags.DATETIME: _restore_datetime,
+    tags.DATETIME: lambda depth, day, clock: datetime.combine(date.fromordinal(day), restore(clock, depth + 1)),
     tags.TIMEDELTA: lambda depth, days, seconds, microseconds: timedelta(days, seconds, microseconds),
     tags.TIMEZONE: lambda depth, *arguments: timezone(*[restore(argument, depth + 1) for argument in arguments]),
-    tags.ZONE_INFO: lambda depth, key: ZoneInfo(key),
+    tags.ZONE_INFO: lambda depth, key: import_module("zoneinfo").ZoneInfo(key),
     tags.COUNTER: lambda depth, keys, values: Counter(_restore_dict(depth, keys, values)),
     tags.DEFAULTDICT: _restore_defaultdict,
     tags.DEQUE: lambda depth, length, items: deque(_restore_list(items, depth), length),
     tags.ENUM: _restore_enum,
     tags.FLAG: _restore_flag,
     tags.NAMED_TUPLE: _restore_named_tuple,
-    tags.DATACLASS: _restore_dataclass,
+    tags.DATACLASS: partial(_restore_fields, tags.DATACLASS),
     tags.REGISTERED: _restore_registered,
-    tags.OBJECT: _restore_object,
+    tags.OBJECT: partial(_restore_fields, tags.OBJECT),
     tags.ORDERED_DICT: lambda depth, keys, values: OrderedDict(_restore_dict(depth, keys, values)),
     tags.PATH: _restore_path,
     tags.PATTERN: _restore_pattern,
     tags.RANGE: _restore_range,
     tags.ARRAY: lambda depth, *parts: array_types.restore_array(*parts),
-    tags.NUMPY_SCALAR: lambda depth, *parts: array_types.restore_scalar(*parts),
+    tags.NUMPY_SCALAR: lambda depth, text, content: array_types.restore_array(text, [], content)[()],
     tags.NUMPY_TEXT: lambda depth, content: array_types.restore_text(content),
     tags.TIMESTAMP: _restore_timestamp,
     tags.PANDAS_TIMEDELTA: lambda depth, *parts: array_types.restore_timedelta(*parts),
+    tags.PERIOD: lambda depth, *parts: array_types.restore_period(*parts),
+    tags.PANDAS_NA: lambda depth: array_types.imported("pandas").NA,
+    tags.PYTZ_ZONE: lambda depth, *parts: array_types.restore_pytz_zone(parts),
     tags.ANCHOR: _restore_anchor,
     tags.SHARED: lambda depth, number: _restored()[number],
 }

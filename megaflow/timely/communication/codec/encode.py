@@ -1,4 +1,4 @@
-"""Values to bytes: the tree that a value is lowered to, packed in one call; and classes that the program registers."""
+"""Values to bytes: the lowered tree, packed in one call; also the registration of classes by the program."""
 
 import sys
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import msgpack
 
 from megaflow.errors import CannotTravel, UsageError
 from megaflow.timely.communication.codec import tags, user_types
-from megaflow.timely.communication.codec.lowering import BUILT_IN, lower, lower_as, lower_shared
+from megaflow.timely.communication.codec.lowering import BUILT_IN, forget, lower, lower_as, lower_shared
 from megaflow.timely.communication.codec.tags import Node
 
 T = TypeVar("T")
@@ -20,9 +20,10 @@ of_main: Final[dict[type, Registration]] = {}
 
 
 def encode(value: object, *, shared: bool = False) -> bytes:
-    """Return bytes from which `decode` rebuilds the value; raises CannotTravel naming a type that cannot travel.
+    """Return bytes from which `decode` rebuilds the value. Raises CannotTravel with a type that cannot travel.
 
-    With `shared`, also for `decode`, objects that the value refers to several times stay one. Without, they are copied.
+    With `shared`, here and in `decode`, an object that the value refers to several times stays one. Otherwise it is
+    copied.
     """
     try:
         tree = lower_shared(value) if shared else lower(value)
@@ -36,7 +37,7 @@ def encode(value: object, *, shared: bool = False) -> bytes:
 
 
 def _lower_big_int(value: int) -> Node:
-    """Lower an int beyond 64 bits, the one thing that msgpack finds left to lower."""
+    """Lower an int beyond 64 bits, the only kind of value in the tree that msgpack cannot pack."""
     return [tags.BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)]
 
 
@@ -65,9 +66,46 @@ def register(
         why = "only one function is given" if encode or decode else user_types.why_not_by_state(cls)
         if why is not None:
             raise UsageError(f"register({cls.__name__}): {why}; give both, register({cls.__name__}, encode, decode)")
-        encode, decode = user_types.by_state(cls)
+        encode, decode = by_state(cls)
     if sys._getframe(1).f_globals.get("__name__") == "__main__":
         of_main[cls] = given
     name = f"{cls.__module__}.{cls.__qualname__}"
     user_types.decoders[name] = decode
     lower_as(cls, name, encode)
+
+
+def by_state(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Return how to take apart and remake the objects of a class that the program has registered and so trusts.
+
+    Uses `__getstate__` and `__setstate__` like pickle if the class has either of them, otherwise the fields.
+    """
+    storage = user_types.storage_of(cls)
+    if not (user_types.has_own(cls, "__getstate__") or user_types.has_own(cls, "__setstate__")):
+        return storage.take_apart, lambda parts: storage.fill(*parts)
+
+    def make(state: Any) -> Any:
+        result: Any = object.__new__(cls)
+        if state is not None and user_types.has_own(cls, "__setstate__"):
+            result.__setstate__(state)
+        elif state is not None:
+            beside, slots = state if isinstance(state, tuple) else (state, None)  # as object.__getstate__ returns it
+            for name, value in {**(beside or {}), **(slots or {})}.items():
+                object.__setattr__(result, name, value)
+        return result
+
+    return lambda value: value.__getstate__(), make
+
+
+def forget_replaced() -> None:
+    """Forget each class that its module has defined again, as a notebook cell does when it runs again.
+
+    A value of the old class is refused from then on: other processes would make it a value of the new class, which may
+    have other methods. Call this when a job starts. Costs one look-up for each class whose values were encoded.
+    """
+
+    def is_gone(cls: type) -> bool:
+        found = user_types.namesake(cls)
+        return found is not None and found is not cls
+
+    for cls in forget(is_gone):
+        of_main.pop(cls, None)

@@ -1,7 +1,7 @@
-"""Values of equal shape as columns, and back: what is at one place in each of them stands in one list.
+"""Values of equal shape as columns, and back. A column lists what all the values have at one place.
 
-Each element passes through C code alone. Taking apart gives None for what is not equal in shape, after a look at three
-of the values where it can; what comes from elsewhere is checked before anything is made of it.
+Only C code handles single elements. Functions that take values apart return None if the shapes differ. That of dicts
+first compares three of them, to fail early. Received columns are checked before any value is made from them.
 """
 
 import sys
@@ -19,7 +19,7 @@ ARITY_MAX: Final = 64  # a wider value would make many short columns
 
 
 def take_tuples_apart(values: Sequence[Collection[Any]]) -> list[Column] | None:
-    """Return the columns of tuples, or lists, of one length."""
+    """Return the columns of tuples or lists of one length; None if the lengths differ or are not 1 to ARITY_MAX."""
     if not 0 < len(values[0]) <= ARITY_MAX:
         return None
     try:
@@ -29,7 +29,7 @@ def take_tuples_apart(values: Sequence[Collection[Any]]) -> list[Column] | None:
 
 
 def take_dicts_apart(values: Sequence[dict[Any, Any]]) -> tuple[list[str], list[Column]] | None:
-    """Return the keys, and their columns, of dicts with the same str keys in the same order.
+    """Return the keys and their columns, for two or more dicts with the same str keys in the same order; else None.
 
     >>> take_dicts_apart([{"a": 1, "b": 2}, {"a": 3, "b": 4}])
     (['a', 'b'], [(1, 3), (2, 4)])
@@ -39,7 +39,7 @@ def take_dicts_apart(values: Sequence[dict[Any, Any]]) -> tuple[list[str], list[
     if not 0 < len(keys) <= ARITY_MAX or not keys == [*values[1]] == [*values[-1]]:
         return None
     met = [*chain.from_iterable(values)]
-    # Of exactly this type: a member of an enum may equal a str.
+    # Compare the type exactly: a member of an enum may equal a str.
     if met != keys * len(values) or [*map(type, met)] != [str] * len(met):
         return None
     columns = take_tuples_apart([*map(dict.values, values)])
@@ -47,7 +47,7 @@ def take_dicts_apart(values: Sequence[dict[Any, Any]]) -> tuple[list[str], list[
 
 
 def count_of(columns: Sequence[Column]) -> int:
-    """Return how many rows columns have; raises ProtocolError if they are of different lengths, or there is none."""
+    """Return the number of rows in columns. Raises ProtocolError if the lengths differ or there is no column."""
     lengths = {*map(len, columns)}
     if len(lengths) != 1:
         raise ProtocolError(f"{len(columns)} columns of {len(lengths)} lengths arrived")
@@ -55,8 +55,8 @@ def count_of(columns: Sequence[Column]) -> int:
 
 
 def make_dicts(keys: Sequence[str], columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Return dicts with these keys, one str for each column."""
-    keys = [*map(sys.intern, keys)]  # as keys written in a program are; raises TypeError for other types
+    """Return a dict for each row of the columns. `keys` are str, one for each column."""
+    keys = [*map(sys.intern, keys)]  # interned like keys written in a program; raises TypeError for other types
     first = dict.fromkeys(keys)
     if len(first) != len(columns):
         raise ProtocolError(f"dicts of {len(columns)} values arrived with {len(first)} keys")
@@ -67,12 +67,12 @@ def make_dicts(keys: Sequence[str], columns: Sequence[Column]) -> list[dict[str,
 
 
 def for_each(function: Callable[..., object], *arguments: Iterable[Any]) -> None:
-    """Call a function with the first of each, then with the second of each, and so on."""
+    """Call a function with the first element of each argument, then with the second of each, and so on."""
     deque(map(function, *arguments), 0)
 
 
 def make_lists(lengths: Sequence[int], flat: list[Any]) -> list[list[Any]]:
-    """Return lists of these lengths, which hold in turn what is in one list.
+    """Return lists of these lengths, which divide the elements of one list in turn.
 
     >>> make_lists([2, 0, 1], ["a", "b", "c"])
     [['a', 'b'], [], ['c']]

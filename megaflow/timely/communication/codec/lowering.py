@@ -1,14 +1,14 @@
 """Values to the tree that msgpack carries exactly.
 
-Types are told apart by `type(value)`, never by isinstance: a subclass never turns into its base. Lists of one type
-alone become one run of bytes without Python code per element, and what is equal in shape (tuples of one length, dicts
-with the same keys in the same order, objects of one class with the same fields, lists) becomes columns, each of which
-is a list again. Whether a list can become columns is known before anything in it is lowered: what is lowered twice at
-each level of nesting takes for ever.
+A list of one simple type becomes one run of bytes, without Python code per element. Values of equal shape (tuples of
+one length, dicts with the same keys in the same order, objects of one class with the same fields, lists) become
+columns, and each column is lowered as a list again. The code finds out whether columns fit before it lowers any
+element. Lowering twice at each level would take exponential time.
 """
 
 import re
 import struct
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
@@ -19,32 +19,31 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
 from uuid import UUID
-from zoneinfo import ZoneInfo
 
 from megaflow.errors import CannotTravel
-from megaflow.timely.communication.codec import array_types, equal_shapes, tags, user_types
+from megaflow.timely.communication.codec import array_types, equal_shapes, plain_columns, tags, user_types
 from megaflow.timely.communication.codec.old_classes import beside_fields, flag_names, names_of
 from megaflow.timely.communication.codec.references import Interlinked, Met, Rows
 from megaflow.timely.communication.codec.tags import Node
 from megaflow.timely.communication.codec.user_types import Storage
 
 Lower: TypeAlias = Callable[[Any, int], Node]  # (value, depth) -> node
-LowerAll: TypeAlias = Callable[[Any, int, int], Node | None]  # (values, depth, nested columns) -> node, or not as one
+LowerAll: TypeAlias = Callable[[Any, int, int], Node | None]  # (values, depth, nested columns) -> one node, or None
 
 COLUMN_LENGTH_MIN: Final = 4  # a shorter list costs less element by element
-FLAT_LENGTH_MAX: Final = 1 << 16  # elements of lists in a list: one that contains itself has more at each level
+FLAT_LENGTH_MAX: Final = 1 << 16  # elements of lists in a list; a list that contains itself has more at each level
 _BY_FIELD: Final = " because of its field "
 _TOO_DEEP: Final = f"a value nested deeper than {tags.DEPTH_MAX} levels, or one that contains itself, cannot travel"
 
-_met: Final[ContextVar[Met | None]] = ContextVar("met", default=None)  # of each thread
-_sharing: Final[set[Met]] = set()  # of all threads; asking `_met` alone would make records cost a tenth more
+_met: Final[ContextVar[Met | None]] = ContextVar("met", default=None)  # one for each thread
+_sharing: Final[set[Met]] = set()  # of all threads; asking only `_met` would make records cost a tenth more
 
 
 def lower_shared(value: object) -> Node:
-    """Lower a value so that what it refers to twice stays one: a node for the first, numbers for the rest.
+    """Lower a value so that an object it refers to twice stays one: a node for the first reference, then numbers.
 
-    Tuples and frozensets are copied as ever: what they are does not depend on who else has them, and the hash of a
-    tuple of shared tuples could take for ever.
+    Tuples and frozensets are copied as usual. Sharing does not change what they are, and the hash of a tuple of shared
+    tuples could take exponential time.
     """
     try:
         return _lower_noting(value, Met())
@@ -63,7 +62,7 @@ def _lower_noting(value: object, met: Met) -> Node:
 
 
 def lower(value: Any, depth: int = 0) -> Node:
-    """Return the node of a value; raises CannotTravel naming a type that cannot travel."""
+    """Return the node of a value. Raises CannotTravel with the name of a type that cannot travel."""
     kind = type(value)
     if kind in tags.SCALARS:
         return value
@@ -85,8 +84,11 @@ def _lower_list(values: Sequence[Any], depth: int, nested: int = 0) -> Node:
         raise CannotTravel(_TOO_DEEP)
     if len(values) > tags.ARRAY_LENGTH_MAX:
         return _lower_parts(values, depth, nested)
-    if len(values) >= COLUMN_LENGTH_MIN and (node := _lower_uniform(values, depth, nested)) is not None:
-        return node
+    if len(values) >= COLUMN_LENGTH_MIN:
+        if (node := _lower_uniform(values, depth, nested)) is not None:
+            return node
+        if 0 < nested < tags.NESTED_COLUMNS_MAX and (found := plain_columns.take_apart(values)) is not None:
+            return [tags.PLAIN_COLUMN, found[0], _lower_list(found[1], depth + 1), lower(found[2], depth + 1)]
     return [tags.LIST, [value if type(value) in tags.SCALARS else lower(value, depth + 1) for value in values]]
 
 
@@ -98,7 +100,7 @@ def _lower_parts(values: Sequence[Any], depth: int, nested: int) -> Node:
 
 
 def _lower_uniform(values: Sequence[Any], depth: int, nested: int) -> Node | None:
-    """Lower values as one; None, before anything in them is lowered, if they are not alike, or not of such a type."""
+    """Lower values as one node. Return None, before lowering any, if their types differ or have no such form."""
     kind = type(values[0])
     if kind not in _COLUMN and kind not in _LOWER:
         _lower_of_class(kind)
@@ -121,7 +123,7 @@ def _lower_ints(values: Sequence[int], depth: int, nested: int) -> Node | None:
         try:
             return [tag, struct.pack(f"<{len(values)}{letter}", *values)]
         except struct.error:
-            pass  # out of range: wider, then one by one
+            pass  # out of range: try the wider type, then lower one by one
     return None
 
 
@@ -159,7 +161,7 @@ def _lower_lists(values: Sequence[list[Any]], depth: int, nested: int) -> Node |
 def _lower_rows(
     shape: Node, values: Sequence[Any], columns: Sequence[equal_shapes.Column], depth: int, nested: int
 ) -> Node | None:
-    """Lower values of which these are the columns; None, before anything is lowered, if one is met twice."""
+    """Lower values, given as columns, to one node. Return None, before lowering any, if one is met twice."""
     rows = Rows(values, _met.get() if _sharing else None)
     if not rows.begin():
         return None
@@ -182,7 +184,7 @@ _COLUMN: Final[dict[type, LowerAll]] = {
     tuple: _lower_tuples,
     dict: _lower_dicts,
     list: _lower_lists,
-}  # class -> how values of it alone are lowered; written as _LOWER is
+}  # class -> how to lower values of only this class; written like _LOWER
 
 
 def _lower_items(tag: int, *more: Node) -> Lower:
@@ -210,7 +212,7 @@ def _lower_pattern(value: re.Pattern[Any], depth: int) -> Node:
     return [tags.PATTERN, value.pattern, value.flags]
 
 
-def _lower_zone_info(value: ZoneInfo, depth: int) -> Node:
+def _lower_zone_info(value: Any, depth: int) -> Node:
     if value.key is None:
         raise CannotTravel("a ZoneInfo made from a file without a key cannot travel: make it by name")
     return [tags.ZONE_INFO, value.key]
@@ -236,7 +238,6 @@ _LOWER: Final[dict[type, Lower]] = {
     datetime: _of_fields(tags.DATETIME, lambda t: (t.toordinal(), t.timetz())),
     timedelta: lambda value, depth: [tags.TIMEDELTA, value.days, value.seconds, value.microseconds],
     timezone: _of_fields(tags.TIMEZONE, lambda zone: zone.__getinitargs__()),
-    ZoneInfo: _lower_zone_info,
     Counter: _lower_items(tags.COUNTER),
     OrderedDict: _lower_items(tags.ORDERED_DICT),
     defaultdict: _lower_defaultdict,
@@ -251,41 +252,51 @@ _COPIED: Final = frozenset((tuple, frozenset))
 
 
 def lower_as(cls: type, name: str, take_apart: Callable[[Any], object]) -> None:
-    """Lower values of this class, which is not built in, to what a function makes of them, under this name."""
+    """Lower values of this class, which is not built in, to the result of a function, under this name."""
     _LOWER[cls] = lambda value, depth: [tags.REGISTERED, name, lower(take_apart(value), depth + 1)]
     _COLUMN.pop(cls, None)
 
 
+def forget(is_gone: Callable[[type], bool]) -> list[type]:
+    """Forget how to lower values of the program's classes that are gone; return these classes."""
+    gone = [cls for cls in _LOWER if cls not in BUILT_IN and is_gone(cls)]
+    for cls in gone:
+        del _LOWER[cls]
+        _COLUMN.pop(cls, None)
+    return gone
+
+
+def check_class(kind: type) -> None:
+    """Raise CannotTravel if no value of exactly this class can travel. A class that passes may have values that cannot.
+    """
+    if kind not in tags.SCALARS and kind not in _LOWER:
+        _lower_of_class(kind)
+
+
 def _lower_of_class(kind: Any) -> Lower:
-    """Return how values of one of the program's classes, or of a library's, are lowered, and remember it."""
+    """Return how to lower values of one of the program's or a library's classes, and remember it."""
     lowered = array_types.lowering(kind, lower)
     column: LowerAll | None = None
+    if kind is getattr(sys.modules.get("zoneinfo"), "ZoneInfo", None):  # importing it would add 3 ms to each start
+        lowered = _lower_zone_info
     if lowered is None:
         if issubclass(kind, Enum):
             lowered = _lower_enum
         elif user_types.is_named_tuple(kind):
             lowered, column = _lower_named_tuple, _lower_named_tuples
-        elif user_types.is_plain_dataclass(kind):
-            lowered, column = _by_fields(tags.DATACLASS, kind)
-        elif (why := user_types.why_not_by_fields(kind)) is None:
-            lowered, column = _by_fields(tags.OBJECT, kind)
+        elif (is_plain := user_types.is_plain_dataclass(kind)) or (why := user_types.why_not_by_fields(kind)) is None:
+            tag, storage = tags.DATACLASS if is_plain else tags.OBJECT, user_types.storage_of(kind)
+            lowered, column = partial(_lower_fields, tag, storage), partial(_lower_objects, tag, storage)
         else:
-            functions = ", encode, decode" if user_types.why_not_by_state(kind) else ""
-            raise CannotTravel(
-                f"a value of {user_types.describe(kind)} cannot travel between processes because {why}: use a plain "
-                "Python value, a dataclass, a NamedTuple or an enum, or call "
-                f"megaflow.register({kind.__name__}{functions})"
-            )
+            more = ", encode, decode" if user_types.why_not_by_state(kind) else ""
+            general = "use a plain Python value, a dataclass, a NamedTuple or an enum, or call megaflow.register"
+            why = f"{why}: {array_types.remedy(kind) or f'{general}({kind.__name__}{more})'}"
+            raise CannotTravel(f"a value of {user_types.describe(kind)} cannot travel between processes because {why}")
         user_types.check_findable(kind)
     if column is not None:
         _COLUMN[kind] = column
     _LOWER[kind] = lowered
     return lowered
-
-
-def _by_fields(tag: int, kind: type) -> tuple[Lower, LowerAll]:
-    storage = user_types.storage_of(kind)
-    return partial(_lower_fields, tag, storage), partial(_lower_objects, tag, storage)
 
 
 def _lower_enum(value: Any, depth: int) -> Node:
@@ -316,8 +327,7 @@ def _lower_named_tuples(values: Sequence[Any], depth: int, nested: int) -> Node 
 
 
 def _lower_objects(tag: int, storage: Storage, values: Sequence[Any], depth: int, nested: int) -> Node | None:
-    apart = storage.take_all_apart(values) if nested < tags.NESTED_COLUMNS_MAX else None
-    if apart is None:
+    if nested == tags.NESTED_COLUMNS_MAX or (apart := storage.take_all_apart(values)) is None:
         return None
     shape = [tag, storage.cls.__module__, storage.cls.__qualname__, apart[0], *beside_fields(tag, storage, apart[0])]
     return _lower_rows(shape, values, apart[1], depth, nested)
@@ -334,15 +344,15 @@ def _lower_fields(tag: int, storage: Storage, value: Any, depth: int) -> Node:
 
 
 def _field_error(kind: type, names: Sequence[str], values: Sequence[Any], depth: int, error: CannotTravel) -> Exception:
-    """Return the error with the field that is to blame; the innermost one is enough."""
-    if _BY_FIELD in str(error) or str(error) == _TOO_DEEP:
+    """Return the error with the name of the field that caused it; the innermost one is enough."""
+    if _BY_FIELD in str(error) or str(error) == _TOO_DEEP or kind.__module__.startswith("megaflow.control."):
         return error
     for name, value in zip(names, values):
         try:
             lower(value, depth + 1)
         except CannotTravel:
-            remedy = f"; to leave it out, call megaflow.register({kind.__name__}, encode, decode)"
             return CannotTravel(
-                f"a value of {user_types.describe(kind)} cannot travel{_BY_FIELD}{name!r}: {error}{remedy}"
+                f"a value of {user_types.describe(kind)} cannot travel{_BY_FIELD}{name!r}: {error}; to leave it out, "
+                f"call megaflow.register({kind.__name__}, encode, decode)"
             )
     return error

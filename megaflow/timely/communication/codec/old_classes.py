@@ -1,14 +1,15 @@
-"""Values that were encoded by another version of their class: by the names of its fields, or as plain records.
+"""Values encoded by another version of their class, restored by the names of its fields or as plain records.
 
- 1. The values of a NamedTuple travel with the names of its fields, as those of a dataclass do, so a class whose fields
-    stand in another order gets each value under its name. Stores of segment format 1 have no names for NamedTuples:
-    their values count by position.
- 2. Several flags at once travel with the names of their members, so renumbered flags stay what they are. Stores of
-    segment format 1 have the number alone.
- 3. Fields that were added, removed or renamed do not fit. The value is refused, unless the decoder was asked for old
-    records: then an `OldRecord` stands for it, which has the fields as attributes.
- 4. The encoder says how many attributes a dataclass object has beside its fields. This tells a field that was removed
-    from an attribute that the program has set. Segment format 1 does not say it: what is no field is an attribute.
+ 1. The values of a NamedTuple travel with the names of its fields, like those of a dataclass. So if the class now has
+    its fields in another order, it gets each value under its name. Stores of segment format 1 have no names for
+    NamedTuples, so their values count by position.
+ 2. Several flags at once travel with the names of their members, so renumbered flags keep their meaning. Stores of
+    segment format 1 have only the number.
+ 3. Values with added, removed or renamed fields do not fit. The decoder refuses such a value, unless its caller asked
+    for old records. Then the value becomes an `OldRecord` with the fields as attributes.
+ 4. The encoder says how many attributes a dataclass object has beside its fields. This distinguishes a field that was
+    removed from an attribute that the program has set. Segment format 1 lacks this number, so there every name that is
+    not a field counts as an attribute.
 """
 
 from collections.abc import Sequence
@@ -22,9 +23,9 @@ from megaflow.timely.communication.codec import tags, user_types
 
 
 class OldRecord(SimpleNamespace):
-    """Stands for an object whose class is not there any more, or has other fields: its fields are attributes.
+    """Record in place of an object whose class is missing or has other fields; the fields are attributes.
 
-    The class of the record has the name of the class that it stands for.
+    The record's class has the name of the class that it stands for.
 
     >>> record = old_record("shop", "Account", ["name", "cents"], ["ann", 250])
     >>> record, record.cents, type(record).__name__
@@ -32,7 +33,7 @@ class OldRecord(SimpleNamespace):
     """
 
     def __hash__(self) -> int:  # type: ignore[override]
-        """Hash the names, so that a record may stand for a key: the values may be unhashable."""
+        """Hash only the names, so that a record can stand for a key even if its values are unhashable."""
         return hash((type(self), *sorted(vars(self))))
 
 
@@ -43,7 +44,7 @@ def _record_class(module: str, qualname: str) -> type[OldRecord]:
 
 
 def old_record(module: str, qualname: str, names: Sequence[str] | None, values: Sequence[Any]) -> Any:
-    """Return a record with these values; a plain tuple of them if their names are not known."""
+    """Return a record with these values, or a plain tuple of them if the names are not known."""
     if names is None or len(names) != len(values):
         return tuple(values)
     return _record_class(module, qualname)(**dict(zip(names, values)))
@@ -51,7 +52,7 @@ def old_record(module: str, qualname: str, names: Sequence[str] | None, values: 
 
 @lru_cache(maxsize=1024)
 def names_of(kind: Any) -> str:
-    """Return the names of a NamedTuple's fields, in order, as they travel.
+    """Return the names of a NamedTuple's fields, in order, in the form that travels.
 
     >>> from megaflow.event_time.windows import Window
     >>> names_of(Window)
@@ -61,9 +62,9 @@ def names_of(kind: Any) -> str:
 
 
 def in_order(kind: Any, names: str | None, columns: Sequence[Any]) -> Sequence[Any]:
-    """Return what stands under each of these names in the order of a NamedTuple's fields; None: it does already.
+    """Return the columns, given in the order of `names`, in the order of a NamedTuple's fields.
 
-    Raises ProtocolError if the class has other fields.
+    If `names` is None, they already have that order. Raises ProtocolError if the class has other fields.
     """
     known, given = names_of(kind).split(","), None if names is None else names.split(",")
     if len(columns) != len(kind._fields) or (given is not None and sorted(given) != sorted(known)):
@@ -76,13 +77,13 @@ def in_order(kind: Any, names: str | None, columns: Sequence[Any]) -> Sequence[A
 
 
 def beside_fields(tag: int, storage: user_types.Storage, names: Sequence[str]) -> tuple[int, ...]:
-    """Return how many names are no fields of a dataclass; nothing for another class, which declares none."""
+    """Return (number of names that are not fields,) for a dataclass; () for other classes, which declare no fields."""
     return (len(names) - len(storage.fields),) if tag == tags.DATACLASS else ()
 
 
 @lru_cache(maxsize=1024)
 def flag_names(value: Flag) -> str:
-    """Return the names of the members that are in a flag, and the number of what is left, as they travel."""
+    """Return the names of the members that a flag contains, then the number of the rest, in the form that travels."""
     number = value.value
     single = {
         name: member.value
@@ -95,7 +96,7 @@ def flag_names(value: Flag) -> str:
 
 @lru_cache(maxsize=1024)
 def flag_number(kind: Any, names: str) -> int:
-    """Return the number that `flag_names` stand for in a class. Raises ProtocolError if it has no such member."""
+    """Return the number that `flag_names` stand for in a class. Raises ProtocolError if it lacks one of the members."""
     number = 0
     for name in names.split(",") if names else ():
         member = kind.__members__.get(name)

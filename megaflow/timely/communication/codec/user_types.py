@@ -1,22 +1,24 @@
-"""The program's own classes, as the codec meets them: found by name, taken apart and filled without running their code.
+"""The program's own classes in the codec: found by name, taken apart and filled without running their code.
 
-A class may travel when it stands at the top level of a module (or in a class there) under its own name: the other side
-finds it by the same name in `sys.modules`, or in what a pickled function of the program has brought (`add_names`). What
-travels is what the object stores, slots and `__dict__`, so attributes set beside the fields of a dataclass arrive too.
+A class may travel if it is defined under its own name at the top level of a module, or in a class there. The other side
+finds it by that name in `sys.modules`, or among the names of a pickled function of the program (`add_names`). The
+values in slots and in `__dict__` travel, so attributes set beside the fields of a dataclass also arrive.
 
-Which classes are made by their fields when a peer names them, besides dataclasses, NamedTuples and enums
- 1. Those of the program's own modules: a module that has a file which is not Python's, not megaflow's and not in a
-    folder where packages are installed; one in the folder of the app (`add_folder`); `__main__` without a file; what a
-    pickled function has brought. All of this is set up by who loads the program, nothing by what arrives.
- 2. Only those whose objects are nothing but their fields: no built-in base but object, and in no class of the MRO a
-    `__del__`, which would run when the object goes, nor one of the methods by which a class says that its fields are
-    not the whole story: `__reduce__`, `__reduce_ex__`, `__getstate__`, `__setstate__`.
- 3. A metaclass other than `type` and `ABCMeta` could run code when its class is looked at: refused before it is.
- 4. Values are put into slots by the descriptors that `__slots__` has made, and else into the `__dict__` that Python
-    keeps, never by `setattr`; those of a batch by `object.__setattr__`, where no class in the MRO has a data descriptor
-    of that name, the only code that it would run. A name that the class uses for a method or a data descriptor (a
-    property, say) is refused: an object that the program has made holds no such value, and one that does would behave
-    as no other.
+Besides dataclasses, NamedTuples and enums, a peer may name a class and have it filled by fields only under these rules:
+ 1. It belongs to one of the program's own modules: a module with a file that is not Python's, not megaflow's and not in
+    a folder where packages are installed; a module in the folder of the app (`add_folder`); `__main__` without a file;
+    or the names that a pickled function has brought. The code that loads the program decides all of this. Nothing that
+    arrives can.
+ 2. Its objects are nothing but their fields. It has no built-in base but object. No class in its MRO has a `__del__`,
+    which would run when the object is freed, or one of the methods by which a class says that its fields are not all of
+    its state: `__reduce__`, `__reduce_ex__`, `__getstate__`, `__setstate__`.
+ 3. Its metaclass is `type` or `ABCMeta`. Any other could run code when its class is looked at, so the class is refused
+    before that.
+ 4. Descriptors that `__slots__` made put values into slots. All other values go into the `__dict__` that Python keeps,
+    never by `setattr`. For a batch, `object.__setattr__` sets them if no class in the MRO has a data descriptor of that
+    name, whose code is the only code that it could run. A name that the class uses for a method or a data descriptor (a
+    property, for example) is refused: no object that the program has made holds such a value, and one that did would
+    behave like no other.
 """
 
 import dataclasses
@@ -27,6 +29,7 @@ from abc import ABCMeta
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
+from importlib import import_module
 from itertools import repeat
 from pathlib import Path
 from types import FunctionType, GetSetDescriptorType, MappingProxyType, MemberDescriptorType, ModuleType
@@ -34,38 +37,39 @@ from typing import Any, Final, Generic
 
 from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.communication.codec import array_types, tags
 from megaflow.timely.communication.codec.equal_shapes import ARITY_MAX, Column, count_of, for_each, take_dicts_apart
 
 HOOKS: Final = ("__del__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")  # see rule 2
 _FOREIGN_FOLDERS: Final = frozenset(("site-packages", "dist-packages"))
-_SPARK: Final = frozenset(("pyspark", "py4j"))  # found by a path, too
-_FOREIGN_ROOTS: Final = _SPARK.union(sys.stdlib_module_names)  # but beside the app a name of Python's is as good as any
-_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # Py_TPFLAGS_…: made by a class statement, or at least not by C alone
+_SPARK: Final = frozenset(("pyspark", "py4j"))  # a path may also find them outside of those folders
+_FOREIGN_ROOTS: Final = _SPARK.union(sys.stdlib_module_names)  # the app's folder may use names of Python's modules
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8  # Py_TPFLAGS_…; a class statement sets the first and not the second
 
-_vars_of_module: Final = vars(ModuleType)["__dict__"].__get__  # not vars(): that asks the object, which may run code
+_vars_of_module: Final = vars(ModuleType)["__dict__"].__get__  # vars() would ask the object, which may run code
 _vars_of_class: Final = vars(type)["__dict__"].__get__
 _mro_of: Final = vars(type)["__mro__"].__get__
 
 decoders: Final[dict[str, Callable[[Any], Any]]] = {}  # name of a registered class -> its decode
-_names: Final[dict[str, Mapping[str, Any]]] = {}  # module -> what a pickled function has brought of it
-_folders: Final = {  # of modules -> whether they are the program's own
+_names: Final[dict[str, Mapping[str, Any]]] = {}  # module -> names in it that a pickled function has brought
+_folders: Final = {  # folder of modules -> whether they are the program's own
     os.path.realpath(os.path.dirname(os.__file__)): False,
     str(Path(__file__).resolve().parents[3]): False,  # megaflow's
 }
 
 
 def add_folder(path: str) -> None:
-    """Note that modules in and below this folder are the program's own, unless packages are installed into it."""
+    """Declare that modules in and below this folder are the program's own, unless packages are installed in it."""
     path = os.path.realpath(path)
     if os.path.basename(path) not in _FOREIGN_FOLDERS:
         _folders.setdefault(path, True)
 
 
 def add_names(function: Any, types: Mapping[str, type] = MappingProxyType({})) -> None:
-    """Note that the classes that an unpickled function refers to are the program's own, under its module's name.
+    """Declare that the classes that an unpickled function refers to are the program's own, under its module's name.
 
-    It may be wrapped: in a decorator that says so, a `partial`, a method, or an object that is called. So are `types`,
-    by their names there.
+    The function may be wrapped in a decorator that sets `__wrapped__`, a `partial`, a method, or a callable object. The
+    classes in `types` are also declared, by their names there.
     """
     while isinstance(function, partial):
         function = function.func
@@ -78,11 +82,11 @@ def add_names(function: Any, types: Mapping[str, type] = MappingProxyType({})) -
 
 
 def find_class(module: str, qualname: str) -> type:
-    """Return the class of that name in a module that is already imported; raises ProtocolError if there is none."""
+    """Return the class of that name in a module that is imported or is megaflow's. Raises ProtocolError otherwise."""
     first, *rest = qualname.split(".")
     names = _names.get(module)
     if names is None or first not in names:
-        names = _vars_of(sys.modules.get(module))
+        names = _vars_of(import_module(module) if module in tags.RECORD_MODULES else sys.modules.get(module))
     found: Any = names.get(first)
     for part in rest:
         found = _vars_of(found).get(part)
@@ -95,7 +99,7 @@ def find_class(module: str, qualname: str) -> type:
 
 
 def _vars_of(owner: object) -> Mapping[str, Any]:
-    """Return what a module or class defines, without running code of it: a module's `__getattr__` may import."""
+    """Return what a module or class defines, without running its code: a module's `__getattr__` may import."""
     kind = type(owner)
     if issubclass(kind, ModuleType):
         return _vars_of_module(owner)  # type: ignore[no-any-return]
@@ -104,33 +108,38 @@ def _vars_of(owner: object) -> Mapping[str, Any]:
 
 def check_findable(cls: type) -> None:
     """Raise CannotTravel unless another process can find the class by its name."""
+    if (found := namesake(cls)) is cls:
+        return
+    again = "that class was defined again after the value was made: make the value again"
+    remedy = array_types.remedy(cls) or "define the class at the top level of a module"
+    why = f"its class cannot be found by that name: {remedy}" if found is None else again
+    raise CannotTravel(f"a value of {describe(cls)} cannot travel between processes, because {why}")
+
+
+def namesake(cls: type) -> type | None:
+    """Return the class that now has this class's name: this class itself, unless it was defined again."""
     try:
-        found = find_class(cls.__module__, cls.__qualname__)
+        return find_class(cls.__module__, cls.__qualname__)
     except ProtocolError:
-        found = None
-    if found is not cls:
-        raise CannotTravel(
-            f"a value of {describe(cls)} cannot travel between processes, because its class cannot be found by that "
-            "name: define the class at the top level of a module"
-        )
+        return None
 
 
 def describe(cls: type) -> str:
-    """Return how errors name the class."""
+    """Return the name of the class for error messages."""
     module, name = (type.__getattribute__(cls, each) for each in ("__module__", "__qualname__"))  # not the metaclass's
     return f"type {module}.{name}"
 
 
 def is_named_tuple(cls: type) -> bool:
-    """Tell whether `tuple.__new__(cls, values)` rebuilds the class's values."""
+    """Return whether `tuple.__new__(cls, values)` rebuilds the class's values."""
     return issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
 
 
 @lru_cache(maxsize=1024)
 def is_plain_dataclass(cls: type) -> bool:
-    """Tell whether this is a dataclass that stores nothing but slots and a `__dict__`: not one built upon list, say.
+    """Return whether this is a dataclass whose objects store only slots and a `__dict__`; one built on list does not.
 
-    Nor may it have a `__del__`, which runs when an object goes, whoever has made it.
+    It must not have a `__del__` either, because that would run when an object is freed, even one from a peer.
     """
     if not has_own(cls, "__dataclass_fields__") or has_own(cls, "__del__"):
         return False
@@ -156,7 +165,7 @@ def _why_not_by_fields(cls: type) -> str | None:
 
 
 def built_in_base(cls: type) -> str | None:
-    """Return why an object is more than its fields: it has a built-in base other than object; None if it is not."""
+    """Return why an object is more than its fields, which is a built-in base other than object; None if it is not."""
     for base in cls.__mro__:
         if base not in (object, Generic) and base.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) != _HEAP_TYPE:
             return f"its base {base.__qualname__} stores more than fields"
@@ -164,12 +173,12 @@ def built_in_base(cls: type) -> str | None:
 
 
 def has_own(cls: type, name: str) -> bool:
-    """Tell whether the class, or one that it inherits from, defines this; what object has does not count."""
+    """Return whether the class, or a base other than object, defines this name."""
     return any(name in _vars_of_class(base) for base in _mro_of(cls) if base is not object)
 
 
 def _is_own(cls: type) -> bool:
-    """Tell whether the class is one of the program's own: rule 1."""
+    """Return whether the class is one of the program's own: rule 1."""
     name, first = cls.__module__, cls.__qualname__.partition(".")[0]
     if first in _names.get(name, ()):
         return True
@@ -179,7 +188,7 @@ def _is_own(cls: type) -> bool:
         return name == "__main__" and module is not None
     file = within = os.path.realpath(file)
     foreign = _FOREIGN_ROOTS
-    for folder in sorted(_folders, key=len, reverse=True):  # the innermost one says it
+    for folder in sorted(_folders, key=len, reverse=True):  # the innermost one decides
         if file.startswith(folder + os.sep):
             if not _folders[folder]:
                 return False
@@ -190,17 +199,17 @@ def _is_own(cls: type) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the objects of a class keep their values."""
+    """The places where the objects of a class keep their values."""
 
     cls: type
     slots: dict[str, MemberDescriptorType]  # name -> the descriptor that reads and writes it
-    beside: GetSetDescriptorType | None  # gives the `__dict__`; None: there is none
-    fields: frozenset[str]  # what each object must have
-    barred: frozenset[str]  # what none may have in its `__dict__`
-    computed: frozenset[str]  # what the class runs code for when it is set, slots left out
+    beside: GetSetDescriptorType | None  # gives the `__dict__`; None if there is none
+    fields: frozenset[str]  # names that each object must have
+    barred: frozenset[str]  # names that no `__dict__` may have
+    computed: frozenset[str]  # names whose setting runs code of the class, without slots
 
     def take_apart(self, value: Any) -> tuple[list[str], list[Any]]:
-        """Return the names and values of all that the object stores."""
+        """Return the names and values of everything that the object stores."""
         names, values = [], []
         for name, member in self.slots.items():
             try:
@@ -222,7 +231,7 @@ class Storage:
         return names, values
 
     def take_all_apart(self, values: Sequence[Any]) -> tuple[list[str], list[Column]] | None:
-        """Return the names of what each object stores, and the values by name; None if `take_apart` might not do so."""
+        """Return the names that all objects store and their columns; None if the objects may differ or not travel."""
         try:
             columns: list[Column] = [[*map(member.__get__, values)] for member in self.slots.values()]
         except AttributeError:  # an empty slot
@@ -237,9 +246,9 @@ class Storage:
         return (names, columns) if 0 < len(names) <= ARITY_MAX and self.fields.issubset(names) else None
 
     def fill(self, names: Sequence[str], values: Sequence[Any], beside_fields: int | None = None) -> Any:
-        """Return a new object that stores these values; raises ProtocolError where they do not fit the class.
+        """Return a new object that stores these values. Raises ProtocolError if they do not fit the class.
 
-        `beside_fields`: how many of the names were no fields of a dataclass; None: that was not said.
+        `beside_fields` is how many of the names are no fields of a dataclass; None if the encoder did not say.
         """
         if len(names) != len(values) or not self._has(names, beside_fields):
             known, given = ", ".join(sorted(self.fields)), ", ".join(map(str, names))
@@ -260,15 +269,15 @@ class Storage:
         return result
 
     def _has(self, names: Sequence[str], beside_fields: int | None) -> bool:
-        """Tell whether these are the fields, and no field among them that the class does not have any more."""
+        """Return whether the names include all fields, and no field that the class no longer has."""
         return self.fields.issubset(names) and beside_fields in (None, len(names) - len(self.fields))
 
     def fill_all(
         self, names: Sequence[str], columns: Sequence[Column], beside_fields: int | None = None
     ) -> list[Any]:
-        """Return new objects that store these columns; raises ProtocolError where they do not fit the class.
+        """Return new objects that store these columns. Raises ProtocolError if they do not fit the class.
 
-        An attribute is set as such, so that the object needs no `__dict__` of its own until somebody asks for it.
+        Attributes are set as such, so an object gets a `__dict__` only when code asks for it.
         """
         is_plain = self._has(names, beside_fields) and self.computed.isdisjoint(names)
         if len(names) != len(columns) or not is_plain:
@@ -290,7 +299,7 @@ class Storage:
 
 @lru_cache(maxsize=1024)
 def storage_of(cls: type) -> Storage:
-    """Describe where a class keeps its values, which has no built-in base other than object."""
+    """Return where a class without a built-in base other than object keeps its values."""
     defined: dict[str, Any] = {}
     slots: dict[str, MemberDescriptorType] = {}
     beside = None
@@ -309,40 +318,18 @@ def storage_of(cls: type) -> Storage:
 
 
 def _is_fixed(attribute: object) -> bool:
-    """Tell whether objects have no attribute of their own where their class has this one."""
+    """Return whether objects of a class with this attribute have none of their own under its name."""
     kind = type(attribute)
     methods = (FunctionType, classmethod, staticmethod, *map(type, (object.__init__, object.__dir__, object.__new__)))
     return kind in methods or _is_computed(attribute)
 
 
 def _is_computed(attribute: object) -> bool:
-    """Tell whether code runs, a setter's, when an attribute of this name is set where a class has this."""
+    """Return whether setting an attribute of this name runs code, a setter's, if the class has this one."""
     return hasattr(type(attribute), "__set__") or hasattr(type(attribute), "__delete__")
 
 
 def why_not_by_state(cls: type) -> str | None:
-    """Return why a class needs two functions to be registered; None if `by_state` will do."""
+    """Return why a class needs two functions to be registered; None if `by_state` is enough."""
     reduces = (f"its class has {hook}" for hook in ("__reduce__", "__reduce_ex__") if has_own(cls, hook))
     return built_in_base(cls) or next(reduces, None)
-
-
-def by_state(cls: type) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return how a class that the program has registered is taken apart, and made again; it is trusted.
-
-    By its own `__getstate__` and `__setstate__` if it has any of the two, as pickle would, otherwise by its fields.
-    """
-    storage = storage_of(cls)
-    if not (has_own(cls, "__getstate__") or has_own(cls, "__setstate__")):
-        return storage.take_apart, lambda parts: storage.fill(*parts)
-
-    def make(state: Any) -> Any:
-        result: Any = object.__new__(cls)
-        if state is not None and has_own(cls, "__setstate__"):
-            result.__setstate__(state)
-        elif state is not None:
-            beside, slots = state if isinstance(state, tuple) else (state, None)  # as object.__getstate__ gives it
-            for name, value in {**(beside or {}), **(slots or {})}.items():
-                object.__setattr__(result, name, value)
-        return result
-
-    return lambda value: value.__getstate__(), make

@@ -1,6 +1,6 @@
 """Capture and replay of streams.
 
-capture      keeps what a stream carries: in memory, in a file, in a socket
-replay       captured streams as a stream again
+capture      keeps the events of a stream: in memory, in a file, in a socket
+replay       turns captured streams into a stream again
 event_link, event_format    events in memory, and as bytes
 """

@@ -1,11 +1,12 @@
-"""Capture: keep what a stream carries, in memory or as events for a later or distant replay.
+"""Capture: keeps a stream in memory, or as events for a later or distant replay.
 
-`capture` keeps the records of this worker's part of a stream. `capture_into` hands its events (see `events`) to a
-pusher: an `EventLink` in memory, an `EventWriter` on a file or socket, or anything with `push(event)`. `replay` turns
-them into a stream again; it reads links and `EventReader`s.
+`capture` keeps the records of this worker's part of a stream. `capture_into` passes its events (see `event_format`) to
+a pusher: an `EventLink` in memory, an `EventWriter` on a file or socket, or any object with `push(event)`. `replay`
+turns them into a stream again. It reads links and `EventReader`s.
 
-None of them blocks a worker: a socket or pipe that cannot take more leaves bytes in the writer, and the dataflow lives
-until they are gone; one that has nothing to read is looked at again after a pause.
+No reader or writer makes a worker wait for the other end. If a socket or pipe is full, the bytes stay in the writer,
+and the dataflow lives until they are written. If a file or socket has nothing to read, `replay` polls it again after a
+pause.
 """
 
 import contextlib
@@ -25,15 +26,15 @@ from megaflow.timely.dataflow.context import Backoff, OperatorInfo
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import run_whole
 from megaflow.timely.dataflow.graph import Port
-from megaflow.timely.dataflow.origin import untraced
 from megaflow.timely.dataflow.pact import Pipeline
-from megaflow.timely.order import Time, sort_key
+from megaflow.timely.dataflow.partition_tag import untagged
+from megaflow.timely.order import Time, in_order
 from megaflow.timely.progress.antichain import Antichain
 
 T = TypeVar("T")
 
 _CHUNK_BYTES: Final = 64 * 1024  # read or written at once
-_CHUNKS_PER_READ: Final = 16  # then others get their turn, even if a large event is not complete
+_CHUNKS_PER_READ: Final = 16  # then other operators run, even if a large event is not complete
 
 
 class Captured(Generic[T]):
@@ -47,19 +48,19 @@ class Captured(Generic[T]):
         self._records.setdefault(time, []).extend(batch)
 
     def extract(self) -> list[tuple[Time, list[T]]]:
-        """Return the records so far, by time. Within a time they are sorted if possible, else in arrival order."""
-        return [(time, _sorted(self._records[time])) for time in sorted(self._records, key=sort_key)]
+        """Return the records so far, by time. Records of a time are sorted if possible, else in arrival order."""
+        return [(time, _sorted(self._records[time])) for time in in_order(self._records)]
 
 
 def _sorted(records: list[Any]) -> list[Any]:
     try:
         return sorted(records)
-    except (TypeError, ValueError):  # records without an order, arrays say, keep that of their arrival
+    except (TypeError, ValueError):  # records without an order, such as arrays, keep the order of arrival
         return list(records)
 
 
 def capture(port: Port[T]) -> Captured[T]:
-    """Keep the stream's records on each worker; readable at any time, complete when the dataflow is."""
+    """Keep the stream's records on each worker. They are readable at any time, and complete when the dataflow is."""
     captured: Captured[T] = Captured()
     builder = NodeBuilder(port.scope, "Capture")
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
@@ -68,10 +69,10 @@ def capture(port: Port[T]) -> Captured[T]:
 
 
 class _EventFile:
-    """A file or socket with the events of one capture; it never makes a worker wait."""
+    """A file or socket with the events of one capture. It never makes a worker wait."""
 
     def __init__(self, file: Any, mode: str) -> None:
-        self.used = False  # as the end of a stream; set by `capture_into` and `attach`
+        self.used = False  # by a capture or replay; set by `capture_into` and `attach`
         self._file = file
         self._is_socket = isinstance(file, socket.socket)
         self._name = _socket_name(file) if self._is_socket else str(getattr(file, "name", type(file).__name__))
@@ -100,7 +101,7 @@ class _EventFile:
 
 
 def _socket_name(file: socket.socket) -> str:
-    with contextlib.suppress(OSError):  # not connected any more
+    with contextlib.suppress(OSError):  # no longer connected
         peer = file.getpeername()
         if isinstance(peer, tuple):
             return f"socket to {peer[0]}:{peer[1]}"
@@ -108,7 +109,7 @@ def _socket_name(file: socket.socket) -> str:
 
 
 class EventWriter(_EventFile):
-    """Writer of the events of one capture to a file or socket, in the format that `events` documents.
+    """Writer of the events of one capture to a file or socket, in the format that `event_format` documents.
 
     The writer owns the file or socket and closes it once the stream is complete (a BytesIO stays open). Writes to a
     disk happen at once. Bytes that a socket or pipe does not accept wait in memory; `pending_bytes` counts them.
@@ -130,9 +131,9 @@ class EventWriter(_EventFile):
             self.flush()
 
     def flush(self) -> bool:
-        """Write as much as possible without waiting. Return True if nothing is left.
+        """Write as much as possible without waiting. Return True if everything is written.
 
-        Raises PeerLost if the receiver is gone, OSError if the disk refuses.
+        Raises PeerLost if the receiver is gone, and OSError if a write to the disk fails.
         """
         try:
             while self._pending:
@@ -148,14 +149,14 @@ class EventWriter(_EventFile):
         return True
 
     def _write(self, data: bytes) -> int:
-        if self._is_pipe:  # past a buffer that could not say how much it has taken
+        if self._is_pipe:  # bypass the file's buffer, which cannot report how much it accepted
             return os.write(self._file.fileno(), data)
         written: int | None = (self._file.send if self._is_socket else self._file.write)(data)
         return len(data) if written is None else written
 
 
 class EventReader(_EventFile):
-    """Reader of the events of one capture from a file or socket. It closes them once the stream is complete.
+    """Reader of the events of one capture from a file or socket, which it closes once the stream is complete.
 
     A file or socket that ends before the stream is complete is an error. With `growing`, the reader waits for more of
     the file.
@@ -174,7 +175,7 @@ class EventReader(_EventFile):
         return False
 
     def read(self) -> Event | None:
-        """Return the next event, None if its bytes have not all arrived.
+        """Return the next event, or None if its bytes have not all arrived.
 
         Raises SourceError, with file and byte, for a stream that is not a capture, is damaged, or has ended.
         """
@@ -191,20 +192,20 @@ class EventReader(_EventFile):
         return None
 
     def _receive(self) -> bytes | None:
-        """Return some bytes, none at the end, None if there are none now."""
+        """Return some bytes, b"" at the end, or None if there are none now."""
         try:
             data: bytes | None = (self._file.recv if self._is_socket else self._file.read)(_CHUNK_BYTES)
             return data
         except BlockingIOError:
             return None
-        except (OSError, ValueError) as error:  # the latter from a file that the program has closed
+        except (OSError, ValueError) as error:  # ValueError: the program has closed the file
             raise SourceError(f"{self}: cannot be read after byte {self._decoder.offset}: {error}") from error
 
 
 def capture_into(port: Port[Any], pusher: EventPusher) -> None:
-    """Hand the events of this worker's part of the stream to `pusher`, one for each worker.
+    """Pass the events of this worker's part of the stream to `pusher`. Each worker has its own pusher.
 
-    The dataflow is complete once an EventWriter has got everything out.
+    The dataflow is complete once an EventWriter has written everything.
     """
     if not hasattr(pusher, "push"):
         raise BuildError(
@@ -221,7 +222,8 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
     writer = pusher if isinstance(pusher, EventWriter) else None
     builder = NodeBuilder(port.scope, "CaptureInto")
     source: Input[Any] = builder.new_input(port, Pipeline(), connection={})
-    builder.new_output()  # leads nowhere; while its capability is held, the dataflow is not complete
+    # The output has no reader. While its capability is held, the dataflow is not complete.
+    builder.new_output()
     now = port.scope.graph.context.now
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
@@ -233,7 +235,7 @@ def capture_into(port: Port[Any], pusher: EventPusher) -> None:
             if not alive.held:
                 return
             for time, batch in source.drain():
-                pusher.push(Messages(time, untraced(batch)))
+                pusher.push(Messages(time, untagged(batch)))
             frontier = source.frontier  # read after the records: progress may come late, never early
             if frontier != shown:
                 pusher.push(Progress(_difference(shown, frontier)))

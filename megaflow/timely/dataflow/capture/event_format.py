@@ -1,27 +1,27 @@
-"""Events: what a captured stream consists of, and the format that stores it.
+"""Events of captured streams, and the format that stores them.
 
 Each worker of a captured stream makes one sequence of events, with these rules:
- 1. It begins with one capability at the least time of its scope (0; Product(0, 0) one level down), which is not
-    written down.
- 2. `Progress` changes counts of capabilities, all of its changes at once. Afterwards no count is negative; the least
-    times with a count are the sequence's frontier, which only moves forward.
+ 1. A sequence begins with one capability at the least time of its scope (0; Product(0, 0) one level down). This
+    capability is not stored.
+ 2. `Progress` changes the counts of capabilities, all at once. Afterwards no count is negative. The least times with a
+    count are the sequence's frontier, which only moves forward.
  3. `Messages` carries records at a time that the frontier has not passed.
- 4. The sequence is complete when no count is left. Nothing follows.
-So messages may move earlier and progress may move later, and any interleaving of sequences follows the same rules
-with the sum of their capabilities: k of them can be replayed by any number of workers.
+ 4. The sequence is complete when no count is left. No event follows.
+So messages may move earlier and progress may move later. Any interleaving of sequences follows the same rules with the
+sum of their capabilities, so any number of workers can replay k sequences.
 
 The stored format, version 2. Numbers outside of payloads are unsigned and big-endian.
 
     magic      16 bytes   0x89, then "megaflow events"
-    version    u32        2; version 1 had fewer tags of the codec, and is read as this one is
+    version    u32        2; version 1 had fewer tags of the codec, and is read in the same way
     frames     each       u32 length of the payload
                           u32 CRC-32 of those four bytes and the payload
                           the payload: a value of the project's codec (`timely/communication/codec`)
 
 A payload is `(0, [(time, change), ...])` for progress or `(1, time, [record, ...])` for messages. A time is the tuple
 of its coordinates, outermost first: ints of at least 0, tuples, or values of a class of times. The tags of the codec
-(`codec/tags.py`) are part of the format: a new tag, or another meaning of one, needs a new version. Classes of the
-user's are stored by name; a program that reads them must have imported them.
+(`codec/tags.py`) are part of the format: a new tag, or a new meaning of a tag, needs a new version. Users' classes are
+stored by name. A program that reads them must have imported them.
 """
 
 import struct
@@ -37,7 +37,7 @@ from megaflow.timely.order import Time, coordinates, from_coordinates
 MAGIC: Final = b"\x89megaflow events"
 VERSION: Final = 2
 VERSIONS_READ: Final = (1, VERSION)
-MAX_EVENT_BYTES: Final = 1 << 30  # as large as a message between workers may be
+MAX_EVENT_BYTES: Final = 1 << 30  # the limit of a message between workers
 _PREFIX = struct.Struct("!II")  # length, checksum
 _NUMBER = struct.Struct("!I")
 HEADER: Final = MAGIC + _NUMBER.pack(VERSION)
@@ -62,7 +62,7 @@ Event: TypeAlias = Progress | Messages
 
 
 def encode_event(event: Event) -> bytes:
-    """Return the frame of an event; raises CannotTravel naming a type that cannot be stored.
+    """Return the frame of an event. Raises CannotTravel, naming a type that cannot be stored.
 
     >>> decoder = EventDecoder("an example")
     >>> decoder.feed(HEADER + encode_event(Messages(3, ["a", "b"])))
@@ -81,20 +81,21 @@ def encode_event(event: Event) -> bytes:
 
 
 class EventDecoder:
-    """Turns the bytes of the stored format, in whatever pieces they come, into events. `name` is for messages."""
+    """Decoder of the stored format, which may arrive in any pieces. Errors call the stream `name`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.offset = 0  # where in the file the buffer begins, always between two frames
+        self.offset = 0  # position in the file at which the buffer begins, always between two frames
         self._buffer = bytearray()
         self._started = False  # the header has been read
 
     def feed(self, data: bytes) -> None:
-        """Take some more bytes."""
+        """Add bytes to the buffer."""
         self._buffer += data
 
     def next(self) -> Event | None:
-        """Return the next event, None until all its bytes are there. Raises SourceError naming the damaged place."""
+        """Return the next event, or None until all its bytes are there. Raises SourceError, naming the damaged place.
+        """
         if not self._started and not self._read_header():
             return None
         if len(self._buffer) < _PREFIX.size:
@@ -116,7 +117,7 @@ class EventDecoder:
         return event
 
     def end(self) -> SourceError:
-        """Return what to raise if no byte can follow any more."""
+        """Return the error to raise if no more bytes can follow."""
         what = "event" if self._started else "header"
         rest = len(self._buffer)
         place = f"{rest} bytes into the {what} that begins at byte {self.offset}" if rest else f"before the next {what}"

@@ -1,4 +1,4 @@
-"""EventLink: events in memory; and the protocols of captures and replays."""
+"""EventLink: events in memory. Also the protocols of captures and replays."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,18 +14,18 @@ class EventPusher(Protocol):
     """Protocol of the destination of a capture."""
 
     def push(self, event: Event) -> None:
-        """Take the next event. Must not block."""
+        """Receive the next event. Must not block."""
 
 
 class EventSource(Protocol):
-    """Protocol of the source of a replay. Messages name it by its `str()`."""
+    """Protocol of the source of a replay. Errors name it by its `str()`."""
 
     def attach(self, wake: Callable[[], None]) -> bool:
-        """Start the only replay. Return True if `wake` will be called after each new event; otherwise `read` is polled.
+        """Start the only replay. Return True if `wake` will be called after each new event; if False, `read` is polled.
         """
 
     def read(self) -> Event | None:
-        """Return the next event, None if it is not there yet. Must not block. Raises SourceError if it can never come.
+        """Return the next event, or None if it has not arrived. Must not block. Raises SourceError if it cannot arrive.
         """
 
     def close(self) -> None:
@@ -36,10 +36,10 @@ class EventLink:
     """Events of one capture for a replay in the same process, on any worker. They are kept until they are replayed."""
 
     def __init__(self) -> None:
-        self._events: deque[Event] = deque()  # pushed, but not read through this link
+        self._events: deque[Event] = deque()  # pushed, but not yet read through this link
         self._queues = [self._events]  # of this link and its clones, shared by all of them
-        self._wakers: list[Callable[[], None]] = []  # one for each that is replayed, shared as well
-        self.used = False  # captured into; set by `capture_into`
+        self._wakers: list[Callable[[], None]] = []  # one per replay; also shared
+        self.used = False  # a capture writes into it; set by `capture_into`
         self._replayed = False
 
     def clone(self) -> "EventLink":
@@ -70,7 +70,7 @@ class EventLink:
         return True
 
     def read(self) -> Event | None:
-        """Return the next event, None if it has not been pushed yet."""
+        """Return the next event, or None if it has not been pushed yet."""
         return self._events.popleft() if self._events else None
 
     def close(self) -> None:
@@ -81,5 +81,5 @@ class EventLink:
 
 
 def _own(event: Event) -> Event:
-    """Return an event whose records, where they can change, are copies."""
+    """Return an event with copies of those records that can change."""
     return Messages(event.time, copies_of(event.data)) if isinstance(event, Messages) and event.data else event

@@ -1,9 +1,11 @@
-"""Replay: captured streams as a stream again, from any number of sequences of events on each worker.
+"""Replay: turns captured streams into a stream again, from any number of sequences of events on each worker.
 
-Every worker holds the replay's initial capability, counted once for each worker however many sequences there are.
-So each worker follows its own sequences here: each has counts and a frontier; the frontiers' times, counted by how many
-sequences stand there, make one local frontier; and for each of its times the worker holds one capability. Of no
-sequences the local frontier is empty from the start.
+Every worker holds the replay's initial capability. It is counted once per worker, however many sequences there are. So
+each worker follows its own sequences here:
+ 1. Each sequence has counts and a frontier.
+ 2. The times of these frontiers form one local frontier, counted by how many sequences stand at each time.
+ 3. The worker holds one capability for each time of the local frontier.
+Without sequences, the local frontier is empty from the start, and the worker releases its capability.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,11 +22,11 @@ from megaflow.timely.order import Time, alike, less_equal
 from megaflow.timely.progress.antichain import MutableAntichain
 
 _EVENTS_PER_RUN = 64
-"""How much one sequence may bring before the operators after it get their turn."""
+"""How many events one sequence may play before the operators after it run."""
 
 
 class _Sequence:
-    """One captured sequence of events, held to its rules (see `events`)."""
+    """One captured sequence of events. Enforces the rules of `event_format`."""
 
     def __init__(self, source: EventSource, least: Time, wake: Callable[[], None]) -> None:
         self.counts = MutableAntichain([(least, 1)])
@@ -33,7 +35,8 @@ class _Sequence:
         self._least = least
 
     def read(self) -> Event | None:
-        """Return the next event, None if it is not there yet. Raises SourceError if it never comes or breaks a rule."""
+        """Return the next event, or None if it has not arrived. Raises SourceError if it cannot arrive or is invalid.
+        """
         try:
             event = self._source.read()
         except SourceError as error:
@@ -44,7 +47,7 @@ class _Sequence:
         return event
 
     def advance(self, progress: Progress) -> list[tuple[Time, int]]:
-        """Follow the changes; return how the frontier moved."""
+        """Apply the changes. Return how the frontier moved."""
         before = self.counts.frontier
         moves = self.counts.update_iter(progress.changes)
         for time, _ in progress.changes:
@@ -79,18 +82,18 @@ class _Player:
     """Plays the sequences of one worker."""
 
     def __init__(self, sequences: list[_Sequence], capability: Capability, output: Output[Any]) -> None:
-        self.sequences = sequences  # those that are not complete
+        self.sequences = sequences  # those that are not yet complete
         self._output = output
         self._counts = MutableAntichain([(capability.time, len(sequences))] if sequences else [])
-        self._held = {capability.time: capability}  # time of the local frontier -> the right to send there
+        self._held = {capability.time: capability}  # time of the local frontier -> capability for it
         self._error: SourceError | None = None
         if not sequences:
             capability.release()
 
     def play(self) -> bool:
-        """Play what is there, within limits; whether there was something.
+        """Play the events that have arrived, within limits. Return whether there were any.
 
-        An error is raised by the next call, so that the operators after this get what came before it.
+        An error is raised by the next call, so that the operators after this one first get the earlier events.
         """
         if self._error is not None:
             raise self._error
@@ -118,7 +121,7 @@ class _Player:
         return True
 
     def _move(self, changes: list[tuple[Time, int]]) -> None:
-        """Hold what the local frontier says, no more."""
+        """Hold capabilities for exactly the times of the local frontier."""
         for time, change in changes:
             if change > 0:
                 earlier = next(held for held in self._held.values() if less_equal(held.time, time))
@@ -129,11 +132,11 @@ class _Player:
 
 
 def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
-    """Return as a stream what `sources` captured: all of their records, at their times.
+    """Return the records that `sources` captured as a stream, at their times.
 
-    Each worker gives its own sources, none included; each captured sequence is given to one worker, or its records
-    come more than once. The operator rests until a source announces an event; files and sockets are looked at again
-    after pauses of 20 milliseconds at most.
+    Each worker passes its own sources, possibly none. Pass each captured sequence to one worker only, otherwise its
+    records arrive more than once. The operator rests until a source announces an event. It polls files and sockets
+    after pauses of at most 20 milliseconds.
     """
     given = list(sources)
     for source in given:
@@ -144,7 +147,7 @@ def replay(scope: ScopeRef, sources: Iterable[EventSource]) -> Port[Any]:
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         least, activate = scope.least, info.activator.activate
-        played = given if capabilities[0].held else []  # else this worker joined later, and may send nothing
+        played = given if capabilities[0].held else []  # a worker that joined later may send nothing
         player = _Player([_Sequence(source, least, activate) for source in played], capabilities[0], output)
         backoff = Backoff(info.activator, scope.graph.context.now)
 

@@ -1,14 +1,15 @@
 """Credit: how many records a channel may have under way to one worker, as both ends count them.
 
-The sender counts what it has sent and not got back (`Credits`), the receiver what its operator has taken and it has not
-given back (`Debts`); a return is a number of records. With a window of W records:
+The sender counts the records that it has sent and for which it has no credit back yet (`Credits`). The receiver counts
+the records that its operator has taken and for which it has not given credit back (`Debts`). A return is a number of
+records. With a window of W records:
 
-1. A target's credit is used up when W records or more are not given back. This is advice: sending still works.
-2. The receiver gives back once it owes W / 2 or more (at least one). So there is at most one return in half a window.
-3. No sender waits for ever for a return that is kept back. What the sender counts is either under way, or queued at the
-   receiver, or owed. What is under way arrives; what is queued is taken (see `handoffs`). Then all is owed: if that is
-   W / 2 or more it is given back, and if it is less, credit is not used up.
-4. A worker that has left gives nothing back: it is forgotten. Worker ids are never used again.
+1. A target's credit is used up when W or more records are not given back. This is advice: sending still works.
+2. The receiver gives back once it owes W / 2 or more (at least one). So there is at most one return per half window.
+3. No sender waits forever for a return that the receiver keeps back. The records that the sender counts are under way,
+   queued at the receiver, or owed. Those under way arrive, and those queued are taken (see `handoffs`). Then all are
+   owed. If that is W / 2 or more, the receiver gives it back; if it is less, credit is not used up.
+4. A worker that has left gives nothing back, so it is forgotten. Worker ids are never used again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from megaflow.timely.dataflow.flow_control.gates import Downstream, Gate
 
 
 class WorkerCredit(Gate):
-    """The records that one worker has not given back; closed while its credit is used up."""
+    """Records that one worker has not given back. Closed while its credit is used up."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,15 +29,15 @@ class WorkerCredit(Gate):
 
 
 class Credits:
-    """The sending end of one channel."""
+    """Sending end of one channel."""
 
     def __init__(self, window: int) -> None:
         self._accounts: dict[int, WorkerCredit] = {}  # target worker -> what it has not given back
-        self._downstreams: list[Downstream] = []  # those that the credit of every worker is part of
+        self._downstreams: list[Downstream] = []  # those that contain the credit of every worker
         self._window = window  # records
 
     def spend(self, worker: int, records: int) -> None:
-        """Note that a batch leaves for a worker; a worker that was never sent anything has its whole window."""
+        """Note that a batch leaves for a worker. A worker that was never sent anything has its whole window."""
         account = self._accounts.get(worker)
         if account is None:
             account = self._accounts[worker] = WorkerCredit()
@@ -46,7 +47,7 @@ class Credits:
             account.close()
 
     def take_back(self, worker: int, records: int) -> None:
-        """Note that a worker has given back; nothing if it was forgotten. Raises ProtocolError if it had fewer."""
+        """Note a return by a worker. Ignores a forgotten worker. Raises ProtocolError if the worker owed fewer."""
         account = self._accounts.get(worker)
         if account is None:
             return
@@ -63,13 +64,13 @@ class Credits:
             account.open()
 
     def enter(self, downstream: Downstream) -> None:
-        """Make the credit of every worker, also of workers to come, part of `downstream`."""
-        downstream.places.append(self)
+        """Make the credit of every present and future worker part of `downstream`."""
+        downstream.rooms.append(self.room)
         self._downstreams.append(downstream)
         downstream.closed.update(account for account in self._accounts.values() if account.closed)
 
     def room(self) -> int:
-        """Return how many records any worker may be sent until its credit is used up; less than 1 if it is."""
+        """Return how many records may go to any worker before its credit is used up. Less than 1 if it is used up."""
         return self._window - max((account.used for account in self._accounts.values()), default=0)
 
     def used(self, worker: int) -> int:
@@ -85,7 +86,7 @@ class Credits:
 
 
 class Debts:
-    """The receiving end of one channel."""
+    """Receiving end of one channel."""
 
     def __init__(self, window: int, tell: Callable[[], None]) -> None:
         """`tell()` is called when something becomes due."""
@@ -102,11 +103,11 @@ class Debts:
             self._tell()
 
     def owed(self, worker: int) -> int:
-        """Return how many records of a worker's were taken and not given back."""
+        """Return how many records of a worker were taken and not given back."""
         return self._owed.get(worker, 0)
 
     def settle(self) -> list[tuple[int, int]]:
-        """Take what is due: (worker, records), to be given back at once."""
+        """Remove and return the due pairs (worker, records), to be given back at once."""
         due = [(worker, self._owed.pop(worker)) for worker in sorted(self.due)]
         self.due.clear()
         return due

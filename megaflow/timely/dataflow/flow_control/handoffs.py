@@ -1,37 +1,39 @@
-"""Handoffs: which queues of a dataflow are bounded, what a full one stops, and how credit travels.
+"""Handoffs: which queues of a dataflow are bounded, what a full queue stops, and how credit travels.
 
 The handoffs that carry data are bounded: channels within a worker and channels on the DATA lane. Each has gates (see
-`gates`): its `InputQueue`, closed at its mark; and, if it leads to other workers, a `WorkerCredit` for each of them,
-closed while that credit is used up (see `credit`). State, control and progress have lanes of their own and no gates.
+`gates`). One is its `InputQueue`, closed at its mark. If the channel leads to other workers, there is also a
+`WorkerCredit` for each of them, closed while that credit is used up (see `credit`). State, control and progress have
+lanes of their own and no gates.
 
-The `Downstream` of an output is every gate that can be reached from it on this worker: those of its own edges, and
+The `Downstream` of an output is every gate that can be reached from it on this worker: the gates of its own edges, and
 behind a local queue those of the outputs to which its records lead. So an operator that never refuses records (F and S,
-operators that wait for a frontier, joins, operators of users) still stops the source before it. A queue fed by other
-workers has a `Downstream`, too: credit is given back when its records are taken *and* there is room behind it. So a
-full queue further down stops senders as well, worker by worker. A handoff that the program has put (`place`: see
-`operators.buffering`) has its own mark, or none, and ends the `Downstream` of all before it: it is to be filled.
+operators that wait for a frontier, joins, users' operators) still stops the source before it. A queue that other
+workers feed also has a `Downstream`: credit is given back when its records are taken *and* there is room behind it.
+So a full queue further down also stops senders, worker by worker. A handoff that the program has placed (`place`: see
+`operators.buffering`) has its own mark, or none. It ends the `Downstream` of everything before it, because it is meant
+to fill.
 
-Being full is advice. Pushing always succeeds; nothing is refused or lost, and time is never held: a source that is told
-"full" still reads its control input and moves its capability on. These obey: sources, replay, operators that may make
-more than they get (a flat_map), and all others that ask `Output.is_full()`. An operator that returns with batches left
-in its queues is woken by room, by nothing else.
+Fullness is advice. Pushing always succeeds. Nothing is refused or lost, and time is never held: a source that gets the
+answer "full" still reads its control input and advances its capability. The operators that obey are sources, replay,
+operators that may make more records than they get (a flat_map), and all others that ask `Output.is_full()`. An operator
+that asked, got "full" and returned with batches left in its queues is woken only by room.
 
-Why no operator waits for ever
+Why no operator waits forever
  1. A gate opens when records are *taken* from a queue. No rule here waits for a frontier, and no capability waits for
-    more than the records that its operator has not taken or not sent yet: progress safety is not touched.
- 2. Take the operators with the bounded channels between them, as each worker has them: all have the same graph.
-    Channels inside a cycle have no gate, they may grow; so what is left is a partial order, that of the strongly
-    connected components. Every channel counts here as if it led through its operator to all outputs, whatever the
-    operator says of its times.
- 3. An operator that waits, be it with what it has or with the credit that it owes, waits for gates of later components
-    only. After the last component there are none. So, by induction from the last: the operators there take what they
-    have whenever they run, their queues open, they give back credit; those before them are woken (each of the closed
-    gates has been open once), take or send at least a batch, and so on up to the sources.
- 4. A message that gives credit back is mail: it queues behind no data, and is read whatever waits.
- 5. A worker that leaves works off all it has, as ever, and what it has not given back is forgotten with it; a worker
-    that joins has a whole window. A dropped dataflow is never full.
+    more than the records that its operator has not yet taken or sent. So progress safety is not affected.
+ 2. Consider the graph of operators and the channels between them. It is the same on all workers. Channels inside a
+    cycle have no gate and may grow. The other channels are bounded and lead from one strongly connected component to
+    another, so they form a partial order of the components. Every channel counts here as if it led through its operator
+    to all outputs, whatever the operator declares about its times.
+ 3. An operator that waits, with its records or with the credit that it owes, waits only for gates of later components.
+    After the last component there are none. So the proof is by induction from the last component: its operators take
+    what they have whenever they run, their queues open, and they give back credit. Operators before them are woken
+    (each of the closed gates has been open once) and take or send at least a batch, and so on up to the sources.
+ 4. A message that gives credit back is mail: it queues behind no data, and is read whatever else waits.
+ 5. A leaving worker processes all that it has, as usual. Credit that it has not given back is forgotten with it. A
+    joining worker has a full window. A dropped dataflow is never full.
 
-What is due is sent at the end of a step, one message for each worker.
+Credit that is due is sent at the end of a step, in one message for each worker.
 """
 
 from __future__ import annotations
@@ -55,17 +57,17 @@ from megaflow.timely.progress.propagation_order import positions
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait; the same on all workers."""
+    """Limits of what may wait, equal on all workers."""
 
     queue_records: int = 16 * BATCH_RECORDS
-    """In one queue: enough for a pass to have something to do, little enough to stay in the cache."""
+    """In one queue: enough to keep a pass busy, small enough to stay in the cache."""
     window_records: int = 64 * BATCH_RECORDS
-    """Under way to one worker over one channel. At a million records a second it lasts 45 ms, and half of it is given
-    back at a time; the way there and back takes a step of either side, some milliseconds on a busy machine."""
+    """Under way to one worker over one channel. At a million records a second it lasts 45 ms. Half of it is given back
+    at a time. The round trip takes a step on either side, some milliseconds on a busy machine."""
 
 
 class End(Protocol):
-    """What is needed of the sending end of a channel."""
+    """Sending end of a channel, as this module uses it."""
 
     lane: Lane
     queue: InputQueue
@@ -80,45 +82,42 @@ class Handoff:
     source: int  # location
     target: int  # location
     end: End
-    local: bool  # whether records stay on their worker
+    local: bool  # records stay on their worker
 
 
 class Handoffs:
-    """The handoffs of one dataflow on one worker. One writer: the worker's thread."""
+    """Handoffs of one dataflow on one worker. Only the worker's thread writes them."""
 
     def __init__(self, dataflow: int, allocator: Allocator, run_queue: RunQueue) -> None:
         self.bounds = Bounds()  # may be changed before the start
         self.started = False
-        self.refused = False  # an operator was told "full" since this was cleared
-        self.dropped = 0  # records, written by buffers
+        self.refused = False  # an operator has got the answer "full" since this was cleared
+        # Target location of each handoff of the program -> its queue's mark, None for that of `bounds`; written by
+        # buffers before the start.
+        self.placed: dict[int, int | None] = {}
         self._dataflow = dataflow
         self._allocator = allocator
         self._run_queue = run_queue
-        self._runs: Sequence[int] = ()  # node -> node that is run for it
+        self._runs: Sequence[int] = ()  # node -> node that runs for it
         self._all: list[Handoff] = []  # by channel
-        self._after: dict[int, list[Handoff]] = {}  # source location -> those that carry data
+        self._after: dict[int, list[Handoff]] = {}  # source location -> its handoffs that carry data
         self._inside: dict[int, list[int]] = {}  # target location -> source locations its records lead to
-        self._placed: dict[int, int | None] = {}  # target locations of the program's own handoffs -> mark
-        self._control: set[int] = set()  # nodes that take in more than data: never told "full"
+        self._control: set[int] = set()  # nodes that take more than data: they never get the answer "full"
         self._debts: dict[int, Debts] = {}  # channel -> what its queue owes
-        self._behind: dict[int, Downstream] = {}  # channel -> what lies behind its queue, made when first needed
-        self.due: dict[int, None] = {}  # channels that owe enough: `settle` has something to do
-        self._waiting: list[tuple[int, Downstream]] = []  # node that is run -> what lies after one of its outputs
+        self._behind: dict[int, Downstream] = {}  # channel -> gates behind its queue, made on first use
+        self.due: dict[int, None] = {}  # channels that owe enough, so that `settle` has work
+        self._waiting: list[tuple[int, Downstream]] = []  # node that runs -> gates after one of its outputs
 
     def add(self, handoff: Handoff) -> None:
         """Add the next channel, while the dataflow is built."""
         self._all.append(handoff)
 
-    def place(self, target: int, mark: int | None) -> None:
-        """Have the queue at `target` be full at `mark` records, None: at what `bounds` says; before the start."""
-        self._placed[target] = mark
-
     def start(self, edges: Iterable[tuple[int, int, Summary]], runs: Sequence[int]) -> None:
-        """Put up the gates; `edges` are those of the graph of locations, `runs` is node -> node that does its work."""
+        """Set up the gates. `edges` are those of the graph of locations; `runs` is node -> node that does its work."""
         self.started, self._runs = True, runs
         for a, b, _ in edges:
-            if a not in self._placed:
-                self._inside.setdefault(a, []).append(b)  # of sources, too, which are never looked up
+            if a not in self.placed:
+                self._inside.setdefault(a, []).append(b)  # also keyed by sources, which are never looked up
         data = [each for each in self._all if each.end.lane is Lane.DATA]
         self._control = {each.nodes[1] for each in self._all if each.end.lane is not Lane.DATA}
         around = feedback(0, 1)
@@ -130,7 +129,7 @@ class Handoffs:
             a, b = each.nodes
             if component[a][0] == component[b][0]:
                 continue
-            mark = self._placed.get(each.target)
+            mark = self.placed.get(each.target)
             if not each.end.queue.trims:
                 each.end.queue.mark = self.bounds.queue_records if mark is None else mark
             if not each.local:
@@ -139,7 +138,7 @@ class Handoffs:
                 each.end.queue.debts = debts
 
     def downstream_of(self, source: int, node: int) -> Downstream:
-        """Return the gates after an output of a node; the node is run when they were full and there is room again."""
+        """Return the gates after an output of a node. The node runs when they were full and have room again."""
         downstream = Downstream(partial(self._run_queue.add, self._runs[node]))
         if node not in self._control:
             self._fill(downstream, [source])
@@ -147,7 +146,7 @@ class Handoffs:
         return downstream
 
     def settle(self, audience: Callable[[], Collection[int]]) -> None:
-        """Give back what is due, where there is room; it waits where there is not."""
+        """Give back the credit that is due wherever there is room. The rest waits for room."""
         if not self.due:
             return
         returns: dict[int, list[tuple[int, int]]] = {}  # worker -> (channel, records)
@@ -167,7 +166,7 @@ class Handoffs:
                 self._allocator.send(worker, Channel.credit(self._dataflow), tuple(amounts))
 
     def hear(self, worker: int, returns: Iterable[tuple[int, int]]) -> None:
-        """Take in what a worker has given back."""
+        """Add the credit that a worker has given back."""
         for channel, records in returns:
             credits = self._all[channel].end.credits if 0 <= channel < len(self._all) else None
             if credits is None:
@@ -175,7 +174,7 @@ class Handoffs:
             credits.take_back(worker, records)
 
     def forget(self, workers: Iterable[int]) -> None:
-        """Expect nothing of workers that have left, and owe them nothing."""
+        """Expect nothing from workers that have left, and owe them nothing."""
         for worker in workers:
             for each in self._all:
                 if each.end.credits is not None:
@@ -184,24 +183,24 @@ class Handoffs:
                 debts.forget(worker)
 
     def clear(self) -> None:
-        """Forget all: the dataflow is dropped."""
+        """Discard everything: the dataflow is dropped."""
         for table in (self._all, self._after, self._inside, self._debts, self._behind, self.due, self._waiting):
             table.clear()
 
     def credit_in_use(self, worker: int) -> dict[int, int]:
-        """Return channel -> records that a worker has not given back to this one. Cost: O(channels)."""
+        """Return channel -> records for which a worker has not given credit back. Cost: O(channels)."""
         bounded = ((channel, each.end.credits) for channel, each in enumerate(self._all))
         return {channel: credits.used(worker) for channel, credits in bounded if credits is not None}
 
     def credit_kept(self, worker: int) -> dict[int, int]:
-        """Return channel -> records from a worker that wait here or are owed to it. Cost: O(what waits)."""
+        """Return channel -> records from a worker that wait here or are owed to it. Cost: O(waiting batches)."""
         return {
             channel: self._all[channel].end.queue.queued_from(worker) + debts.owed(worker)
             for channel, debts in self._debts.items()
         }
 
     def _check(self) -> None:
-        """Check what holds between the steps of a running dataflow. Cost: O(what waits, and what waits for it)."""
+        """Check the invariants between steps of a running dataflow. Cost: O(waiting batches and operators)."""
         waiting = {node for node, downstream in self._waiting if downstream.wanted}
         for each in self._all:
             queue = each.end.queue
@@ -218,6 +217,7 @@ class Handoffs:
 
     def _owe(self, channel: int) -> None:
         self.due[channel] = None
+        self._run_queue.stir()
 
     def _fill(self, downstream: Downstream, sources: list[int]) -> None:
         """Make every gate that can be reached from these outputs part of `downstream`."""

@@ -1,11 +1,11 @@
-"""InputQueue: the batches that wait at one input, put there by edges of this worker and by the network alike.
+"""InputQueue: the batches that wait at one input, put there both by edges of this worker and by the network.
 
 Invariants
  1. If the queue is not empty, its operator is in the run queue or waits for room downstream (see `handoffs`).
  2. `records` is the sum of the queued batches' lengths.
- 3. The gate closes at `mark` records and opens at half as many. While it is closed, the run queue knows it as crowded.
- 4. A queue that `trims` has no gate. From `mark` records on, each batch that comes makes its operator run, which takes
-    records out.
+ 3. The gate closes at `mark` records and opens at half as many. While it is closed, the run queue lists it as crowded.
+ 4. A queue that `trims` has no gate. From `mark` records on, each new batch makes its operator run, and the operator
+    takes records out.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from megaflow.timely.order import Time
 
 
 class InputQueue(Gate):
-    """(time, batch) in arrival order."""
+    """Queued pairs (time, batch) in the order of arrival."""
 
     def __init__(self, name: str, where: str, node: int, run_queue: RunQueue) -> None:
         super().__init__()
-        self.name = name  # of the operator, and the line that declared it: for the note on an error
+        self.name = name  # the operator's name and, in `where`, its declaring line: for the note on an error
         self.where = where
         self.node = node  # index of the operator
         self.batches: deque[tuple[Time, list[Any]]] = deque()  # appended here, drained by the operator
-        self.records = 0  # that wait
-        self.mark = sys.maxsize  # records from which on it is full; set when the dataflow starts
-        self.trims = False  # its operator takes out what is too much; set when the operator is built
+        self.records = 0  # queued
+        self.mark = sys.maxsize  # number of records at which it is full; set when the dataflow starts
+        self.trims = False  # its operator takes out the excess; set when the operator is built
         self.debts: Debts | None = None  # what this worker owes to others, if the channel has credit
         self._foreign: deque[tuple[int, int, int]] = deque()  # batches from other workers: (position, worker, records)
         self._taken = 0  # batches ever taken: the position of the first in the queue
         self._run_queue = run_queue
 
     def put(self, time: Time, batch: list[Any]) -> None:
-        """Queue a batch; the operator runs in this pass or the next."""
+        """Queue a batch. The operator runs in this pass or the next."""
         if not self.batches:
             self._run_queue.add(self.node)
         self.batches.append((time, batch))
@@ -57,7 +57,7 @@ class InputQueue(Gate):
         self.put(time, batch)
 
     def took(self, batches: int, records: int) -> None:
-        """Note that the operator has taken the first batches: how many, and how many records in all."""
+        """Note that the operator has taken the first `batches` batches, with `records` records in all."""
         self.records -= records
         self._taken += batches
         if self.closed and self.records <= self.mark // 2:
@@ -70,7 +70,7 @@ class InputQueue(Gate):
             self.debts.add(worker, count)
 
     def cut(self, records: int, newest: bool) -> list[tuple[Time, int]]:
-        """Take out so many records, the newest or the oldest; return how many of which times. Owes nobody credit."""
+        """Remove this many records, newest or oldest. Return pairs (time, number of records). Returns no credit."""
         batches, taken, left = self.batches, [], records
         while left:
             time, batch = batches.pop() if newest else batches.popleft()
@@ -85,26 +85,26 @@ class InputQueue(Gate):
         return taken
 
     def refill(self, batches: list[tuple[Time, list[Any]]]) -> None:
-        """Queue what the operator has made of all that was queued; it does not run because of that."""
+        """Queue batches in place of those that the operator has just taken. This does not make it run."""
         self.batches.extend(batches)
         self.records += sum(len(batch) for _, batch in batches)
 
     def clear(self) -> None:
-        """Discard what is queued, without returning credit: the dataflow was dropped."""
+        """Discard all batches, without returning credit: the dataflow was dropped."""
         self.batches.clear()
         self._foreign.clear()
         self.records = 0
 
     def enter(self, downstream: Downstream) -> None:
-        """Become part of `downstream`, if the queue has a mark and a gate: without them it is never full."""
+        """Become part of `downstream`, if the queue has a mark and a gate. Without them it is never full."""
         if self.mark < sys.maxsize and not self.trims:
-            downstream.places.append(self)
+            downstream.rooms.append(self.room)
             self.downstreams.append(downstream)
             if self.closed:
                 downstream.closed.add(self)
 
     def room(self) -> int:
-        """Return how many records may come until it is full; less than 1 if it is."""
+        """Return how many records fit until it is full. Less than 1 if it is full."""
         return self.mark - self.records
 
     def queued_from(self, worker: int) -> int:

@@ -1,15 +1,16 @@
-"""Starting a dataflow: its stages become the operators that run.
+"""Starting a dataflow: gives stages their functions, and replaces groups of stages by one operator each.
 
-`partition` finds the groups, `codegen` writes a function for each; here it is compiled and takes its place. All
-operators, outputs, inputs and channels keep their numbers, so pictures, logs and errors speak of what the user wrote.
-But in a group
- 1. the head's node runs the function; the others are never in the run queue;
- 2. the ways inside lead nowhere: no batch is queued there and the tracker has no edge. The head's inputs lead to the
-    exits directly, by the identity;
- 3. the outputs inside have no capability at the start. Every member has released its own while it was built, so the
-    +1 for each founding member and this worker's -1 are taken out together, before counting starts.
-A worker that fused differently would count differently: so whether it fuses is part of the signature that workers
-compare.
+`partition` finds the groups. `codegen` writes a function for each group and for each stage outside of groups, so the
+code of an operator exists once. This module compiles the function and installs it. All operators, outputs, inputs and
+channels keep their numbers, so pictures, logs and errors match what the user wrote. A group differs in three ways:
+ 1. The head's node runs the function. The other nodes are never in the run queue.
+ 2. Edges inside the group are removed: no batch is queued there and the tracker has no edge. Instead, the head's inputs
+    lead directly to the exits, by the identity.
+ 3. Outputs inside have no capability at the start. Every operator of the group released its own while it was built.
+    So each such output has a +1 for each founding worker and a -1 of this worker. Both are removed before counting
+    starts.
+A worker that fused differently would count differently. So the signature that workers compare includes whether they
+fuse.
 """
 
 import linecache
@@ -43,30 +44,32 @@ _GLOBALS = {
 
 
 def start(graph: Graph, fusion: bool = True) -> None:
-    """Start a dataflow that is built, with its stages fused unless that is not wanted, here or by the environment.
+    """Start a built dataflow. Fuses its stages unless `fusion` is False or the environment switches fusion off.
 
-    Raises BuildError for a cycle that does not advance time, naming its operators, if the environment says neither off
-    nor on, and if it asks for a check that there is not.
+    Raises BuildError for a cycle that does not advance time, naming its operators. Also raises it if the environment
+    variable for fusion is set to anything but off or on, or if the environment asks for an unknown check.
     """
     checks.wanted()
     give_copies(graph)
     asked = os.environ.get(SWITCH) or "on"
     if asked not in ("on", "off"):
         raise BuildError(f"{SWITCH}={asked}: it must be off; or on, or not set, for what dataflow(fusion=…) says")
-    if not fusion or asked == "off":
-        graph.start()
-        return
     edges = list(graph.builder.edges)
-    fuse(graph, partition(graph.nodes, graph.edges))
+    groups = partition(graph.nodes, graph.edges) if fusion and asked == "on" else []
+    fuse(graph, groups)
+    for node in graph.nodes:
+        if node.stage is not None and node.logic is None and node.within is None:
+            node.logic = _make_logic(graph, Group([node.index]), node.sources)
     try:
         graph.start()
     except BuildError:
-        positions(graph.builder.names, edges)  # says it with all the operators that the user wrote
+        if groups:
+            positions(graph.builder.names, edges)  # raises the error that names all operators of the user
         raise
 
 
 def fuse(graph: Graph, groups: Sequence[Group]) -> None:
-    """Have each group run as one operator."""
+    """Make each group run as one operator."""
     inner: set[int] = set()  # locations inside
     members: set[int] = set()
     paths: list[Edge] = []
@@ -82,7 +85,7 @@ def fuse(graph: Graph, groups: Sequence[Group]) -> None:
         members.update(location for node in nodes for location in node.targets)
         same = identity(head.scope.depth)
         paths += [(target, location, same) for target in head.targets for location in exits]
-    # What goes is the paths through members, which begin at their inputs, and the ways that end inside.
+    # Remove the paths through members, which begin at their inputs, and the edges that end inside.
     edges = [edge for edge in graph.builder.edges if edge[0] not in members and edge[1] not in inner]
     graph.builder.edges[:] = edges + paths
     graph.initial[:] = [each for each in graph.initial if each[0] not in inner]
@@ -96,7 +99,7 @@ def fuse(graph: Graph, groups: Sequence[Group]) -> None:
 def _make_logic(graph: Graph, group: Group, exits: list[int]) -> Callable[[], None]:
     nodes = [graph.nodes[member] for member in group.members]
     numbers = {node.index: number for number, node in enumerate(nodes)}
-    follow = {location: -1 - number for number, location in enumerate(exits)}  # or the member that reads it
+    follow = {location: -1 - number for number, location in enumerate(exits)}  # or the member that reads the location
     follow |= {location: numbers[reader] for location, reader in group.inside.items()}
     members = [
         Operation(stage.kind, node.name, node.where, tuple(map(follow.__getitem__, node.sources)), stage.stamps)
@@ -110,13 +113,16 @@ def _make_logic(graph: Graph, group: Group, exits: list[int]) -> Callable[[], No
         known |= node.stage.names
     exec(_compiled("+".join(member.name for member in members[:4]), str(text)), known)
     process: Any = known["make"](*(node.stage.f for node in nodes), *leaving)  # type: ignore[operator]
+    for number, node in enumerate(nodes):
+        if node.stage.kind == "map_in_place":
+            stages.check_first_change(process, f"f{number}")
     run = stages.run_pausable if text.pauses else stages.run_whole
     return run(nodes[0].stage.inputs, leaving, process)
 
 
 @lru_cache(maxsize=1024)
 def _compiled(name: str, text: str) -> CodeType:
-    """Compile; tracebacks find the text by the name of its file, under which nothing else is known."""
+    """Compile the text under a unique file name, which also lets tracebacks find the text."""
     filename = f"{GENERATED}{name} {crc32(text.encode()):08x}>"
     linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
     return compile(text, filename, "exec")

@@ -1,4 +1,4 @@
-"""The text of a fused operator: one Python function that does to a batch what the members of a group do.
+"""Text of an operator, alone or fused: one Python function that does the work of all members of a group on a batch.
 
     def make(f0, f1, output0):
         def fused(time, batch):
@@ -12,21 +12,21 @@
             ship(output0, time, out0, batch)
         return fused
 
-Operation n is the n-th in the group; `fn` is its user function, `rn` the record that it makes. Each branch of the tree
-ends in an exit, a list that is shipped at the end. Behind a `flat_map` a list that has grown is shipped in between,
-and the function is a generator that yields while an output is full.
+Operation n is the n-th in the group. `fn` is its user function and `rn` the record that it makes. Each branch of the
+tree ends in an exit, a list that is shipped at the end. Behind a `flat_map`, a list is also shipped when it has grown.
+The function is then a generator that yields while an output is full.
 
-It is written to be fast, and this decides its form: a lone `map` or `filter` is a list comprehension, a group that
-only looks at records does so member by member and passes the batch on, everything else is one loop with local
-variables, in which a record goes through all members before the next one does.
+Speed decides the form. A lone `map`, `filter` or `plain` is a list comprehension. A lone `branch_when` sends the whole
+batch to one side. A group that only looks at records, or changes them in place, does so member by member and passes the
+batch on. Every other group is one loop with local variables, in which a record passes all members before the next
+record begins.
 
-On streams with stamps (`operators.stamped`) the stamp is a variable beside that of the record, from where it was made:
-`for s, r in batch`, or `sn = to_stampn(…)`. Where a member takes in pairs as records, and at an exit, a pair is made.
-`stamp` keeps the greatest stamp so far in `greatestn`, which the stamper is told at the end of the batch, and has
-`belown` say what stands for a stamp that is below it.
+On streams with stamps (`operators.stamped`), the stamp is a second variable beside the record: `for s, r in batch`, or
+`sn = to_stampn(…)` where it is made. A pair is made at an exit, and where a member takes pairs as records. `stamp`
+keeps the greatest stamp so far in `greatestn` and reports it to the stamper at the end of the batch. For a stamp below
+the greatest, `belown` returns the stamp to use instead.
 
-For notes on errors: for each line that calls user code a table says which member it is and which variable has the
-record.
+For notes on errors, a table maps each line that calls user code to the member and to the variable that has the record.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,9 +36,9 @@ from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.error_notes import CallSite
 from megaflow.timely.dataflow.fusion.stage import NO_STAMPS, Kind, Stamps
 
-_KEEPING: Final = ("same", "inspect", "inspect_time", "inspect_batch", "map_in_place")  # what goes in comes out
+_KEEPING: Final = ("same", "inspect", "inspect_time", "inspect_batch", "map_in_place")  # kinds that pass the batch on
 
-_CALLS: Final[Mapping[Kind, str]] = {  # statements that, but for map's, leave the record what it is
+_CALLS: Final[Mapping[Kind, str]] = {  # statements; only map's replaces the record
     "map": "r{n} = f{n}({r})",
     "inspect": "f{n}({r})",
     "inspect_time": "f{n}(time, {r})",
@@ -58,15 +58,18 @@ class Operation:
 
 
 def _is_brief(member: Operation) -> bool:
-    """Tell whether a comprehension does its work; it has no place for a stamp, nor for a note on it."""
-    return member.kind in ("map", "filter") and not member.stamps.come
+    """Return whether a comprehension can do the member's work.
+
+    It cannot if the records carry stamps: a note on an error would show the pair instead of the record.
+    """
+    return member.kind == "plain" or (member.kind in ("map", "filter") and not member.stamps.come)
 
 
 class FusedFunction:
-    """The generated module of a group whose first member is the head; `exits` says of each whether it is read."""
+    """Generated module of a group whose first member is the head. `exits` tells for each exit whether it is read."""
 
     def __init__(self, members: Sequence[Operation], exits: Sequence[bool]) -> None:
-        self.call_sites: dict[int, CallSite] = {}  # line number -> who calls there
+        self.call_sites: dict[int, CallSite] = {}  # line number -> the member that calls there
         self.pauses = False  # it is a generator
         self._lines: list[str] = []
         self._members = members
@@ -83,6 +86,9 @@ class FusedFunction:
             self._write_looking(working)
         elif len(working) == 1 and _is_brief(members[working[0]]):
             self._write_comprehension(working[0])
+        elif len(members) == 1 and members[0].kind == "branch_when":
+            self._put(2, "side = output1 if f0(time) else output0", 0, None)
+            self._put(2, "ship(side, time, batch, batch)")
         else:
             self._write_loop()
         self._fill(2)
@@ -92,12 +98,12 @@ class FusedFunction:
         return "\n".join(self._lines) + "\n"
 
     def _fill(self, depth: int) -> None:
-        """Write the block's only line if it has none, because nothing reads what would come of it."""
+        """Write `pass` if the block is empty because nothing reads its results."""
         if not self._lines[-1].startswith("    " * depth):
             self._put(depth, "pass")
 
     def _put(self, depth: int, code: str, member: int | None = None, record: str | None = None) -> None:
-        """Write a line; if it calls user code, that of `member`, which is given `record`."""
+        """Write a line. `member` is the operator whose user code the line calls, with the variable `record`."""
         if member is not None:
             who = self._members[member]
             place = ascii(who.where.rsplit("/", 1)[-1])[1:-1]
@@ -106,7 +112,7 @@ class FusedFunction:
         self._lines.append("    " * depth + code)
 
     def _variables(self, n: int) -> str:
-        """Return what has a record of a batch that member `n` takes in."""
+        """Return the loop variables for a record of a batch that member `n` takes."""
         return "s, r" if self._members[n].stamps.come else "r"
 
     # Forms ------------------------------------------------------------------------------
@@ -120,8 +126,8 @@ class FusedFunction:
 
     def _write_comprehension(self, n: int) -> None:
         self._put(2, "left = iter(batch)")
-        code = f"[f{n}(r) for r in left]" if self._members[n].kind == "map" else f"[r for r in left if f{n}(r)]"
-        self._put(2, f"out0 = {code}", n, "r")
+        code = {"map": f"[f{n}(r) for r in left]", "filter": f"[r for r in left if f{n}(r)]"}
+        self._put(2, f"out0 = {code.get(self._members[n].kind, '[r for _, r in left]')}", n, "r")
         if self._exits[0]:
             self._put(2, "ship(output0, time, out0, batch)")
 
@@ -156,7 +162,7 @@ class FusedFunction:
     # Members ----------------------------------------------------------------------------
 
     def _write_next(self, step: int, r: str, s: str, depth: int) -> None:
-        """Write what becomes of a record and its stamp ("": it has none): the next member, or an exit."""
+        """Write the next step for a record and its stamp ("" if it has none): the next member, or an exit."""
         if step >= 0:
             self._write_member(step, r, s, depth)
         elif self._exits[-1 - step]:
@@ -218,7 +224,7 @@ class FusedFunction:
         for number, (step, record) in enumerate(zip(sides, records, strict=True)):
             if number:
                 self._put(depth, between)
-            if "." in record and step >= 0:  # in a variable, for the note on an error
+            if "." in record and step >= 0:  # the note on an error needs it in a variable
                 self._put(depth + 1, f"r{n} = {record}")
                 record = f"r{n}"
             self._write_next(step, record, s, depth + 1)
@@ -226,27 +232,38 @@ class FusedFunction:
 
     def _write_flat_map(self, n: int, r: str, s: str, depth: int) -> None:
         step = self._members[n].follow[0]
-        while step >= 0 and self._members[step].kind == "plain":  # so that a portion is taken whole
+        while step >= 0 and self._members[step].kind == "plain":  # so that a portion is appended as a whole
             step, s = self._members[step].follow[0], ""
         self._put(depth, f"made{n} = f{n}({r})", n, r)
-        self._put(depth, f"short{n} = type(made{n}) is list and len(made{n}) <= BATCH_RECORDS")
-        self._put(depth, f"for portion{n} in (made{n},) if short{n} else portions(made{n}):", n, r)
-        if step < 0:
-            made = f"[({s}, x) for x in portion{n}]" if s else f"portion{n}"
-            self._put(depth + 1, f"out{-1 - step} += {made}" if self._exits[-1 - step] else "pass")
+        is_brief = f"type(made{n}) is list and len(made{n}) <= BATCH_RECORDS"
+        if step < 0:  # the test comes first, because it saves a fifth in the usual case
+            self._put(depth, f"if {is_brief}:")
+            self._write_portion(n, step, f"made{n}", s, depth + 1)
+            self._put(depth, "else:")
+            self._put(depth + 1, f"for portion{n} in portions(made{n}):", n, r)
+            self._write_portion(n, step, f"portion{n}", s, depth + 2)
         else:
+            self._put(depth, f"for portion{n} in (made{n},) if {is_brief} else portions(made{n}):", n, r)
             self._put(depth + 1, f"for r{n} in portion{n}:")
             self._write_member(step, f"r{n}", s, depth + 2)
             self._fill(depth + 2)
+            self._write_pauses(n, depth + 1)
+
+    def _write_portion(self, n: int, step: int, records: str, s: str, depth: int) -> None:
+        made = f"[({s}, x) for x in {records}]" if s else records
+        self._put(depth, f"out{-1 - step} += {made}" if self._exits[-1 - step] else "pass")
+        self._write_pauses(n, depth)
+
+    def _write_pauses(self, n: int, depth: int) -> None:
         for k in self._behind(n):
             self.pauses = True
-            self._put(depth + 1, f"if len(out{k}) > LARGEST_BATCH_RECORDS:")
-            self._put(depth + 2, f"ship_full(output{k}, time, out{k}, batch)")
-            self._put(depth + 2, f"while output{k}.is_full():")
-            self._put(depth + 3, "yield")
+            self._put(depth, f"if len(out{k}) > LARGEST_BATCH_RECORDS:")
+            self._put(depth + 1, f"ship_full(output{k}, time, out{k}, batch)")
+            self._put(depth + 1, f"while output{k}.is_full():")
+            self._put(depth + 2, "yield")
 
     def _behind(self, n: int) -> list[int]:
-        """Return the exits behind a member that are read, in their order."""
+        """Return the exits behind a member that are read, in order."""
         found: list[int] = []
         for step in self._members[n].follow:
             if step >= 0:

@@ -1,14 +1,15 @@
-"""Stages: stateless operators that keep times, and how they are run, alone or several in one generated function.
+"""Stages: stateless operators that keep times, and how they run: alone or together, in a generated function.
 
-A stage takes in a batch, sends what comes of it, and keeps nothing. So several may be one operator, if that does to
-each record what they would do one after the other (`partition` says which, `codegen` how).
+A stage takes a batch, sends the results, and keeps nothing. So several stages may become one operator that does to each
+record what they would do in turn (`partition` decides which, `codegen` writes it).
 
 Rules
- 1. A stage holds no capability between runs: what it sends leaves in the run that consumed its cause. The one
-    exception is a pause. A `flat_map` whose consumers want no more is suspended in the middle of a batch, a
-    generator; for the rest the shell holds a capability for each output, minted in the run that consumed the batch.
- 2. Before it takes a batch, a stage asks whether its outputs are full, and leaves the batch queued if so.
- 3. Batches that are sent are never changed afterwards.
+ 1. A stage holds no capability between runs: it sends in the same run that consumed the input. A pause is the only
+    exception. A `flat_map` runs as a generator, which is suspended in the middle of a batch while its consumers are
+    full. Until the generator ends, the shell (`run_pausable`) holds a capability for each output. It mints them in the
+    run that consumes the batch.
+ 2. Before a stage takes a batch, it asks whether its outputs are full. If so, it leaves the batch queued.
+ 3. A batch is never changed after it was sent.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,17 +19,17 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from megaflow.errors import ProgramError
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.dataflow.argument_checks import shown
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.error_notes import raised_by_loop
-from megaflow.timely.dataflow.given import shown
-from megaflow.timely.dataflow.origin import alike
+from megaflow.timely.dataflow.partition_tag import alike
 from megaflow.timely.order import Time
 
 T = TypeVar("T")
 
 LARGEST_BATCH_RECORDS: Final = 4 * BATCH_RECORDS
-"""A flat_map's batch may grow to this before it is cut: cutting costs a copy, and a little over is as fast."""
+"""A flat_map's batch may grow to this size before it is cut: cutting costs a copy, and a larger batch is as fast."""
 
 Kind = Literal[
     "same", "map", "filter", "flat_map", "map_in_place", "inspect", "inspect_time", "inspect_batch",
@@ -37,31 +38,32 @@ Kind = Literal[
 
 
 class Stamps(NamedTuple):
-    """Whether an operator's records have stamps beside them: see `operators.stamped`."""
+    """Whether an operator's records carry stamps: see `operators.stamped`."""
 
     come: bool  # on its inputs
     leave: bool  # on its outputs
 
 
 NO_STAMPS: Final = Stamps(False, False)
+STAMPED: Final = Stamps(True, True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """What an operator does to a record: enough to write it into the function of a group."""
+    """Description of an operator's work on a record, sufficient to write it into the function of a group."""
 
     kind: Kind
-    f: Any  # the user's function; none for "same" and "plain"; a Stamper for "stamp"
+    f: Any  # the user's function; None for "same" and "plain"; a Stamper for "stamp"
     inputs: Sequence[Input[Any]]
     outputs: Sequence[Output[Any]]
-    names: Mapping[str, object] = field(default_factory=dict)  # what such a function calls by name beside `f`
+    names: Mapping[str, object] = field(default_factory=dict)  # names besides `f` that the generated function uses
     stamps: Stamps = NO_STAMPS
 
 
 def run_whole(
     inputs: Sequence[Input[Any]], outputs: Sequence[Output[Any]], process: Callable[[Time, list[Any]], object]
 ) -> Callable[[], None]:
-    """Return the logic of a stage that does each batch in one go."""
+    """Return the logic of a stage that processes each batch without a pause."""
 
     def logic() -> None:
         for source in inputs:
@@ -76,10 +78,10 @@ def run_pausable(
 ) -> Callable[[], None]:
     """Return the logic of a stage that may pause within a batch: its generator yields while an output is full."""
     paused: list[Iterator[None]] = []  # at most one
-    held: list[Capability] = []  # for what the paused one has still to send
+    held: list[Capability] = []  # for the records that the paused generator has still to send
 
     def logic() -> None:
-        if paused:  # its generator asks whether there is room
+        if paused:  # the generator itself asks whether there is room
             if _is_suspended(paused[0]):
                 return
             paused.clear()
@@ -97,19 +99,19 @@ def run_pausable(
 
 
 def _is_suspended(run: Iterator[None]) -> bool:
-    """Run on; tell whether it stopped before its end. A StopIteration of user code is raised as what it is."""
+    """Run the generator on. Return whether it stopped before its end. A user's StopIteration is raised unchanged."""
     try:
         return next(run, run) is None
-    except RuntimeError as error:  # Python's for "this generator raised StopIteration", or one of the user's
+    except RuntimeError as error:  # Python's "generator raised StopIteration", or the user's own RuntimeError
         cause = error.__cause__
         trace = cause.__traceback__ if isinstance(cause, StopIteration) else None
         if cause is None or trace is None or trace.tb_frame.f_code is not getattr(run, "gi_code", None):
             raise
-    raise cause  # it has its own traceback, and none of Python's error as a context
+    raise cause  # with its own traceback, and without Python's error as context
 
 
 def portions(records: Iterable[T]) -> Iterable[list[T]]:
-    """Return what an iterable has, in lists of a batch at most; read no farther than the lists that were taken.
+    """Return the items of an iterable in lists of at most a batch. Reads no further than the lists taken.
 
     >>> [len(portion) for portion in portions(range(1500))]
     [700, 700, 100]
@@ -128,7 +130,7 @@ def portions(records: Iterable[T]) -> Iterable[list[T]]:
 
 
 def ship(output: Output[T], time: Time, records: list[T], cause: list[Any]) -> None:
-    """Send a list that was made of the batch `cause`, in several batches if it is long."""
+    """Send a list that was made from the batch `cause`, in several batches if it is long."""
     if len(records) <= LARGEST_BATCH_RECORDS:
         output.ship(time, alike(records, cause))
     else:
@@ -137,8 +139,50 @@ def ship(output: Output[T], time: Time, records: list[T], cause: list[Any]) -> N
 
 
 def ship_full(output: Output[T], time: Time, records: list[T], cause: list[Any]) -> None:
-    """Send what fills batches; what does not fill one is left in the list."""
+    """Send the full batches in the list. Fewer records than a batch stay in it."""
     whole = len(records) - len(records) % BATCH_RECORDS
     for start in range(0, whole, BATCH_RECORDS):
         output.ship(time, alike(records[start : start + BATCH_RECORDS], cause))
     del records[:whole]
+
+
+_ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
+_CONTAINERS: Final[Mapping[type, Callable[[Any], object]]] = {
+    kind: kind for kind in (tuple, frozenset, list, set, dict)
+}  # type -> how to copy
+
+
+def check_first_change(process: Any, variable: str) -> None:
+    """Check, at the first record only, that a function meant to change records in place does not return new ones.
+
+    `process` calls the function by a variable from outside. The variable refers to the check until its first call, so
+    later records cost nothing. The check skips records whose changes it cannot see.
+    """
+    cell = process.__closure__[process.__code__.co_freevars.index(variable)]
+    f = cell.cell_contents
+
+    def first(record: Any) -> None:
+        cell.cell_contents = f
+        kind = type(record)
+        if not _is_plain(record):
+            f(record)
+            return
+        before = _CONTAINERS[kind](record) if kind in _CONTAINERS else record
+        value = f(record)
+        may_change = kind in (list, set, dict)
+        if value is None or (may_change and (type(value) is not kind or value is record or record != before)):
+            return
+        raise ProgramError(
+            f"map_in_place: the function returned {shown(value)}, and left the record {record!r:.200} as it is. Its "
+            "return value is ignored: write map(f) to send it on, or inspect(f) if only f's effects matter"
+        )
+
+    cell.cell_contents = first
+
+
+def _is_plain(record: Any) -> bool:
+    """Return whether a record is an atom, or a container of atoms."""
+    kind = type(record)
+    if kind in _CONTAINERS:
+        return all(type(part) in _ATOMS for part in (record.values() if kind is dict else record))
+    return kind in _ATOMS

@@ -1,49 +1,52 @@
-"""Operators that fold: each time's records until it is closed (count, accumulate, aggregate), or a key's for ever.
+"""Operators that fold. count, accumulate and aggregate fold the records of each time until it is closed.
 
-The latter is state_machine. Keys go by the founding members and stay where they are when workers join; state that can
-move between workers is kept by the stateful operators, some floors above. Loops name `time`, `record`, or `key` and
-`value`, for `error_notes`.
+`state_machine` keeps a state per key without end. Keys are assigned to the founding members and stay there when workers
+join. The stateful operators of `megaphone` keep state that can move between workers. Loops name `time`, `record`, or
+`key` and `value`, for `error_notes`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, TypeVar
 
 from megaflow.errors import ProgramError
+from megaflow.timely.dataflow import folds
 from megaflow.timely.dataflow.builder import BATCH_RECORDS, Input, NodeBuilder, Output
 from megaflow.timely.dataflow.capability import Capability, mint
 from megaflow.timely.dataflow.checks import checked
 from megaflow.timely.dataflow.error_notes import raised_by_loop
-from megaflow.timely.dataflow.folds import NO_OUTPUTS, check_key, check_outputs, complain_about, require_pairs
+from megaflow.timely.dataflow.folds import NO_OUTPUTS, A, Fold, K, R, V, check_key, check_outputs
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Exchange, Pact, Pipeline
-from megaflow.timely.order import Time, sort_key
+from megaflow.timely.order import Time, in_order
 
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-A = TypeVar("A")
-R = TypeVar("R")
-
-Fold = Callable[[K, V, A | None], tuple[A | None, Iterable[R]]]
 
 
 def count(port: Port[T]) -> Port[int]:
-    """Count this worker's records of each time; sent when the time is closed, nothing for a time without records."""
+    """Count this worker's records of each time. Sends the count when the time is closed, none for an empty time."""
     add: Callable[[Time, int, list[T]], int] = lambda time, total, batch: total + len(batch)  # noqa: E731
     return _fold_times(port, "Count", Pipeline(), lambda: 0, add, lambda time, total: [total])
 
 
 def accumulate(port: Port[T], init: A, f: Callable[[A, T], A]) -> Port[A]:
-    """Fold this worker's records of each time, in the order of arrival, beginning with a copy of `init`.
+    """Fold this worker's records of each time, in the order of arrival, starting with a copy of `init`.
 
-    The result is sent when the time is closed. Nothing for a time without records.
+    Sends the result when the time is closed, and nothing for a time without records.
     """
 
     def add(time: Time, total: A, batch: list[T]) -> A:
-        for record in batch:
-            total = f(total, record)
+        try:
+            for record in batch:
+                total = f(total, record)
+        except (AttributeError, TypeError) as error:
+            if total is None and init is not None:
+                how = "but it returned None for the record before; it must return the new value"
+            else:
+                how = "which gets one record at a time, not a batch"
+            error.add_note(f"accumulate calls f(accumulated, record), {how}.")
+            raise
         return total
 
     return _fold_times(port, "Accumulate", Pipeline(), lambda: deepcopy(init), add, lambda time, total: [total])
@@ -55,14 +58,14 @@ def aggregate(
     emit: Callable[[K, A], R],
     hash: Callable[[K], int],
 ) -> Port[R]:
-    """Fold the values of each key and time: `fold(key, value, state) -> state`, None at first; on the key's worker.
+    """Fold the values of each key and time on the key's worker: `fold(key, value, state) -> state`, None at first.
 
-    When the time is closed `emit(key, state)` is sent for each of its keys; then they are forgotten.
+    When the time is closed, sends `emit(key, state)` for each of its keys and forgets the states.
     """
 
     def add(time: Time, states: dict[K, A], batch: list[tuple[K, V]]) -> dict[K, A]:
         find = states.get
-        require_pairs("aggregate", batch)
+        folds.require_pairs("aggregate", batch)
         try:
             for key, value in batch:
                 before = find(key)
@@ -83,16 +86,15 @@ def aggregate(
 
 
 def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callable[[K], int]) -> Port[R]:
-    """Keep a state per key, on the key's worker, for ever: `fold(key, value, state) -> (state, outputs)`.
+    """Keep a state per key, on the key's worker, without end: `fold(key, value, state) -> (state, outputs)`.
 
-    `state` is None for a key without one, and returning None forgets the key. A record is applied once nothing can
-    come from before its time; records of equal times in the order of arrival. Outputs have the time of their record;
-    `folds` and `checks` say what they may be.
+    `state` is None for a key without one. Returning None forgets the key. A record is applied once no earlier record
+    can arrive. Records of equal times are applied in the order of arrival. Outputs have the time of their record;
+    `folds` and `checks` state what they may be.
     """
     builder = NodeBuilder(port.scope, "StateMachine")
     builder.node.carries = "its states"
     source: Input[tuple[K, V]] = builder.new_input(port, _by_key("state_machine", hash))
-    output: Output[R]
     output, result = builder.new_output()
     fold = checked("state_machine", fold)
     states: dict[K, A] = {}
@@ -101,7 +103,7 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
     def apply(time: Time, batch: list[tuple[K, V]]) -> list[R]:
         find = states.get
         out: list[R] = []
-        require_pairs("state_machine", batch)
+        folds.require_pairs("state_machine", batch)
         try:
             for key, value in batch:
                 before = find(key)
@@ -124,8 +126,8 @@ def state_machine(port: Port[tuple[K, V]], fold: Fold[K, V, A, R], hash: Callabl
 
     def logic() -> None:
         frontier = source.frontier
-        # What waits comes first, or a key's values of one time would change places.
-        for time in sorted((time for time in stash if not frontier.less_than(time)), key=sort_key):
+        # Waiting batches go first. Otherwise a key's values of one time would change places.
+        for time in in_order(time for time in stash if not frontier.less_than(time)):
             capability, batches = stash.pop(time)
             with capability:
                 for batch in batches:
@@ -147,13 +149,12 @@ def _fold_times(
     name: str,
     pact: Pact,
     begin: Callable[[], A],
-    add: Callable[[Time, A, list[T]], A],  # time, what there is, a batch -> what there is now
-    end: Callable[[Time, A], list[R]],  # -> the records to send
+    add: Callable[[Time, A, list[T]], A],  # time, state so far, batch -> new state
+    end: Callable[[Time, A], list[R]],  # time, state -> records to send
 ) -> Port[R]:
     """Build an operator that folds the batches of each time and sends the result when the time is closed."""
     builder = NodeBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, pact)
-    output: Output[R]
     output, result = builder.new_output()
     open_times: dict[Time, A] = {}
     notificator = FrontierNotificator()
@@ -185,18 +186,18 @@ def _ship(output: Output[R], time: Time, records: list[R]) -> None:
 def _by_key(name: str, hash: Callable[[K], int]) -> Exchange:
     def number(record: tuple[K, Any]) -> int:
         if type(record) is not tuple or len(record) != 2:
-            complain_about([record], name, None)
+            folds.complain_about([record], name, None)
         return hash(record[0])
 
     return Exchange(number)
 
 
 def _blamed(error: Exception, batch: list[Any], verb: str, complaint: str) -> Exception:
-    """Return the error itself if user code raised it; else the loop did: return what is wrong with the program.
+    """Return `error` if user code raised it. Otherwise return a ProgramError that explains the program's mistake.
 
-    Raises ProgramError itself if that is a record.
+    Raises ProgramError if a record is at fault.
     """
     if not raised_by_loop(error):
         return error
-    complain_about(batch, verb, error)
+    folds.complain_about(batch, verb, error)
     return ProgramError(f"{verb}: {complaint}; instead: {error}")

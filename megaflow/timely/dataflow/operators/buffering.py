@@ -9,15 +9,15 @@ as there is room for. The policy decides about the others:
   drop_newest   the oldest stay, up to the bound; the newest are dropped
   drop_oldest   the newest stay, up to the bound
   fail          more than the bound end the job with an error
-  merge         one record for each time stays: the program's `join` of all
+  merge         one record for each time stays: the program's `join` combines all records of a time
 
-1. A buffer ends the wait of its sources. A full queue after the buffer stops the buffer and nothing before it, so the
+1. A buffer shields the sources before it. A full queue after the buffer stops the buffer and nothing before it, so the
    buffer absorbs a burst. See `handoffs`.
-2. Only `wait` stops sources. In a loop nothing is bounded, so it means `grow` there.
+2. Only `wait` stops sources. No queue in a loop is bounded, so `wait` means `grow` there.
 3. The bound applies to the records that wait after the operator has run. Records that arrive during one pass of the
    worker are passed on first. So a buffer drops nothing while the operators after it keep up. A producer sends a whole
-   batch while it sees any room.
-4. Only `join` looks at records. A policy that drops cuts lists.
+   batch while there is any room.
+4. Only `join` looks at records. A policy that drops records cuts lists.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 WhenFull: TypeAlias = Literal["wait", "grow", "drop_newest", "drop_oldest", "fail"]
 Policy: TypeAlias = Literal[WhenFull, "merge"]
 LOSING: Final = ("drop_newest", "drop_oldest", "merge")
-"""The policies under which not every record comes out."""
+"""The policies that do not pass on every record."""
 
 
 class BufferHandle:
     """Report of a buffer on this worker; `stream.buffer(…, handle=handle)` attaches it. Counts are of records."""
 
     def __init__(self) -> None:
-        self.most = 0  # that were left waiting when the buffer had run
+        self.most = 0  # greatest number of records left waiting after a run of the buffer
         self.dropped = 0
-        self.merged = 0  # that became a part of another
+        self.merged = 0  # records that were merged into another
         self._source: Input[Any] | None = None
 
     @property
@@ -79,12 +79,11 @@ def buffer(
     told = BufferHandle() if handle is None else handle
     told.attach(source)
     limit = builder.graph.handoffs.bounds.queue_records if records is None else records
-    if policy == "wait":
-        builder.place_handoff(source, records)
-    elif policy == "grow":
-        builder.place_handoff(source, sys.maxsize)
-    else:
-        builder.place_handoff(source, 1 if merge is not None else limit + 1, trims=True)
+    mark = records if policy == "wait" else sys.maxsize
+    if policy not in ("wait", "grow"):  # the queue has no gate: the buffer runs when a batch arrives and so many wait
+        mark = source.queue.mark = 1 if merge is not None else limit + 1
+        source.queue.trims = True
+    builder.graph.handoffs.placed[source.location] = mark
     builder.node.loses = policy if policy in LOSING else None
 
     def logic() -> None:
@@ -96,7 +95,6 @@ def buffer(
         if excess > 0 and policy in ("drop_newest", "drop_oldest"):
             source.drop(excess, newest=policy == "drop_newest")
             told.dropped += excess
-            builder.graph.handoffs.dropped += excess
             builder.graph.context.log.dropped(builder.graph.number, builder.node.index, excess)
         elif excess > 0 and policy == "fail":
             raise ProgramError(
@@ -111,9 +109,9 @@ def buffer(
 
 
 def _merge(source: Input[T], join: Callable[[T, T], T], told: BufferHandle) -> None:
-    """Put one record for each time in place of all that wait."""
+    """Replace all waiting records by one record for each time."""
     before = source.queue.records
-    merged: dict[Time, T] = {}  # in the order in which the times came
+    merged: dict[Time, T] = {}  # in the order in which the times arrived
     for time, batch in source.queue.batches:
         left = iter(batch)  # for the error's note
         merged[time] = reduce(join, left, merged[time]) if time in merged else reduce(join, left)
@@ -125,7 +123,7 @@ def _merge(source: Input[T], join: Callable[[T, T], T], told: BufferHandle) -> N
 
 
 def _checked(records: Any, when_full: Any, merge: Any) -> Policy:
-    """Return the policy. Raises BuildError for arguments that cannot be meant together."""
+    """Return the policy. Raises BuildError for invalid or contradictory arguments."""
     if when_full not in get_args(WhenFull):
         raise BuildError(f"buffer: when_full={when_full!r}; choose one of {', '.join(get_args(WhenFull))}")
     if records is not None and (not isinstance(records, int) or isinstance(records, bool) or records < 1):

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from megaflow.errors import TimeError
-from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
+from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability, check_time, mint
 from megaflow.timely.dataflow.graph import Port
 from megaflow.timely.dataflow.notificator import FrontierNotificator
 from megaflow.timely.dataflow.pact import Pipeline
-from megaflow.timely.order import Time, less_equal, sort_key
+from megaflow.timely.order import Time, in_order, less_equal
 
 T = TypeVar("T")
 
 
 def delay(port: Port[T], f: Callable[[T, Time], Time]) -> Port[T]:
-    """Send each record at the time `f(record, time)`, at or after its own; at once, for times are only labels."""
+    """Send each record at the time `f(record, time)`, at or after its own. It leaves at once: times are only labels."""
 
     def spread(time: Time, batch: list[T]) -> dict[Time, list[T]]:
         parts: dict[Time, list[T]] = {}
@@ -23,7 +23,7 @@ def delay(port: Port[T], f: Callable[[T, Time], Time]) -> Port[T]:
             later = f(record, time)
             try:
                 part = parts.get(later)
-            except TypeError:  # it is not even hashable
+            except TypeError:  # `later` is not even hashable
                 part = None
             if part is None:
                 _check_later("delay", time, later)
@@ -35,7 +35,7 @@ def delay(port: Port[T], f: Callable[[T, Time], Time]) -> Port[T]:
 
 
 def delay_batch(port: Port[T], f: Callable[[Time], Time]) -> Port[T]:
-    """Send the records of each time at the time `f(time)`, at or after their own; `f` is called once a batch."""
+    """Send the records of each time at the time `f(time)`, at or after their own. `f` is called once per batch."""
 
     def spread(time: Time, batch: list[T]) -> dict[Time, list[T]]:
         later = f(time)
@@ -52,10 +52,9 @@ def _check_later(verb: str, time: Time, later: Time) -> None:
 
 
 def _delayed(port: Port[T], name: str, spread: Callable[[Time, list[T]], dict[Time, list[T]]]) -> Port[T]:
-    """Build an operator that sends a batch as `spread(time, batch)` says: later time -> records."""
+    """Build an operator that sends each batch as `spread(time, batch)` divides it: later time -> records."""
     builder = NodeBuilder(port.scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), notify=False)
-    output: Output[T]
     output, result = builder.new_output()
 
     def logic() -> None:
@@ -69,21 +68,20 @@ def _delayed(port: Port[T], name: str, spread: Callable[[Time, list[T]], dict[Ti
 
 
 def reclock(port: Port[T], clock: Port[Any]) -> Port[T]:
-    """Hold records back until this worker's part of `clock` ticks: at the first tick at or after their time.
+    """Hold each record until this worker's part of `clock` has a tick at or after the record's time.
 
-    They are sent at the time of the tick, in the order of their times, once neither stream can have more up to it.
-    Only ticks can make the output's time go on; records that no tick follows are never sent.
+    Records are sent at the time of the tick, in the order of their times, once neither input can receive more up to
+    that time. Only ticks advance the output's time. Records that no tick follows are never sent.
     """
     builder = NodeBuilder(port.scope, "Reclock")
-    source: Input[T] = builder.new_input(port, Pipeline(), {})  # records alone lead to nothing
+    source: Input[T] = builder.new_input(port, Pipeline(), {})  # records alone cause no output
     ticks: Input[Any] = builder.new_input(clock, Pipeline())
-    output: Output[T]
     output, result = builder.new_output()
     stash: dict[Time, list[list[T]]] = {}  # time -> batches in arrival order
     notificator = FrontierNotificator()
 
     def send(tick: Capability, count: int) -> None:
-        for time in sorted((time for time in stash if less_equal(time, tick.time)), key=sort_key):
+        for time in in_order(time for time in stash if less_equal(time, tick.time)):
             for batch in stash.pop(time):
                 output.ship(tick.time, batch)
 

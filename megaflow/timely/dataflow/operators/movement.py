@@ -1,4 +1,4 @@
-"""Operators that move records as they are: between workers and streams, around a loop, across borders of scopes."""
+"""Operators that move records unchanged: between workers, between streams, around a loop, into and out of scopes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -6,38 +6,33 @@ from typing import Any, Generic, TypeVar
 from megaflow.errors import BuildError
 from megaflow.timely import path_summary
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.builder import Input, NodeBuilder
+from megaflow.timely.dataflow.builder import Input, NodeBuilder, Output
 from megaflow.timely.dataflow.error_notes import user_line
 from megaflow.timely.dataflow.fusion.stage import Stage, run_whole
 from megaflow.timely.dataflow.graph import Port, ScopeRef
-from megaflow.timely.dataflow.operators.linear import linear
+from megaflow.timely.dataflow.operators.linear import staged
 from megaflow.timely.dataflow.pact import Broadcast, Exchange, Pipeline
 from megaflow.timely.dataflow.scopes import check_open, check_same, describe, path_that_advances
-from megaflow.timely.order import Time
 from megaflow.timely.path_summary import Step, Summary
 
 T = TypeVar("T")
 
 
-def _same(time: Time, batch: list[T]) -> list[T]:
-    return batch
-
-
 def exchange(port: Port[T], key: Callable[[T], int]) -> Port[T]:
     """Send each record to the worker `sorted(peer_ids)[key(record) % peers]`.
 
-    Follows the membership: where a key goes may change, sender by sender, when workers come or leave.
+    The operator follows the membership: when workers join or leave, a key may change its worker, sender by sender.
     """
-    return linear(port, "Exchange", _same, Exchange(key, follow=True), "same")
+    return staged(port, "Exchange", "same", pact=Exchange(key, follow=True))[0]
 
 
 def broadcast(port: Port[T], lane: Lane = Lane.DATA) -> Port[T]:
     """Send a copy of each record to every worker."""
-    return linear(port, "Broadcast", _same, Broadcast(lane), "same")
+    return staged(port, "Broadcast", "same", pact=Broadcast(lane))[0]
 
 
 def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
-    """Merge several streams, moving no record; the order among streams is that of arrival."""
+    """Merge several streams on the same worker. Records of different streams come in the order of arrival."""
     builder = NodeBuilder(scope, "Concat")
     inputs: list[Input[T]] = [builder.new_input(port, Pipeline(), notify=False) for port in ports]
     output, result = builder.new_output()
@@ -46,7 +41,7 @@ def concatenate(scope: ScopeRef, ports: Sequence[Port[T]]) -> Port[T]:
 
 
 class LoopHandle(Generic[T]):
-    """The open end of a loop. `connect_loop` closes it, once."""
+    """Open end of a loop. `connect_loop` closes it, once."""
 
     def __init__(self, scope: ScopeRef, where: str, close: Callable[[Port[T]], None]) -> None:
         self._scope = scope
@@ -54,7 +49,7 @@ class LoopHandle(Generic[T]):
         self._close: Callable[[Port[T]], None] | None = close
 
     def connect(self, port: Port[T]) -> None:
-        """Feed `port` back. Raises BuildError if the loop is closed already or belongs to another scope."""
+        """Feed `port` back. Raises BuildError if the loop is already closed or belongs to another scope."""
         if self._close is None:
             raise BuildError(f"connect_loop: the feedback at {self._where} is already connected")
         check_same(port.scope, self._scope, f"connect_loop to the feedback at {self._where}")
@@ -63,11 +58,11 @@ class LoopHandle(Generic[T]):
 
 
 def feedback(scope: ScopeRef, advance: Step, verb: str = "feedback") -> tuple[LoopHandle[Any], Port[Any]]:
-    """Return a stream of what will be fed back, `advance` later each time around: in a nested scope, so many rounds.
+    """Return a stream of the records that will be fed back. Each pass advances their time by `advance`.
 
-    What comes round at a time for which a PathSummary gives None is dropped. Raises BuildError unless `advance` is a
-    step of the scope's times: an int of at least 0 for ints and rounds; a cycle that does not advance is refused when
-    the dataflow starts.
+    In a nested scope, `advance` counts rounds. A record is dropped if the PathSummary gives None for its time. Raises
+    BuildError unless `advance` is a step of the scope's times (for ints and rounds, an int of at least 0). A cycle that
+    does not advance is refused when the dataflow starts.
     """
     try:
         summary = path_that_advances(scope, advance)
@@ -77,14 +72,8 @@ def feedback(scope: ScopeRef, advance: Step, verb: str = "feedback") -> tuple[Lo
     loop: Input[Any] = builder.new_input(None, Pipeline(), {0: summary}, notify=False)
     output, result = builder.new_output()
 
-    def logic() -> None:
-        for time, batch in loop.drain():
-            later = summary.apply(time)
-            if later is not None:
-                output.ship(later, batch)
-
     def close(port: Port[Any]) -> None:
-        builder.build_releasing(logic)
+        builder.build_releasing(_along(summary, loop, output))
         builder.connect(loop, port)
         if not scope.rounds:
             builder.node.carries = "records on their way round"
@@ -93,9 +82,9 @@ def feedback(scope: ScopeRef, advance: Step, verb: str = "feedback") -> tuple[Lo
 
 
 def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
-    """Bring a stream into a child of its scope: time t becomes Product(t, 0), in a region it stays t.
+    """Bring a stream into a child of its scope. Time t becomes Product(t, 0); in a region it stays t.
 
-    Raises BuildError if `scope` is no child of the stream's scope or its block has ended.
+    Raises BuildError if `scope` is not a child of the stream's scope, or if its block has ended.
     """
     if scope.parent is not port.scope:
         parent = "the scope of a whole dataflow" if scope.parent is None else f"inside {describe(scope.parent)}"
@@ -109,37 +98,47 @@ def enter(port: Port[T], scope: ScopeRef) -> Port[T]:
     return _cross(port, scope, "Enter", path_summary.enter(port.scope.depth))
 
 
-def leave(port: Port[T]) -> Port[T]:
-    """Bring a stream out of its scope: time Product(t, i) becomes t, in a region it stays.
+def leave(port: Port[T], scope: ScopeRef | None = None) -> Port[T]:
+    """Bring a stream out of its scope. Time Product(t, i) becomes t; in a region it stays the same.
 
-    Raises BuildError for a stream of the root scope.
+    Raises BuildError for a stream of the root scope, or if `scope` is given and is not the enclosing scope.
     """
     parent = port.scope.parent
     if parent is None:
         raise BuildError(f"leave ({user_line()}): the stream is of {describe(port.scope)}; there is no scope around it")
+    if scope is not None and scope is not parent:
+        raise BuildError(
+            f"leave ({user_line()}): the stream is of {describe(port.scope)}, inside {describe(parent)}, not inside "
+            f"{describe(scope)}; a stream leaves one scope at a time, for the scope around it"
+        )
     if parent.depth == port.scope.depth:
         return Port(parent, port.node, port.output)
     return _cross(port, parent, "Leave", path_summary.leave(port.scope.depth))
 
 
 def _cross(port: Port[T], scope: ScopeRef, name: str, path: Summary) -> Port[T]:
-    """Build an operator of `scope` that takes in a stream of the scope next to it."""
+    """Build an operator of `scope` that receives a stream of a neighbouring scope."""
     builder = NodeBuilder(scope, name)
     source: Input[T] = builder.new_input(port, Pipeline(), {0: path}, notify=False, crossing=True)
     output, result = builder.new_output()
-
-    def logic() -> None:
-        for time, batch in source.drain():
-            beyond = path.apply(time)
-            assert beyond is not None, "every time crosses a border"
-            output.ship(beyond, batch)
-
-    builder.build_releasing(logic)
+    builder.build_releasing(_along(path, source, output))
     return result
 
 
+def _along(path: Summary, source: Input[T], output: Output[T]) -> Callable[[], None]:
+    """Return the logic of an operator that sends records on at the time to which the path leads, if there is one."""
+
+    def logic() -> None:
+        for time, batch in source.drain():
+            later = path.apply(time)
+            if later is not None:
+                output.ship(later, batch)
+
+    return logic
+
+
 def loop_variable(scope: ScopeRef, advance: int) -> tuple[LoopHandle[Any], Port[Any]]:
-    """Return the open end of a loop in an iterative scope, `advance` rounds later each time around.
+    """Return the open end of a loop in an iterative scope. Each pass adds `advance` rounds.
 
     Raises BuildError in a scope whose times have no round.
     """

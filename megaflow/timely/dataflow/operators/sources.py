@@ -1,6 +1,6 @@
-"""Streams from outside of dataflows: out of an iterable, or sent by the program at whatever times it may.
+"""Streams from outside the dataflow: from an iterable, or sent by the program at any times it holds capabilities for.
 
-(A program that sends time by time uses an `InputHandle`; an operator without inputs is a `source`, in `generic`.)
+A program that sends time by time uses an `InputHandle`. An operator without inputs is a `source` in `generic`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from megaflow.timely.progress.change_batch import ChangeBatch
 T = TypeVar("T")
 
 _BATCHES_PER_RUN = 16
-"""How much an iterable may send before the operators after it get their turn."""
+"""How many batches an iterable may send before the operators after it run."""
 
 
 def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
-    """Send the records of an iterable, at the least time, on every worker that calls it; read bit by bit."""
+    """Send the records of an iterable at the least time, on every worker that calls it. Reads it piece by piece."""
     builder = NodeBuilder(scope, "ToStream")
     output, result = builder.new_output()
 
@@ -50,9 +50,9 @@ def to_stream(scope: ScopeRef, records: Iterable[T]) -> Port[T]:
 
 
 class UnorderedHandle(Generic[T]):
-    """The program's end of a stream without a current time: capabilities state at which times it may send.
+    """The program's end of a stream without a current time. Capabilities state the times at which it may send.
 
-    It closes when the worker's program ends; capabilities that are left then lose their right.
+    It closes when the worker's program ends. Capabilities still held then lose their right to send.
     """
 
     def __init__(self, output: Output[T], holdings: _Holdings, activator: Activator, graph: Graph) -> None:
@@ -79,35 +79,35 @@ class UnorderedHandle(Generic[T]):
 
 
 class _Holdings(ChangeBatch[tuple[int, Time]]):
-    """What the program's capabilities add up to: location and time -> count. Passes changes on to the dataflow's."""
+    """Sum of the program's capabilities: location and time -> count. Passes changes on to the dataflow."""
 
     def __init__(self, output: Output[Any], initial: Capability) -> None:
         super().__init__()
         self._output = output
         self._changes = output.changes
-        self.closed = False  # afterwards capabilities count for nothing
-        if initial.held:  # it is in the books already
+        self.closed = False  # once True, capabilities no longer count
+        if initial.held:  # the dataflow has already counted it
             super().update((output.location, initial.time), 1)
 
     def update(self, item: tuple[int, Time], delta: int) -> None:
-        if item[0] != self._output.location:  # records
+        if item[0] != self._output.location:  # a count of records
             self._changes.update(item, delta)
             return
         if delta < 0:
-            self._output.end_sessions()  # nothing leaves after the right to send it
+            self._output.end_sessions()  # nothing may be sent after the right to send it is gone
         if not self.closed:
             super().update(item, delta)
             self._changes.update(item, delta)
 
     def close(self) -> None:
-        """Take back all that is held."""
+        """Take back all held capabilities."""
         self.closed = True
         for item, total in self.drain():
             self._changes.update(item, -total)
 
 
 def new_unordered_input(scope: ScopeRef) -> tuple[UnorderedHandle[Any], Capability, Port[Any]]:
-    """Return a handle, the capability for the least time, and the stream of what is sent through the handle."""
+    """Return a handle, the capability for the least time, and the stream of records sent through the handle."""
     builder = NodeBuilder(scope, "UnorderedInput")
     output, result = builder.new_output()
     made: list[tuple[UnorderedHandle[Any], Capability]] = []

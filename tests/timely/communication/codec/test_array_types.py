@@ -1,4 +1,4 @@
-"""Values of numpy and pandas arrive as they were; hostile ones allocate nothing."""
+"""Values of numpy and pandas arrive unchanged; hostile ones allocate nothing."""
 
 import datetime
 import sys
@@ -17,6 +17,7 @@ from megaflow.errors import CannotTravel, ProtocolError
 from megaflow.timely.communication.codec import tags
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
+from tests.examples import many
 
 np = pytest.importorskip("numpy")  # they come with megaflow[arrow]
 pd = pytest.importorskip("pandas")
@@ -24,7 +25,7 @@ pd = pytest.importorskip("pandas")
 
 @dataclass
 class Unknown:
-    """A class of which no value was encoded before."""
+    """Class whose values were never encoded before."""
 
     number: int
 
@@ -63,7 +64,7 @@ def bytes_of(dtype: str) -> Any:
 arrays = st.sampled_from(DTYPES).flatmap(lambda dtype: bytes_of(dtype).map(lambda data: np.frombuffer(data, dtype)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(arrays)
 def test_an_array_arrives_with_its_dtype_shape_and_bytes(array: Any) -> None:
     for sent in (array, array.reshape((1, -1, 1)), array[::2], np.concatenate([array, array]).reshape((2, -1)).T):
@@ -112,7 +113,7 @@ def test_arrays_of_objects_and_records_and_other_classes_are_refused(value: Any)
         encode([value])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(
     st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)), st.integers(0, 999),
     st.sampled_from(["s", "ms", "us", "ns"]), st.sampled_from([0, 1]),
@@ -144,8 +145,27 @@ def test_a_value_is_encoded_while_another_thread_imports_a_library(
     assert encode(Unknown(1))
 
 
-def test_nat_arrives() -> None:
-    assert decode(encode([pd.NaT]))[0] is pd.NaT
+def test_missing_values_of_pandas_arrive() -> None:
+    for missing in (pd.NaT, pd.NA):
+        assert [each is missing for each in decode(encode([missing] * 9))] == [True] * 9
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC", "Asia/Kolkata", "Etc/GMT+5", 90])
+def test_a_datetime_with_a_zone_of_pytz_arrives(zone: Any) -> None:
+    pytz = pytest.importorskip("pytz")
+    zone = pytz.FixedOffset(zone) if isinstance(zone, int) else pytz.timezone(zone)
+    for hour in range(0, 6000, 25):
+        sent = (datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(hours=hour)).astimezone(zone)
+        arrived = decode(encode([sent] * 5))[4]
+        assert (str(arrived), arrived.tzinfo) == (str(sent), sent.tzinfo)
+    assert decode(encode(zone)) is zone
+
+
+@pytest.mark.parametrize("freq", ["D", "W-WED", "M", "2Q-NOV", "Y-DEC", "h", "15min", "s", "ns"])
+def test_a_period_arrives_with_its_frequency(freq: str) -> None:
+    period = pd.Period("1969-07-20", freq)
+    for arrived in (decode(encode(period)), decode(encode({period: [period] * 9}))[period][8]):
+        assert type(arrived) is pd.Period and arrived == period and arrived.freqstr == period.freqstr
 
 
 @pytest.mark.parametrize(
@@ -177,6 +197,15 @@ def test_nat_arrives() -> None:
         [tags.TIMESTAMP, 1, "D", 0, None, None],
         [tags.TIMESTAMP, 2**80, "s", 0, None, None],
         [tags.PANDAS_TIMEDELTA, 1, "generic"],
+        [tags.PERIOD, 1, "x" * 40],
+        [tags.PERIOD, 1, "../../etc"],
+        [tags.PERIOD, 1.5, "D"],
+        [tags.PERIOD, 2**70, "D"],
+        [tags.PANDAS_NA, 1],
+        [tags.PYTZ_ZONE, "../../etc/passwd"],
+        [tags.PYTZ_ZONE, 2**40],
+        [tags.PYTZ_ZONE, "Europe/Berlin", 3600],
+        [tags.PYTZ_ZONE, "Europe/Berlin", "1", 0, "CET"],
     ],
     ids=str,
 )
@@ -195,7 +224,9 @@ def test_hostile_values_are_refused_before_anything_is_allocated(node: Any) -> N
 
 @pytest.mark.parametrize("name", ["numpy", "pandas"])
 def test_a_library_that_is_not_imported_stays_so(name: str, monkeypatch: Any) -> None:
-    packed = [encode(value) for value in (np.float64(1), np.str_("a"), np.zeros(3), pd.Timestamp(0), pd.Timedelta(0))]
+    of_numpy = (np.float64(1), np.str_("a"), np.zeros(3))
+    of_pandas = (pd.Timestamp(0), pd.Timedelta(0), pd.Period(2020), pd.NA)
+    packed = [encode(value) for value in (*of_numpy, *of_pandas)]
     for each in [each for each in sys.modules if each.partition(".")[0] == name]:
         monkeypatch.delitem(sys.modules, each)
     for each in packed[:3] if name == "numpy" else packed[3:]:

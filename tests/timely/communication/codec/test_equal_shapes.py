@@ -1,4 +1,4 @@
-"""Dicts, objects and lists of equal shape travel as columns, and arrive as they do one by one."""
+"""Dicts, objects and lists of equal shape travel as columns, with the same result as one by one."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.codec.lowering import lower, lower_shared
 from tests.simulation import object_graphs
 from tests.simulation.object_graphs import described
+from tests.timely.communication.codec.registrations import undone
 from tests.timely.communication.codec.test_round_trip import (
     Both,
     Loose,
@@ -59,11 +60,11 @@ SHAPES: list[Callable[[Any, Any], Any]] = [
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Any]:
-    """Values of one shape, or nearly, with fields of one kind, or nearly."""
+    """Draw values of nearly one shape, with fields of nearly one kind."""
     shapes = draw(st.lists(st.sampled_from(SHAPES), min_size=1, max_size=2))
     kinds = [draw(st.sampled_from([st.integers(-9, 9), texts, st.floats(), fields])) for _ in range(2)]
     count = draw(st.integers(4, 9))
-    odd = draw(st.integers(0, 3 * count))  # the place of one that may be of the second shape
+    odd = draw(st.integers(0, 3 * count))  # the place of a value that may have the second shape
     return [shapes[-1 if at == odd else 0](draw(kinds[0]), draw(kinds[1])) for at in range(count)]
 
 
@@ -97,7 +98,7 @@ def test_more_rows_are_referred_to_again_than_an_array_holds() -> None:
 
 
 class Filled:
-    """Has slots, and a `__dict__` beside."""
+    """Has slots and also a `__dict__`."""
 
     __slots__ = ("__dict__", "a")
 
@@ -106,7 +107,7 @@ class Filled:
 
 
 class Hashed:
-    """Hashes what it holds: half an object has no hash."""
+    """Hashes its content, so a half-built object has no hash."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -215,7 +216,7 @@ def test_a_batch_in_which_one_lacks_a_field_cannot_travel() -> None:
 
 @dataclasses.dataclass
 class Watched:
-    """Runs code when `doubled` is set, which is no field."""
+    """Runs code when `doubled`, which is no field, is set."""
 
     value: int
 
@@ -274,12 +275,10 @@ def test_the_classes_of_a_batch_are_known_before_it_moves() -> None:
 def test_a_class_that_is_registered_after_it_has_travelled_travels_as_registered() -> None:
     batch = [Plain(number) for number in range(5)]
     assert same(decode(encode(batch)), batch)
-    lowering.lower_as(Plain, "plain", lambda plain: plain.value)
-    user_types.decoders["plain"] = lambda value: ("registered", value)
-    try:
+    with undone():
+        lowering.lower_as(Plain, "plain", lambda plain: plain.value)
+        user_types.decoders["plain"] = lambda value: ("registered", value)
         assert decode(encode(batch)) == [("registered", number) for number in range(5)]
-    finally:
-        del lowering._LOWER[Plain], user_types.decoders["plain"]
     assert same(decode(encode(batch)), batch)
 
 

@@ -1,4 +1,4 @@
-"""Values of classes that have changed since: fields and members count by name, and a record stands for what is gone."""
+"""Values of classes that have since changed: fields and members match by name, and a record stands for a lost class."""
 
 import sys
 import types

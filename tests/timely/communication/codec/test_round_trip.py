@@ -1,4 +1,4 @@
-"""What travels arrives equal in value and type; what cannot travel says so; wrong bytes are refused."""
+"""Values that can travel arrive equal in value and type; others raise a clear error; wrong bytes are refused."""
 
 import collections
 import contextlib
@@ -29,6 +29,8 @@ from megaflow.timely.communication.codec import lowering, tags, user_types
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode, register
 from megaflow.timely.order import Product
+from tests.examples import many
+from tests.timely.communication.codec.registrations import undone
 
 
 class Colour(enum.Enum):
@@ -81,7 +83,7 @@ class Outer:
 
 @dataclasses.dataclass
 class Noisy:
-    """Says when its code runs."""
+    """Reports when its code runs."""
 
     value: int
     made: dataclasses.InitVar[int] = 0
@@ -110,7 +112,7 @@ class Slotted:
 
 
 class Both(Slotted):
-    """Slots inherited, and a __dict__."""
+    """Inherits slots and has a `__dict__`."""
 
     kind = "both"
 
@@ -150,7 +152,7 @@ class Subtuple(tuple):  # type: ignore[type-arg]
 
 
 def same(a: Any, b: Any) -> bool:
-    """Tell whether two values are equal in value and type, all the way down; the slow and obvious way."""
+    """Return whether two values are equal in value and type, all the way down; the slow and obvious way."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
@@ -274,7 +276,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=many(400), deadline=None)
 @given(values)
 @example([True, 1, 1.0])
 @example([("a", 1), ("b", True), ("c", 2), ("d", 3)])
@@ -439,14 +441,11 @@ def test_columns_within_columns_arrive_however_deep() -> None:
 
 
 def test_a_registered_type_travels_by_the_users_functions() -> None:
-    register(Plain, lambda plain: (plain.value, [plain.value] * 5), lambda parts: Plain(parts[0]))
-    try:
+    with undone():
+        register(Plain, lambda plain: (plain.value, [plain.value] * 5), lambda parts: Plain(parts[0]))
         arrived = decode(encode([Plain(3), (Plain(4),)]))
         assert type(arrived[0]) is Plain and arrived[0].value == 3 and arrived[1][0].value == 4
         packed = encode(Plain(1))
-    finally:
-        del lowering._LOWER[Plain]
-        del user_types.decoders[f"{__name__}.Plain"]
     with pytest.raises(ProtocolError, match="register"):
         decode(packed)
 
@@ -460,13 +459,13 @@ def test_a_type_that_travels_already_cannot_be_registered() -> None:
 # Hostile bytes
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=many(500), deadline=None)
 @given(st.binary(max_size=60))
 def test_random_bytes_are_a_value_or_a_protocol_error(data: bytes) -> None:
     decode_or_refuse(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=many(500), deadline=None)
 @given(values, st.randoms(use_true_random=False))
 def test_changed_encodings_are_a_value_or_a_protocol_error(value: Any, rng: random.Random) -> None:
     data = bytearray(encode(value))
@@ -498,7 +497,7 @@ trees = st.recursive(
 )
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=many(800), deadline=None)
 @given(trees)
 def test_well_packed_trees_without_sense_are_a_value_or_a_protocol_error(tree: Any) -> None:
     decode_or_refuse(msgpack.packb(tree, default=lambda value: 0))
@@ -613,7 +612,7 @@ def test_a_class_is_found_without_running_the_getattr_of_its_module() -> None:
         del sys.modules["lazy"]
 
 
-# What a value refers to twice -----------------------------------------------------------------
+# Shared references ----------------------------------------------------------------------------
 
 
 @given(st.lists(values, min_size=1, max_size=3), st.randoms(use_true_random=False))
@@ -638,13 +637,10 @@ def test_what_only_equals_another_stays_apart() -> None:
 
 
 def test_an_object_that_is_made_for_the_encoding_alone_is_not_taken_for_an_earlier_one() -> None:
-    """Its id is given to the next one as soon as it has gone."""
-    register(Plain, lambda plain: [plain.value], lambda parts: Plain(parts[0]))
-    try:
+    """The next object gets its id as soon as it is gone."""
+    with undone():
+        register(Plain, lambda plain: [plain.value], lambda parts: Plain(parts[0]))
         arrived = decode(encode([Plain(n) for n in range(100)], shared=True), shared=True)
-    finally:
-        del lowering._LOWER[Plain]
-        del user_types.decoders[f"{__name__}.Plain"]
     assert [plain.value for plain in arrived] == list(range(100))
 
 
@@ -681,10 +677,7 @@ def test_threads_share_nothing() -> None:
         thread.start()
         thread.join()
 
-    register(Plain, elsewhere, Plain)
-    try:
+    with undone():
+        register(Plain, elsewhere, Plain)
         encode([part, Plain(1)], shared=True)
-    finally:
-        del lowering._LOWER[Plain]
-        del user_types.decoders[f"{__name__}.Plain"]
     assert met == [True]

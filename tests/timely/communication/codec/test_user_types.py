@@ -1,4 +1,4 @@
-"""Which classes travel by their fields, what a peer cannot have run by naming one, and what `register` does."""
+"""Classes that travel by their fields, the code that a peer cannot run by naming a class, and `register`."""
 
 import abc
 import contextlib
@@ -20,19 +20,20 @@ import pytest
 
 import megaflow
 from megaflow.errors import CannotTravel, ProtocolError, UsageError
-from megaflow.job.launcher.function_pickler import pickle_app
+from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.spec import AppFile, PickledFunction
-from megaflow.job.worker.flow import load
-from megaflow.timely.communication.codec import lowering, tags, user_types
+from megaflow.job.worker.process.program_loading import load
+from megaflow.timely.communication.codec import tags, user_types
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode, of_main
+from tests.timely.communication.codec.registrations import undone
 
 T = TypeVar("T")
 ran: list[str] = []
 
 
 class Session:
-    """As a newcomer writes it."""
+    """A class as a beginner writes it."""
 
     limit = 3
 
@@ -99,7 +100,7 @@ class Guarded(Unlinks):
 
 
 class Stateful:
-    """Keeps a cache that does not travel."""
+    """Has a cache that does not travel."""
 
     def __init__(self, n: int) -> None:
         self.n, self.cache = n, object()
@@ -131,15 +132,9 @@ class Error(Exception):
 
 @pytest.fixture
 def registered() -> Any:
-    """What is registered meanwhile is forgotten afterwards."""
-    before, known, main = dict(lowering._LOWER), dict(user_types.decoders), dict(of_main)
-    yield
-    of_main.clear()
-    of_main.update(main)
-    lowering._LOWER.clear()
-    lowering._LOWER.update(before)
-    user_types.decoders.clear()
-    user_types.decoders.update(known)
+    """Undo registrations after the test."""
+    with undone():
+        yield
 
 
 def sent(*node: Any) -> Any:
@@ -169,7 +164,7 @@ def test_an_object_of_the_programs_own_class_arrives_without_running_its_code() 
     ]
     + ["subprocess:Popen", "logging:Logger", "logging:StreamHandler", "pathlib:Path", "types:SimpleNamespace"]
     + ["datetime:tzinfo", "threading:local", "functools:partial", "builtins:dict", "builtins:type", "builtins:object"]
-    + ["megaflow.errors:CannotTravel", "megaflow.megaphone.bins:BinStore", "msgpack:Packer", "pytest:Session"]
+    + ["megaflow.errors:CannotTravel", "megaflow.megaphone.base.bins:BinStore", "msgpack:Packer", "pytest:Session"]
     + ["nothing.at.all:Thing", f"{__name__}:Session.__init__"],
 )
 def test_a_peer_cannot_have_an_object_made_of_such_a_class(name: str, tmp_path: Path) -> None:
@@ -252,18 +247,15 @@ def test_a_module_of_the_apps_own_folder_is_the_programs_own_wherever_that_is_an
     (folder / "neighbour_of_it.py").write_text("class Near:\n    pass\n")
     (folder / "wave.py").write_text("class High:\n    pass\n")
     monkeypatch.delitem(sys.modules, "wave", raising=False)
-    before, path = dict(user_types._folders), list(sys.path)
     try:
-        function = load(AppFile(str(folder / "installed_app.py"), "dataflow"))
-        import neighbour_of_it  # type: ignore[import-not-found]
+        with undone():
+            function = load(AppFile(str(folder / "installed_app.py"), "dataflow"))
+            import neighbour_of_it  # type: ignore[import-not-found]
 
-        named_like_one_of_pythons = importlib.import_module("wave")
-        for cls in (function.__globals__["Mine"], neighbour_of_it.Near, named_like_one_of_pythons.High):
-            assert type(decode(encode(cls()))) is cls
+            named_like_one_of_pythons = importlib.import_module("wave")
+            for cls in (function.__globals__["Mine"], neighbour_of_it.Near, named_like_one_of_pythons.High):
+                assert type(decode(encode(cls()))) is cls
     finally:
-        sys.path[:] = path
-        user_types._folders.clear()
-        user_types._folders.update(before)
         for name in ("installed_app", "neighbour_of_it", "wave"):
             sys.modules.pop(name, None)
 
@@ -309,7 +301,7 @@ def test_the_classes_of_a_pickled_function_are_the_programs_own(given: Callable[
     cloudpickle.unregister_pickle_by_value(module)
     del sys.modules["a_notebook"]
     module.__dict__.clear()
-    try:
+    with undone():
         fold = load(PickledFunction(data, tuple(sys.path)))(None)
         state, outputs = fold("a", 3, None)
         for value in (state, *outputs):
@@ -317,8 +309,6 @@ def test_the_classes_of_a_pickled_function_are_the_programs_own(given: Callable[
             assert type(arrived) is type(value) and vars(arrived) == {"n": 3}
         with pytest.raises(ProtocolError):
             sent(tags.OBJECT, "a_notebook", "subprocess.Popen", [], [tags.LIST, []])
-    finally:
-        user_types._names.pop("a_notebook", None)
 
 
 # Registered
@@ -340,7 +330,7 @@ def test_what_a_script_registers_reaches_its_workers(registered: Any) -> None:
     app = pickle_app(names["dataflow"])
     code = """
 import pickle, sys
-from megaflow.job.worker.flow import load
+from megaflow.job.worker.process.program_loading import load
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 load(pickle.loads(bytes.fromhex(sys.stdin.read())))
@@ -386,3 +376,71 @@ def test_a_class_that_is_more_than_its_fields_needs_two_functions(cls: type, why
         megaflow.register(cls)
     with pytest.raises(UsageError, match="one function"):
         megaflow.register(cls, lambda value: 1)  # type: ignore[call-overload]
+
+
+DECODE = """
+import pickle, sys
+from megaflow.timely.communication.codec.decode import decode
+for data in pickle.loads(bytes.fromhex(sys.stdin.read())):
+    print(type(decode(data)).__qualname__)
+"""
+
+
+def test_the_decoder_knows_every_record_class_of_megaflow() -> None:
+    not_records = {"Config", "Broadcast", "Exchange", "Flow", "JobControl", "Pipeline", "OperatorInfo"}
+    doors = [importlib.import_module(name) for name in ("megaflow", "megaflow.connect", "megaflow.timely")]
+    offered = {name: getattr(door, name) for door in doors for name in door.__all__ if name not in not_records}
+    records = [
+        each
+        for each in offered.values()
+        if isinstance(each, type) and (user_types.is_named_tuple(each) or dataclasses.is_dataclass(each))
+    ]
+    assert {megaflow.Window} <= {*records}
+    values = [
+        encode(user_types.storage_of(each).fill(names, names) if dataclasses.is_dataclass(each) else each(*names))
+        for each in records
+        for names in [[*getattr(each, "_fields", getattr(each, "__dataclass_fields__", ()))]]
+    ]
+    run = [sys.executable, "-c", DECODE]
+    shown = subprocess.run(run, input=pickle.dumps(values).hex(), stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert shown.split() == [each.__qualname__ for each in records]
+
+
+def test_an_instance_of_a_redefined_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Order:
+        """The class that the module had under that name."""
+
+    Order.__qualname__ = "OrderOfToday"
+    monkeypatch.setitem(globals(), "OrderOfToday", Order)
+    again = type("OrderOfToday", (), {"__module__": __name__, "__qualname__": "OrderOfToday"})
+    user_types.check_findable(Order)
+    with pytest.raises(CannotTravel, match="defined again after the value was made: make the value again"):
+        user_types.check_findable(again)
+
+
+@pytest.mark.parametrize("kind", ["object", "dataclass", "NamedTuple", "registered"])
+def test_a_job_refuses_a_class_that_was_redefined_after_an_earlier_job(
+    kind: str, monkeypatch: pytest.MonkeyPatch, registered: Any
+) -> None:
+    def define() -> Any:
+        names = {"__name__": "__main__"}
+        base, head = ("(NamedTuple)", "") if kind == "NamedTuple" else ("", "")
+        head = "@dataclasses.dataclass\n" if kind == "dataclass" else head
+        code = f"import dataclasses\nfrom typing import NamedTuple\n{head}class OfTheCell{base}:\n    size: int = 3\n"
+        exec(code, names)
+        monkeypatch.setitem(vars(sys.modules["__main__"]), "OfTheCell", names["OfTheCell"])
+        if kind == "registered":
+            exec("import megaflow\nmegaflow.register(cls)", {"__name__": "__main__", "cls": names["OfTheCell"]})
+        return names["OfTheCell"]
+
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)  # as a notebook's
+    old = define()()
+    assert type(decode(encode(old))) is type(old)
+    assert pickle_app(len).data and decode(encode(old)).size == 3, "the class is the same"
+    new = define()()
+    assert type(new) is not type(old)
+    pickle_app(len)
+    assert type(decode(encode(new))) is type(new)
+    with pytest.raises(CannotTravel, match="defined again after the value was made: make the value again"):
+        encode(old)
+    assert type(old) not in of_main

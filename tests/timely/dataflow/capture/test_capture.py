@@ -1,4 +1,4 @@
-"""Capturing streams: which events they make, and how these reach files, sockets and links."""
+"""Captured streams: the events that they produce, and how these reach files, sockets and links."""
 
 import gc
 import io
@@ -23,7 +23,7 @@ from tests.timely.workers import EVERY, by_hand, run
 
 
 class Recorder:
-    """A pusher that holds each event to the rules of captured streams."""
+    """Pusher that checks each event against the rules of captured streams."""
 
     def __init__(self, least: Time = 0) -> None:
         self.events: list[Event] = []
@@ -45,7 +45,7 @@ class Recorder:
 
 
 def events_of(source: EventSource) -> list[Event]:
-    """All that can be read now."""
+    """Return all events that can be read now."""
     found = []
     while (event := source.read()) is not None:
         found.append(event)
@@ -61,7 +61,7 @@ def test_a_stream_of_three_times_makes_messages_and_then_progress() -> None:
     with worker.dataflow() as scope:
         scope.input_from(numbers).capture_into(link)
     hand.settle()
-    assert events_of(link) == []  # the capability at 0 goes without saying
+    assert events_of(link) == []  # the capability at 0 is implied
     numbers.send("a")
     numbers.advance_to(4)
     hand.settle()
@@ -266,8 +266,8 @@ def test_a_slow_receiver_blocks_no_worker_and_loses_nothing(pair: Any) -> None:
     with worker.dataflow() as scope:
         scope.to_stream(range(500_000)).capture_into(writer)
     hand.settle()
-    assert writer.pending_bytes > 1_000_000  # nobody has read, and yet the steps are over
-    assert worker.installed_dataflows  # the end waits for what is not out
+    assert writer.pending_bytes > 1_000_000  # nothing was read, and yet the steps are over
+    assert worker.installed_dataflows  # the end waits for unsent bytes
     reader, found = EventReader(far), Recorder()
     while not found.counts.is_empty():
         event = reader.read()

@@ -1,4 +1,4 @@
-"""The stored format of captured streams: what is written is read, and nothing else is ever taken for it."""
+"""The stored format of captured streams: a reader gets the written events, and takes nothing else for events."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def stored(content: list[Event]) -> bytes:
 
 
 def decoded(pieces: list[bytes]) -> tuple[list[Event], EventDecoder]:
-    """Everything that comes of some bytes, asked for after each piece."""
+    """Decode bytes piece by piece; return all events and the decoder."""
     decoder = EventDecoder("sample.events")
     found = []
     for piece in pieces:
@@ -75,7 +75,7 @@ def test_events_come_back_equal_however_the_bytes_are_cut(content: list[Event], 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=8)))
     pieces = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)])]
     found, decoder = decoded(pieces)
-    assert repr(found) == repr(content)  # the types, too
+    assert repr(found) == repr(content)  # also the types
     assert decoder.offset == len(whole)
 
 
@@ -104,7 +104,7 @@ def test_a_changed_byte_is_found_and_named_with_its_place(position: int) -> None
         with pytest.raises(SourceError, match=r"^sample\.events: ") as caught:
             while (event := decoder.next()) is not None:
                 found.append(event)
-            raise decoder.end()  # a length that says more than there is
+            raise decoder.end()  # a length that claims more bytes than there are
         before = sum(end <= position for end in ends) - 1
         assert found == SAMPLE[: max(before, 0)]
         if position >= len(HEADER):

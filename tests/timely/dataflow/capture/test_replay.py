@@ -1,4 +1,4 @@
-"""Replay: any number of captured sequences on any number of workers are one stream, with a frontier that never lies."""
+"""Replay: any number of captured sequences on any number of workers form one stream with a correct frontier."""
 
 import io
 import os
@@ -39,7 +39,7 @@ SHARES = [(5, 3), (3, 5), (4, 1), (1, 3), (2, 2), (0, 2)]  # writers, readers
 
 
 def per_time(stream: Stream[Any]) -> Stream[tuple[Any, int]]:
-    """(time, number of records), on worker 0, once no more can come."""
+    """Emit (time, number of records) on worker 0, once the time is over."""
 
     def build(capability: Capability, info: Any) -> Callable[[Any, Any], None]:
         capability.release()
@@ -114,7 +114,7 @@ def test_every_partition_is_one_stream_in_every_interleaving(seed: int) -> None:
     """The monitor compares each frontier with a brute-force account while capture and replay run side by side."""
     dice = Random(seed)
     links = [EventLink() for _ in range(3)]
-    shares = [dice.randrange(3) for _ in links]  # link -> worker that replays it; some get none, some all
+    shares = [dice.randrange(3) for _ in links]  # link -> worker that replays it; a worker may get none or all
 
     def build(worker: Worker, records: Stream[int], commands: Stream[Any]) -> Stream[Any]:
         records.exchange(lambda x: x).capture_into(links[worker.index])
@@ -159,7 +159,7 @@ def test_what_is_no_source_is_refused() -> None:
 
 
 def replaying(shares: list[list[Any]], depth: int = 0) -> tuple[ByHand, list[ProbeHandle], list[tuple[Any, Any]]]:
-    """Workers stepped by hand that replay their shares: what their probes show, and what worker 0 counts."""
+    """Step workers by hand that replay their shares. Return their probes and the counts of worker 0."""
     hand = ByHand(len(shares))
     probes: list[ProbeHandle] = []
     counted: list[tuple[Any, Any]] = []
@@ -187,7 +187,7 @@ def test_without_sequences_a_replay_ends_at_once(workers: int) -> None:
 
 @pytest.mark.parametrize("shares", [[5], [3, 2], [2, 2, 1], [5, 0, 0], [0, 1, 4], [1, 1, 1, 1, 1, 0, 0]])
 def test_a_time_is_over_when_the_last_sequence_has_passed_it(shares: list[int]) -> None:
-    """Timely's issue 84: the counts of several sequences on several workers, whoever ends first."""
+    """Timely's issue 84: the counts of several sequences on several workers, in any order of their ends."""
     for last in range(5):
         links = [EventLink() for _ in range(5)]
         given = iter(links)
@@ -304,7 +304,7 @@ ENDS = [len(HEADER) + sum(map(len, FRAMES[:count])) for count in range(len(FRAME
 
 
 def expected(length: int) -> tuple[list[str], list[int]]:
-    """Of a file of so many bytes: the records, and the frontier."""
+    """Return the records and the frontier of a file of `length` bytes."""
     complete = [event for event, end in zip(EVENTS, ENDS[1:]) if end <= length]
     records = [record for event in complete if isinstance(event, Messages) for record in event.data]
     counts: Counter[Any] = Counter({0: 1})
@@ -468,7 +468,7 @@ def test_a_dataflow_replays_what_itself_sends_through_a_socket() -> None:
 
 
 class Counting:
-    """A source that has nothing, and counts how often it is asked."""
+    """Empty source that counts how often it is read."""
 
     def __init__(self, announces: bool) -> None:
         self.asked = 0
@@ -523,7 +523,7 @@ def test_an_idle_replay_costs_almost_no_time() -> None:
         return time.thread_time() - used
 
     [used] = execute(Config.thread(), main)
-    assert used < 0.25  # of half a second; in truth some thousandths
+    assert used < 0.25  # of half a second; really some thousandths
     near.close()
 
 

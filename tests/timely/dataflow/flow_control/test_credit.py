@@ -1,4 +1,4 @@
-"""Credit: both ends' counts agree, few messages, and nobody waits for a return that is kept back."""
+"""Credit: the counts of both ends agree, there are few messages, and no sender waits for a withheld return."""
 
 from collections import deque
 
@@ -12,7 +12,7 @@ from megaflow.timely.dataflow.flow_control.gates import Downstream
 
 
 class Pair:
-    """Worker 0 sends to worker 1; what is under way is under way until it is delivered."""
+    """Worker 0 sends to worker 1; messages are under way until the test delivers them."""
 
     def __init__(self, window: int) -> None:
         self.credits = Credits(window)
@@ -20,9 +20,9 @@ class Pair:
         self.credits.enter(self.downstream)
         self.due = 0
         self.debts = Debts(window, self.tell)
-        self.out: deque[int] = deque()  # batches that have not arrived
-        self.queue: deque[int] = deque()  # batches that are not taken
-        self.back: deque[int] = deque()  # returns that have not arrived
+        self.out: deque[int] = deque()  # batches under way
+        self.queue: deque[int] = deque()  # batches not yet taken
+        self.back: deque[int] = deque()  # returns under way
         self.returns = self.sent = 0
 
     def tell(self) -> None:

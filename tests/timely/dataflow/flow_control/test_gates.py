@@ -1,4 +1,4 @@
-"""Gates and downstreams: whoever waits is woken when each closed gate has been open, and may then send a batch."""
+"""Gates and downstreams: a waiting operator is woken once each closed gate has opened, and may then send a batch."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -78,7 +78,7 @@ def test_a_gate_that_is_closed_again_before_the_waiter_runs_lets_one_batch_throu
 def test_a_waiter_is_woken_exactly_when_all_gates_it_found_closed_have_been_open(steps: list[tuple[str, int]]) -> None:
     gates = [Gate() for _ in range(3)]
     downstream, woken = downstream_of(gates)
-    missing: set[int] | None = None  # gates that must open before it is woken
+    missing: set[int] | None = None  # gates that must open before the operator is woken
     expected, free = 0, False
     for verb, number in steps:
         gate = gates[number]

@@ -1,4 +1,4 @@
-"""Handoffs: what is full stops the sources before it, here and on other workers, and nothing waits for ever."""
+"""Handoffs: a full queue stops the sources upstream, here and on other workers, and nothing waits without end."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +23,7 @@ SMALL = Bounds(queue_records=4, window_records=6)
 
 
 class Valve:
-    """An operator that takes nothing until it is opened."""
+    """Operator that takes nothing until it is opened."""
 
     def __init__(self) -> None:
         self.taken: list[Any] = []
@@ -46,13 +46,13 @@ class Valve:
         return stream.unary(pact or Pipeline(), "Valve", build)
 
     def open(self) -> None:
-        """Let it run from now on."""
+        """Let the operator run from now on."""
         self.is_open = True
         self.activate()
 
 
 def counting(scope: Scope, sent: list[int], last: int = 1000) -> Stream[int]:
-    """A source of numbers, one batch of one at a time, that obeys."""
+    """Source of numbers, one per batch, that stops when its output is full."""
 
     def build(capability: Any, info: Any) -> Any:
         def logic(output: Any) -> None:
@@ -69,7 +69,7 @@ def counting(scope: Scope, sent: list[int], last: int = 1000) -> Stream[int]:
 
 
 def always_taking(stream: Stream[Any], pact: Any = None) -> Stream[Any]:
-    """An operator of the user's that passes everything on and never asks."""
+    """User operator that passes everything on and never asks whether there is room."""
     return stream.unary(pact or Pipeline(), "Pass", taking)
 
 
@@ -82,7 +82,7 @@ def build_on(hand: ByHand, make: Callable[[Worker, Scope], None]) -> list[Graph]
 
 
 def rest(worker: Worker, steps: int = 200) -> None:
-    """Step until it has nothing to do; a valve that is shut keeps its operator in the run queue."""
+    """Step until the worker has nothing to do. A closed valve keeps its operator in the run queue."""
     for _ in range(steps):
         worker.step()
 
@@ -103,7 +103,7 @@ def test_a_source_stops_though_what_comes_first_takes_everything(between: int) -
 
     [graph] = build_on(hand, make)
     rest(hand.workers[0])
-    # The source is not stopped before what it sent in one run has come to the queue that is full.
+    # The source stops only after the records of one run have reached the full queue.
     assert len(sent) <= SMALL.queue_records * (between + 1) and waiting(graph) == len(sent)
     valve.open()
     hand.settle()

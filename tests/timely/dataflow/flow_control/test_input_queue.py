@@ -1,4 +1,4 @@
-"""A queue knows how much waits, closes at its mark, and tells to whom it owes what was taken."""
+"""A queue knows how much waits, closes at its mark, and reports to which worker it owes taken batches."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Fusion: which operators become one, and that nobody can tell but by looking."""
+"""Fusion: which operators become one; their results stay the same."""
 
 import linecache
 import traceback
@@ -18,6 +18,7 @@ from megaflow.timely.dataflow.builder import Output
 from megaflow.timely.dataflow.error_notes import format_user_traceback
 from megaflow.timely.dataflow.picture import draw
 from megaflow.timely.log import Event, OperatorsFused, ScheduleStarted
+from tests.examples import many
 from tests.timely.workers import ByHand, by_hand
 
 pytestmark = pytest.mark.about_fusion
@@ -26,7 +27,7 @@ Shown = list[tuple[Any, Any]]  # (time, record)
 
 # Random trees ---------------------------------------------------------------------------
 
-Step = tuple[str, int, int]  # what, on which of the streams so far, a number that makes it differ
+Step = tuple[str, int, int]  # kind, number of an earlier stream, a number that varies the step
 WHAT = (
     "map", "filter", "flat_map", "lazy", "tuples", "nothing", "map_in_place", "inspect", "inspect_time",
     "inspect_batch", "branch", "branch_when", "ok_err", "partition", "concat", "exchange", "region", "probe", "twice",
@@ -35,7 +36,7 @@ WHAT = (
 
 
 def grow(streams: list[Any], step: Step, scope: Any, log: Callable[[Any], None]) -> list[Any]:
-    """Apply a step to one of the streams, of one-element lists of ints; what it makes of it."""
+    """Apply a step to one of the streams, of one-element lists of ints; return the results."""
     what, which, n = step
     s = streams[which % len(streams)]
     others = [streams[(which + i) % len(streams)] for i in range(n % 3)]
@@ -71,12 +72,12 @@ def grow(streams: list[Any], step: Step, scope: Any, log: Callable[[Any], None])
 
 
 def fits(stream: Stream[Any], other: Stream[Any]) -> bool:
-    """Whether `other` may be put to a stream: it has timestamps if that has."""
+    """Return whether `stream` accepts `other`: if `stream` has timestamps, `other` needs them."""
     return not isinstance(stream, EventStream) or isinstance(other, EventStream)
 
 
 def event_time(stream: Any, n: int) -> Any:
-    """The stream with timestamps, or what there is instead behind an exchange."""
+    """Return the stream with timestamps, or an alternative behind an exchange."""
     try:
         return stream.event_time(lambda x: x[0] - n)
     except BuildError as error:
@@ -89,7 +90,7 @@ def stamps(stream: EventStream[Any]) -> Stream[Any]:
 
 
 def outcome(steps: list[Step], batches: list[tuple[int, list[int]]], workers: int, fusion: bool) -> Any:
-    """What each stream that nobody reads shows on each worker, with times and in order; and what was inspected."""
+    """Return what each unread stream shows on each worker, with times and in order, and what was inspected."""
     hand = ByHand(workers)
     handles: list[InputHandle[Any]] = []
     results: list[Any] = []
@@ -123,7 +124,7 @@ def note(inspected: list[Any], number: int, seen: Any) -> None:
 
 
 def in_order(inspected: list[Any]) -> dict[Any, list[Any]]:
-    """What each operator saw; among operators the order is free."""
+    """Return what each operator saw. Among operators the order is free."""
     seen: dict[Any, list[Any]] = {}
     for number, each in inspected:
         seen.setdefault(number, []).append(each)
@@ -149,10 +150,10 @@ STEPS = st.lists(st.tuples(st.sampled_from(WHAT), st.integers(-3, 8), st.integer
 BATCHES = st.lists(st.tuples(st.integers(0, 2), st.lists(st.integers(0, 50), max_size=8)), max_size=5)
 
 
-UNREAD: list[Step] = [("concat", 0, 0), ("concat", 1, 0), *[("map", 0, 0)] * 4]  # a group of which nobody reads
+UNREAD: list[Step] = [("concat", 0, 0), ("concat", 1, 0), *[("map", 0, 0)] * 4]  # a group that nothing reads
 
 
-@settings(max_examples=200)
+@settings(max_examples=many(200))
 @given(STEPS, BATCHES, st.sampled_from([1, 1, 1, 2]))
 @example(UNREAD, [(0, [1])], 1)
 def test_any_tree_of_stages_gives_the_same_records_in_the_same_order_fused_or_not(
@@ -174,11 +175,17 @@ def test_long_batches_are_the_same_records_in_the_same_order_fused_or_not(steps:
 
 
 def groups(build: Callable[[Any], object]) -> list[str]:
-    """The groups of a dataflow, each as the names of its operators."""
+    """Return the groups of a dataflow, each as the names of its operators."""
     _, worker = by_hand()
     with worker.dataflow() as scope:
         build(scope)
-    return [" ".join(group) for group in worker.statistics().dataflows[0].fused]
+    return [" ".join(group) for group in fused(worker)]
+
+
+def fused(worker: Worker) -> list[list[str]]:
+    """Return the names of the operators that run as one, for each group of the only dataflow."""
+    [graph] = worker.graphs()
+    return [[graph.nodes[member].title for member in node.fused] for node in graph.nodes if node.fused]
 
 
 def one(x: Any) -> Any:
@@ -262,7 +269,7 @@ def test_groups_are_bounded() -> None:
     hand, worker = by_hand()
     with worker.dataflow() as scope:
         build(scope)
-    sizes = [len(group) for group in worker.statistics().dataflows[0].fused]
+    sizes = [len(group) for group in fused(worker)]
     assert sizes == [64, 64, 64, 64, 22, 22, 4, 4, 2] or sorted(sizes) == [2, 4, 4, 22, 22, 64, 64, 64, 64]
     hand.settle()
     assert [each.extract() for each in shown] == [[(0, [151])], [(0, [1])], [(0, [1] * 1024)]]
@@ -327,7 +334,7 @@ def test_a_cycle_that_does_not_advance_is_told_with_all_its_operators() -> None:
 
 
 def test_what_is_done_several_times_stays_right() -> None:
-    """A time is over behind a group when it is over before it, on several workers, in a loop and outside."""
+    """A time is over behind a group when it is over before it: on several workers, inside and outside a loop."""
     hand = ByHand(2)
     probes, handles = [ProbeHandle(), ProbeHandle()], [InputHandle[int](), InputHandle[int]()]
     for worker, probe, handle in zip(hand.workers, probes, handles):
@@ -377,7 +384,7 @@ USES: dict[str, tuple[Use, str, str]] = {
     "behind a flat_map": (lambda s: s.flat_map(lambda x: (x - 1, x)).map(fussy), "Map", "record 30"),
     "Inspect": (lambda s: s.inspect(fussy), "Inspect", "record 30"),
     "InspectTime": (lambda s: s.inspect_time(lambda t, x: fussy(x)), "InspectTime", "record 30"),
-    "MapInPlace": (lambda s: s.map_in_place(fussy), "MapInPlace", "record 30"),
+    "MapInPlace": (lambda s: s.map_in_place(lambda x: fussy(x) and None), "MapInPlace", "record 30"),
     "Branch": (lambda s: s.branch(lambda t, x: fussy(x)), "Branch", "record 30"),
     "BranchWhen": (lambda s: s.branch_when(lambda t: fussy(30)), "BranchWhen", "time 7"),
     "OkErr": (lambda s: s.ok_err(lambda x: Ok(fussy(x))), "OkErr", "record 30"),
@@ -426,7 +433,7 @@ def stop(x: Any) -> Any:
     ],
 )
 def test_a_stop_iteration_of_the_users_stays_what_it_is(use: Use, operator: str, fusion: bool) -> None:
-    """A stage that may pause is a generator, from which Python lets none out."""
+    """A stage that may pause is a generator, and Python lets no StopIteration out of a generator."""
     hand, worker = by_hand()
     with worker.dataflow(fusion=fusion) as scope:
         use(scope.to_stream([1]).map(lambda x: x * 10)).capture()
@@ -435,7 +442,7 @@ def test_a_stop_iteration_of_the_users_stays_what_it_is(use: Use, operator: str,
     assert caught.value.__notes__[0].startswith(f"in operator '{operator}' (")
     assert caught.value.__notes__[0].endswith("worker 0, time 0, record 10")
     text = format_user_traceback(caught.value)
-    lines = [line for line in text.splitlines() if line.strip(" ~^")]  # Python versions differ in what they underline
+    lines = [line for line in text.splitlines() if line.strip(" ~^")]  # Python versions underline differently
     assert text.count("Traceback") == 1 and "return next(iter(()))" in lines[-3]
 
 

@@ -1,0 +1,193 @@
+"""Partitions of a job's sources: the known ones, the unread ones, and their readers.
+
+The coordinator's process asks sources for partitions (`megaflow.job.worker.process.discovery`). The launcher cannot,
+because it imports nothing of the program: only workers call the dataflow function, which makes the sources. New
+partitions arrive here as values and go to workers by command. So a coordinator that takes over needs only these values.
+
+1. A known partition is given out once, however often a source names it. Equal partitions have equal bytes here;
+   `discovery` sees to that. Partitions that are wholly read stay known, also in checkpoints and after a hand-over,
+   except by rule 7.
+2. One worker holds a partition until it reports the end or returns the partition: `source_operator`, rule 6.
+3. If a partition was known when a checkpoint began and nothing is left of it at the checkpoint's time, it was wholly
+   read before that. There is no other possibility, because a worker that holds a partition at that time reports it.
+4. The job continues until each source has said that it will name no others, and all partitions are read. A coordinator
+   that takes over asks the remaining sources again.
+5. Partitions have negative numbers; splits have the others.
+6. If a reader has at least two partitions more than another, half of the difference is taken back, beginning with those
+   that were found last. They go to the readers with the fewest, so a process that has joined gets its share. One
+   revocation is under way at a time, and each makes the sum of the squares of the readers' counts smaller. If a
+   partition was revoked before a checkpoint was issued and comes back after it, no source reports it for that
+   checkpoint: `cut` has it. See `lines_to_read`, rules 5 to 7.
+7. Some sources name all their partitions each time (`Found.complete`). If such a source omits a partition that is
+   wholly read, the partition is forgotten, because the source will never name it again. Each answer was requested after
+   all partitions known here were found: a source is asked once at a time, and a successor asks anew. So an omitted
+   partition is not one that was still to appear. A checkpoint that began earlier has it as read, or has the rest of it.
+   A checkpoint that begins later does not know it, but has the effects of all its records, because it was wholly read
+   before (rule 3). So resuming from either checkpoint has the same result, and forgetting waits for no checkpoint.
+   The last partition that was found of each source stays, for its number. All new numbers lie below the least known
+   one, and messages about an ended partition that are still under way must not meet another one with its number. By the
+   last partition a store also shows which sources its job reads. The position at which it ended is forgotten.
+8. A partition that has ended but may continue (`Exhausted.resumable`) is known with its end and with the run that read
+   it so far. When its source names it in a later run, that run gives it out from this end, under its old number; no
+   other part knows that number by then. A recovery belongs to the same run, and leaves the partition alone. A worker
+   reports an end before its positions at a later checkpoint. So when a checkpoint is complete, `ended` has the ends
+   that were under way when it began.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Set
+from dataclasses import replace
+
+from megaflow.control import reading_messages
+from megaflow.control.coordinator.base.epoch_clock import CommandStream
+from megaflow.control.coordinator.base.events import Discovered
+from megaflow.control.coordinator.base.job_state import Durable, PartitionsState
+from megaflow.control.coordinator.base.roster import Roster
+from megaflow.durable.commits import SourcePartition
+from megaflow.timely.membership import WorkerId
+
+
+class Partitions:
+    """The partitions of one job. One writer: the controller."""
+
+    def __init__(
+        self, roster: Roster, stream: CommandStream, sources: Iterable[str], durable: Durable | None = None
+    ) -> None:
+        """`sources`: names of the sources that the program reads. `durable`: the checkpoint to resume from."""
+        self._roster = roster
+        self._stream = stream
+        self.state = PartitionsState({*sources}, {*sources}, {}, {}, {})
+        self._run = 0 if durable is None else durable.run
+        self._numbers: dict[int, SourcePartition] = {}  # the known ones, by their numbers
+        self._next = -1  # the number of the next partition
+        self.revoked: tuple[int, ...] = ()  # that a worker must still hand back
+        self._owed = False  # whether these are part of the checkpoint that was issued last
+        self.cut: tuple[SourcePartition, ...] = ()  # handed back since, part of that checkpoint: no source reports them
+        self.ended: tuple[SourcePartition, ...] = ()  # ends reported since that checkpoint was issued
+        self._left = () if durable is None else durable.partitions  # to be given out at the start
+        for partition in (*self._left, *(() if durable is None else durable.finished)):
+            self._know(partition)
+        self.state.holders.update((partition.number, None) for partition in self._left)
+
+    @property
+    def over(self) -> bool:
+        """Whether all partitions are read and no source will find others."""
+        return not (self.state.asked or self.state.holders)
+
+    @property
+    def unread(self) -> Iterator[tuple[SourcePartition, WorkerId | None]]:
+        """Each partition that is not read to its end, without position, and its holder; None: it has none."""
+        return ((self._numbers[number], worker) for number, worker in self.state.holders.items())
+
+    @property
+    def known(self) -> tuple[SourcePartition, ...]:
+        """All known partitions in the order in which they became known, without positions except the ends of rule 8."""
+        return tuple(self.state.known.values())
+
+    def go_on(self) -> None:
+        """Give out partitions that a checkpoint has left, and balance the readers; called after each event."""
+        self._give(self._left)
+        self._left = ()
+        readers = self._roster.readers
+        if self.revoked or len(readers) < 2:
+            return
+        loads = self._loads(readers)
+        poor, rich = min(readers, key=loads.__getitem__), max(readers, key=loads.__getitem__)
+        if surplus := (loads[rich] - loads[poor]) // 2:
+            held = sorted(number for number, worker in self.state.holders.items() if worker == rich)
+            self.revoked = tuple(held[:surplus])
+            self._stream.issue(reading_messages.RevokePartitions(rich, self.revoked))
+
+    def begin_cut(self) -> None:
+        """Record that partitions still to be handed back are part of the checkpoint issued now."""
+        self._owed, self.cut, self.ended = bool(self.revoked), (), ()
+
+    def found(self, event: Discovered) -> None:
+        """Record what a source has found and give out new partitions. Not called once the job is ending: see rule 3."""
+        new = []
+        for partition in dict.fromkeys(event.partitions):
+            known = self.state.known.get((event.input, partition))
+            if known is None:
+                new.append(self._know(SourcePartition(self._next, event.input, partition)))
+            elif known.ended_in not in (0, self._run):
+                new.append(self._know(replace(known, ended_in=0)))
+        self.state.unheard.discard(event.input)
+        if event.over:
+            self.state.asked.discard(event.input)
+        self._give(new)
+        for partition, bound in zip(event.partitions, event.bounds):
+            number = self.state.known[event.input, partition].number
+            if bound is not None and number in self.state.holders:
+                self.state.bounds[number] = bound
+        if event.complete:
+            self._forget(event.input, {*event.partitions})
+
+    def is_known(self, input: str, partition: bytes) -> bool:
+        """Tell whether a partition was found and is not forgotten."""
+        return (input, partition) in self.state.known
+
+    def learn(self, report: object, ended: bool) -> None:
+        """Record a worker's report. Give returned partitions to others unless the job has `ended`."""
+        match report:
+            case reading_messages.SplitRead(number, left):
+                self.state.holders.pop(number, None)
+                self.state.bounds.pop(number, None)
+                for partition in left if self._run else ():
+                    self._know(end := replace(partition, ended_in=self._run))
+                    self.ended += (end,)
+            case reading_messages.PartitionsRevoked(partitions):
+                self.cut += partitions if self._owed else ()
+                self.revoked, self._owed = (), False
+                if not ended:
+                    self._give(partitions)
+            case reading_messages.SplitsReturned(partitions=partitions):
+                if not ended:
+                    self._give(partitions)
+
+    def _give(self, partitions: Collection[SourcePartition]) -> None:
+        """Give each partition to the worker with the fewest, the lowest-numbered of several."""
+        if not partitions:
+            return
+        self.state.holders.update((partition.number, None) for partition in partitions)
+        loads = self._loads(self._roster.readers)
+        given: dict[WorkerId, tuple[SourcePartition, ...]] = {}
+        for partition in partitions:
+            worker = min(loads, key=lambda worker: (loads[worker], worker))
+            loads[worker] += 1
+            self.state.holders[partition.number] = worker
+            given[worker] = (*given.get(worker, ()), partition)
+        self._stream.issue(reading_messages.AssignPartitions(given))
+
+    def _loads(self, readers: Iterable[WorkerId]) -> dict[WorkerId, int]:
+        """Return how many partitions each reader has."""
+        holders = Counter(self.state.holders.values())
+        return {worker: holders[worker] for worker in readers}
+
+    def _know(self, partition: SourcePartition) -> SourcePartition:
+        kept = partition if partition.ended_in else replace(partition, position=None, maxima=())
+        self.state.known[partition.input, partition.partition] = self._numbers[partition.number] = kept
+        self._next = min(self._next, partition.number - 1)
+        return partition
+
+    def _forget(self, input: str, named: Set[bytes]) -> None:
+        """Forget partitions that a source no longer names: see rule 7. Cost: linear in all known partitions."""
+        own = [partition for partition in self.state.known.values() if partition.input == input]
+        last = min((partition.number for partition in own), default=0)
+        for partition in own:
+            if partition.partition not in named and partition.number not in self.state.holders:
+                self._know(replace(partition, ended_in=0))
+                if partition.number != last:
+                    del self.state.known[input, partition.partition], self._numbers[partition.number]
+
+    def resume(self, state: PartitionsState) -> None:
+        """Continue from the state of the previous coordinator."""
+        assert None not in state.holders.values(), "all was given out"
+        self.state, self._left = state, ()
+        for partition in [*state.known.values()]:
+            self._know(partition)
+
+    def _check(self) -> None:
+        numbers = {partition.number for partition in self.state.known.values()}
+        assert len(numbers) == len(self.state.known) and max(numbers, default=-1) < 0
+        assert self.state.holders.keys() <= numbers and self.state.bounds.keys() <= self.state.holders.keys()
+        assert self._next < min(numbers, default=0)

@@ -1,0 +1,109 @@
+"""Positions in growing files: enough to find a file again, and to notice missing bytes.
+
+This module also finds the current names of such files, by inode.
+
+A position is stored in checkpoints and travels between workers as a tuple of plain values. Positions of old versions
+have three fields: a path, a byte and a digest. Their other fields are unknown.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any, Final, Self, TypeAlias
+
+from megaflow.errors import SourceError
+from megaflow.job.files.splits import find_files
+from megaflow.job.formats.compression import has_suffix
+from megaflow.job.formats.raw_file import reading
+from megaflow.quick_dataclass import dataclass
+
+SAMPLE_BYTES: Final = 256
+
+Position: TypeAlias = tuple[Any, ...]
+"""The fields of a FilePosition."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilePosition:
+    """A place in a file."""
+
+    path: str = ""  # when the file was read
+    offset: int = 0  # bytes read so far; the next line begins there
+    tail: str = ""  # digest of the last SAMPLE_BYTES of these
+    size: int | None = None  # size of the file when it was last looked at; None: unknown
+    head: str = ""  # digest of the first SAMPLE_BYTES of the file
+
+    @classmethod
+    def of(cls, position: Sequence[Any] | None) -> Self:
+        """Return the position of a tuple. None: the beginning of a file that was not opened yet."""
+        return cls(*(position or ()))
+
+    def as_tuple(self) -> tuple[Any, ...]:
+        """Return the position as it is stored."""
+        return self.path, self.offset, self.tail, self.size, self.head
+
+
+def text_of(position: Position) -> str:
+    """Return a position as text.
+
+    >>> text_of(("/logs/a", 12, "c2fb4af6b2df2325"))
+    'byte 12 of /logs/a'
+    """
+    place = FilePosition.of(position)
+    return f"byte {place.offset} of {place.path}"
+
+
+def digest(data: bytes) -> str:
+    """Return a digest that distinguishes these bytes from others."""
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def tail_of(path: str, offset: int) -> str | None:
+    """Return the digest of the bytes before a place in a file. None if it cannot be read, or is shorter."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, offset - SAMPLE_BYTES))
+            data = file.read(min(offset, SAMPLE_BYTES))
+    except OSError:
+        return None
+    return digest(data) if len(data) == min(offset, SAMPLE_BYTES) else None
+
+
+def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
+    """Return the path of a file that was renamed within its folder and has the same bytes before the offset."""
+    try:
+        entries = [*os.scandir(os.path.dirname(path))]
+    except OSError:
+        return None
+    paths = (entry.path for entry in entries if entry.inode() == inode and entry.is_file())
+    return next((each for each in paths if tail_of(each, offset) == tail), None)
+
+
+def inodes(pattern: str) -> dict[int, str]:
+    """Return the existing files, by inode. Raises SourceError if two file systems use the same inode number."""
+    found: dict[int, str] = {}
+    devices: dict[int, int] = {}
+    for path in matching(pattern):
+        with reading(path):
+            try:
+                status = os.stat(path)
+            except FileNotFoundError:
+                continue
+        if devices.setdefault(status.st_ino, status.st_dev) != status.st_dev:
+            raise SourceError(
+                f"{found[status.st_ino]!r} and {path!r} have the same inode number on two file systems. Follow "
+                "them as two named inputs."
+            )
+        found.setdefault(status.st_ino, path)
+    return found
+
+
+def matching(pattern: str, compressed: bool = False) -> list[str]:
+    """Return the files that match a pattern, sorted, without those whose suffix says that they are compressed.
+
+    Compressed files do not grow. With `compressed`, return only these.
+    """
+    try:
+        return [path for path in find_files(pattern) if has_suffix(path) == compressed]
+    except SourceError:  # no file exists yet
+        return []

@@ -1,0 +1,347 @@
+"""`--follow`: growing and new files as a source. Its partitions are files, identified by their inodes.
+
+1. A file is its inode: a renamed file stays the same partition. So the worker that has a rotated file open reads it to
+   its end, and the new file with its name is another partition, read from its beginning. If a pattern has two names for
+   one inode, as before and after a rotation, the file is read once.
+2. A position is the beginning of a line, with a digest of the SAMPLE_BYTES before it. The reader compares the digest
+   when it opens a file at a position, and before it reads new bytes. If the file has become shorter or has other bytes
+   there, it was truncated, or it was removed and its inode belongs to a new file. Then the reader begins again and
+   reads the whole file.
+3. A line is read when its end is there. The last line of a removed file will get no end, so it is read as it is.
+4. A file without any name is closed DELETED_SECONDS after its last byte was read. Its inode may then be reused. Its
+   partition does not end: it waits, and finds a file with that inode by the pattern.
+5. A file is opened by looking for its inode among the files of the pattern. If it was renamed while no worker had it
+   open, it is found by rule 2 in the folder where it was. A file that is rotated twice while no job runs, to names that
+   the pattern does not match, is not found. So a pattern should match these names.
+6. Nothing announces a change: each file is checked every POLL_SECONDS, the folders every FIND_SECONDS.
+7. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
+   file is gone, truncated or another one when a reader opens it there, the rest is read from its compressed copy
+   (`rotated_copy`). If there is no copy, the unread bytes are lost, and the loss is reported.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from megaflow.connect.source_protocol import Found, Idle
+from megaflow.errors import SourceError
+from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes, text_of
+from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
+from megaflow.job.formats.file_formats import compression_of, encoding_of
+from megaflow.job.formats.raw_file import HEAD_BYTES, reading
+from megaflow.job.formats.record_format import LINES, OpenedFile, RecordBlock, RecordFormat, RecordParser
+from megaflow.job.formats.text_encoding import NotText, ReplacedBytes, check_is_text
+from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, whole_lines
+
+POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
+FIND_SECONDS: Final = 1.0  # between searches for new files
+DELETED_SECONDS: Final = 5.0  # for which a program may still write to a removed file
+
+ONLY_FOLLOWED: Final = "lines"
+"""The source name of followed files, if they are the only lines."""
+
+
+class FollowedFiles:
+    """Present and future files of a pattern: a `megaflow.connect.Source`."""
+
+    describe_position = staticmethod(text_of)  # for errors and `control status`
+
+    def __init__(
+        self, pattern: str, errors: str = "strict", format: RecordFormat = LINES, *, input: str = "",
+        encoding: str = "", replaced: ReplacedBytes | None = None,
+        tell: Callable[[str, str], None] = lambda about, text: None, lose: Callable[[str, int], None] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """`pattern` is absolute. `encoding` is not one that is decoded as a stream. `tell` reports to the user.
+
+        `lose` reports how many bytes of a path are gone and were not read. If it is None, `tell` does. `now` returns
+        seconds of a monotonic clock.
+        """
+        self.pattern = pattern
+        self.errors = errors
+        self.format = format
+        self.input, self.encoding = input, encoding
+        self.replaced = replaced
+        self.tell, self.now = tell, now
+        self.lose = self._tell_of_loss if lose is None else lose
+        self._names: dict[int, str] = {}  # inode -> path, for readers
+        self._named_at = -FIND_SECONDS  # seconds of a clock
+
+    def discover(self) -> Found:
+        """Return the inodes of the existing files, in the order of their paths."""
+        return Found([*inodes(self.pattern)], FIND_SECONDS)
+
+    def open(self, partition: int, position: Position | None) -> "FollowedFile":
+        """Return the reader of a file. Its first read finds and opens the file."""
+        return FollowedFile(self, partition, position)
+
+    def _tell_of_loss(self, path: str, size: int) -> None:
+        self.tell(f"loss of {size} bytes of {path}", f"{size} bytes of {path!r} disappeared before they were read.")
+
+    def name_of(self, inode: int) -> str | None:
+        """Return the path of a file, at most FIND_SECONDS old. None if no path of the pattern has the inode."""
+        now = self.now()
+        if now - self._named_at >= (FIND_SECONDS if inode in self._names else POLL_SECONDS):
+            self._names, self._named_at = inodes(self.pattern), now
+        return self._names.get(inode)
+
+
+class FollowedFile:
+    """One file, on one worker."""
+
+    def __init__(self, source: FollowedFiles, inode: int, position: Position | None) -> None:
+        self.inode = inode
+        seen = FilePosition.of(position)
+        self.path, self._offset, self._digest = seen.path, seen.offset, seen.tail
+        self._size = seen.size  # of the file when it was last looked at
+        self._said: tuple[int, int | None] | None = None if seen.size is None else (seen.offset, seen.size)  # reported
+        self._head = seen.head
+        self._is_first_look = position is not None  # of this reader
+        self._copy: RotatedCopy | None = None  # read in place of the file
+        self.lives = 0  # times that it has begun again
+        self._source = source
+        self._moved = position is not None  # it may have been renamed since
+        self._file = -1
+        self._buffer = b""  # bytes read from `_offset` on, not yet returned
+        self._block: RecordBlock | None = None  # parsed from the first of these bytes
+        self._text: Text | None = None  # None: the file is empty so far, or not open
+        self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
+        self._is_compressed = False  # if so, it is not read
+        self._tail = b""  # the bytes before `_offset`
+        self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
+
+    def read(self, limit: int) -> tuple[list[Any], Position] | Idle:
+        """Return records. Raises SourceError if the file cannot be read or parsed."""
+        if self._is_compressed or not (self._is_open or self._find()):
+            return self._news() or Idle(after_seconds=FIND_SECONDS)
+        if self._said is None and self._file >= 0:  # a checkpoint must know the file before its first line is read
+            return [], self._position()
+        try:
+            block = self._block or self._parsed(is_end=False) or self._parsed(self._refill())
+        except NotText as error:
+            line = self.line_name(error.position, 0)
+            raise error.explained(line, self._source.encoding, self._source.pattern, self._source.input) from None
+        if block is None:
+            return self._news() or Idle(after_seconds=POLL_SECONDS if self._is_open else FIND_SECONDS)
+        start = self._offset
+        part, self._block = block.split(limit)
+        if part.faults:  # an empty batch counts as taken, so a fault is counted once
+            self._source.format.note(part.faults, lambda line: self.line_name(start, line))
+        if self._text is not None and self._text.has_replaced and self._source.replaced is not None:
+            if count := self._text.replaced_in(part.data):
+                self._source.replaced.note(self._source.input, count, self._text.name)
+        self._pass(len(part.data))
+        return part.records, self._position()
+
+    def _news(self) -> tuple[list[Any], Position] | None:
+        """Return an empty batch if the position is new, or if more can be read at once."""
+        if self._copy is not None:
+            if self._copy.has_ended and not self._buffer:
+                self._digest, self._size = digest(self._tail), self._offset
+                self._text = self._parser = None
+                self.close()
+        elif self._said == (self._offset, self._size):
+            return None
+        return [], self._position()
+
+    def _position(self) -> Position:
+        self._said = self._offset, self._size
+        tail = digest(self._tail) if self._is_open else self._digest
+        return FilePosition(self.path, self._offset, tail, self._size, self._head).as_tuple()
+
+    @property
+    def _is_open(self) -> bool:
+        return self._file >= 0 or self._copy is not None
+
+    def close(self) -> None:
+        """Close the file, or its copy."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        if self._copy is not None:
+            self._copy.close()
+            self._copy = None
+
+    def look(self) -> None:
+        """Check whether the file or its copy exists. Calls `lose` if unread bytes are gone."""
+        self._find()
+        self.close()
+
+    def bytes_at(self, start: int, size: int) -> bytes:
+        """Return some bytes of the open file. Raises SourceError."""
+        if self._copy is not None:
+            return self._copy.bytes_at(start, size)
+        with reading(self.path):
+            return os.pread(self._file, size, start)
+
+    def lines_before(self, position: int) -> int:
+        """Return the number of lines before the line that begins at `position`. Costs reading them."""
+        lines, rest = 0, b""
+        for start in range(0, position, BLOCK_BYTES):
+            data = rest + self.bytes_at(start, min(BLOCK_BYTES, position - start))
+            whole = whole_lines(data, start + BLOCK_BYTES >= position)
+            lines, rest = lines + len(LINE_END.findall(data[:whole])), data[whole:]
+        return lines
+
+    def line_name(self, position: int, line: int) -> str:
+        """Return the name of the line so many lines after one that starts at a position. Costs reading up to it."""
+        return f"line {self.lines_before(position) + line + 1} of {self.path!r}"
+
+    def _parsed(self, is_end: bool) -> RecordBlock | None:
+        """Return the block of records at the beginning of the buffer. None if there is none.
+
+        `is_end`: no bytes will follow. An incomplete head is then dropped.
+        """
+        source = self._source
+        if self._text is None and self._is_open and self._buffer:
+            self._text = self._begin_text()
+        if self._text is not None and self._parser is None and self._is_open:
+            self._parser = self._opened(self._text, is_end)
+        if self._parser is None:
+            if is_end and self._buffer:
+                source.lose(self.path, len(self._buffer))
+                self._pass(len(self._buffer))
+            return None
+        if self._offset < self._parser.body:
+            self._pass(self._parser.body - self._offset)
+        block = self._parser.cut(self._buffer, self._offset, is_end)
+        return None if block is None else source.format.settled(block, lambda line: self.line_name(self._offset, line))
+
+    def _begin_text(self) -> Text | None:
+        """Return the decoder of the file. None if it is compressed. Raises SourceError if it is not text."""
+        head, encoding = self.bytes_at(0, HEAD_BYTES), self._source.encoding
+        if compression := compression_of(head):
+            self._source.tell(
+                f"compressed {self.path}",
+                f"{self.path!r} is compressed by {compression}, so it cannot be followed. Name it without --follow.",
+            )
+            self._is_compressed = True
+            return None
+        check_is_text(head, repr(self.path), self.path, encoding)
+        if not encoding and (marked := encoding_of(head)):
+            raise SourceError(
+                f"Cannot follow {self.path!r}: it is in {marked.upper()}, whose lines do not end at single "
+                "bytes. Write it in UTF-8, or leave --follow out."
+            )
+        return Text(repr(self.path), self._source.errors, encoding)
+
+    def _opened(self, text: Text, is_end: bool) -> RecordParser | None:
+        """Return the parser of the file. None if it needs more of the file, or if the file has ended without a head."""
+
+        def beginning(size: int) -> tuple[bytes, bool]:
+            data = self.bytes_at(0, size)
+            return data, is_end and len(data) < size
+
+        try:
+            return self._source.format.open(text, OpenedFile(self.path, beginning, self.lines_before))
+        except NotText:
+            raise
+        except SourceError:
+            if not is_end:
+                raise
+            return None
+
+    def _pass(self, size: int) -> None:
+        """Move the position so many bytes forward."""
+        data = self._buffer[:size] if size <= len(self._buffer) else self.bytes_at(self._offset, size)
+        self._buffer = self._buffer[size:]
+        self._offset += size
+        self._tail = (self._tail + data)[-SAMPLE_BYTES:]
+
+    def _find(self) -> bool:
+        """Open the file under its current name. Return whether it exists."""
+        renamed = beside(self.path, self.inode, self._offset, self._digest) if self._moved else None
+        for path in filter(None, (self._source.name_of(self.inode), renamed)):
+            with reading(path):
+                try:
+                    self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                except FileNotFoundError:
+                    continue
+            status = os.fstat(self._file)
+            if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
+                self._moved, self._let_go_at = False, None
+                self._tail = self._tail_at(self._offset)
+                if self._is_other(status.st_size):
+                    if self._open_copy():
+                        return True
+                    self._begin_anew()
+                self.path, self._is_first_look = path, False
+                self._note_size(status.st_size)
+                return True
+            self.close()
+        if self._open_copy():
+            return True
+        self._lose()
+        return False
+
+    def _is_other(self, size: int) -> bool:
+        """Return whether the open file, of this size, has other bytes than those read or seen."""
+        if self._offset and (size < self._offset or digest(self._tail) != self._digest):
+            return True
+        return bool(self._size) and digest(self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))) != self._head
+
+    def _open_copy(self) -> bool:
+        """Open the file's compressed copy, if this is the reader's first look. Return whether there is a copy."""
+        if not self._is_first_look:
+            return False
+        self._is_first_look = False
+        copy = find_copy(FilePosition(self.path, self._offset, self._digest, self._size, self._head))
+        if copy is not None:
+            self.close()
+            self._copy, self.path = copy, copy.path
+            self._tail = self._tail_at(self._offset)
+        return copy is not None
+
+    def _lose(self) -> None:
+        """Report the bytes of the file that were seen, not read, and are gone."""
+        if self._size is not None and self._size > self._offset:
+            self._source.lose(self.path, self._size - self._offset)
+            self._size = self._offset
+
+    def _tail_at(self, offset: int) -> bytes:
+        return self.bytes_at(max(0, offset - SAMPLE_BYTES), min(offset, SAMPLE_BYTES))
+
+    def _note_size(self, size: int) -> None:
+        if not self._head or (size != self._size and (self._size or 0) < SAMPLE_BYTES):
+            self._head = digest(self.bytes_at(0, min(size, SAMPLE_BYTES)))
+        self._size = size
+
+    def _refill(self) -> bool:
+        """Read more. Return whether nothing will follow the bytes in the buffer."""
+        if self._copy is not None:
+            self._buffer += self._copy.read()
+            return self._copy.has_ended
+        status = os.fstat(self._file)
+        before = self.bytes_at(self._offset - len(self._tail), len(self._tail))
+        if status.st_size < self._offset + len(self._buffer) or before != self._tail:
+            self._begin_anew()
+        self._note_size(status.st_size)
+        had, size = len(self._buffer), max(BLOCK_BYTES, 2 * len(self._buffer))
+        if size > LINE_BYTES_MAX:
+            raise self._source.format.too_long(repr(self.path), LINE_BYTES_MAX, f"byte {self._offset}")
+        self._buffer = self.bytes_at(self._offset, size)
+        if len(self._buffer) > had or status.st_nlink:
+            self._let_go_at = None
+            return False
+        return self._let_go()
+
+    def _let_go(self) -> bool:
+        """Close a file without a name, after a while. Return whether its last line must be read first."""
+        now = self._source.now()
+        if self._let_go_at is None:
+            self._let_go_at = now + DELETED_SECONDS
+        if now < self._let_go_at:
+            return False
+        if self._buffer:
+            return True
+        self._digest = digest(self._tail)
+        self.close()
+        return False
+
+    def _begin_anew(self) -> None:
+        self._lose()
+        self._offset, self._buffer, self._tail, self._digest, self._size, self._head = 0, b"", b"", "", None, ""
+        self._block = self._parser = self._text = None
+        self.lives += 1

@@ -1,0 +1,99 @@
+"""Splits: byte ranges of files that workers read. A file is one split, or several if the order within it is irrelevant.
+
+Several workers can then read the lines of a file without coordination.
+
+1. The reader of a split reads the lines that *start* in it. `line_start(file, x)` is the first start of a line at or
+   after byte x, so the reader of [start, end) reads the bytes [line_start(start), line_start(end)). Neighbours agree by
+   construction, wherever the border lies.
+2. A reader's only state is its position, always the start of a record. So the rest of a partly read split is again a
+   split, from that position on.
+"""
+
+import glob
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from megaflow.control.messages import Split
+from megaflow.errors import SourceError
+from megaflow.job.formats.raw_file import read_head, reading
+from megaflow.job.formats.text_encoding import PLAIN, TextForm, form_of
+
+SPLIT_BYTES_MIN = 4 * 1024  # a smaller split costs more to open than to read
+SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that remaining work can still be given to others
+SPLITS_PER_WORKER = 4  # a worker that is slow for a while delays the end by a quarter of its share
+
+
+def find_files(spec: str) -> list[str]:
+    """Return the files that `spec` names, sorted: a file, a directory or a glob. `**` stands for any folders between.
+
+    A directory stands for the files directly in it, except those whose names begin with a dot, like a shell's `*`. `~`
+    is a home folder, unless the path exists as written. Raises SourceError if there is no file.
+    """
+    if not os.path.exists(spec):
+        spec = os.path.expanduser(spec)
+    if os.path.isdir(spec):
+        entries = (os.path.join(spec, name) for name in os.listdir(spec) if not name.startswith("."))
+        files = sorted(path for path in entries if os.path.isfile(path))
+        if not files:
+            raise SourceError(f"Cannot read lines from {spec!r}: the directory holds no files.")
+        return files
+    if os.path.exists(spec):  # also a name that looks like a glob
+        if not os.path.isfile(spec):
+            raise SourceError(f"Cannot read lines from {spec!r}: it is not a regular file. Pipe it in with --lines -.")
+        return [spec]
+    if not glob.has_magic(spec):
+        raise SourceError(f"Cannot read lines from {spec!r}: no such file or directory (from {os.getcwd()!r}).")
+    files = sorted({path for path in glob.iglob(spec, recursive=True) if os.path.isfile(path)})
+    if not files:
+        raise SourceError(f"Cannot read lines from {spec!r}: no file matches (from {os.getcwd()!r}).")
+    return files
+
+
+def cut(
+    sizes: Iterable[tuple[str, int]], workers: int | None = None, forms: Mapping[str, TextForm] = MappingProxyType({})
+) -> list[Split]:
+    """Make numbered, non-empty splits of files given as (path, bytes): one per file, which keeps its lines in order.
+
+    With a number of workers, files are cut into a few pieces for each worker, except files that are decoded as a
+    stream. `forms` has the forms of the files, by path. A file that is not in it is UTF-8.
+
+    >>> [(s.path, s.start, s.end) for s in cut([("a", 40_000), ("b", 10)])]
+    [('a', 0, 40000), ('b', 0, 10)]
+    >>> [(s.path, s.start, s.end) for s in cut([("a", 40_000), ("b", 10)], workers=1)]
+    [('a', 0, 10003), ('a', 10003, 20006), ('a', 20006, 30009), ('a', 30009, 40000), ('b', 0, 10)]
+    """
+    files = [(path, size) for path, size in sizes if size > 0]
+    ranges = [(path, 0, size) for path, size in files]
+    if workers is not None:
+        piece = -(-sum(size for _, size in files) // (workers * SPLITS_PER_WORKER))
+        piece = max(SPLIT_BYTES_MIN, min(SPLIT_BYTES_MAX, piece))
+        steps = ((path, size, size if forms.get(path, PLAIN).is_streamed else piece) for path, size in files)
+        ranges = [(path, at, min(at + step, size)) for path, size, step in steps for at in range(0, size, step)]
+    found = ((number, each, forms.get(each[0], PLAIN)) for number, each in enumerate(ranges))
+    return [Split(number, *each, encoding=form.encoding, compression=form.compression) for number, each, form in found]
+
+
+def plan_splits(files: Iterable[str], workers: int | None = None, encoding: str = "") -> list[Split]:
+    """Make splits of files of this machine, like `cut`. `encoding` "": a file's mark names its encoding, else UTF-8.
+
+    Raises SourceError if a file cannot be examined, hides its size, is not text, or is compressed in a way that cannot
+    be read here.
+    """
+    sizes = [(os.path.abspath(path), size_of(path)) for path in files]
+    return cut(sizes, workers, {path: form_of(path, encoding) for path, _ in sizes})
+
+
+def size_of(path: str) -> int:
+    """Return a file's size in bytes. Raises SourceError if it is unknown: files under /proc report 0."""
+    with reading(path):
+        size = os.stat(path).st_size
+        if size == 0 and read_head(path):
+            raise SourceError(f"Cannot read {path!r} as a file: {no_size(path)}")
+    return size
+
+
+def no_size(path: str) -> str:
+    """Return the end of a sentence about a system file whose size is not that of its content."""
+    return f"the system does not report its length. Pipe it in: cat {shlex.quote(path)} | megaflow run … --lines -"

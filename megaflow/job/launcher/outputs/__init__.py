@@ -1,0 +1,14 @@
+"""The outputs of a job in the launcher.
+
+epoch_merge      the outputs of all workers in epoch order
+writer           the destination of outputs
+output_queue     outputs on their way to the writer
+output_specs     the specifications of `--output`
+several_outputs  many outputs as one
+opened_output    the open file of an output, and its copy at a take-over
+output_file      a file as an output, and the files that it protects
+csv_file         a file of rows
+program_output   outputs that the program itself reads
+spark_results    `--output spark:…`
+results_log      the results that wait for Spark
+"""

@@ -1,0 +1,184 @@
+"""The commands of `megaflow control` for a program: `job.control`, and `megaflow.jobs()`, the jobs of this machine.
+
+The calls find the job by its file, as those commands do. So the same rules hold, also while the job recovers from a
+loss or its coordinator moves. Each call blocks until the command has taken effect. A refused command changes nothing.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from megaflow.control.client import commands, move_request
+from megaflow.control.client.conversation import Conversation
+from megaflow.control.client.move_request import Plan, Selection, make_plan
+from megaflow.control.client.planner import HOTTEST_FIRST
+from megaflow.control.reports import CheckpointStatus, Explanation, JobStatus, JoinReport, MoveReport, RemovalReport
+from megaflow.durable.commits import check_checkpoint_name
+from megaflow.errors import MegaflowError, UsageError
+from megaflow.job.contact import conversation
+from megaflow.job.job_file import present
+from megaflow.quick_dataclass import dataclass
+
+TIMEOUT_SECONDS: Final = 60.0  # for the job to answer, as with `megaflow control`
+
+
+@dataclass(eq=False, repr=False)
+class JobControl:
+    """Commands of `megaflow control` for one job.
+
+    Results have the fields that the commands print with `--json`. All calls raise CommandRefused, and JobNotFound if
+    the job has ended.
+    """
+
+    _conversation: Callable[[], contextlib.AbstractContextManager[Conversation]]  # opens a connection to the job
+    _pause: Callable[[float], None]  # sleeps, but not beyond the end of the job
+
+    def status(self) -> JobStatus:
+        """Return workers, rates, latency, bins and moves.
+
+        Waits less than two seconds for busy workers, and lists those that did not answer.
+        """
+        with self._conversation() as talk:
+            return commands.ask_status(talk, tables=True, partial=True, ledger=True)
+
+    def explain(self) -> Explanation:
+        """Return the operator, worker and time that hold the output back."""
+        with self._conversation() as talk:
+            return commands.ask_explanation(talk)
+
+    def get(self, operator: str, key: Any) -> Any:
+        """Return an operator's present state of one key, as JSON values; None if there is none.
+
+        The key is None, a bool, a number, a str, or a tuple of these. Raises UsageError for other keys.
+        """
+        try:
+            text = json.dumps(key)
+        except (TypeError, ValueError):
+            raise UsageError(f"get: A key must be a bool, number, str, or a tuple of these, not {key!r:.80}.") from None
+        with self._conversation() as talk:
+            found = commands.get_state(talk, operator, text, as_json=True)
+        return None if found.state is None else json.loads(found.state)
+
+    def move_bins(
+        self,
+        *,
+        bins: str | None = None,
+        to: int | None = None,
+        balance: bool = False,
+        by: str = "number",
+        drain: int | None = None,
+        map: str | None = None,
+        strategy: str = "fluid",
+        batch: int | None = None,
+        gap: float = 0.0,
+    ) -> MoveReport:
+        """Move bins to other workers while the job runs; return a report of the moves.
+
+        Choose one of:
+
+        - `bins`, such as "0-127,200", which worker `to` gets;
+        - `balance`, by the "number" of bins or, with `by="load"`, by their measured load;
+        - `drain`, a worker that gives up all of its bins;
+        - `map`, the owner of each bin, separated by spaces, commas or newlines.
+
+        `strategy` and `gap` (seconds) are those of `megaflow control move-bins`; `batch` applies to strategy "batched".
+        Raises UsageError for other combinations.
+        """
+        selection = Selection(bins, to, balance, drain, map, by, strategy, batch, gap)
+        move_request.check_selection(selection)
+        with self._conversation() as talk:
+            loads = selection.needs_loads
+            if balance:
+                status = commands.ask_settled_status(talk, self._pause, loads=loads)
+            else:
+                status = commands.ask_status(talk, loads=loads)
+            return self._carry_out(talk, make_plan(status, selection))
+
+    def resume(self, gap: float | None = None) -> MoveReport:
+        """Finish the moves of an interrupted command, and its removal of a worker; return a report of the moves.
+
+        `gap`: seconds between two steps; by default those of the interrupted command.
+        """
+        with self._conversation() as talk:
+            kept = commands.take_up_plan(talk)
+            status = commands.ask_status(talk, loads=kept.strategy == HOTTEST_FIRST)
+            moved = self._carry_out(talk, move_request.remaining_plan(status, kept, gap), kept.number)
+            if kept.removes is not None:
+                commands.remove_worker(talk, kept.removes)
+            return moved
+
+    def add_workers(self, count: int = 1, *, balance: bool = False) -> JoinReport:
+        """Start `count` more processes; return when they have joined.
+
+        They own no bins until you move some to them. With `balance`, the call also moves their share to them, bin by
+        bin, before it returns; if the job cannot move bins now, it raises before it starts any process. Raises
+        MegaflowError with the reasons if some processes could not be added.
+        """
+        if count < 1:
+            raise UsageError(f"add_workers: count must be at least 1, not {count}.")
+        with self._conversation() as talk:
+            if balance:
+                commands.check_growth(talk, count)
+            added = commands.add_processes(talk, count)
+            if balance:
+                status = commands.ask_settled_status(talk, self._pause)
+                self._carry_out(talk, make_plan(status, Selection(balance=True)))
+        if failed := added.failed:
+            why = "; ".join(dict.fromkeys(failed))
+            raise MegaflowError(f"{len(failed)} of {count} processes were not added: {why}")
+        return added
+
+    def remove_workers(self, id: int) -> RemovalReport:
+        """Move all bins away from the process of this worker, then make it leave the job; return which workers left."""
+        with self._conversation() as talk:
+            commands.check_removal(talk, id)
+            self._carry_out(talk, move_request.plan_removal(commands.ask_status(talk), id))
+            return commands.remove_worker(talk, id)
+
+    def checkpoint(self, name: str | None = None) -> CheckpointStatus:
+        """Make a job with `state` write a checkpoint now; return when it is on disk.
+
+        Another job can start from a named checkpoint, until `megaflow state rm DIR NAME` removes it.
+        """
+        if name is not None:
+            check_checkpoint_name(name)
+        with self._conversation() as talk:
+            return commands.take_checkpoint(talk, name)
+
+    def _carry_out(self, talk: Conversation, plan: Plan, number: int | None = None) -> MoveReport:
+        return commands.total(list(commands.run_plan(talk, plan, self._pause, number)))
+
+
+class RunningJob:
+    """A job of this user that runs on this machine."""
+
+    def __init__(self, name: str, pid: int, state: str | None) -> None:
+        """`pid` is of the program that started the job; `state` is the folder of its store, None without a store."""
+        self.name, self.pid, self.state = name, pid, state
+
+    def __repr__(self) -> str:
+        kept = "" if self.state is None else f", state {self.state!r}"
+        return f"<RunningJob {self.name!r}: process {self.pid}{kept}>"
+
+    @property
+    def control(self) -> JobControl:
+        """The commands of `megaflow control` for this job."""
+        return JobControl(self._conversation, time.sleep)
+
+    def stop(self, drain: bool = True) -> None:
+        """Stop the job, as `megaflow control stop` does: it processes what was read. Raises JobNotFound."""
+        with self._conversation() as talk:
+            commands.stop_job(talk, drain)
+
+    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
+        return conversation(self.name, None, TIMEOUT_SECONDS)
+
+
+def jobs() -> list[RunningJob]:
+    """Return this user's running jobs on this machine, by name, including those of other programs and notebooks.
+
+    `megaflow.jobs()[0].control.status()` shows one, `megaflow.jobs()[0].stop()` stops it.
+    """
+    return [RunningJob(job.name, job.pid, job.state) for job, is_seen in present() if is_seen]

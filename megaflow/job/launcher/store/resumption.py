@@ -1,0 +1,330 @@
+"""Start of a job with a store: from its beginning, or from the point that the last run reached.
+
+The steps have this order, so a refusal has changed nothing, and the next start repairs a crash in between:
+ 1. The store is opened and locked, and its commits are read. A source that cannot be read again is refused.
+ 2. The store is compared with the outputs' names, with the input's files, and with the program's operators and sources.
+    For operators and sources, a process builds the program without running it: a rehearsal. There is none before the
+    first checkpoint, or if the program's files and arguments are those of the checkpoint and no state is renamed or
+    dropped. A rehearsal also shows whether a job that had ended now has a source to read. If the job is not over, all
+    segments from which it resumes are read, and compared with their checksums.
+ 3. The outputs are opened and locked, and their lengths and last bytes are compared. This is the last check, because
+    with `take_over` it may end another launcher (`spark_results`).
+ 4. A commit of a new incarnation takes over the store. From here on no other launcher can commit.
+ 5. The output is cut back to the committed length. Processes start after that.
+
+A start by a user accepts a changed program and reports the change. A restart after a loss refuses a changed program,
+because no user may be there to read the report.
+
+With `take_over` an old launcher that does not answer, for instance a suspended one, may have the locks. It keeps them
+up to step 4, because it may be healthy and the new launcher may be refused. After step 4 the old launcher continues if
+it wakes up, with processes that send it outputs, until its next commit fails. Then it ends. Its output until then goes
+to another file (see `OutputCopy`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from megaflow.control.messages import Split
+from megaflow.control.wording import Notice, quantity
+from megaflow.durable.commits import COMMIT_NAME, Commit
+from megaflow.durable.copying import Origin
+from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.query_record import is_restored
+from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError, naming
+from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
+from megaflow.job.launcher.outputs.several_outputs import compare_lengths
+from megaflow.job.launcher.outputs.writer import Writer
+from megaflow.job.launcher.processes.provisioner import BOOT, COMMAND
+from megaflow.job.launcher.store.first_owners import OwnersBefore, first_owners, gone_text, of_checkpoint, table_of
+from megaflow.job.launcher.store.input_positions import check_compressed, check_followed, input_again, known_input
+from megaflow.job.launcher.store.store_keeper import StoreKeeper
+from megaflow.job.program_code import code_now, difference
+from megaflow.job.spec import AppFile, JobSpec, Rehearsal
+from megaflow.rows.packed_rows import names_text
+from megaflow.spark import launching as spark
+
+MEGABYTE: Final = 1e6
+REHEARSAL: Final = tuple(BOOT.format("rehearsal") if "import" in word else word for word in COMMAND)
+OTHER_STORE: Final = "start over with a new --state folder"
+OTHER_LINES: Final = f"name them by --lines again, or {OTHER_STORE}"
+
+
+def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
+    """Open a job's store. Raises StoreError; UsageError for a source that cannot be read again."""
+    if job_input.pushed:
+        raise UsageError(
+            "--state: Standard input and iterables cannot be read again after a crash. Write the lines to a file "
+            "and name that file by --lines."
+        )
+    if job_input.spark is not None:
+        check_kept_query(job_input.spark)
+    assert spec.state is not None, "there is a store"
+    check_given_names(spec)
+    origin = open_origin(*spec.origin, spec.state, spec.relocated) if spec.origin is not None else None
+    open_folder = partial(open_for_a_job, take_over=spec.take_over, for_a_copy=origin is not None)
+    try:
+        return StoreKeeper(spec.state, spec.app.name, spec.checkpoints_kept, open_folder, origin, spec.relocated)
+    except BaseException:
+        if origin is not None:
+            origin.close()
+        raise
+
+
+def check_kept_query(given: Any) -> None:
+    """Raise UsageError for lines or rows of Spark that a store cannot keep."""
+    if isinstance(given, spark.SparkSpec) and given.format in spark.NOT_READ_AGAIN:
+        raise UsageError(
+            f"--state: The lines of {given} cannot be read again after a crash. Write them to files or to Kafka, and "
+            "read these."
+        )
+    if not isinstance(given, spark.RowFrames):
+        return
+    if len(given.frames) > 1:
+        raise UsageError(
+            f"--state keeps one input of rows, but there are {len(given.frames)}: {names_text(given.names)}. "
+            "Join or union them in Spark, or leave --state out."
+        )
+    [(name, frame)] = given.frames.items()
+    if isinstance(frame, spark.SparkSpec) and frame.format in spark.NOT_READ_AGAIN:
+        raise UsageError(f"--state: The rows of {frame} cannot be read again after a crash. Write them to files first.")
+    if not isinstance(frame, spark.SparkSpec) and not frame.isStreaming:
+        raise UsageError(
+            f"--state: The rows {name!r} are a batch DataFrame, which can be read only once. Write them to "
+            f"files, and read these: rows={{{name!r}: 'spark:parquet:FOLDER?trigger=availableNow'}}"
+        )
+
+
+def open_origin(
+    folder: str, checkpoint: str, state: str, moved: Sequence[tuple[str, str]] = ()
+) -> Origin | None:
+    """Open the store from which a new store begins; None if `state` is not new. Raises UsageError or StoreError."""
+    if os.path.realpath(folder) == os.path.realpath(state):
+        raise UsageError(
+            f"--from-checkpoint and --state name the same folder, {state}. To start a separate job, name a new "
+            "--state folder; to resume this job, leave --from-checkpoint out."
+        )
+    if os.path.isdir(state) and any(map(COMMIT_NAME.fullmatch, os.listdir(state))):
+        return None
+    with naming(StoreError, f"Cannot read the store {folder}"):
+        return Origin(folder, checkpoint, moved)
+
+
+def check_given_names(spec: JobSpec) -> None:
+    """Raise UsageError if an operator is renamed twice, dropped twice, or both."""
+    old, new = [old for old, _ in spec.renamed], [new for _, new in spec.renamed]
+    for name in {*old, *new, *spec.dropped}:
+        if old.count(name) + spec.dropped.count(name) > 1 or new.count(name) > 1 or (name in old and name in new):
+            raise UsageError(f"--rename-state and --drop-state name operator {name!r} twice. Name it once.")
+
+
+def check_has_these(keeper: StoreKeeper, spec: JobSpec) -> None:
+    """Raise StoreError if the user renames states or relocates files that the store does not have yet."""
+    if (spec.renamed or spec.dropped) and (keeper.found is None or keeper.found.checkpoint == 0):
+        raise StoreError(
+            f"--rename-state and --drop-state: The store {keeper.path} has no states yet. Name the folder that "
+            "has them, or leave these flags out."
+        )
+    if spec.relocated and keeper.found is None:
+        raise StoreError(f"--relocate: The store {keeper.path} is new and names no files. Leave this flag out.")
+
+
+def rehearse_in_a_process(task: Rehearsal) -> Collection[str]:
+    """Return the names of the sources that a program reads, without files.
+
+    Raises StoreError if the program cannot continue with the store, PeerFailed with the traceback if it cannot be
+    built. Blocks for as long as a Python process needs to start and build the program.
+    """
+    files = [file for _, file in task.opened]
+    done = subprocess.run(
+        REHEARSAL, input=pickle.dumps(task), stdout=subprocess.PIPE, process_group=0, pass_fds=files, check=False
+    )
+    if done.returncode or not done.stdout:
+        raise ClusterError(f"The process that builds the program exited with code {done.returncode} without a message.")
+    match json.loads(done.stdout):
+        case {"refused": str(text)}:
+            raise StoreError(text)
+        case {"failed": str(text)}:
+            raise PeerFailed(text)
+        case answer:
+            sources: list[str] = answer["sources"]
+            return sources
+
+
+def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
+    """Raise StoreError if a job reads another kind of input than the commit; `whose` names the store."""
+    if job_input.spark is None and found.spark:
+        raise StoreError(f"{whose} belongs to Spark's lines; {OTHER_LINES}.")
+    if job_input.spark is not None and found.splits:
+        raise StoreError(f"{whose} belongs to lines from files; {OTHER_LINES}.")
+    if job_input.names.followed and found.splits:
+        raise StoreError(f"{whose} belongs to files that are not followed; leave --follow out, or {OTHER_STORE}.")
+
+
+def has_nothing_left(found: Commit, job_input: JobInput) -> bool:
+    """Return whether a job that resumes from a commit has nothing to read, and nothing to deliver to a sink."""
+    reads = job_input.splits or job_input.spark or job_input.names.followed
+    may_read = found.finished or found.sources  # sources may find more partitions
+    return found.ended and not (reads or may_read or found.tokens)
+
+
+def rehearsal_of(
+    spec: JobSpec, part: DurablePart, job_input: JobInput, writer: Writer, opened: tuple[tuple[str, int], ...]
+) -> Rehearsal:
+    """Return the task of the process that builds the program to check it against the commit that `part` names."""
+    has_lines = bool(job_input.splits) or job_input.spark is not None
+    return Rehearsal(spec, part, has_lines, job_input.names, tuple(filter(None, writer.parts)), opened)
+
+
+def resume(
+    keeper: StoreKeeper,
+    spec: JobSpec,
+    writer: Writer,
+    job_input: JobInput,
+    report: Callable[[str], None],
+    rehearse: Callable[[Rehearsal], Collection[str]] = rehearse_in_a_process,
+) -> Resumption:
+    """Take over a store, and bring input and output to its newest checkpoint; `report` prints for the user.
+
+    Raises StoreError if they do not match the store, before anything has changed. `rehearse` raises an error if the
+    program does not match it, and returns the names of the sources that the program reads.
+    """
+    found = keeper.found
+    check_has_these(keeper, spec)
+    keeper.check_outputs(writer.lengths(0))
+    if found is not None:
+        check_kind(found, job_input, f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title)
+    if found is not None and found.spark and not is_restored(keeper.path, found):
+        spark.check_record(keeper.path, found.spark, job_input.names.rows)
+    keeper.input, found = known_input(found, job_input, spec, report)
+    keeper.found = found  # with this the store begins
+    if found is not None:
+        for check in (check_followed, check_compressed):
+            check(found, job_input.names.followed, spec.allow_loss, report)
+    job_input = replace(job_input, splits=keeper.input.to_read)
+    part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
+    is_over = found is not None and has_nothing_left(found, job_input) and not spec.close_windows
+    code = None if found is None or found.code is None else code_now(found.code, spec)
+    other = None if found is None else difference(code, found.code)
+    is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
+    if found is not None and found.checkpoint and not (is_same and found.columns is not None):
+        folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
+        task = rehearsal_of(spec, replace(part, folder=folder, commit=found.number), job_input, writer, keeper.opened)
+        is_over = not rehearse(task) and is_over  # a source may be new
+    if not is_over:  # otherwise nothing of it is read
+        keeper.check_whole()
+    length = writer.hold(spec.take_over)
+    if found is not None and keeper.origin is None:
+        compare_lengths(found.outputs, writer.lengths(length))
+        writer.check_content(found.outputs)
+    fleeting = [each.name for each in writer.parts.values() if not each.is_kept]
+    for name in fleeting:
+        report(
+            f"the output goes to {name}, which cannot be truncated: after a crash, the records since the last "
+            "checkpoint are written again"
+        )
+    begun = keeper.begin(writer.lengths(length))
+    if job_input.spark is not None:
+        query = spark.keep_query(keeper.path, begun.spark, job_input.spark, job_input.names.rows)
+        job_input = replace(job_input, spark=query)
+    number, run = begun.number if begun.checkpoint else None, begun.incarnation
+    part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run)
+    owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
+    if found is not None and keeper.origin is not None:
+        text = resumption_text(begun, found.written_at, 0, time.time())
+        report(Notice(f"begins with {keeper.origin.title}: {text}{gone_text(owners)}"))
+    elif found is not None:
+        if spec.origin is not None:
+            report(f"{keeper.path} already has a store, so the job resumes from that and ignores --from-checkpoint")
+        committed = writer.length_of(begun.outputs)
+        writer.cut_back(committed)
+        again = max(0, length - committed) if not fleeting else 0
+        text = resumption_text(begun, found.written_at, again, time.time(), writer.unit)
+        text += skipped_text(keeper.input.to_read) + gone_text(owners)
+        report(Notice(f"{text}; with other code: {other}" if other else text))
+    if keeper.taken_from is not None:
+        tail = f"; until then it may also write to {' and '.join(fleeting)}" if fleeting else ""
+        report(Notice(f"takes the place of {keeper.taken_from}, which stops by itself when it wakes up{tail}"))
+    return Resumption(job_input, part, is_over, code=code, kept=first_owners(owners, count, may_be_new=True))
+
+
+def go_on(
+    before: Resumption,
+    keeper: StoreKeeper,
+    since: int,
+    spec: JobSpec,
+    kept: Sequence[Collection[int] | None] = (),
+    places: Mapping[int, int] = MappingProxyType({}),
+) -> Resumption:
+    """Return how a job continues after it lost processes, having begun with `before` from checkpoint `since`.
+
+    `kept` are the bins that processes still have in memory, and `places` the place of each worker: see `first_owners`.
+    The keeper has begun a new incarnation. Raises StoreError if the input's files are not those that were read,
+    ClusterError if they are elsewhere or the program has changed: the same command may succeed then.
+    """
+    latest, part = keeper.latest, before.part
+    assert part is not None, "it is durable"
+    code, table = before.code, table_of(before.kept)
+    check_followed(latest, before.job_input.names.followed, spec.allow_loss, lambda text: None)  # workers report it
+    is_newer = latest.checkpoint > since  # otherwise the input to read is the same as before
+    keeper.input = input_again(keeper.input, latest.splits if is_newer else None)
+    if is_newer:
+        code, table = latest.code, latest.table
+    if code is not None and (other := difference(code_now(code, spec), code)):
+        raise ClusterError(f"the job does not restart by itself, as the program has changed since it started: {other}")
+    number = latest.number if latest.checkpoint else None
+    is_changed = part.is_changed and latest.checkpoint == since  # a later checkpoint has the program's own names
+    job_input = replace(before.job_input, splits=keeper.input.to_read)
+    if job_input.spark is not None and isinstance(job_input.spark, spark.KeptQuery):
+        spark.check_record(keeper.path, latest.spark, job_input.names.rows)
+        query = spark.keep_query(keeper.path, latest.spark, job_input.spark.lines, job_input.names.rows)
+        job_input = replace(job_input, spark=query)
+    owners = OwnersBefore(table, places)
+    return Resumption(
+        job_input,
+        replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed),
+        code=code,
+        kept=first_owners(owners, len(kept), kept),
+        gone=gone_text(owners),
+    )
+
+
+def skipped_text(splits: Iterable[Split]) -> str:
+    """Return the text about compressed files that are decompressed again.
+
+    >>> skipped_text([Split(0, "a.gz", 0, 100_000, skip=2_000_000), Split(1, "b", 5, 10)])
+    '; 2.0 MB of text in 1 compressed file were already read and are decompressed again to skip them'
+    """
+    skips = [split.skip for split in splits if split.skip]
+    tail = f"; {sum(skips) / MEGABYTE:.1f} MB of text in {quantity(len(skips), 'compressed file')}"
+    return f"{tail} were already read and are decompressed again to skip them" if skips else ""
+
+
+def resumption_text(begun: Commit, written_at: float, cut_back: int, now: float, unit: str = "byte") -> str:
+    """Return the text about where a job resumes.
+
+    >>> print(resumption_text(Commit(7, 3, 41, 2, written_at=1000.0), 1000.0, 12, 1004.2))
+    resumes from checkpoint 3, 4 s old: all before epoch 41, 0 keys in 0.0 kB; 12 bytes of the output are written again
+    """
+    tail = f"; {quantity(cut_back, unit)} of the output {'is' if cut_back == 1 else 'are'} written again"
+    tail = tail if cut_back else ""
+    if begun.checkpoint == 0:
+        return f"the store has no checkpoint yet: begins with the first line{tail}"
+    count = sum(segment.keys for segment in begun.segments)  # one that changed meanwhile counts twice
+    keys = ("at most " if count else "") + quantity(count, "key")
+    length = sum(segment.length for segment in begun.segments)
+    size = f"{length / MEGABYTE:.1f} MB" if length >= MEGABYTE / 10 else f"{length / 1000:.1f} kB"
+    return (
+        f"resumes from checkpoint {begun.checkpoint}, {max(0.0, now - written_at):.0f} s old: all before epoch "
+        f"{begun.time}, {keys} in {size}{tail}"
+    )

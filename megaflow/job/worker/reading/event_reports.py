@@ -1,0 +1,186 @@
+"""Reports of event time from a worker's source to the coordinator: the progress of its partitions, and idle ones.
+
+1. If a dataflow takes timestamps, each batch is tagged: its tag is the partition from which it was read.
+2. At most once in PERIOD_SECONDS, the source reports the greatest timestamps that operators have seen since its last
+   report, by operator and partition. If they have seen nothing, it reports nothing.
+3. A partition is idle if one of two things is true for the timeout: it has nothing to read (`LineQueue.empty`), or it
+   is read but none of its records comes to an operator, as when a filter drops them all. Only records that the dataflow
+   has processed count as read: a record in a queue may still come to an operator. So a partition that is held back, in
+   the source or behind it, is not idle. To find out, the source watches one batch at a time of each partition, until
+   the batch's epoch is closed at the output of the dataflow.
+4. The source reports an idle partition once, until a record of it comes or the partition is handed back. It forgets a
+   partition that is read to its end, as new partitions may appear without end. It still reports the maxima of records
+   that are under way. Each round reports maxima first and then idle partitions. So the coordinator knows the maxima of
+   a partition's processed records before it learns that the partition is idle.
+No clock: times are arguments. A batch costs a copy of its list and a lookup; no work is done per record.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
+
+from megaflow.control.coordinator.base.job_state import EventTime, TimedOperator
+from megaflow.control.launcher_messages import Unfinished
+from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, Partition, PartitionsIdle
+from megaflow.errors import BuildError
+from megaflow.job.spec import ChildSpec
+from megaflow.megaphone.base.event_inputs import EventTimes
+from megaflow.megaphone.base.event_unit import NEVER
+from megaflow.megaphone.folds.stateful_core import Core
+from megaflow.quick_dataclass import dataclass
+from megaflow.timely.dataflow.graph import Graph
+from megaflow.timely.dataflow.partition_tag import Tagged
+
+PERIOD_SECONDS: Final = 0.05
+LAST_MAX: Final = 64  # bounds that are kept, also of partitions that have ended since
+
+
+@dataclass(slots=True)
+class Unseen:
+    """A partition that was read, but no record of it has come to an operator since."""
+
+    since: float  # seconds, when its first batch was read
+    watched: tuple[int, float] | None  # a batch under way: its epoch, and when it was read
+    until: float  # seconds, when the last batch was read that is known to be processed by now
+
+
+class EventReports:
+    """The reports of one source. One writer: the source."""
+
+    def __init__(
+        self, times: EventTimes, report: Callable[[MaximaSeen | PartitionsIdle | MaximaTold], None], idle_seconds: float
+    ) -> None:
+        self._operators = times.operators  # complete when the dataflow is built
+        self._report = report
+        self._idle_seconds = idle_seconds
+        self._settled = float("-inf")  # seconds, when `settle` last reported
+        self._unseen: dict[Partition, Unseen] = {}
+        self._idle: set[Partition] = set()  # idle partitions that were reported
+        self._last: dict[Partition, int] = {}  # the last reported bounds, also of partitions that are forgotten
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether any operator takes timestamps."""
+        return bool(self._operators)
+
+    def bound(self, partition: Partition) -> int | None:
+        """Return the microseconds below which no operator here expects a record of a partition; None if unknown."""
+        clocks = (each.clock for each in self._operators.values())
+        bounds = [clock.bound(partition) for clock in clocks if partition in clock.running]
+        return min(bounds) if bounds else self._last.get(partition)
+
+    def is_idle(self, partition: Partition) -> bool:
+        """Tell whether a partition was reported as idle, and no record of it has come since."""
+        return partition in self._idle
+
+    def tagged(self, batch: list[Any], partition: Partition, epoch: int, now: float) -> list[Any]:
+        """Return a batch that is read now, with its tag. `now` excludes the time for which its input was held."""
+        unseen = self._unseen.get(partition)
+        if unseen is None:
+            self._unseen[partition] = Unseen(now, (epoch, now), now)
+        elif unseen.watched is None:
+            unseen.watched = epoch, now
+        return Tagged(batch, partition)
+
+    def settle(
+        self, now: float, frontier: int | None, empty: Callable[[float], Iterable[tuple[Partition, float]]]
+    ) -> None:
+        """Report what is due; epochs before `frontier` are closed at the output, with None all epochs.
+
+        `empty` returns the partitions that have nothing to read, each with the time since when.
+        """
+        if now - self._settled < PERIOD_SECONDS:
+            return
+        self._settled = now
+        self.tell_maxima()
+        idle = [each for each, since in empty(now) if now - since >= self._idle_seconds]
+        for partition, unseen in self._unseen.items():
+            if unseen.watched is not None and (frontier is None or unseen.watched[0] < frontier):
+                unseen.until, unseen.watched = unseen.watched[1], None
+            if unseen.until - unseen.since >= self._idle_seconds:
+                idle.append(partition)
+        fresh = [each for each in dict.fromkeys(idle) if each not in self._idle and each[0] != "spark"]
+        if fresh:
+            self._idle.update(fresh)
+            self._report(PartitionsIdle(tuple(fresh)))
+
+    def tell_maxima(self, *more: MaximaTold) -> None:
+        """Report the greatest timestamps that operators have seen since the last report, then send `more`."""
+        for name, operator in self._operators.items():
+            maxima, firsts, late = operator.clock.take()
+            if maxima:
+                self._report(MaximaSeen(name, tuple(maxima.items()), tuple(firsts.items()), tuple(late)))
+            for partition in maxima:
+                self._unseen.pop(partition, None)
+                self._idle.discard(partition)
+                if (bound := self.bound(partition)) is not None:
+                    self._last.pop(partition, None)
+                    self._last[partition] = bound
+        while len(self._last) > LAST_MAX:
+            del self._last[next(iter(self._last))]
+        for each in more:
+            self._report(each)
+
+    def ended(self, number: int) -> Partition:
+        """Forget and return a partition that is read to its end; a file's number is not negative, a source's is."""
+        partition: Partition = "partition" if number < 0 else "split", number
+        self._unseen.pop(partition, None)
+        self._idle.discard(partition)
+        return partition
+
+    def keep(self, partitions: Iterable[Partition]) -> None:
+        """Forget all partitions except these, which are still read here."""
+        here = {*partitions}
+        self._idle &= here
+        for each in self._unseen.keys() - here:
+            del self._unseen[each]
+
+
+def check_skew(graph: Graph, files: Collection[str]) -> None:
+    """Raise BuildError if `--max-skew` has no effect on a built dataflow; `files`: the names of its inputs of files."""
+    timed = {input for each in graph.extension(EventTimes).operators.values() for input in each.follows}
+    if len(timed.intersection(files)) < 2:
+        raise BuildError(
+            "--max-skew bounds how far apart the files of two inputs are read, but the dataflow takes timestamps of "
+            "fewer than two inputs of files. Call event_time on the streams of both, or leave out --max-skew."
+        )
+
+
+def event_time_of(graph: Graph, spec: ChildSpec) -> EventTime:
+    """Return what the coordinator must know of a built dataflow: the operators that take timestamps, and their inputs.
+
+    Raises BuildError if `--max-skew` has no effect on it.
+    """
+    if spec.job.max_skew is not None:
+        check_skew(graph, {*spec.inputs.lines} - {*spec.pushed} - {name for name, *_ in spec.inputs.followed})
+    operators = graph.extension(EventTimes).operators.items()
+    return EventTime(
+        {name: TimedOperator(each.out_of_order, frozenset(each.follows), each.unit.known, each.advances)
+         for name, each in operators},
+        spec.inputs.ordered,
+        tuple(("items" if each in spec.inputs.items else "pushed", each) for each in spec.pushed),
+        (spec.inputs.rows or ("",)) if spec.spark_queries else (),
+        spec.job.idle_timeout,
+        spec.job.close_windows,
+        None if spec.job.max_skew is None else round(spec.job.max_skew * 1_000_000),
+    )
+
+
+def windowed(operators: Iterable[Core]) -> tuple[dict[str, int], dict[str, int]]:
+    """Return how many records each operator with windows received, and how many it left out as late.
+
+    Late records that the program takes as a stream do not count as left out.
+    """
+    folds = [each for each in operators if each.open_windows is not None and each.records]
+    late = {each.name: each.late for each in folds if each.late and not each.late_is_taken}
+    return {each.name: each.records for each in folds}, late
+
+
+def unfinished(operators: Iterable[Core]) -> tuple[Unfinished, Unfinished, int | None]:
+    """Return what is open in a worker's operators, what the end has closed, and the latest deadline of the latter."""
+    left, early, deadline = Unfinished(), Unfinished(), NEVER
+    for each in operators:
+        closed = each.store.events.early
+        left += Unfinished(*each.unfinished())
+        early += Unfinished(closed.windows, closed.timers, closed.clock_timers)
+        deadline = max(closed.deadline, deadline)
+    return left, early, None if deadline == NEVER else deadline

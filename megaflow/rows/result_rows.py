@@ -1,0 +1,176 @@
+"""Output records as rows of a schema: workers check them and pack them by column, and Spark's reader unpacks them.
+
+1. A tuple matches the columns by position, a NamedTuple or dict by name. If there is one column, any other record is
+   its value. Every value may be None. A value must have exactly its column's type: nothing is rounded, cut or parsed.
+   But an int fits a float or decimal column. A timestamp is a datetime or an int of microseconds since 1970 in UTC; a
+   date is a date or an int of days.
+2. The packer refuses all values that Spark could refuse later, because the record is still known here. So Spark can
+   read every committed row.
+3. The values of a pack are plain, as in `packed_rows`, except that a map is a list of pairs, as Arrow requires.
+4. A pack begins with its number of rows, so its keeper need not unpack it.
+"""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from types import NoneType
+from typing import Any, Final, NoReturn
+
+from megaflow.errors import ProgramError, ProtocolError
+from megaflow.rows.ddl import type_text
+from megaflow.rows.packed_rows import columns_of, names_text
+from megaflow.rows.row_values import is_utf8, plain
+from megaflow.timely.communication.codec.decode import decode
+from megaflow.timely.communication.codec.encode import encode
+
+COUNT_BYTES: Final = 4
+INTS: Final = {"byte": 8, "short": 16, "integer": 32, "long": 64, "timestamp": 64, "timestamp_ntz": 64, "date": 32}
+FITTING: Final[dict[str, frozenset[type]]] = {
+    **dict.fromkeys(INTS, frozenset([int])),
+    "float": frozenset([float, int]), "double": frozenset([float, int]), "string": frozenset([str]),
+    "boolean": frozenset([bool]), "binary": frozenset([bytes, bytearray]),
+    "timestamp": frozenset([datetime, int]), "timestamp_ntz": frozenset([datetime, int]),
+    "date": frozenset([date, int]), "decimal": frozenset([Decimal, int]),
+    "array": frozenset([list, tuple]), "map": frozenset([dict]),
+}  # fmt: skip
+
+
+class RowPacker:
+    """Packer of records for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        """`schema` has the form of `StructType.json`."""
+        self._columns = columns_of(schema)
+        self._names = [column.name for column in self._columns]
+        self._plain = [plain(column.kind) for column in self._columns]
+
+    def pack(self, records: Sequence[Any]) -> bytes:
+        """Return records as bytes. Raises ProgramError for the first record that does not fit.
+
+        Cost: linear, without Python code per plain value.
+        """
+        columns = []
+        for column, convert, values in zip(self._columns, self._plain, self._split(records), strict=True):
+            if not _all_fit(values, column.kind):
+                for record, value in zip(records, values, strict=True):
+                    if value is not None and (why := misfit(value, column.kind)):
+                        refuse(record, f"column {column.name!r} is {why}")
+            columns.append(values if convert is None else [*map(convert, values)])
+        return len(records).to_bytes(COUNT_BYTES, "big") + encode(tuple(columns))
+
+    def _split(self, records: Sequence[Any]) -> list[list[Any]]:
+        """Return the values of records by column."""
+        kinds = set(map(type, records))
+        if kinds == {tuple} and set(map(len, records)) == {len(self._names)}:
+            return [*map(list, zip(*records))]
+        if kinds == {dict} and all(record.keys() == set(self._names) for record in records):
+            return [[record[name] for record in records] for name in self._names]
+        return [*map(list, zip(*map(self._values, records)))]
+
+    def _values(self, record: Any) -> Sequence[Any]:
+        """Return the values of one record."""
+        names = getattr(record, "_fields", None) if isinstance(record, tuple) else None
+        if type(record) is dict or names is not None:
+            found = record if names is None else dict(zip(names, record))
+            if found.keys() != set(self._names):
+                refuse(record, f"it has {names_text([*map(str, found)]) if found else 'nothing'}, not the columns "
+                       f"{names_text(self._names)}")  # fmt: skip
+            return [found[name] for name in self._names]
+        if type(record) is tuple:
+            if len(record) != len(self._names):
+                refuse(record, f"it has {len(record)} values for {len(self._names)} columns, {names_text(self._names)}")
+            return record
+        if len(self._names) == 1:
+            return [record]
+        refuse(record, f"it is neither a tuple nor a dict, but of type {type(record).__name__}")
+
+
+def refuse(record: Any, why: str) -> NoReturn:
+    """Raise the error for a record that does not fit."""
+    raise ProgramError(f"the record {record!r:.200} does not fit the schema of the results: {why}")
+
+
+def row_count(pack: bytes) -> int:
+    """Return the number of rows in a pack."""
+    return int.from_bytes(pack[:COUNT_BYTES], "big")
+
+
+def unpack(pack: bytes) -> list[list[Any]]:
+    """Return the columns of a pack. Raises ProtocolError for any other bytes.
+
+    >>> unpack(RowPacker('{"fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "date"}]}').pack([(1, 2)]))
+    [[1], [2]]
+    """
+    match decode(pack[COUNT_BYTES:]):
+        case (list() as first, *others):
+            if all(type(each) is list and len(each) == row_count(pack) for each in (first, *others)):
+                return [first, *others]
+    raise ProtocolError(f"cannot decode {len(pack)} received bytes as rows of results")
+
+
+def _all_fit(values: list[Any], kind: Any) -> bool:
+    """Return whether all values of a column certainly fit; if not, `pack` checks each."""
+    if not isinstance(kind, str) or kind.startswith("decimal"):
+        return False
+    types = set(map(type, values)) - {NoneType}
+    if kind == "string":
+        return types <= FITTING[kind] and is_utf8("".join(filter(None, values)))
+    if types == {int} and kind in INTS:
+        some: list[int] = values if None not in values else [each for each in values if each is not None]
+        limit = 1 << INTS[kind] - 1
+        return -limit <= min(some) and max(some) < limit
+    return int not in types and types <= FITTING[kind]
+
+
+def misfit(value: Any, kind: Any) -> str | None:
+    """Return what is wrong with a value other than None; None: it fits.
+
+    >>> misfit("3", "long"), misfit(1 << 31, "integer"), misfit([2.5], {"type": "array", "elementType": "long"})
+    ("'3' (str), but must be long", '2147483648, which is too large for integer', '2.5 (float), but must be long')
+    """
+    name = kind if isinstance(kind, str) else kind["type"]
+    name = "decimal" if name.startswith("decimal") else name
+    text = type_text(kind)
+    if name == "struct":
+        return _misfit_of_row(value, kind, text)
+    if type(value) not in FITTING[name]:
+        return f"{value!r:.80} ({type(value).__name__}), but must be {text}"
+    if name == "decimal":
+        return _misfit_of_decimal(Decimal(value), text)
+    if type(value) is int and name in INTS and value.bit_length() >= INTS[name] and value != -(1 << INTS[name] - 1):
+        return f"{value!r:.80}, which is too large for {text}"
+    if name in ("float", "double") and type(value) is int and value.bit_length() > 1000:
+        return f"{value!r:.80}, which is too large for {text}"
+    if name == "string" and not is_utf8(value):
+        return f"{value!r:.80}, which contains a lone surrogate (half of a character)"
+    if name == "array":
+        return _first(misfit(each, kind["elementType"]) for each in value if each is not None)
+    if name == "map":
+        if None in value:
+            return f"{value!r:.80}, but the key of a map cannot be None"
+        keys = _first(misfit(key, kind["keyType"]) for key in value)
+        return keys or _first(misfit(each, kind["valueType"]) for each in value.values() if each is not None)
+    return None
+
+
+def _misfit_of_row(value: Any, kind: Any, text: str) -> str | None:
+    fields = kind["fields"]
+    if type(value) is dict and value.keys() == {field["name"] for field in fields}:
+        values = [value[field["name"]] for field in fields]
+    elif isinstance(value, tuple) and len(value) == len(fields):
+        values = list(value)
+    else:
+        return f"{value!r:.80} ({type(value).__name__}), but must be {text}"
+    return _first(misfit(each, field["type"]) for each, field in zip(values, fields) if each is not None)
+
+
+def _misfit_of_decimal(value: Decimal, text: str) -> str | None:
+    digits, after = map(int, text[len("decimal(") : -1].split(","))
+    _, found, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or -exponent > after or len(found) + exponent > digits - after:
+        return f"{value}, which has more digits than {text}"
+    return None
+
+
+def _first(found: Any) -> str | None:
+    return next(filter(None, found), None)

@@ -1,0 +1,55 @@
+"""Spark's errors: turns each into one sentence for users instead of many lines. Pure functions of values.
+
+1. The sentence that matters is at the end of a Python traceback, or before the first Java frame.
+2. If the master does not answer, only the log of the session has the reason why the session does not start.
+3. A batch of a stopped query ends with INTERRUPTED, because Spark then prints nothing.
+"""
+
+import re
+from typing import Final
+
+from megaflow.errors import SourceError
+
+OTHER_PYTHON: Final = (
+    "No module named 'megaflow", "No module named 'msgpack", "PYTHON_VERSION_MISMATCH", "different minor",
+)  # fmt: skip
+"""Parts of errors that an executor's Python causes."""
+LOST_PYTHON: Final = ("Error from python worker", "worker exited unexpectedly")
+"""Errors with which another version of Python may also end."""
+UNRESPONSIVE: Final = "masters are unresponsive"
+INTERRUPTED: Final = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: java.lang.InterruptedException"
+)
+"""Spark takes this text for the interruption of a query."""
+
+
+def start_failure(master: str, error: str, log: str, version: str) -> SourceError:
+    """Return the error for a session that did not start, in one sentence. `log` is the log of Spark's Java.
+
+    >>> print(start_failure("local[2]", "Could not parse Master URL: 'x'", "", "4.3.0"))
+    Spark did not start on local[2]: Could not parse Master URL: 'x'
+    """
+    cause = root_cause(error)
+    if UNRESPONSIVE in log or UNRESPONSIVE in error:
+        cause = f"The master does not answer. Its web page shows its version, which must be that of PySpark, {version}."
+    return SourceError(f"Spark did not start on {master}: {cause}")
+
+
+def root_cause(text: str) -> str:
+    """Return the sentence that matters in the many lines of a Spark error.
+
+    >>> root_cause("[PATH_NOT_FOUND] Path does not exist: /books. SQLSTATE: 42K03")
+    'Path does not exist: /books.'
+    >>> root_cause("Job aborted …\\nTraceback (most recent call last):\\n  File …\\nValueError: no\\n at org.apache…")
+    'ValueError: no'
+    """
+    text = text.partition("=== Streaming Query ===")[0]
+    _, traceback, frames = text.rpartition("Traceback (most recent call last):")
+    if traceback:
+        text = next((line for line in frames.splitlines() if line and not line[0].isspace()), text)
+    text = text.removeprefix('Exception in thread "main" ')
+    text = re.sub(r"An error occurred while calling \S+\s*:\s*", "", text).strip()
+    text = re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", text)
+    text = re.sub(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ", "", text)
+    text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
+    return re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n")[0]).strip()

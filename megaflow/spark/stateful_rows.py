@@ -1,0 +1,117 @@
+"""Folds on Spark's Rows: the dataflow of a stateful frame, and the same fold in Spark's own tasks for a batch frame.
+
+The module imports nothing of megaflow at its top, because `fold_partition` travels by value to executors without it.
+
+1. A fold gets the values that Spark's Python code gets: a Row, in it naive datetimes in the machine's time zone, dates,
+   Decimals and nested Rows. Spark's own types convert them, from the ints and tuples that travel between workers.
+2. A record's key is its tuple of travelling values, so bins and stored keys do not depend on a time zone.
+3. A Row may be a state and an output. It travels with its names.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+Fold = Callable[[Any, Any, Any], tuple[Any, Iterable[Any]]]
+
+
+def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int]) -> Any:
+    """Build the dataflow of a stateful frame on a worker. `places` are those of the key columns in the schema."""
+    from pyspark.sql.types import Row, StructType
+
+    from megaflow.timely.communication.codec.encode import register
+
+    register(Row, taken_apart, made_row)
+    names = [field["name"] for field in json.loads(schema)["fields"]]
+    make, key_of = StructType.fromJson(json.loads(schema)).fromInternal, key_maker(names, places)
+
+    def by_name(_: Any, values: Any, state: Any) -> Any:
+        row = make(values)
+        return fold(key_of(row), row, state)
+
+    folded = flow.rows().stateful_state_machine(by_name, key=itemgetter(*places), name=operator_name(names, places))
+    return folded.map(plain_record)
+
+
+def operator_name(names: Sequence[str], places: Sequence[int]) -> str:
+    """Return the name of the operator, under which its states are stored. Other keys need other states.
+
+    >>> operator_name(["customer", "shop", "amount"], [0, 1])
+    'stateful(customer, shop)'
+    """
+    return f"stateful({', '.join(names[place] for place in places)})"
+
+
+def key_maker(names: Sequence[str], places: Sequence[int]) -> Callable[[Any], Any]:
+    """Return a function from a row to its key: the value of the key column, or a Row of those of several columns."""
+    if len(places) == 1:
+        return itemgetter(places[0])
+    from pyspark.sql.types import Row
+
+    make, pick = Row(*[names[place] for place in places]), itemgetter(*places)
+    return lambda row: make(*pick(row))
+
+
+def plain_record(record: Any) -> Any:
+    """Return an output record as a dict if it is a Row with names, as a tuple if it is a Row without.
+
+    >>> plain_record(("ann", 3))
+    ('ann', 3)
+    """
+    names = getattr(record, "__fields__", None)
+    if names is not None and isinstance(record, tuple):
+        return dict(zip(names, record))
+    return tuple(record) if type(record).__name__ == "Row" else record
+
+
+def taken_apart(row: Any) -> tuple[Any, ...]:
+    """Return a Row as its names (None: it has none) and its values."""
+    names = getattr(row, "__fields__", None)
+    return None if names is None else tuple(names), tuple(row)
+
+
+def made_row(parts: tuple[Any, ...]) -> Any:
+    """Return the Row that `taken_apart` has taken apart."""
+    from pyspark.sql.types import Row
+
+    names, values = parts
+    return Row(*values) if names is None else Row(*names)(*values)
+
+
+def fold_partition(
+    fold: Fold, names: Sequence[str], places: Sequence[int], columns: Sequence[str], rows: Iterable[Any]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the outputs of a fold on all rows of some keys, as tuples. Runs in a task of Spark.
+
+    It keeps the states of these keys in memory.
+    """
+    key_of, states = key_maker(names, places), dict[Any, Any]()
+    for row in rows:
+        key = key_of(row)
+        state, outputs = fold(key, row, states.get(key))
+        if state is None:
+            states.pop(key, None)
+        else:
+            states[key] = state
+        if isinstance(outputs, str | bytes | dict) or (isinstance(outputs, tuple) and outputs):
+            raise TypeError(f"the fold must return (state, list of outputs), but for key {key!r} got {outputs!r:.200}")
+        for output in outputs:
+            yield in_columns(plain_record(output), columns)
+
+
+def in_columns(record: Any, columns: Sequence[str]) -> tuple[Any, ...]:
+    """Return the values of an output record in the order of the columns.
+
+    >>> in_columns({"total": 3, "customer": "ann"}, ["customer", "total"]), in_columns(3, ["total"])
+    (('ann', 3), (3,))
+    """
+    found = record._asdict() if isinstance(record, tuple) and hasattr(record, "_asdict") else record
+    if isinstance(found, dict):
+        if set(found) != set(columns):
+            raise ValueError(f"the record {record!r:.200} has {sorted(found)}, not the columns {[*columns]}")
+        return tuple(found[name] for name in columns)
+    values = found if isinstance(found, tuple) else (found,)
+    if len(values) != len(columns):
+        raise ValueError(f"the record {record!r:.200} has {len(values)} values for the columns {[*columns]}")
+    return values

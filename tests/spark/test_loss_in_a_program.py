@@ -1,0 +1,80 @@
+"""A Python program with a job on executors sees one warning after a loss, no message of Java, and exact counts."""
+
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.processes import Process
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(2700),
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
+]
+
+SECONDS = 600.0
+PROGRAM = """
+import json, os, signal, sys, time
+from pyspark.sql import SparkSession
+import megaflow
+from megaflow.errors import MegaflowError
+
+
+def dataflow(flow):
+    return flow.rows().stateful_state_machine(lambda key, n, total: ((total or 0) + n, [(key, (total or 0) + n)]))
+
+
+def wait_for(run, records, killed=None):  # by two workers, none of them in the process that was killed
+    while True:
+        try:
+            status = run.job.status()
+        except MegaflowError:  # it recovers
+            status = None
+        workers = [] if status is None else [each for each in status.workers if each.pid != killed]
+        if len(workers) == 2 and sum(each.records for each in workers) >= records:
+            return status
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
+    rates = spark.readStream.format("rate").option("rowsPerSecond", 200).load()
+    frame = rates.selectExpr("value % 97 AS word", "1L AS n")
+    with megaflow.spark.run(frame, dataflow, "word LONG, n LONG", processes=2, state="kept") as run:
+        totals = run.results.writeStream.option("checkpointLocation", "checkpoint")
+        query = run.start_query(lambda: totals.trigger(availableNow=True).start("totals"))
+        status = wait_for(run, 200)
+        killed = status.workers[1].pid
+        os.kill(killed, signal.SIGKILL)
+        wait_for(run, 200, killed)
+        run.job.stop()
+        query.awaitTermination()
+        summary = run.job.wait()
+    print(json.dumps([summary.lines, summary.records, spark.read.parquet("totals").count()]))
+    spark.stop()
+"""
+
+
+def test_a_program_sees_one_warning_of_a_loss_and_exact_counts(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    process = Process([sys.executable, "program.py"], env=environment, cwd=tmp_path)
+    try:
+        ended = process.end(SECONDS)
+    finally:
+        process.finish()
+    assert ended.code == 0, ended.errors
+    lines, records, written = json.loads(ended.output)
+    assert 0 < records == lines <= written, "since the restart"
+    # Hadoop may be starting a command when Spark stops the query. It then prints that it was interrupted.
+    interrupted = r".* WARN Shell: Interrupted while joining on: .*\njava\.lang\.InterruptedException\n(\tat .*\n)+"
+    said = re.sub(interrupted, "", ended.errors).splitlines()
+    warnings = [line for line in said if "was killed by SIGKILL" in line and "restart 1 of 3" in line]
+    assert len(warnings) == 1, ended.errors
+    assert not [line for line in said if re.search(r"^\tat |Traceback|Exception| ERROR ", line)], ended.errors

@@ -1,0 +1,40 @@
+"""The reader that plans a query of a job's results, against the launcher's door over real sockets."""
+
+import time
+from contextlib import closing
+
+import pytest
+
+from megaflow.job.launcher.outputs.spark_results import SparkResults
+from megaflow.spark.results_source import Poll, ResultsPlace
+from tests.job.launcher.test_spark_results import SCHEMA, SECRET, rows, serving
+
+
+def place_of(results: SparkResults) -> ResultsPlace:
+    return ResultsPlace("job", results.open_door(True, ""), SCHEMA, SECRET)
+
+
+def test_a_query_idles_when_its_job_has_ended() -> None:
+    with serving() as results:
+        poll = Poll(place_of(results))
+        results.write(7, rows("a", "b"))
+        assert poll.latest(0) == 2
+        assert poll.latest(2) == 2  # the question stays open
+        results.await_read(time.sleep)
+    door = results._door
+    assert door is not None
+    door.close()
+    with closing(poll):
+        assert [poll.latest(2), poll.latest(2)] == [2, 2]
+
+
+def test_a_query_that_starts_late_idles_at_its_checkpoint() -> None:
+    with serving() as results, closing(Poll(place_of(results))) as poll:
+        results.write(7, rows("a", "b"))
+        assert [poll.latest(0), poll.latest(2)] == [2, 2]
+        results.await_read(time.sleep)
+    with closing(Poll(place_of(results))) as late:
+        late.until_ended = True
+        assert [late.latest(2), late.latest(2)] == [2, 2]
+    with closing(Poll(place_of(results))) as other, pytest.raises(ValueError, match="the job has ended"):
+        other.latest(0)
