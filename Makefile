@@ -9,7 +9,7 @@ PEERS := .venv-peers
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
-PYTEST := $(BIN)/pytest -q -n 3 --dist loadgroup    # they wait for other processes a third of their time
+PYTEST := $(BIN)/python -m tests.second_runs -q -n 3 --dist loadgroup    # they wait for other processes a third of their time
 FAST := not cluster and not spark and not slow
 
 unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that the tests start would compile megaflow anew
