@@ -48,15 +48,16 @@ def describe(found: Any, expected: Any) -> str:
     '3 found, 4 expected'
     """
     if not all(isinstance(value, list | tuple | set | frozenset | dict) for value in (found, expected)):
-        return f"{shortened(found)} found, {shortened(expected)} expected"
+        return f"{shortened(repr(found))} found, {shortened(repr(expected))} expected"
     of_found, of_expected = (Counter(map(repr, elements(value))) for value in (found, expected))
     if of_found == of_expected:
-        return f"the same {of_found.total()} in another order: {shortened(found)}, expected {shortened(expected)}"
+        both = f"{shortened(repr(found))}, expected {shortened(repr(expected))}"
+        return f"the same {of_found.total()} in another order: {both}"
     parts = [f"{of_found.total()} found, {of_expected.total()} expected"]
     for what, rest in (("lost", of_expected - of_found), ("doubled or wrong", of_found - of_expected)):
         if rest:
             more = f" and {rest.total() - SHOWN} more" if rest.total() > SHOWN else ""
-            parts.append(f"{what}: {', '.join(sorted(rest.elements())[:SHOWN])}{more}")
+            parts.append(f"{what}: {', '.join(map(shortened, sorted(rest.elements())[:SHOWN]))}{more}")
     return "; ".join(parts)
 
 
@@ -64,6 +65,5 @@ def elements(value: Any) -> Iterable[Any]:
     return value.items() if isinstance(value, dict) else value
 
 
-def shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 2000 else f"{text[:1000]} … {text[-1000:]}"
+def shortened(text: str) -> str:
+    return text if len(text) <= 1000 else f"{text[:500]} … {text[-500:]}"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from apps.bench.suite import WORKLOADS, carry_out, chosen
 from apps.bench.wordcount import ONE, ORDERED, TWO
 from apps.bench.workload import PLAIN, Absent, Setting, Step, Workload, WrongCounts, check_count, one, plain, run_json
 from megaflow.timely import Config, execute
+from tests.results import WrongResult, comparing
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUITE = ROOT / "apps" / "bench" / "suite.py"
@@ -36,7 +37,19 @@ FOUND = {
 def suite(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
     command = [sys.executable, str(SUITE), "--folder", str(folder / "results"), *words]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    with comparing():
+        assert "WrongCounts" not in done.stderr, done.stderr
+    return done
+
+
+@contextmanager
+def counting() -> Iterator[None]:
+    """Raise `WrongResult` if a workload finds that its counts are wrong."""
+    try:
+        yield
+    except WrongCounts as error:
+        raise WrongResult(*error.args) from error
 
 
 # Arithmetic
@@ -199,6 +212,7 @@ def test_words_are_counted_by_epoch_and_the_counts_are_right(tmp_path: Path) -> 
 
 
 @pytest.mark.cluster
+@counting()
 def test_random_keys_are_counted_and_memory_is_that_of_the_worker(tmp_path: Path) -> None:
     loop, job, *peers = number_steps(setting(tmp_path), keys=1_000)
     assert loop.run()[PLAIN][RATE][0] > 0
@@ -224,6 +238,7 @@ def test_states_of_each_shape_arrive_as_they_were_and_what_they_cost_is_shown() 
 
 
 @pytest.mark.cluster
+@counting()
 def test_rounds_are_measured_with_one_worker_with_two_processes_and_bare() -> None:
     found = {step.name: step.run()[step.name] for step in rounds.steps(20)}
     assert list(found) == [PLAIN, rounds.ONE, rounds.BARE, rounds.TWO]
@@ -232,6 +247,7 @@ def test_rounds_are_measured_with_one_worker_with_two_processes_and_bare() -> No
 
 @pytest.mark.slow
 @pytest.mark.cluster
+@counting()
 def test_processor_time_is_that_of_all_processes_without_their_start() -> None:
     loop, single, two = processor_time.steps((1, 2), 200_000)
     [(name, found)] = loop.run().items()
@@ -264,6 +280,7 @@ def test_what_was_due_while_the_program_stalled_is_late_for_all_that_time(monkey
 
 @pytest.mark.slow
 @pytest.mark.cluster
+@counting()
 def test_latency_is_measured_across_two_processes() -> None:
     [figures] = latency.run_program("program", rate=200, seconds=1).values()
     assert 0 < figures[latency.P50][0] <= figures[latency.P99][0] <= figures[latency.MAX][0]
@@ -271,6 +288,7 @@ def test_latency_is_measured_across_two_processes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.cluster
+@counting()
 def test_latency_is_measured_beside_checkpoints_and_a_restart_from_the_command_to_the_first_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from megaflow import Map, Move
 from megaflow.testing import EngineCluster, Join, Leave
 from megaflow.timely import Worker
 from tests.cluster.processes import ROOT, programs
+from tests.results import check_equal
 from tests.timely.cases import run_threads
 
 BINS = 8
@@ -182,7 +183,7 @@ def test_in_processes_results_equal_the_oracles_while_half_of_all_bins_move(
     with programs(tmp_path, ROOT / "apps" / "nexmark", *request_, workers=workers) as started:
         lines = started.succeed().splitlines()
     found = Counter((int(time), literal_eval(result)) for time, result in (line.split(" ", 1) for line in lines))
-    assert found == expected(*request_)
+    check_equal(found, expected(*request_))
 
 
 def test_what_is_not_understood_is_refused_with_what_may_be_said() -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.results import comparing
+
 SHAPES = ("machine", "twice", "timed")
 BINS = 32
 
@@ -132,6 +134,7 @@ class Chain:
         """The arguments of the app."""
         return self.shape, str(self.ballast)
 
+    @comparing()
     def check(self, records: Iterable[dict[str, Any]], *, is_whole: bool, is_torn: bool = False) -> int:
         """Fail unless the outputs are those of all lines, or of a part read from the start. Return their number.
 

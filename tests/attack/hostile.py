@@ -27,6 +27,7 @@ from megaflow.timely.communication.wire import MAX_FRAME_BYTES, MORE, Kind, fram
 from tests.attack.tally import COUNTS
 from tests.cluster.processes import wait_until
 from tests.cluster.test_flooded import Target, resident_bytes
+from tests.results import check_equal
 
 VISITORS = 4  # at a time
 WAIT_SECONDS = 3.0  # for the job to hang up on a visitor
@@ -215,7 +216,8 @@ class Besieged:
         assert self.target.run.process.stdin is not None
         self.target.run.process.stdin.close()
         code, output, said = self.target.run.end()
-        assert code == 0 and output.count("\n") == self.target.counted, said
+        assert code == 0, said
+        check_equal(output.count("\n"), self.target.counted, said)
 
 
 def come(target: Target, name: str, seed: int) -> None:

@@ -27,6 +27,7 @@ from megaflow.timely.communication.client import Client
 from tests.attack.chains import Chain, records_of
 from tests.attack.tally import COUNTS
 from tests.cluster.processes import STATUS_SECONDS, STOP_SECONDS, Ended, Run, wait_until
+from tests.results import check_equal, comparing
 
 PATIENCE_SECONDS = 180.0  # for an answer
 ENDINGS = ("lines", "stop", "terminate", "interrupt")
@@ -151,6 +152,8 @@ class Job:
         self.note(f"the job has ended: {ended.code}")
         assert re.search(INTERNALS, ended.errors) is None, ended.errors
         if self.ending not in KILLS:
+            with comparing():  # the app compares states
+                assert "AssertionError" not in ended.errors, ended.errors
             assert ended.code == (130 if self.ending == "interrupt" else 0), ended
             self._check_summary(ended)
 
@@ -177,7 +180,7 @@ class Job:
         counted = re.match(r"megaflow: (\d+) lines?, (\d+) records?, ", said)
         assert counted is not None, said
         outputs = self.check_outputs()
-        assert [int(each) for each in counted.groups()] == [outputs, outputs], (said, outputs)
+        check_equal([int(each) for each in counted.groups()], [outputs, outputs], said, outputs)
         COUNTS["records"] += outputs
 
     def check_outputs(self) -> int:
@@ -188,7 +191,7 @@ class Job:
         outputs = self.chain.check(records, is_whole=is_whole, is_torn=self.ending in KILLS)
         if self.ending == "lines" and self.chain.is_piped:
             self._writer.join()
-            assert outputs == self._written, f"{outputs} outputs of {self._written} lines"
+            check_equal(outputs, self._written, f"{outputs} outputs of {self._written} lines")
         return outputs
 
     def check_left(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.processes import Run
+from tests.results import check_equal, comparing
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -42,6 +43,7 @@ def test_counts_move_are_looked_at_and_go_on_after_a_kill(start: Callable[..., R
     last: dict[str, tuple[int, int]] = {}
     for line in out.read_text().splitlines():
         (word, count), time = (output := json.loads(line))["record"], output["time"]
-        assert (count, time) > last.get(word, (0, -1)) and time > last.get(word, (0, -1))[1], f"{word!r} at {time}"
+        with comparing():
+            assert (count, time) > last.get(word, (0, -1)) and time > last.get(word, (0, -1))[1], f"{word!r} at {time}"
         last[word] = count, time
-    assert {word: count for word, (count, _) in last.items()} == Counter(text.read_text().split())
+    check_equal({word: count for word, (count, _) in last.items()}, Counter(text.read_text().split()))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -47,14 +48,16 @@ def test_a_key_is_shown_as_its_owner_has_it(start: Callable[..., Run], tmp_path:
 
     wait_until(lambda: shown("rose") == "Seen(last='a rose is a rose', total=2)", STATUS_SECONDS)
     found = json.loads(shown("rose", "--json"))
-    assert (found["key"], found["state"]) == ("rose", {"last": "a rose is a rose", "total": 2})
+    check_equal((found["key"], found["state"]), ("rose", {"last": "a rose is a rose", "total": 2}))
     moved = job.control("move-bins", "--drain", str(found["worker"]))
     assert moved.returncode == 0, moved.stderr
     after = json.loads(shown("rose", "--json"))
-    assert after["state"] == found["state"] and after["worker"] != found["worker"] and after["epoch"] > found["epoch"]
+    check_equal(after["state"], found["state"])
+    assert after["worker"] != found["worker"] and after["epoch"] > found["epoch"]
 
     absent = job.control("get", "count", "tulip", "--json")
-    assert absent.returncode == 1 and json.loads(absent.stdout)["state"] is None
+    assert absent.returncode == 1
+    check_equal(json.loads(absent.stdout)["state"], None)
     assert "Operator 'count' has no key tulip at epoch " in absent.stderr
     assert job.control("stop").returncode == 0
     assert job.end()[0] == 0

@@ -16,6 +16,7 @@ import pytest
 
 from megaflow.job.spec import AppFile, JobSpec
 from tests.cluster.processes import Process, Run, wait_until
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -187,6 +188,7 @@ def test_a_program_that_takes_longer_to_build_than_a_launcher_waits_for_one_that
     )
     lines.write_text("a\n")
     code, out, said = start(str(app), "--lines", str(lines), "--processes", "2").end()
-    assert code == 0 and out == "a\n", said
+    assert code == 0, said
+    check_equal(out, "a\n", said)
     assert any("worker 1 has been in 'dataflow' (app.py:5)" in line for line in said)
     assert not any("closed a connection" in line for line in said)

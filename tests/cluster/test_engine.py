@@ -10,6 +10,7 @@ from megaflow import stable_hash
 from megaflow.program import Worker
 from megaflow.timely import Exchange, InputHandle
 from tests.cluster.processes import run_processes
+from tests.results import check_equal, comparing
 from tests.timely.dataflow.test_generic import (
     DISTINCT_FEEDS,
     RETRACTED_COUNTS,
@@ -43,10 +44,11 @@ def primes(worker: Worker) -> list[int]:
 def test_there_are_1229_primes_below_ten_thousand(workers: int) -> None:
     """Case 4."""
     found = run_processes(primes, workers=workers)
-    assert all((prime + 1) % (2 * workers) == index for index, part in enumerate(found) for prime in part)
+    with comparing():
+        assert all((prime + 1) % (2 * workers) == index for index, part in enumerate(found) for prime in part)
     together = sorted(prime for part in found for prime in part)
-    assert len(together) == 1229
-    assert together == [n for n in range(10_000) if is_prime(n)]
+    check_equal(len(together), 1229)
+    check_equal(together, [n for n in range(10_000) if is_prime(n)])
 
 
 ROUNDS, SIZE = 5, 1501
@@ -74,7 +76,7 @@ def test_what_every_worker_sends_in_every_round_arrives_by_value(workers: int) -
     """Case 5."""
     peers = 2 * workers
     for index, arrived in enumerate(run_processes(volume, workers=workers)):
-        assert arrived == {(number, x): peers for number in range(ROUNDS) for x in range(index, SIZE, peers)}
+        check_equal(arrived, {(number, x): peers for number in range(ROUNDS) for x in range(index, SIZE, peers)})
 
 
 def rounds_of_words(worker: Worker) -> list[tuple[Any, Any]]:
@@ -94,8 +96,8 @@ def rounds_of_words(worker: Worker) -> list[tuple[Any, Any]]:
 def test_each_count_of_a_word_that_all_workers_send_is_seen_once(workers: int) -> None:
     """Case 25."""
     peers = 2 * workers
-    [seen] = [part for part in run_processes(rounds_of_words, workers=workers) if part]
-    assert seen == [(number, ("round", peers * number + i + 1)) for number in range(10) for i in range(peers)]
+    found = [part for part in run_processes(rounds_of_words, workers=workers) if part]
+    check_equal(found, [[(number, ("round", peers * number + i + 1)) for number in range(10) for i in range(peers)]])
 
 
 def last_counts(worker: Worker) -> dict[str, int]:
@@ -127,8 +129,8 @@ def test_retracted_lines_leave_the_counts_of_the_last_three(workers: int) -> Non
     """Case 26."""
     found = run_processes(last_counts, workers=workers)
     together = {word: count for part in found for word, count in part.items()}
-    assert len(together) == sum(len(part) for part in found), "each word lives on one worker"
-    assert {word: count for word, count in together.items() if count} == RETRACTED_COUNTS
+    check_equal(len(together), sum(len(part) for part in found), "each word lives on one worker")
+    check_equal({word: count for word, count in together.items() if count}, RETRACTED_COUNTS)
 
 
 def distinct_values(worker: Worker) -> list[int]:
@@ -142,7 +144,7 @@ def distinct_values(worker: Worker) -> list[int]:
 @pytest.mark.slow
 def test_distinct_gives_each_value_once_where_it_belongs() -> None:
     """Case 27."""
-    assert run_processes(distinct_values) == [[0, 2, 4], [1, 3, 5, 7]]
+    check_equal(run_processes(distinct_values), [[0, 2, 4], [1, 3, 5, 7]])
 
 
 def late(worker: Worker) -> list[int]:
@@ -162,7 +164,7 @@ def late(worker: Worker) -> list[int]:
 @pytest.mark.slow
 def test_records_for_a_dataflow_that_is_built_a_second_later_are_kept() -> None:
     """Case 39."""
-    assert run_processes(late) == [list(range(0, 1000, 2)), list(range(1, 1000, 2))]
+    check_equal(run_processes(late), [list(range(0, 1000, 2)), list(range(1, 1000, 2))])
 
 
 def two_dataflows(worker: Worker) -> tuple[list[tuple[Any, int]], list[tuple[Any, int]]]:
@@ -185,9 +187,8 @@ def two_dataflows(worker: Worker) -> tuple[list[tuple[Any, int]], list[tuple[Any
 
 def test_one_handle_feeds_a_later_dataflow_from_its_present_time_on() -> None:
     """Case 37."""
-    assert run_processes(two_dataflows) == [
-        ([(0, index), (5, 10 + index)], [(5, 10 + index)]) for index in range(2)
-    ]
+    expected = [([(0, index), (5, 10 + index)], [(5, 10 + index)]) for index in range(2)]
+    check_equal(run_processes(two_dataflows), expected)
 
 
 def doubled(worker: Worker) -> list[tuple[int, int]]:
@@ -210,7 +211,7 @@ def doubled(worker: Worker) -> list[tuple[int, int]]:
 def test_times_of_a_class_of_ones_own_come_through_between_processes() -> None:
     totals: Counter[int] = Counter()
     for seen in run_processes(doubled):
-        assert [number for number, _ in seen] == sorted({number for number, _ in seen})
+        check_equal([number for number, _ in seen], sorted({number for number, _ in seen}))
         for number, count in seen:
             totals[number] += count
-    assert totals == {2**n: 2 for n in range(13)}
+    check_equal(totals, {2**n: 2 for n in range(13)})

@@ -12,6 +12,7 @@ import pytest
 
 from apps import rescaling_wordcount
 from tests.cluster.processes import ROOT, STOP_SECONDS, Cluster, Process
+from tests.results import check_equal, comparing
 
 pytestmark = pytest.mark.cluster
 
@@ -130,12 +131,13 @@ def test_a_process_that_joins_hello_sees_its_share_from_then_on(clusters: Cluste
     joined = cluster.join(HELLO, 2, server, ROUNDS, PAUSE_MS)
     output = cluster.succeed()
     seen = [(int(words[1][:-1]), int(words[3])) for words in map(str.split, output.splitlines())]
-    assert sorted(number for _, number in seen) == list(range(ROUNDS)), "each is seen once"
+    check_equal(sorted(number for _, number in seen), list(range(ROUNDS)), "each is seen once")
     before, after = 2 * workers, 3 * workers
     newcomers = [number for worker, number in seen if worker >= before]
     assert newcomers, "it was there before the end"
     turning = max(number + 1 for worker, number in seen if worker == number % before and worker != number % after)
-    assert all(worker == number % (before if number < turning else after) for worker, number in seen)
+    with comparing():
+        assert all(worker == number % (before if number < turning else after) for worker, number in seen)
     assert joined.returncode == 0
 
 
@@ -158,7 +160,7 @@ def test_a_join_in_the_middle_of_a_round_changes_no_count(clusters: Clusters, wo
         latest[word] = max(latest[word], int(total))
         seen.add(int(worker))
     text = rescaling_wordcount.text(rounds)
-    assert latest == Counter(word for lines in text for line in lines for word in line.split())
+    check_equal(latest, Counter(word for lines in text for line in lines for word in line.split()))
     assert seen == set(range(wanted)) if script is LITERAL else seen == set(range(2 * workers)), "who owns bins counts"
 
 
@@ -171,7 +173,7 @@ def test_a_newcomer_may_join_through_one_that_has_just_joined(clusters: Clusters
     first = cluster.join(program, 2, 0, before, after)
     first.await_line(f"running {2 * workers}")
     cluster.join(program, 3, 2 * workers, before, after)
-    assert phases(cluster.succeed()) == shares(0, *range(before)) | shares(1, *range(after))
+    check_equal(phases(cluster.succeed()), shares(0, *range(before)) | shares(1, *range(after)))
 
 
 @pytest.mark.slow
@@ -183,7 +185,7 @@ def test_two_that_join_at_the_same_time_are_served_one_after_the_other(clusters:
         process.await_line(f"running {cluster.processes.index(process)}")
     cluster.join(program, 2, 0, 4)
     cluster.join(program, 3, 1, 4)
-    assert phases(cluster.succeed()) == shares(0, 0, 1, 2, 3)
+    check_equal(phases(cluster.succeed()), shares(0, 0, 1, 2, 3))
 
 
 ENDING = """
@@ -240,7 +242,7 @@ def test_a_cluster_grows_shrinks_and_grows_on_the_same_address(clusters: Cluster
     cluster.join(program, 2, 1, many, few, many)
     found = phases(left.output + cluster.succeed())
     founders, third, fourth = range(few), range(few, many), range(many, many + workers)
-    assert found == shares(0, *founders, *third) | shares(1, *founders) | shares(2, *founders, *fourth)
+    check_equal(found, shares(0, *founders, *third) | shares(1, *founders) | shares(2, *founders, *fourth))
 
 
 @pytest.mark.slow
@@ -252,7 +254,7 @@ def test_the_server_of_an_earlier_bootstrap_leaves(clusters: Clusters) -> None:
     server.await_line("running 2")
     cluster.join(program, 3, 2, 4, 3)
     found = phases(cluster.succeed())
-    assert found == shares(0, 0, 1, 2, 3) | shares(1, 0, 1, 3)
+    check_equal(found, shares(0, 0, 1, 2, 3) | shares(1, 0, 1, 3))
 
 
 MOVING = PHASES.replace("if worker.index == 0:", "if worker.index == worker.peer_ids[0]:").replace(
@@ -276,9 +278,8 @@ def test_the_process_of_the_coordinator_leaves_and_then_that_of_the_next_one(clu
     output = cluster.succeed()
     everybody = range(3 * workers)
     assert set(output.splitlines()) >= {f"retired {worker}" for worker in everybody[: 2 * workers]}
-    assert phases(output) == (
-        shares(0, *everybody) | shares(1, *everybody[workers:]) | shares(2, *everybody[2 * workers :])
-    )
+    expected = shares(0, *everybody) | shares(1, *everybody[workers:]) | shares(2, *everybody[2 * workers :])
+    check_equal(phases(output), expected)
 
 
 @pytest.mark.slow
@@ -291,7 +292,7 @@ def test_a_cluster_whose_coordinators_have_left_grows_again_on_the_address_of_th
     last.await_line(f"worker 2 phase 2 {list(range(12))}")
     cluster.founders = 3  # it asks at the first three addresses; the processes of the first two are gone
     cluster.join(program, 0, 2, *counts)
-    assert phases(cluster.succeed()) == shares(0, 0, 1, 2) | shares(1, 1, 2) | shares(2, 2) | shares(3, 2, 3)
+    check_equal(phases(cluster.succeed()), shares(0, 0, 1, 2) | shares(1, 1, 2) | shares(2, 2) | shares(3, 2, 3))
 
 
 PINNED = PHASES.replace(".exchange(lambda x: x)", ".unary(Exchange(lambda x: x), 'Remember', remember)").replace(
@@ -323,7 +324,7 @@ def test_a_process_to_which_records_are_pinned_stays_and_is_told_by_which_operat
     [refused] = [line for line in output.splitlines() if line.startswith("refused:")]
     assert "worker 1 cannot retire: dataflow 'phases' has operators whose records go to its founding" in refused
     assert "workers: Remember" in refused
-    assert phases(output) == shares(0, 0, 1)
+    check_equal(phases(output), shares(0, 0, 1))
 
 
 # Death --------------------------------------------------------------------------------------
@@ -350,7 +351,7 @@ def test_a_newcomer_that_is_killed_before_it_takes_part_stops_nobody(clusters: C
     assert cluster.end(victim)[0].code == -signal.SIGKILL
     cluster.processes.pop()
     cluster.join(program, 2, 0, 3)
-    assert phases(cluster.succeed()) == shares(0, 0, 1, 3), "its id is not used again"
+    check_equal(phases(cluster.succeed()), shares(0, 0, 1, 3), "its id is not used again")
 
 
 @pytest.mark.parametrize("victim", [1, pytest.param(2, marks=pytest.mark.slow)])

@@ -16,6 +16,7 @@ from megaflow.cli.text import watermark_text
 from megaflow.connect import Exhausted, Found, Idle
 from megaflow.errors import ClusterError
 from tests.cluster.processes import STATUS_SECONDS, wait_until
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -162,7 +163,7 @@ class Clicks:
         found = Counter(json.dumps(json.loads(line)["record"]) for line in self.out.read_text().splitlines())
         right = Counter(json.dumps(["late", number]) for number in self.late)
         right.update(json.dumps([key, start, sorted(some)]) for (key, start), some in self.kept.items())
-        assert found == right, (found - right, right - found)
+        check_equal(found, right, (found - right, right - found))
 
 
 @pytest.mark.slow
@@ -300,4 +301,4 @@ def test_windows_close_before_files_begin_that_go_on_from_others(tmp_path: Path)
         assert job.status().watermark.micros >= before
         job.wait()
     found = Counter(json.dumps(json.loads(line)["record"]) for line in out.read_text().splitlines())
-    assert found == Counter(json.dumps([key, start, sorted(some)]) for (key, start), some in right.items())
+    check_equal(found, Counter(json.dumps([key, start, sorted(some)]) for (key, start), some in right.items()))

@@ -14,6 +14,7 @@ import pytest
 from apps.bench.clicks import faults, write_clicks
 from tests.apps.timed_payments import TimedPayments
 from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, wait_until
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -51,11 +52,11 @@ class Lines:
         found = records(self._out)
         if self._app == "card_fraud_timed":
             late = [id for id, _, rule in found if rule == "late"]
-            assert Counter(map(tuple, found)) == self._payments.wanted(late)
-            assert not self._payments.in_time.intersection(late)
+            check_equal(Counter(map(tuple, found)), self._payments.wanted(late))
+            check_equal(self._payments.in_time.intersection(late), set())
         else:
             late = [click["id"] for click in records(self._late)]
-            assert faults(self._clicks, self._app, self._count, found, late) == []
+            check_equal(faults(self._clicks, self._app, self._count, found, late), [])
         return set(late)
 
     def are_late(self) -> bool:
@@ -95,5 +96,6 @@ def test_bins_move_a_worker_is_added_one_is_killed_and_then_the_launcher(
     run.process.kill()
     run.end()
     code, _, said = start(*words, "--close-windows").end()
-    assert code == 0 and "resumes from checkpoint" in "".join(said), said
+    assert code == 0, said
     assert lines.check()
+    assert "resumes from checkpoint" in "".join(said), said

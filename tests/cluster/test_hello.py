@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.processes import ROOT, STOP_SECONDS, Cluster, Process
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -36,30 +37,37 @@ def seen(worker: int, numbers: range) -> list[str]:
     return [f"worker {worker}: seen {number}" for number in numbers]
 
 
+def check(cluster: Cluster, *outputs: list[str]) -> None:
+    """Wait for all; check that each succeeded without a message, and its output."""
+    ends = ends_of(cluster)
+    assert [(code, errors) for code, _, errors in ends] == [(0, "")] * len(outputs)
+    check_equal([output for _, output, _ in ends], [*outputs])
+
+
 # What it prints -----------------------------------------------------------------------------
 
 
 def test_one_worker_sees_ten_numbers_in_order(cluster: Cluster) -> None:
     cluster.run(HELLO)
-    assert ends_of(cluster) == [(0, seen(0, range(10)), "")]
+    check(cluster, seen(0, range(10)))
 
 
 def test_two_workers_in_one_process_take_turns(cluster: Cluster) -> None:  # engine case 2
     cluster.run(HELLO, "-w2")
-    assert ends_of(cluster) == [(0, [f"worker {number % 2}: seen {number}" for number in range(10)], "")]
+    check(cluster, [f"worker {number % 2}: seen {number}" for number in range(10)])
 
 
 def test_of_two_processes_one_prints_the_even_numbers_one_the_odd(cluster: Cluster) -> None:  # engine case 2
     cluster.start(HELLO, ["20", "1"], ["20", "1"])
-    assert ends_of(cluster) == [(0, seen(0, range(0, 20, 2)), ""), (0, seen(1, range(1, 20, 2)), "")]
+    check(cluster, seen(0, range(0, 20, 2)), seen(1, range(1, 20, 2)))
 
 
 def test_two_processes_of_two_workers_are_four_workers(cluster: Cluster) -> None:
     cluster.start(HELLO, ["-w2"], ["-w2"])
     [(first, even, _), (second, odd, _)] = ends_of(cluster)
     assert (first, second) == (0, 0)
-    assert even == [f"worker {number % 4}: seen {number}" for number in range(10) if number % 4 < 2]
-    assert odd == [f"worker {number % 4}: seen {number}" for number in range(10) if number % 4 >= 2]
+    check_equal(even, [f"worker {number % 4}: seen {number}" for number in range(10) if number % 4 < 2])
+    check_equal(odd, [f"worker {number % 4}: seen {number}" for number in range(10) if number % 4 >= 2])
 
 
 # Failures at the start ----------------------------------------------------------------------

@@ -13,6 +13,7 @@ import pytest
 from megaflow.job.kept_states import read_state
 from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
 from tests.cluster.test_durable import Counted, end
+from tests.results import check_equal, comparing
 
 pytestmark = pytest.mark.cluster
 
@@ -56,12 +57,15 @@ class Lasting(Counted):
         with self.out.open(encoding="utf-8") as lines:
             for line in map(json.loads, lines):
                 kind, key, timestamp, total = line["record"]
-                assert (kind, key, timestamp) not in found
+                with comparing():
+                    assert (kind, key, timestamp) not in found
                 found[kind, key, timestamp] = total
         assert self.check_counts(found) > 20, "hardly a state has gone"
         states = dict(read_state(self.store, "by events"))
-        assert states and states == {key: self.totals[key] for key in states}
-        assert {key for key, last in self.last.items() if last + TTL > EVENTS / 100} <= states.keys()
+        check_equal(states, {key: self.totals[key] for key in states})
+        with comparing():
+            assert states
+            assert {key for key, last in self.last.items() if last + TTL > EVENTS / 100} <= states.keys()
 
     def check_counts(self, found: dict[Any, int]) -> int:
         """Return how often a state had to expire."""
@@ -69,16 +73,18 @@ class Lasting(Counted):
         self.totals: dict[str, int] = {}
         self.last: dict[str, float] = {}
         seen: dict[str, int] = {}
+        check_equal(set(found), {(kind, *event) for event in self.events for kind in ("event", "clock")})
         for key, timestamp in self.events:
             is_over = key in self.last and round(100 * (timestamp - self.last[key])) >= 100 * TTL
             begun += is_over
             total = found.pop(("event", key, timestamp))
-            assert total == (1 if is_over else self.totals.get(key, 0) + 1), f"{key} at {timestamp}"
+            check_equal(total, 1 if is_over else self.totals.get(key, 0) + 1, f"{key} at {timestamp}")
             self.totals[key], self.last[key] = total, timestamp
             total = found.pop(("clock", key, timestamp))
-            assert total in (1, seen.get(key, 0) + 1)
+            with comparing():
+                assert total in (1, seen.get(key, 0) + 1)
             seen[key] = total
-        assert not found
+        check_equal(found, {})
         return begun
 
 
@@ -122,5 +128,5 @@ def test_a_ttl_may_come_and_go_and_states_are_shown_as_the_fold_has_them(
         more = ("--output", f"jsonl:{tmp_path / 'out'}", "--state", str(tmp_path / "store"))
         end(start(str(app), "--lines", str(lines), *more), 0)
         found.append(sorted(read_state(tmp_path / "store", "count")))
-    assert [dict(each)["a"] for each in found] == [2, 4, 6, 62, 64]
-    assert [dict(each)["b"] for each in found] == [1, 2, 3, 31, 32]
+    check_equal([dict(each)["a"] for each in found], [2, 4, 6, 62, 64])
+    check_equal([dict(each)["b"] for each in found], [1, 2, 3, 31, 32])

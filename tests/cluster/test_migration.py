@@ -12,6 +12,7 @@ import pytest
 
 from megaflow.megaphone.base.chunks import CHUNK_BYTES
 from tests.cluster.processes import programs
+from tests.results import check_equal
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -108,7 +109,8 @@ def migrate(folder: Path, states: str, strategy: str, bins: int, keys: int, size
         ended = [process.end(PATIENCE_SECONDS) for process in started.processes]
     assert all(each.output for each in ended), "\n".join(each.errors for each in ended)
     source, target = (Facts(**json.loads(each.output)) for each in ended)
-    assert (source.keys, target.keys, target.right) == (0, keys, keys) and source.outputs + target.outputs == keys
+    check_equal((source.keys, target.keys, target.right), (0, keys, keys))
+    check_equal(source.outputs + target.outputs, keys)
     assert (source.rows, target.rows) == (0, bins // 2)
     return source, target
 

@@ -15,6 +15,7 @@ from megaflow.errors import PeerFailed
 from megaflow.job.launcher.run.python_function import run
 from tests.apps.paid import Shop
 from tests.cluster.processes import ROOT, STATUS_SECONDS, Run, committed, wait_until
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -25,8 +26,9 @@ APP = str(ROOT / "apps" / "paid_orders.py")
 def test_orders_are_joined_with_their_payments(start: Callable[..., Run], tmp_path: Path, processes: str) -> None:
     shop = Shop(tmp_path / "shop", 500)
     code, output, said = start(APP, *shop.words, "--processes", processes).end()
-    assert code == 0 and f"{shop.lines} lines" in said[-1], said
-    assert Counter(map(ast.literal_eval, output.splitlines())) == shop.wanted
+    assert code == 0, said
+    check_equal(Counter(map(ast.literal_eval, output.splitlines())), shop.wanted)
+    assert f"{shop.lines} lines" in said[-1], said
 
 
 def both(flow):  # type: ignore[no-untyped-def]
@@ -40,7 +42,7 @@ def test_from_python_each_is_what_lines_may_be_and_all_are_read(tmp_path: Path) 
     lines = {"a": tmp_path / "a.txt", "b": iter(["3", "4"]), "c": (str(each) for each in range(5, 1000))}
     records = run(both, lines=lines, processes=2)
     wanted = {"a": ["1", "2"], "b": ["3", "4"], "c": [str(each) for each in range(5, 1000)]}
-    assert {name: [line for other, line in records if other == name] for name in wanted} == wanted
+    check_equal({name: [line for other, line in records if other == name] for name in wanted}, wanted)
     with pytest.raises(PeerFailed, match="reads the lines 'c', but the job was given the lines 'a' and 'b'"):
         run(both, lines={"a": ["x"], "b": []})
 
@@ -59,7 +61,7 @@ def test_dense_input_does_not_run_ahead_of_a_sparse_one(tmp_path: Path) -> None:
         lines = (f"{second:06} {'.' * 80}\n" for second in range(0, seconds, step))
         (tmp_path / name).write_text("".join(lines))
     records = run(at_one_pace, lines={name: tmp_path / name for name in ("dense", "sparse")}, processes=1)
-    assert len(records) == seconds + seconds // 20
+    check_equal(len(records), seconds + seconds // 20)
     front = {"dense": 0, "sparse": 0}
     for name, second in records:
         front[name] = second
@@ -74,7 +76,7 @@ def test_skew_of_two_workers_is_bounded(tmp_path: Path) -> None:
         (tmp_path / name).write_text("".join(lines))
     paths = {name: tmp_path / name for name in ("dense", "sparse")}
     records = run(at_one_pace, lines=paths, processes=2, max_skew=skew, rate=4000)
-    assert len(records) == seconds + seconds // 20
+    check_equal(len(records), seconds + seconds // 20)
     front, ends, compared = {"dense": 0, "sparse": 0}, {"dense": seconds - 1, "sparse": seconds - 20}, 0
     for name, second in records[len(records) // 5 :]:  # once limits are known
         front[name] = second
@@ -106,9 +108,8 @@ def test_lines_that_are_skipped_are_told_once_and_counted(start: Callable[..., R
     job.process.kill()
     job.end()
     code, output, said = start(str(tmp_path / "app.py"), *inputs, "--processes", "2").end()
-    assert code == 0 and Counter(output.split()) == {
-        **{str(n): 4 for n in range(200) if n % 10}, "1": 5, "2": 5
-    }  # fmt: skip
+    assert code == 0, said
+    check_equal(Counter(output.split()), {**{str(n): 4 for n in range(200) if n % 10}, "1": 5, "2": 5}, said)
     assert "802 lines, 722 records, " in said[-1] and said[-1].endswith("80 faults skipped (orders 80)"), said
     told = [line for line in said if "is not JSON" in line]
     assert len(told) == 1 and re.search(r"line \d*1 of '.*\.jsonl' is not JSON: .* the line is '{broken'; it", told[0])
@@ -133,9 +134,10 @@ def test_each_order_is_told_once_though_workers_and_launcher_are_killed(
         job.process.kill()
         job.end()
     code, _, said = start(*words).end()
-    assert code == 0 and "resumes from checkpoint" in "".join(said), said
+    assert code == 0, said
     with out.open() as lines:
-        assert Counter(tuple(json.loads(line)["record"]) for line in lines) == shop.wanted
+        check_equal(Counter(tuple(json.loads(line)["record"]) for line in lines), shop.wanted)
+    assert "resumes from checkpoint" in "".join(said), said
     other = ["--lines", f"orders={shop.inputs['payments']}", "--lines", f"payments={shop.inputs['orders']}"]
     code, _, said = start(APP, *other, *words[5:]).end()
     assert code == 1 and "was read as the lines 'orders' before, and now as the lines 'payments'" in said[-1], said

@@ -15,6 +15,7 @@ from megaflow.errors import PeerFailed, UsageError
 from megaflow.job.launcher.run.python_function import run
 from tests.cluster.counts import check_counts, words_of, write_numbered
 from tests.cluster.processes import STATUS_SECONDS, Run, committed, wait_until
+from tests.results import check_equal
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -58,13 +59,14 @@ def test_each_output_is_exact_though_bins_move_and_workers_and_launcher_are_kill
     code, _, said = start(str(app), *job_words, *reversed(outputs[:2]), *outputs[2:]).end()
     assert code == 2, said
     code, _, said = start(str(app), *job_words, *outputs[2:], *outputs[:2], "--processes", "2").end()
-    assert code == 0 and "resumes from checkpoint" in "".join(said), said
+    assert code == 0, said
     check_counts(out, words_of(text))
     with first.open(newline="") as file:
         rows = [*csv.DictReader(file)]
     wanted = [{"line": line.split()[0], "rest": line.replace(" ", "\n", 3)} for line in text.read_text().splitlines()]
-    assert Counter(row["line"] for row in rows) == Counter(row["line"] for row in wanted)
-    assert sorted(row["rest"] for row in rows) == sorted(row["rest"] for row in wanted)
+    check_equal(Counter(row["line"] for row in rows), Counter(row["line"] for row in wanted))
+    check_equal(sorted(row["rest"] for row in rows), sorted(row["rest"] for row in wanted))
+    assert "resumes from checkpoint" in "".join(said), said
 
 
 def split(flow):  # type: ignore[no-untyped-def]
@@ -78,9 +80,10 @@ def test_from_python_an_output_is_a_list_or_a_file_and_names_agree(tmp_path: Pat
     odd: list[str] = ["before"]
     rows, lines = tmp_path / "rows.csv", [str(number) for number in range(1000)]
     outputs: dict[str, str | list[str]] = {"odd": odd, "rows": f"csv:{rows}?columns=line,text"}
-    assert run(split, lines=lines, outputs=outputs, processes=2) == lines[::2] and odd == ["before", *lines[1::2]]
+    check_equal(run(split, lines=lines, outputs=outputs, processes=2), lines[::2])
+    check_equal(odd, ["before", *lines[1::2]])
     with rows.open(newline="") as file:
-        assert [*csv.reader(file)] == [["line", "text"], *([line, "a\nb"] for line in lines)]
+        check_equal([*csv.reader(file)], [["line", "text"], *([line, "a\nb"] for line in lines)])
     with pytest.raises(UsageError, match=r"rows.csv: the file is not empty; overwrite= ?replaces its content"):
         run(split, lines=lines, outputs=outputs)
     with pytest.raises(PeerFailed, match="writes the output 'rows', but the job was given the outputs 'odd'"):
@@ -107,7 +110,7 @@ def test_a_process_that_joins_by_hand_sends_all_outputs(start: Callable[..., Run
     with first.open(newline="") as file:
         read = [row["line"] for row in csv.DictReader(file)]
     lines = [line.split() for line in text.read_text().splitlines()]
-    assert len(read) == len(set(read)), "a joiner may have read others than those that follow, but each once"
+    check_equal(sorted(read), sorted(set(read)), "a joiner may have read others than those that follow, but each once")
     check_counts(out, Counter(word for words in lines if words[0] in read for word in words))
     assert joined.stderr is not None
     joined.stderr.close()

@@ -8,6 +8,7 @@ import pytest
 
 from megaflow.errors import PeerFailed
 from tests.cluster.processes import ROOT
+from tests.results import check_equal, comparing
 from tests.test_programs_of_the_docs import code_with
 
 pytestmark = pytest.mark.cluster
@@ -40,9 +41,9 @@ def exact(records, users):
     for user in users:
         totals[user] += 1
         expected.append((user, totals[user]))
-    assert sorted(records) == sorted(expected), (len(records), len(expected))
+    assert sorted(records) == sorted(expected), f"wrong result: {len(records)} records of {len(expected)}"
     for user in totals:                          # in order, too
-        assert [n for name, n in records if name == user] == [*range(1, totals[user] + 1)]
+        assert [n for name, n in records if name == user] == [*range(1, totals[user] + 1)], f"wrong result: {user}"
 
 def clicks(pulled, interrupts=False):
     for number in itertools.count():
@@ -104,10 +105,10 @@ for job, source in zip(jobs, sources):
     outputs = job.outputs()
     for n in range(1, 4):
         source.put(Click("ada", "/"))
-        assert next(outputs) == ("ada", n)
+        assert next(outputs) == ("ada", n), "wrong result"
 for job in jobs:
     job.stop()
-    assert job.wait().records == 3
+    assert job.wait().records == 3, "wrong result"
 
 # In [5]: kept state; a worker is killed, and each result comes once
 def lines(flow):
@@ -126,7 +127,7 @@ with megaflow.start(lines, lines=f"{folder}/users", processes=processes, state=f
             os.kill(job.status().workers[-1].pid, signal.SIGKILL)
         if len(seen) == len(users):
             break
-assert not [*job.outputs()]
+assert not [*job.outputs()], "wrong result"
 exact(seen, users)
 print("all exact")
 '''
@@ -139,6 +140,8 @@ def test_a_notebook_is_exact_through_moves_stops_interrupts_and_a_kill(processes
     program.write_text(CELLS)
     words = [sys.executable, str(program), str(processes), str(tmp_path)]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    with comparing():
+        assert "AssertionError: wrong result" not in ended.stderr, ended.stderr
     assert ended.returncode == 0 and ended.stdout == "all exact\n", ended.stderr
 
 
@@ -146,7 +149,7 @@ def test_the_job_of_the_readme_gives_each_total_once() -> None:
     names = {"__name__": "__main__"}
     exec(compile(code_with("def clicks():"), "docs", "exec"), names)
     records, rest = names["job"].wait().records, names["rest"]  # type: ignore[attr-defined]
-    assert [*rest] == [("ada", total) for total in range(5001, records + 1)]
+    check_equal([*rest], [("ada", total) for total in range(5001, records + 1)])
 
 
 def test_a_notebook_shows_the_traceback_of_the_program_alone() -> None:

@@ -9,6 +9,7 @@ from megaflow.program import Worker
 from megaflow.timely import Capability, InputHandle, Pipeline, ProbeHandle
 from megaflow.timely.log import Event, MessageReceived, MessageSent, OperatorBuilt, OperatorShut
 from tests.cluster.processes import run_processes
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -96,7 +97,7 @@ def test_a_dataflow_dropped_with_records_under_way_disturbs_no_other(workers: in
     """Case 41."""
     results = run_processes(dropping, workers=workers)
     assert [installed for _, installed in results] == [[]] * len(results)
-    assert sum(seen for seen, _ in results) == 2000 * len(results)
+    check_equal(sum(seen for seen, _ in results), 2000 * len(results))
 
 
 def logging(worker: Worker) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], bool]:
@@ -127,7 +128,7 @@ def test_what_the_logs_say_was_sent_they_say_was_received(workers: int) -> None:
     assert all(complete for _, _, complete in results)
     sent = [fact for facts, _, _ in results for fact in facts]
     received = [fact for _, facts, _ in results for fact in facts]
-    assert sorted(sent) == sorted(received)
+    check_equal(sorted(received), sorted(sent))
     assert {(source, target) for _, source, target, _, _ in sent} == {
         (a, b) for a in range(2 * workers) for b in range(2 * workers)
     }

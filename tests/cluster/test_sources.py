@@ -12,6 +12,7 @@ import pytest
 
 from megaflow.job.launcher.run.python_function import run
 from tests.cluster.processes import Run, wait_until
+from tests.results import check_equal
 from tests.test_programs_of_the_docs import code_with
 from tests.words import says
 
@@ -62,11 +63,13 @@ def test_the_source_of_the_readme_goes_on_where_it_was_killed(start: Callable[..
     journals(folder, range(500, 700))
     (folder / "over").touch()
     code, _, said = start(*words, "--", str(folder)).end()
-    assert code == 0 and any("resumes from checkpoint" in line for line in said), said
-    assert totals(output) == wanted(range(700))
+    assert code == 0, said
+    check_equal(totals(output), wanted(range(700)))
+    assert any("resumes from checkpoint" in line for line in said), said
     code, _, said = start(*words, "--", str(folder)).end()
-    assert code == 0 and "0 lines" in said[-1], said
-    assert totals(output) == wanted(range(700)), "what has ended is not read again"
+    assert code == 0, said
+    check_equal(totals(output), wanted(range(700)), "what has ended is not read again")
+    assert "0 lines" in said[-1], said
 
 
 def _is_read(status: dict[str, Any], lines: int) -> bool:
@@ -116,7 +119,7 @@ def test_readers_are_woken_by_a_descriptor_a_call_and_a_time(tmp_path: Path) -> 
     exec(WAKING, names)
     records = run(names["dataflow"], processes=2)
     for partition in ("call", "pipe", "time"):
-        assert [number for name, number in records if name == partition] == [1, 2, 3]
+        check_equal([number for name, number in records if name == partition], [1, 2, 3])
 
 
 NAMED = """
@@ -169,17 +172,20 @@ def test_a_program_whose_sources_have_other_names_than_those_of_its_store(
     def written() -> list[list[Any]]:
         return sorted(json.loads(line)["record"] for line in output.read_text().splitlines())
 
-    assert ended()[0] == 0 and written() == records()
+    assert ended()[0] == 0
+    check_equal(written(), records())
     code, said = ended("orders")
-    assert code == 0 and written() == records("orders"), f"a new source of a job that had ended was not read: {said}"
+    assert code == 0, said
+    check_equal(written(), records("orders"), f"a new source of a job that had ended was not read: {said}")
     before = {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"}
     for names, reads in ((), "none"), (("bills",), "'bills'"), (("bills", "prices"), "'bills', 'prices'"):
         code, said = ended(*names)
         assert code == 1 and len(said) == 1
         assert says(said[0], "the source 'orders'", f"it reads {reads}", "flow.read(…, 'orders')", "--state")
-        assert {path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"} == before
+        check_equal({path.name: path.read_bytes() for path in store.iterdir() if path.name != "lock"}, before)
     code, said = ended("bills", "orders")
-    assert code == 0 and written() == records("bills", "orders"), said
+    assert code == 0, said
+    check_equal(written(), records("bills", "orders"), said)
 
 
 FAILING = """

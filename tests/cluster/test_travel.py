@@ -17,6 +17,7 @@ import megaflow
 from megaflow.megaphone.base.bins import stable_hash
 from megaflow.program import Worker
 from tests.cluster.processes import Run, programs, run_processes
+from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
 
@@ -102,10 +103,10 @@ def to_the_other(worker: Worker) -> list[Any]:
 
 def test_dataclasses_named_tuples_enums_and_registered_types_arrive_as_they_were() -> None:
     for index, arrived in enumerate(run_processes(to_the_other)):
-        assert arrived == [(1 - index, record) for record in RECORDS]
-        assert [type(record) for _, record in arrived] == [type(record) for record in RECORDS]
+        check_equal(arrived, [(1 - index, record) for record in RECORDS])
+        check_equal([type(record) for _, record in arrived], [type(record) for record in RECORDS])
         tree = arrived[4][1]
-        assert (type(tree.leaves[0]), type(tree.leaves[0].at)) == (Leaf, Point)
+        check_equal((type(tree.leaves[0]), type(tree.leaves[0].at)), (Leaf, Point))
 
 
 LOCK = '''
@@ -145,7 +146,7 @@ def test_objects_that_hold_a_lock_pass_from_operator_to_operator(tmp_path: Path)
     program = tmp_path / "lock_program.py"
     program.write_text(LOCK)
     with programs(tmp_path, program, "stay") as started:
-        assert started.succeed() == "3 locks taken 3\n" * 2
+        check_equal(started.succeed(), "3 locks taken 3\n" * 2)
 
 
 @pytest.mark.parametrize(("how", "operator"), [("exchange", "Exchange"), ("broadcast", "Everyone")])

@@ -13,6 +13,7 @@ from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.run.python_function import run
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
+from tests.results import check_equal
 
 ROWS = [(number * 3, f"name {number}") for number in range(25)]
 
@@ -264,7 +265,7 @@ def test_next_run_reads_rows_that_came_after_the_end(tmp_path: Path, caplog: pyt
     batches = [[], [(3, "a"), (7, "b")], [], [(8, "c"), (9, "d")]]
     for batch in batches:
         add(connection, batch)
-        assert sorted(loaded(tmp_path, caplog, source(tmp_path))) == batch
+        check_equal(sorted(loaded(tmp_path, caplog, source(tmp_path))), batch)
 
 
 @pytest.mark.slow
@@ -273,11 +274,11 @@ def test_position_in_another_column_is_refused(tmp_path: Path, caplog: pytest.Lo
     connection = sqlite3.connect(tmp_path / "shop.db")
     connection.execute("CREATE TABLE items (id INTEGER, version INTEGER)")
     add(connection, [(3, 30), (7, 70)])
-    assert loaded(tmp_path, caplog, source(tmp_path)) == [(3, 30), (7, 70)]
+    check_equal(loaded(tmp_path, caplog, source(tmp_path)), [(3, 30), (7, 70)])
     add(connection, [(8, 1)])
     with pytest.raises(SourceError, match="in another order than 'version': order by 'id' as before"):
         loaded(tmp_path, caplog, source(tmp_path, order_by="version"))
-    assert loaded(tmp_path, caplog, source(tmp_path)) == [(8, 1)]
+    check_equal(loaded(tmp_path, caplog, source(tmp_path)), [(8, 1)])
 
 
 @pytest.mark.cluster
@@ -288,9 +289,9 @@ def test_ranges_are_read_in_parallel_and_read_on_in_the_next_run(
     connection.execute("CREATE TABLE items (id INTEGER, name TEXT)")
     first, later = [(number, "old") for number in range(1000)], [(number, "new") for number in range(1000, 1100)]
     add(connection, first)
-    assert sorted(loaded(tmp_path, caplog, source(tmp_path, partitions=6), processes=2)) == first
+    check_equal(sorted(loaded(tmp_path, caplog, source(tmp_path, partitions=6), processes=2)), first)
     add(connection, later)
-    assert sorted(loaded(tmp_path, caplog, source(tmp_path, partitions=2), processes=3)) == later
+    check_equal(sorted(loaded(tmp_path, caplog, source(tmp_path, partitions=2), processes=3)), later)
 
 
 class FinalSource(QuerySource):
@@ -320,7 +321,7 @@ def test_partition_that_ended_in_an_old_store_is_reported(tmp_path: Path, caplog
     connection.execute("CREATE TABLE items (id INTEGER, name TEXT)")
     add(connection, [(3, "a")])
     place = f"sqlite:{tmp_path / 'shop.db'}"
-    assert loaded(tmp_path, caplog, FinalSource(place, "items", order_by="id")) == [(3, "a")]
+    check_equal(loaded(tmp_path, caplog, FinalSource(place, "items", order_by="id")), [(3, "a")])
     add(connection, [(4, "b")])
-    assert loaded(tmp_path, caplog, source(tmp_path)) == []
+    check_equal(loaded(tmp_path, caplog, source(tmp_path)), [])
     assert "source 'items': an earlier version of megaflow read 'query' to its end" in caplog.text

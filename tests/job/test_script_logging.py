@@ -15,6 +15,7 @@ import pytest
 from megaflow.job.launcher.program.function_pickler import pickle_by_value
 from megaflow.job.script_logging import capture, print_own_lines, take_over
 from megaflow.spark.spark_session import quiet_connections
+from tests.results import check_equal
 
 SCRIPT = """
 import logging
@@ -62,7 +63,7 @@ def test_info_lines_of_workers_appear_once(tmp_path: Path, setup: str, arguments
     (tmp_path / "app.py").write_text(SCRIPT.format(setup=setup))
     run = [sys.executable, "app.py", arguments]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=750, check=True)
-    assert done.stdout == "['A', 'B']\n"
+    check_equal(done.stdout, "['A', 'B']\n")
     said = [line.replace("worker 0", "worker N").replace("worker 1", "worker N") for line in done.stderr.splitlines()]
     assert [line for line in said if "saw" in line] == lines and "hidden" not in done.stderr, done.stderr
 

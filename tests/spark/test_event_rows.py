@@ -14,6 +14,7 @@ import megaflow
 from megaflow import tumbling
 from megaflow.cli.text import watermark_text
 from megaflow.errors import PeerFailed
+from tests.results import check_equal
 from tests.spark.test_spark_source import wait_until, write
 
 pytestmark = [
@@ -92,7 +93,7 @@ def test_a_batch_counts_when_it_is_wholly_taken_in(spark: Any, tmp_path: Path) -
         write_clicks(tmp_path / "in", f"{number}.json", clicks)
     spec = f"spark:json:{tmp_path}/in?schema={SCHEMA}&maxFilesPerTrigger=1&trigger=availableNow"
     found = megaflow.run(counted, rows={"clicks": spec}, args=["0"], processes=2, rate=1000.0)
-    assert Counter(found) == per_minute([click for clicks in given for click in clicks])
+    check_equal(Counter(found), per_minute([click for clicks in given for click in clicks]))
 
 
 @pytest.mark.slow
@@ -123,7 +124,7 @@ def test_windows_of_a_streaming_frame_close_batch_by_batch_and_what_is_behind_is
             open = [click for click in open if click not in closed]
             await_lines(out, right.total())
     right += per_minute(open)  # the stop closes these
-    assert Counter(tuple(json.loads(line)["record"]) for line in out.read_text().splitlines()) == right
+    check_equal(Counter(tuple(json.loads(line)["record"]) for line in out.read_text().splitlines()), right)
 
 
 @pytest.mark.slow
@@ -151,6 +152,6 @@ def stamped(flow: Any) -> Any:
 @pytest.mark.slow
 def test_timestamps_of_rows_are_microseconds_or_datetimes_and_one_taken_for_the_other_is_told(spark: Any) -> None:
     frame = spark.sql("SELECT 'a' AS key, TIMESTAMP '2026-03-01 12:00:00 UTC' AS at, 1L AS n")
-    assert megaflow.run(stamped, rows={"clicks": frame}, args=["datetime"]) == [(NOON, 1)]
+    check_equal(megaflow.run(stamped, rows={"clicks": frame}, args=["datetime"]), [(NOON, 1)])
     with pytest.raises(PeerFailed, match=r"event_time \(.*test_event_rows.py:\d+\): .* check the unit"):
         megaflow.run(stamped, rows={"clicks": frame}, args=["micros"])

@@ -23,6 +23,7 @@ from megaflow.spark import results_query
 from megaflow.spark.push import VARIABLE
 from megaflow.spark.results_query import OwnQueries
 from tests.cluster.processes import WORDCOUNT, Ended, Process, Run, wait_until
+from tests.results import check_equal
 from tests.spark.test_spark_crashes import victims
 
 pytestmark = [
@@ -87,7 +88,7 @@ def test_what_spark_has_written_is_what_was_counted(
     assert ended.code == 0, ended.errors
     said = ended.errors.splitlines()
     assert said.index("megaflow: waiting for Spark to start") < [" on 2 workers" in line for line in said].index(True)
-    assert written(tmp_path / "out") == running_counts()
+    check_equal(written(tmp_path / "out"), running_counts())
 
 
 MORE = [(False, "launcher"), *((arrow, each) for arrow in (True, False) for each in ("worker", "java", "executor"))]
@@ -123,7 +124,7 @@ def test_each_row_is_written_once_whatever_is_killed(
     with running(tmp_path, output, *kept) as run:
         ended = finished(run)
     assert ended.code == 0, ended.errors
-    assert written(out) == running_counts()
+    check_equal(written(out), running_counts())
 
 
 def test_a_record_that_does_not_fit_ends_the_job_and_is_named(tmp_path: Path) -> None:
@@ -160,8 +161,9 @@ spark.stop()
         ended = process.end(WAIT_SECONDS)
     finally:
         process.finish()
-    assert (ended.code, ended.output) == (0, f"{LINES}\n"), ended.errors
-    assert written(tmp_path / "out") == running_counts()
+    assert ended.code == 0, ended.errors
+    check_equal(ended.output, f"{LINES}\n", ended.errors)
+    check_equal(written(tmp_path / "out"), running_counts())
 
 
 def test_results_of_a_session_with_a_bare_python_are_refused_before_anything_starts(
@@ -220,9 +222,10 @@ def test_a_query_of_the_default_trigger_idles_after_its_job(spark: Any) -> None:
     counts: list[int] = []
     results = run.results.writeStream.foreachBatch(lambda batch, number: counts.append(batch.count()))
     query = run.start_query(results.start)
-    assert run.job.wait().records == 3000
+    check_equal(run.job.wait().records, 3000)
     query.processAllAvailable()  # raises the error that has ended the query
-    assert query.isActive and sum(counts) == 3000
+    assert query.isActive
+    check_equal(sum(counts), 3000)
     query.stop()
 
 
@@ -308,8 +311,8 @@ def test_a_listener_of_spark_s_queries_hears_of_a_job(spark: Any, tmp_path: Path
     progress = middle[-1].progress
     assert (progress.name, progress.runId) == ("heard", first.runId)
     [operator] = progress.stateOperators
-    assert operator.numRowsUpdated == LINES and operator.numRowsTotal == len(set(WORDS))
-    assert json.loads(progress.json)["sources"][0]["numInputRows"] == progress.numInputRows == LINES
+    check_equal((operator.numRowsUpdated, operator.numRowsTotal), (LINES, len(set(WORDS))))
+    check_equal((json.loads(progress.json)["sources"][0]["numInputRows"], progress.numInputRows), (LINES, LINES))
 
 
 def of_all(event: Any) -> int:

@@ -22,6 +22,7 @@ from megaflow.spark.query_spec import RowFrames, SparkSpec, parse_row_specs
 from tests.cluster.processes import STATUS_SECONDS, Run
 from tests.cluster.processes import wait_until as wait
 from tests.cluster.test_web_page import printed_page
+from tests.results import check_equal, comparing
 from tests.spark.test_spark_source import Feed, Job, job, wait_until, want
 
 __all__ = ["job"]  # a fixture
@@ -66,13 +67,15 @@ def test_values_are_those_of_spark_rows(spark: Any, transfer: None) -> None:
     ]  # fmt: skip
     frame = spark.createDataFrame(given, SCHEMA).coalesce(1)
     found = megaflow.run(orders, rows={"orders": frame})
-    for row, mine in zip(frame.collect(), found, strict=True):
-        assert type(mine) is tuple and len(mine) == len(row)
-        for field, theirs, value in zip(frame.schema.fields, row, mine, strict=True):
-            assert same(theirs, value), f"{field.name}: {theirs!r} {value!r}"
+    check_equal(len(found), len(given))
+    with comparing():
+        for row, mine in zip(frame.collect(), found, strict=True):
+            assert type(mine) is tuple and len(mine) == len(row)
+            for field, theirs, value in zip(frame.schema.fields, row, mine, strict=True):
+                assert same(theirs, value), f"{field.name}: {theirs!r} {value!r}"
     micros = moment("2026-03-29T12:30:01.250001")
-    assert found[0][8:11] == (micros, (at - datetime(1970, 1, 1)).total_seconds() * 10**6, -1)
-    assert found[0][12:15] == ([1, None], {"x": 1, "y": None}, ("Ulm", micros, (5,)))
+    check_equal(found[0][8:11], (micros, (at - datetime(1970, 1, 1)).total_seconds() * 10**6, -1))
+    check_equal(found[0][12:15], ([1, None], {"x": 1, "y": None}, ("Ulm", micros, (5,))))
 
 
 def same(theirs: Any, mine: Any) -> bool:
@@ -106,7 +109,7 @@ def test_a_stream_prepared_in_sql_is_folded_each_row_once(tmp_path: Path, spark:
     prepared = "where=id >= 50&select=id %25 10 AS key, at&trigger=availableNow"
     spec = f"spark:json:{folder}?schema=id LONG, at TIMESTAMP&{prepared}"
     found = megaflow.run(dataflow, rows={"orders": spec}, processes=2)
-    assert sorted(found) == [(key, total, 1_767_225_600_000_000) for key in range(10) for total in range(1, 26)]
+    check_equal(sorted(found), [(key, total, 1_767_225_600_000_000) for key in range(10) for total in range(1, 26)])
 
 
 @pytest.mark.slow
@@ -149,7 +152,7 @@ class View(NamedTuple):
 def test_two_batch_frames_are_read_beside_each_other_and_end_the_job(spark: Any) -> None:
     views = spark.range(3).selectExpr("id", "concat('page ', id) AS page")
     found = megaflow.run(both, rows={"orders": spark.range(50), "views": views}, processes=2)
-    assert sorted(found) == [("order", id) for id in range(50)] + [(f"page {id}", id) for id in range(3)]
+    check_equal(sorted(found), [("order", id) for id in range(50)] + [(f"page {id}", id) for id in range(3)])
 
 
 @pytest.mark.slow
@@ -168,7 +171,7 @@ def test_files_are_read_as_rows_and_go_on_where_a_checkpoint_was(spark: Any, tmp
         frame = spark.createDataFrame([(k, 1.0) for k in range(3)] * 4, "k INT, v DOUBLE")
         frame.coalesce(1).write.mode("append").format(kind).save(str(folder))
         found = megaflow.run(dataflow, rows={"orders": spec}, state=state, args=["orders"])
-        assert sorted(found) == [(k, 4.0 * run + v) for k in range(3) for v in (1.0, 2.0, 3.0, 4.0)]
+        check_equal(sorted(found), [(k, 4.0 * run + v) for k in range(3) for v in (1.0, 2.0, 3.0, 4.0)])
     with pytest.raises(StoreError, match="belongs to the rows 'orders'"):
         megaflow.run(dataflow, rows={"sales": spec}, state=state, args=["sales"])
 
@@ -181,7 +184,7 @@ def test_groups_that_have_changed_come_with_each_batch(spark: Any, tmp_path: Pat
         (folder / f"{number}.json").write_text("".join(f'{{"k": {k}}}\n' for k in range(number, 3)))
     options = "schema=k INT&select=k, count(*) AS n&where=true GROUP BY k&maxFilesPerTrigger=1&trigger=availableNow"
     found = megaflow.run(orders, rows={"orders": f"spark:json:{folder}?{options}"})
-    assert sorted(found) in ([(0, 1), (1, 1), (1, 2), (2, 1), (2, 2)],)
+    check_equal(sorted(found), [(0, 1), (1, 1), (1, 2), (2, 1), (2, 2)])
 
 
 @pytest.mark.slow
@@ -222,7 +225,7 @@ def test_streams_without_an_end_are_read_until_the_job_stops(spark: Any, job: Jo
         with Feed(RowFrames(parse_row_specs(specs)), job) as feed:
             wait_until(lambda: {("to",), ("be",), (0,), (7,)} <= set(map(tuple, job.lines)) or feed.done)
     assert feed.error is None
-    assert Counter(map(tuple, job.lines))[7,] == 1  # type: ignore[index]
+    check_equal(Counter(map(tuple, job.lines))[7,], 1)  # type: ignore[index]
 
 
 def test_executors_with_another_python_are_told_with_the_remedy() -> None:

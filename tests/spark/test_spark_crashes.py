@@ -24,6 +24,7 @@ from megaflow.durable.store import Store
 from megaflow.errors import StoreError
 from megaflow.job.kept_states import read_state
 from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, wait_until
+from tests.results import check_equal, comparing
 
 pytestmark = [
     pytest.mark.spark,
@@ -120,7 +121,7 @@ class Fed:
                 word, total = json.loads(line)["record"]
                 got[word].append(total)
         wanted = {word: list(range(before.get(word, 0) + 1, total + 1)) for word, total in self.wanted.items()}
-        assert got == {word: numbers for word, numbers in wanted.items() if numbers}
+        check_equal(got, {word: numbers for word, numbers in wanted.items() if numbers})
 
 
 def children_of(pid: int) -> list[int]:
@@ -219,7 +220,8 @@ def test_a_job_of_its_own_reads_on_where_the_checkpoint_was_that_has_a_name(tmp_
         run.process.finish()
     fed.check()
     kept, before = fed.store, dict(read_state(fed.store, "count", "nightly"))
-    assert 0 < sum(before.values()) < sum(fed.wanted.values())
+    with comparing():
+        assert 0 < sum(before.values()) < sum(fed.wanted.values())
 
     fed.store, fed.out = tmp_path / "own", tmp_path / "own.jsonl"
     run = fed.run("--from-checkpoint", f"{kept}:nightly")

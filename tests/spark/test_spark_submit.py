@@ -13,6 +13,7 @@ from typing import Any
 import pyspark
 import pytest
 
+from tests.results import check_equal, comparing
 from tests.spark.test_workers_on_executors import environment
 from tests.test_floor_plan import ROOT
 
@@ -87,14 +88,15 @@ def make_orders(folder: Path, number: int) -> list[tuple[int, int, bool]]:
 def check_totals(rows: list[dict[str, Any]], made: list[tuple[int, int, bool]]) -> None:
     """Compare with plain Python: each paid order counts once, and its total is written once."""
     regions = ("north", "east", "south", "west")
-    assert all(row["region"] == regions[row["customer"] % 4] for row in rows)
-    assert len(rows) == sum(paid for _, _, paid in made)
+    with comparing():
+        assert all(row["region"] == regions[row["customer"] % 4] for row in rows)
+    check_equal(len(rows), sum(paid for _, _, paid in made))
     for customer in range(100):
         spent = [amount for who, amount, paid in made if paid and who == customer]
         got = sorted((row["orders"], row["total"]) for row in rows if row["customer"] == customer)
-        assert [orders for orders, _ in got] == [*range(1, len(spent) + 1)]
+        check_equal([orders for orders, _ in got], [*range(1, len(spent) + 1)])
         totals = [0, *(total for _, total in got)]
-        assert sorted(after - before for before, after in pairwise(totals)) == sorted(spent)
+        check_equal(sorted(after - before for before, after in pairwise(totals)), sorted(spent))
 
 
 @pytest.mark.usefixtures("environment")

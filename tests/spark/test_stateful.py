@@ -14,6 +14,7 @@ import pytest
 import megaflow
 from megaflow.errors import UsageError
 from tests.cluster.processes import Process, wait_until
+from tests.results import check_equal, comparing
 
 pytestmark = [
     pytest.mark.spark,
@@ -80,6 +81,7 @@ import os, sys, time
 from pyspark.sql import SparkSession
 import megaflow.spark
 sys.path.append({root!r})
+from tests.results import check_equal
 from tests.spark.test_stateful import ORDERS, TOTALS, LATEST, OWN, ROWS, add, by_key, written
 from pathlib import Path
 
@@ -101,8 +103,9 @@ if __name__ == "__main__":
     assert query.exception() is None, query.exception()
     query.stop()
     found = spark.read.parquet("out")
-    assert found.count() == files * ROWS == found.select("customer", "shop", "orders").distinct().count()
-    assert by_key(found, LATEST) == by_key(spark.read.schema(ORDERS).json("in"), OWN)
+    check_equal(found.count(), files * ROWS)
+    check_equal(found.select("customer", "shop", "orders").distinct().count(), files * ROWS)
+    check_equal(by_key(found, LATEST), by_key(spark.read.schema(ORDERS).json("in"), OWN))
     print("exact", flush=True)
     spark.stop()
 """
@@ -145,6 +148,8 @@ def test_rows_are_exact_though_a_worker_and_the_driver_are_killed(tmp_path: Path
         ended = second.end(WAIT_SECONDS)
     finally:
         second.finish()
+    with comparing():  # the program compares its rows
+        assert "WrongResult" not in ended.errors, ended.errors
     assert ended.code == 0, ended.errors
     assert ended.output.splitlines()[-1] == "exact"
 
@@ -165,7 +170,8 @@ def test_a_frame_serves_one_query_at_a_time_and_the_next_resumes(spark: Any, tmp
     assert "One query at a time" in str(other.exception())
     wait_until(lambda: written(tmp_path / "out") == ROWS or not query.isActive, WAIT_SECONDS)
     assert query.isActive, query.exception()
-    assert totals.megaflow.control.get("stateful(customer, shop)", ("c1", 1))[0] > 0
+    with comparing():
+        assert totals.megaflow.control.get("stateful(customer, shop)", ("c1", 1))[0] > 0
     query.stop()
     wait_until(lambda: not totals.megaflow.is_running, WAIT_SECONDS)
 
@@ -177,13 +183,15 @@ def test_a_frame_serves_one_query_at_a_time_and_the_next_resumes(spark: Any, tmp
     query = totals.megaflow.start_query(lambda: writer.start(str(tmp_path / "out")))
     assert query.awaitTermination(WAIT_SECONDS)
     found = spark.read.parquet(str(tmp_path / "out"))
-    assert found.count() == 2 * ROWS == found.select("customer", "shop", "orders").distinct().count()
+    check_equal(found.count(), 2 * ROWS)
+    check_equal(found.select("customer", "shop", "orders").distinct().count(), 2 * ROWS)
     read = spark.read.schema(ORDERS).json(str(tmp_path / "in"))
     own = by_key(read, OWN)
-    assert by_key(found, LATEST) == own
+    check_equal(by_key(found, LATEST), own)
 
     batch = megaflow.spark.stateful(read.groupBy("customer", "shop"), add, TOTALS)
-    assert not batch.isStreaming and by_key(batch, LATEST) == own
+    assert not batch.isStreaming
+    check_equal(by_key(batch, LATEST), own)
 
 
 def test_an_error_of_the_fold_fails_the_query_with_its_line(spark: Any) -> None:

@@ -17,6 +17,7 @@ import pytest
 from tests.cluster.processes import STATUS_SECONDS, WORDCOUNT, Run, committed, wait_until
 from tests.cluster.test_web_page import printed_page
 from tests.other_pythons import NEWEST, OLDEST, candidates, runs
+from tests.results import check_equal
 from tests.spark.test_spark_crashes import children_of, command_of, victims
 
 pytestmark = [
@@ -49,7 +50,7 @@ def check(out: Path, wanted: Counter[str]) -> None:
     for line in out.read_text().splitlines():
         word, total = json.loads(line)["record"]
         got[word].append(total)
-    assert got == {word: list(range(1, total + 1)) for word, total in wanted.items()}
+    check_equal(got, {word: list(range(1, total + 1)) for word, total in wanted.items()})
 
 
 @pytest.mark.usefixtures("environment")

@@ -17,6 +17,7 @@ from megaflow.job.launcher.program.changed_modules import compare
 from megaflow.job.launcher.program.function_pickler import pickle_app, pickle_by_value
 from megaflow.job.spec import ModuleChange, WithTypes
 from megaflow.job.worker.process.program_loading import load
+from tests.results import check_equal
 
 RATES = '''
 """Rates."""
@@ -352,4 +353,5 @@ def test_workers_see_changes_of_a_script(modules: Path) -> None:
     path = modules / "script.py"
     path.write_text(SCRIPT)
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=750, check=False)
-    assert done.stdout == "(7, 5) [(7, 5)]\n", done.stderr
+    assert done.returncode == 0, done.stderr
+    check_equal(done.stdout, "(7, 5) [(7, 5)]\n", done.stderr)

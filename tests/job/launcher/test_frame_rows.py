@@ -18,6 +18,7 @@ from megaflow.job.launcher.inputs.frame_rows import ROWS_AT_ONCE, FrameRows, is_
 from megaflow.job.launcher.inputs.launcher_input import find_input, find_rows
 from megaflow.job.launcher.inputs.pulled_source import packed
 from megaflow.timely.communication.codec.decode import decode
+from tests.results import check_equal
 
 np = pytest.importorskip("numpy")  # they come with megaflow[arrow]
 pd = pytest.importorskip("pandas")
@@ -206,4 +207,5 @@ def test_a_script_gives_a_frame_as_items(tmp_path: Path) -> None:
     script = tmp_path / "frames.py"
     script.write_text(SCRIPT)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=750, check=False)
-    assert done.stdout == "[('ada', 1), ('ada', 4), ('bob', 2)]\n" * 2, done.stderr
+    assert done.returncode == 0, done.stderr
+    check_equal(done.stdout, "[('ada', 1), ('ada', 4), ('bob', 2)]\n" * 2, done.stderr)

@@ -15,6 +15,7 @@ from megaflow.testing import EngineCluster
 from megaflow.timely import InputHandle, Product, example, less_than
 from megaflow.timely.dataflow.builder import BATCH_RECORDS
 from tests.cluster.processes import run_processes
+from tests.results import check_equal
 from tests.timely.cases import run_threads
 from tests.timely.workers import EVERY, by_hand
 
@@ -184,9 +185,10 @@ def aggregate_and_machine(worker: Worker) -> Any:
 def test_aggregate_and_state_machine_find_their_keys_across_processes() -> None:
     """Case 32."""
     results = run_processes(aggregate_and_machine)
-    assert together([sums for sums, _ in results]) == {0: [(0, 20), (1, 25)]}
+    check_equal(together([sums for sums, _ in results]), {0: [(0, 20), (1, 25)]})
     machine = together([outputs for _, outputs in results])[0]
-    assert len(machine) == 10 and [max(total for key, total in machine if key == each) for each in (0, 1)] == [20, 25]
+    check_equal(len(machine), 10)
+    check_equal([max(total for key, total in machine if key == each) for each in (0, 1)], [20, 25])
 
 
 @pytest.mark.parametrize("workers", EVERY)

@@ -12,6 +12,7 @@ from megaflow.program import Worker
 from megaflow.timely import Config, EventLink, example, execute
 from megaflow.timely.dataflow.own_records import CopyingEdge
 from tests.cluster.processes import run_processes
+from tests.results import check_equal
 from tests.timely.workers import ByHand, run
 
 Shape = Callable[[Any, Any], list[Any]]
@@ -136,7 +137,7 @@ def all_captured(worker: Worker) -> Any:
 def test_processes_agree_with_threads() -> None:
     apart, threads = run_processes(all_captured), run(2, all_captured)
     for number, name in enumerate(SHAPES):
-        assert together([each[number] for each in apart]) == together([each[number] for each in threads]), name
+        check_equal(together([each[number] for each in apart]), together([each[number] for each in threads]), name)
 
 
 def test_one_map_beside_another_sees_the_record_as_it_was() -> None:

@@ -14,6 +14,7 @@ from megaflow.timely import Exchange, InputHandle, Pipeline, ProbeHandle, Produc
 from megaflow.timely.dataflow.builder import NodeBuilder
 from megaflow.timely.path_summary import identity
 from tests.cluster.processes import run_processes
+from tests.results import check_equal
 from tests.timely.cases import edges, run_threads
 from tests.timely.workers import EVERY, by_hand
 
@@ -211,11 +212,9 @@ def epochs_in_a_loop(worker: Worker) -> tuple[list[tuple[Any, int]], list[str]]:
 
 
 def check_epochs(results: list[tuple[list[tuple[Any, int]], list[str]]]) -> None:
-    assert [wrong for _, wrong in results] == [[] for _ in results]
+    check_equal([wrong for _, wrong in results], [[] for _ in results])
     histogram = Counter(time for seen, _ in results for time, _ in seen)
-    assert histogram == {
-        Product(epoch, round): count for epoch in range(20) for round, count in enumerate(COLLATZ)
-    }
+    check_equal(histogram, {Product(epoch, round): count for epoch in range(20) for round, count in enumerate(COLLATZ)})
 
 
 @pytest.mark.parametrize("workers", EVERY)
@@ -277,10 +276,10 @@ def bfs(worker: Worker) -> tuple[list[tuple[int, int]], int]:
 def check_bfs(results: list[tuple[list[tuple[int, int]], int]]) -> None:
     found = [pair for part, _ in results for pair in part]
     levels = Counter(distance for _, distance in found)
-    assert len(found) == len(dict(found)) == 978
-    assert [levels[level] for level in sorted(levels)] == [1, 5, 20, 78, 230, 388, 224, 29, 3]
-    assert sum(distance for _, distance in found) == 4710
-    assert sum(candidates for _, candidates in results) == 3916
+    check_equal((len(found), len(dict(found))), (978, 978))
+    check_equal([levels[level] for level in sorted(levels)], [1, 5, 20, 78, 230, 388, 224, 29, 3])
+    check_equal(sum(distance for _, distance in found), 4710)
+    check_equal(sum(candidates for _, candidates in results), 3916)
 
 
 @pytest.mark.parametrize("workers", EVERY)
@@ -322,7 +321,7 @@ def test_records_pass_nested_scopes_without_operators_and_wake_them(workers: int
 @pytest.mark.cluster
 def test_records_pass_nested_scopes_without_operators_in_two_processes() -> None:
     """Case 9."""
-    assert run_processes(nothing_inside) == [list(range(10)), []]
+    check_equal(run_processes(nothing_inside), [list(range(10)), []])
 
 
 # Frontiers --------------------------------------------------------------------------------
