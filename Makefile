@@ -1,7 +1,8 @@
-# megaflow: "make demo" shows it, "make test" and "make test-all" prove it. Needs make and Python 3.11 or newer; the rest goes into .venv.
+# megaflow: "make demo" shows it, "make test" and "make test-slow" prove it. Needs make and Python 3.11 or newer; the rest goes into .venv.
 
 PYTHON ?= python3
 ONLY ?=
+PART ?=
 MINUTES ?= 60
 ROTATION ?= $(shell git rev-parse --short=7 HEAD 2>/dev/null || echo 0)    # a hexadecimal number: see tests/rotation.py
 VENV := .venv
@@ -10,6 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.docs-installed
 PYTEST := $(BIN)/python -m tests.second_runs -q -n 3 --dist loadgroup    # they wait for other processes a third of their time
+UNSTEADY := $(CURDIR)/.cache/unsteady
 FAST := not cluster and not spark and not slow
 
 unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that the tests start would compile megaflow anew
@@ -18,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE    # or each of the hundreds of processes that 
 export PYTHONHASHSEED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: venv dist docs docs-serve test doctests test-all soak test-spark test-newest newest-python other-pythons fast lint constraints demo bench bench-peers clean help
+.PHONY: venv dist docs docs-serve test doctests test-slow test-all soak test-spark test-newest newest-python newest-packages other-pythons fast lint constraints demo bench bench-peers clean help
 
 venv: $(STAMP)  ## create .venv and install megaflow with its tools into it
 
@@ -41,13 +43,19 @@ test: $(STAMP)  ## linters, types, floor plan, doctests, every kind of test: rea
 
 # Also compiles the tests, which otherwise each of the test processes would do at the same time.
 doctests: $(STAMP)
-	@$(BIN)/pytest -q --doctest-modules megaflow --ignore megaflow/cli/templates
+	@$(BIN)/pytest -q --doctest-modules megaflow --ignore megaflow/cli/templates \
+	    $(filter-out tests/test_%.py tests/conftest.py,$(wildcard tests/*.py))
 	@$(BIN)/pytest -q --collect-only >/dev/null || true    # the run itself reports an error
 
-test-all: test newest-python  ## the same, the fast suite on the newest Python, slow tests; a ROTATION of seeds and faults (an hour)
-	@$(PYTEST) --rotation $(ROTATION) -m 'slow and not faults'
+test-slow: $(STAMP)  ## slow tests, with a ROTATION of seeds and faults (an hour); PART=3/8 is the third of eight parts (minutes)
+	@$(PYTEST) --rotation $(ROTATION) $(if $(PART),--part $(PART)) -m 'slow and not faults' $(ARGS)
 
-soak: test other-pythons test-newest  ## everything: all seeds, planted faults and kills, MINUTES of random attacks, MINUTES of clicks (some four hours)
+test-all: $(STAMP)  ## test, test-slow and test-newest, before a release (some two hours)
+	@mkdir -p .cache && rm -f $(UNSTEADY)
+	@for target in test test-slow test-newest; do UNSTEADY=$(UNSTEADY) $(MAKE) --no-print-directory $$target || exit 1; done
+	@cat $(UNSTEADY) 2>/dev/null || true
+
+soak: test other-pythons newest-packages  ## everything: all seeds, planted faults and kills, MINUTES of random attacks, MINUTES of clicks (some four hours)
 	@$(PYTEST) -m 'slow or faults'
 	@$(BIN)/python -m tests.attack --minutes $(MINUTES)
 	@$(BIN)/python -m tests.attack.watched --minutes $(MINUTES)
@@ -62,6 +70,8 @@ fast: $(STAMP)  ## the suite without real processes, Spark and the slow tests
 OTHERS = $(BIN)/python tests/other_pythons.py
 WORDS := -q -n 2 --dist loadgroup -m '$(FAST)' --hypothesis-profile patient --ignore tests/simulation
 
+test-newest: newest-python newest-packages  ## the fast suite on the newest Python, then with the newest and the oldest allowed dependencies
+
 newest-python: $(STAMP)
 	@$(OTHERS) --newest $(WORDS)
 
@@ -69,7 +79,7 @@ other-pythons: $(STAMP)  ## the fast suite on each other Python that is installe
 	@$(OTHERS) $(WORDS)
 
 # The newest versions are looked up each time, and need not be those of constraints.txt.
-test-newest: $(STAMP)  ## the fast suite with the newest, then with the oldest allowed version of each dependency
+newest-packages: $(STAMP)
 	@for versions in highest lowest-direct; do \
 	    echo "with the versions that uv calls $$versions:"; \
 	    $(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-$$versions \

@@ -19,6 +19,7 @@ from xdist.remote import Producer
 from megaflow.timely.dataflow.signature import SWITCH
 from tests.examples import ALL, EXAMPLES, FIFTH
 from tests.model.spin import NO_SPIN
+from tests.parts import Durations, OnePart, deselect, parse_part
 from tests.rotation import PLACES, SHARES, cases_of
 from tests.scheduling import Scheduling
 from tests.timely.test_engine_cases import CASES
@@ -41,6 +42,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fusion", choices=["both", "on", "off"], default="both", help="engine cases: both; off: all off")
     help = "a number in hexadecimal: run only that quarter of the slow tests of many seeds; without it, all"
     parser.addoption("--rotation", type=partial(int, base=16), help=help)
+    parser.addoption("--part", type=parse_part, help="3/8: run only the third of eight parts of about the same length")
+    parser.addoption("--measure", action="store_true", help="write how long tests take to tests/durations.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("measure"):
+        config.pluginmanager.register(Durations())
+    if part := config.getoption("part"):
+        config.pluginmanager.register(OnePart(*part))
 
 
 @cache
@@ -71,8 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if rotation is not None:
         rotating = {item.nodeid for item in items if item.nodeid.startswith(PLACES) and "slow" in item.keywords}
         waiting = rotating - cases_of(rotation, (item.nodeid for item in items if item.nodeid in rotating))
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in waiting])
-        items[:] = [item for item in items if item.nodeid not in waiting]
+        deselect(config, items, waiting)
 
 
 @pytest.hookimpl(optionalhook=True)

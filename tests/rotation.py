@@ -1,6 +1,6 @@
-"""Rotation of slow tests of many seeds and faults: `make test-all` runs a quarter of their cases, `make soak` runs all.
+"""Rotation of the slow tests of seeds and faults: `make test-slow` runs a quarter of their cases, `make soak` runs all.
 
-1. Only a number decides which cases run, so `make test-all ROTATION=2` repeats a run. Without one, make takes the hash
+1. Only a number decides which cases run, so `make test-slow ROTATION=2` repeats a run. Without one, make takes the hash
    of the commit. So a commit always gets the same tests, and over some commits all cases have their turn.
 2. Each test function keeps at least one of its cases, and each search one of its planted faults: the ID of a fault has
    its search before a colon. So each run has seeds and planted faults of every kind.
