@@ -52,7 +52,7 @@ test-slow: $(STAMP)  ## slow tests, with a ROTATION of seeds and faults (an hour
 
 test-all: $(STAMP)  ## test, test-slow and test-newest, before a release (some two hours)
 	@mkdir -p .cache && rm -f $(UNSTEADY)
-	@for target in test test-slow test-newest; do UNSTEADY=$(UNSTEADY) $(MAKE) --no-print-directory $$target || exit 1; done
+	@for target in test test-slow test-newest; do UNSTEADY=$(UNSTEADY) $(MAKE) --no-print-directory PART= $$target || exit 1; done
 	@cat $(UNSTEADY) 2>/dev/null || true
 
 soak: test other-pythons newest-packages  ## everything: all seeds, planted faults and kills, MINUTES of random attacks, MINUTES of clicks (some four hours)

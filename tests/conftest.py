@@ -48,6 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("measure"):
+        if config.getoption("part"):
+            raise pytest.UsageError("--measure changes the parts: leave out --part, and measure all tests in one run.")
         config.pluginmanager.register(Durations())
     if part := config.getoption("part"):
         config.pluginmanager.register(OnePart(*part))

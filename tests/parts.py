@@ -12,6 +12,8 @@
 """
 
 import json
+import re
+from argparse import ArgumentTypeError
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +25,9 @@ import pytest
 from tests.scheduling import group_of
 
 DURATIONS = Path(__file__).with_name("durations.json")
+PART = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
 PROCESSES = 3
+LEAST = 0.05  # seconds of a test, or thousands of short ones would fall into one part
 DIFFERS = 2.0  # seconds between a case and the average of its function
 
 
@@ -65,7 +69,7 @@ def estimates(cases: Iterable[str], measured: Mapping[str, float]) -> dict[str, 
 
     def estimate(case: str) -> float:
         known = measured.get(case, measured.get(function_of(case)))
-        return known if known is not None else means.get(case.partition("::")[0], means.get("", 1.0))
+        return max(LEAST, known if known is not None else means.get(case.partition("::")[0], means.get("", 1.0)))
 
     return {case: estimate(case) for case in cases}
 
@@ -107,15 +111,15 @@ def parts_of(count: int, cases: Iterable[str], measured: Mapping[str, float]) ->
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """Return the number of a part and how many there are, given `3/8`. Raises ValueError.
+    """Return the number of a part and how many there are, given `3/8`. Raises argparse.ArgumentTypeError.
 
     >>> parse_part("3/8")
     (3, 8)
     """
-    number, count = map(int, text.split("/"))
-    if not 1 <= number <= count:
-        raise ValueError(text)
-    return number, count
+    found = PART.fullmatch(text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise ArgumentTypeError(f"{text!r} is no part: 3/8 is the third of eight")
+    return int(found[1]), int(found[2])
 
 
 def deselect(config: pytest.Config, items: list[pytest.Item], cases: set[str]) -> None:
@@ -143,18 +147,35 @@ class Durations:
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
+        self.passed: set[str] = set()
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.seconds[report.nodeid] += report.duration
+        if report.passed and report.when == "call":
+            self.passed.add(report.nodeid)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if not hasattr(session.config, "workerinput"):
-            functions = set(map(function_of, self.seconds))
-            known = {name: each for name, each in read_durations().items() if function_of(name) not in functions}
-            known |= summary(self.seconds)
+            known = updated(read_durations(), {case: self.seconds[case] for case in self.passed})
             lines = json.dumps(known, ensure_ascii=False, indent=0, sort_keys=True)
             DURATIONS.write_text(f"{lines}\n", encoding="utf-8")
 
 
+def updated(known: Mapping[str, float], measured: Mapping[str, float]) -> dict[str, float]:
+    """Return the durations of the file with those of a run, which may have had some cases of a function only.
+
+    >>> updated({"t.py::a": 3.0, "t.py::a[1]": 5.0, "t.py::b": 1.0}, {"t.py::a[2]": 1.0})
+    {'t.py::a': 3.0, 't.py::b': 1.0, 't.py::a[1]': 5.0, 't.py::a[2]': 1.0}
+    """
+    functions = set(map(function_of, measured))
+    others = {name: each for name, each in known.items() if function_of(name) in functions and name not in functions}
+    return {**{name: each for name, each in known.items() if name not in others}, **summary({**others, **measured})}
+
+
 def read_durations() -> dict[str, float]:
-    found: dict[str, float] = json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
-    return found
+    """Return the durations of the file. Raises pytest.UsageError if it is damaged."""
+    try:
+        found = json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
+        return {str(name): float(seconds) for name, seconds in found.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise pytest.UsageError(f"{DURATIONS} is damaged: {error}. Take it from the repository again.") from error

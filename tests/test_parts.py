@@ -1,11 +1,13 @@
 """Parts have about the same length, each test is in one of them, and what belongs together stays together."""
 
+from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import parts
 from tests.parts import PROCESSES, parse_part, parts_of, read_durations, unit_of
 from tests.scheduling import CLUSTERS, OWN_GROUPS
 
@@ -19,11 +21,11 @@ SECONDS = st.floats(0.1, 600.0)
 def test_each_test_is_in_one_part_with_its_group(cases: set[str], count: int, data: st.DataObject) -> None:
     known = sorted(case for case in cases if data.draw(st.booleans()))
     measured = {case: data.draw(SECONDS) for case in known}
-    parts = parts_of(count, cases, measured)
-    assert sorted(case for part in parts for case in part.cases) == sorted(cases)
-    places = {(unit_of(case), number) for number, part in enumerate(parts) for case in part.cases}
+    found = parts_of(count, cases, measured)
+    assert sorted(case for part in found for case in part.cases) == sorted(cases)
+    places = {(unit_of(case), number) for number, part in enumerate(found) for case in part.cases}
     assert len(places) == len({unit for unit, _ in places})
-    assert parts == parts_of(count, sorted(cases, reverse=True), measured)
+    assert found == parts_of(count, sorted(cases, reverse=True), measured)
 
 
 @given(seconds=st.lists(SECONDS, min_size=1), count=st.integers(1, 9))
@@ -45,10 +47,24 @@ def test_a_test_longer_than_the_others_together_is_a_part_of_its_own() -> None:
     assert {"long"} in [part.cases for part in parts_of(8, measured, measured)]
 
 
-@pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "a/b", "1/0", "1/2/3"])
+def test_tests_that_take_no_time_are_spread() -> None:
+    measured = {f"tests/test_a.py::test_{number}": 0.0 for number in range(80)}
+    assert [len(part.cases) for part in parts_of(8, measured, measured)] == [10] * 8
+
+
+@pytest.mark.parametrize("text", ["0/8", "9/8", "3", "3/", "a/b", "1/0", "1/2/3", "+1/2", "１/２", "1 / 2", ""])
 def test_a_part_that_does_not_exist_is_refused(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ArgumentTypeError, match="3/8 is the third of eight"):
         parse_part(text)
+
+
+@pytest.mark.parametrize("text", ["", "<<<<<<< ours", "[]", "null", '{"a": "b"}', '{"a": [1]}'])
+def test_damaged_durations_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(parts, "DURATIONS", tmp_path / "durations.json")
+    assert read_durations() == {}
+    parts.DURATIONS.write_text(text)
+    with pytest.raises(pytest.UsageError, match=r"durations\.json is damaged: "):
+        read_durations()
 
 
 def test_measured_tests_name_files_that_exist() -> None:

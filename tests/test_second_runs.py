@@ -1,6 +1,7 @@
 """What fails once and what fails always: real runs of pytest on a folder of their own."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -47,13 +48,21 @@ class Folder:
 
     def run(self, *tests: str, words: tuple[str, ...] = (), **environment: str) -> tuple[int, str]:
         """Run tests with these texts; return the exit code and what was printed."""
+        with self.begin(*tests, words=words, **environment) as process:
+            printed, _ = process.communicate()
+        return process.returncode, printed
+
+    def begin(self, *tests: str, words: tuple[str, ...] = (), **environment: str) -> subprocess.Popen[str]:
+        """Begin a run of tests with these texts."""
         (self.path / "pytest.ini").write_text("[pytest]\nmarkers =\n    cluster\n    spark\n    xdist_group\n")
         (self.path / "test_it.py").write_text(HEAD + "".join(tests))
         command = [sys.executable, "-m", "tests.second_runs", "-q", "-p", "no:cacheprovider", *words]
         plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}  # starts in half the time
         everything = {**os.environ, **plugins, "PYTHONPATH": str(ROOT), **environment}
-        done = subprocess.run(command, cwd=self.path, env=everything, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+        return subprocess.Popen(
+            command, cwd=self.path, env=everything, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace",
+        )  # fmt: skip
 
     def times(self, name: str) -> int:
         """Return how often a test has run."""
@@ -115,6 +124,16 @@ def test_an_error_of_a_fixture_runs_again(folder: Folder) -> None:
             "    except WrongResult as error:\n        raise ExceptionGroup('both', [ValueError(), error])\n",
             "a wrong result", id="wrong in a group",
         ),
+        pytest.param(
+            "@pytest.mark.cluster\ndef test_it():\n    try:\n        check_equal(times('it'), 2)\n"
+            "    except WrongResult:\n        raise ValueError() from OSError()\n",
+            "a wrong result", id="wrong before a cause",
+        ),
+        pytest.param(
+            "def test_it():\n    times('it')\n    try:\n        raise ExceptionGroup('one', [ValueError()])\n"
+            "    except ExceptionGroup as group:\n        raise group.exceptions[0] from None\n",
+            "no test of real processes", id="a circle of exceptions",
+        ),
     ],
 )  # fmt: skip
 def test_some_failures_are_red_at_once(folder: Folder, test: str, why: str) -> None:
@@ -128,6 +147,62 @@ def test_a_test_process_that_crashes_is_red(folder: Folder) -> None:
     code, printed = folder.run(crash, PASSES, words=("-n", "2"))
     assert code == 1 and "a test process crashed" in printed
     assert folder.times("it") == 1
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "1")])
+def test_an_exit_code_of_zero_is_not_enough(folder: Folder, words: tuple[str, ...]) -> None:
+    undecodable = "def test_it():\n    raise RuntimeError(os.fsdecode(bytes([255])))\n"  # an error of pytest-xdist
+    ends = "def test_it():\n    os._exit(0)\n"
+    later = "import atexit\n@pytest.mark.cluster\ndef test_it():\n    atexit.register(os._exit, 0)\n    assert 0\n"
+    for test in (undecodable, ends, later):
+        assert folder.run(PASSES, test, words=words)[0] != 0
+
+
+@pytest.mark.parametrize("words", [("-x",), ("-x", "-n", "2"), ("--maxfail=1", "-n", "1")])
+def test_a_run_that_ended_early_is_red(folder: Folder, words: tuple[str, ...]) -> None:
+    code, printed = folder.run(ONCE, "def test_wrong():\n    assert 0\n", words=words)
+    assert code != 0 and "UNSTEADY" not in printed
+    code, printed = folder.run(ONCE, "def test_ends():\n    pytest.exit('enough', returncode=1)\n", words=words)
+    assert code != 0 and "UNSTEADY" not in printed
+
+
+@pytest.mark.parametrize("end", ["pytest.skip('the port is busy')", "pytest.xfail('as ever')"])
+def test_a_test_that_is_skipped_has_not_passed_again(folder: Folder, end: str) -> None:
+    code, printed = folder.run(f"@pytest.mark.cluster\ndef test_it():\n    assert times('it') > 1\n    {end}\n")
+    assert code == 1 and "It has not passed again: test_it.py::test_it" in printed
+
+
+def test_a_test_runs_again_with_the_words_of_the_run(folder: Folder) -> None:
+    test = "@pytest.mark.cluster\ndef test_it(pytestconfig):\n    assert pytestconfig.getoption('tbstyle') != 'line'\n"
+    (folder.path / "test_other.py").write_text("def test_other():\n    pass\n")
+    code, printed = folder.run(test, words=("--tb=line", "test_it.py", "test_other.py"))
+    assert code == 1 and printed.count("Again, alone") == 1 and "2 passed" not in printed
+
+
+def test_an_id_with_an_at_sign_is_found_again(folder: Folder) -> None:
+    mark = "@pytest.mark.xdist_group('a')\n@pytest.mark.parametrize('name', ['me@host'])\n@pytest.mark.cluster\n"
+    for words in ((), ("-n", "2", "--dist", "loadgroup")):
+        code, printed = folder.run(mark, "def test_it(name):\n    assert times(name) > 1\n", words=words)
+        assert code == 0 and "UNSTEADY: test_it.py::test_it[me@host]" in printed, printed
+        (folder.path / "me@host.txt").unlink()
+
+
+def test_text_that_cannot_be_encoded_is_shown(folder: Folder) -> None:
+    test = "@pytest.mark.cluster\ndef test_it():\n    assert times('it') > 1, chr(0xd800)\n"
+    code, printed = folder.run(test, UNSTEADY=str(folder.path / "unsteady"))
+    assert code == 0 and "\\ud800" in printed and "\\ud800" in (folder.path / "unsteady").read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_pytest_too(folder: Folder, number: signal.Signals) -> None:
+    pipe, test = folder.path / "pipe", "def test_it():\n    open('pipe', 'w').write('here')\n    open('pipe').read()\n"
+    os.mkfifo(pipe)
+    with folder.begin(test) as process:
+        assert pipe.read_text() == "here"
+        process.send_signal(number)
+        assert process.wait() != 0
+    with pytest.raises(OSError, match="No such device or address"):  # no process reads
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
 def test_many_failed_tests_are_red(folder: Folder) -> None:
