@@ -13,7 +13,7 @@ LEFT_OUT: dict[type, dict[str, Any]] = {
     reports.JobStatus: {**dict.fromkeys(("checkpoint", "launcher", "restart", "output", "watermark")), "attempt": 0},
     reports.Explanation: dict.fromkeys(("output", "watermark")),
     reports.WorkerStatus: {
-        "timers": None, "inputs": {}, "skipped": {}, "replaced": {}, "partitions": (), "sinks": (),
+        "timers": None, "inputs": {}, "skipped": {}, "replaced": {}, "read_counts": {}, "partitions": (), "sinks": (),
         "memory_bytes": None, "blocked_seconds": {}, "outputs": {}, "arrived": {}, "pauses": reports.Durations(),
         "latencies": reports.Durations(),
     },

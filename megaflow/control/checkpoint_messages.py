@@ -23,7 +23,7 @@ The receiver checks every record with `megaflow.control.shapes`; it trusts no re
 """
 
 
-from megaflow.control.messages import Split
+from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Fingerprint, SinkToken, SourcePartition, UntakenLines
 from megaflow.durable.segments import SegmentRef
 from megaflow.quick_dataclass import dataclass
@@ -135,7 +135,7 @@ class CheckpointBegun(OfCheckpoint):
     sources: tuple[str, ...] = ()  # that the program reads, sorted
     members: tuple[int, ...] = ()  # the workers of the job
     columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of its CSV inputs, as in a commit
-    read: tuple[tuple[int, str], ...] = ()  # only at the end; otherwise `CheckpointReady` has them
+    read: tuple[tuple[int, SplitEnd], ...] = ()  # only at the end; otherwise `CheckpointReady` has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class CheckpointReady(OfCheckpoint):
     bound: int | None = None  # microseconds, the greatest of all partitions; None: nothing was seen, or it is the end
     lines: int = 0  # lines read by its workers before its epoch, in this attempt
     ended: tuple[SourcePartition, ...] = ()  # reported since it began: ends that the next run may continue
-    read: tuple[tuple[int, str], ...] = ()  # (split, print), of splits read to their ends since the last checkpoint
+    read: tuple[tuple[int, SplitEnd], ...] = ()  # of splits read to their ends since the last checkpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ class Ended:
     deadline: int | None = None  # microseconds, the greatest watermark that any of these would have waited for
     windowed: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it received
     late: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it left out as late
+    read_counts: dict[str, dict[str, int]] = field(default_factory=dict)  # see `wording.READ_COUNTS`
 
 
 @dataclass(frozen=True, slots=True)

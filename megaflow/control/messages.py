@@ -50,6 +50,14 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitEnd:
+    """How far the last reader of a split has read it."""
+
+    print: str  # of the file up to there
+    open_from: int | None = None  # byte of a record in which the file ends, so that a later run reads it; None: none
+
+
+@dataclass(frozen=True, slots=True)
 class CommitBatch:
     """Take exactly these staged attempts into the stream; discard the batch's others."""
 

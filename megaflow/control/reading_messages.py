@@ -16,7 +16,7 @@ The receiver checks every record with `megaflow.control.shapes`; it trusts no re
 
 from typing import TypeAlias
 
-from megaflow.control.messages import Split
+from megaflow.control.messages import Split, SplitEnd
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import SourcePartition
 from megaflow.quick_dataclass import dataclass
@@ -76,7 +76,7 @@ class SplitRead:
 
     number: int
     left: tuple[SourcePartition, ...] = ()  # its end, if the next run may continue there; otherwise empty
-    print: str = ""  # of the file up to the end of the split; "": the job has no store, or it is a partition
+    end: SplitEnd | None = None  # None: the job has no store, or it is a partition
 
 
 @dataclass(frozen=True, slots=True)

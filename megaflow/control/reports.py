@@ -106,6 +106,7 @@ class WorkerStatus:
     inputs: dict[str, int] = field(default_factory=dict)  # named input -> lines, or rows, read so far
     skipped: dict[str, int] = field(default_factory=dict)  # input, "" without a name: faults that were left out
     replaced: dict[str, int] = field(default_factory=dict)  # likewise: sequences of bytes that are not text
+    read_counts: dict[str, dict[str, int]] = field(default_factory=dict)  # kind -> input: see `wording.READ_COUNTS`
     sinks: tuple[SinkStatus, ...] = ()  # that the program writes to, by name
     memory_bytes: int | None = None  # resident, of its process with all its workers; None: not known
     blocked_seconds: dict[str, float] = field(default_factory=dict)

@@ -4,9 +4,13 @@ The things counted include skipped faults, replaced bytes and late records.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from megaflow.control.reports import BusyWorker, JobStatus
+
+NONE_READ: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 
 
 class Notice(str):
@@ -83,24 +87,35 @@ def counted_texts(status: JobStatus) -> list[str]:
     """Return the counts of skipped faults, replaced bytes and late records, for a status."""
     skipped: Counter[str] = Counter()
     replaced: Counter[str] = Counter()
+    read: dict[str, Counter[str]] = {}
     late: Counter[str] = Counter()
     for worker in status.workers:
         skipped.update(worker.skipped)
         replaced.update(worker.replaced)
+        add_counts(read, worker.read_counts)
         late.update({operator: use.late for operator, use in worker.useful.items() if use.late})
     overtaken = sum(use.overtaken for worker in status.workers for use in worker.useful.values())
-    texts = summed_texts(skipped, replaced) + ([late_text(late)] if late else [])
+    texts = summed_texts(skipped, replaced, read) + ([late_text(late)] if late else [])
     return texts + ([overtaken_text(overtaken)] if overtaken else [])
 
 
-def summed_texts(skipped: Mapping[str, int], replaced: Mapping[str, int]) -> list[str]:
-    """Return one text for each of these two counts that is not empty.
+def add_counts(sums: dict[str, Counter[str]], more: Mapping[str, Mapping[str, int]]) -> None:
+    """Add the read counts of a worker to sums: kind -> input -> count."""
+    for kind, counts in more.items():
+        sums.setdefault(kind, Counter()).update(counts)
 
-    >>> summed_texts({"orders": 1}, {})
-    ['1 fault skipped (orders 1)']
+
+def summed_texts(
+    skipped: Mapping[str, int], replaced: Mapping[str, int], read: Mapping[str, Mapping[str, int]] = NONE_READ
+) -> list[str]:
+    """Return one text for each of these counts that is not empty. `read`: kind -> input -> count.
+
+    >>> summed_texts({"orders": 1}, {}, {MARKS: {"orders": 2}})
+    ['1 fault skipped (orders 1)', '2 byte order marks left out at the beginning of rows (orders 2)']
     """
     texts = (skipped, skipped_text), (replaced, replaced_text)
-    return [text(counts) for counts, text in texts if counts]
+    given = [text(counts) for counts, text in texts if counts]
+    return given + [f"{READ_COUNTS[kind](sum(read[kind].values()))}{of_each(read[kind])}" for kind in sorted(read)]
 
 
 def skipped_text(skipped: Mapping[str, int]) -> str:
@@ -110,6 +125,26 @@ def skipped_text(skipped: Mapping[str, int]) -> str:
     ('1 fault skipped', '5 faults skipped (orders 2, payments 3)')
     """
     return f"{quantity(sum(skipped.values()), 'fault')} skipped{of_each(skipped)}"
+
+
+MARKS: Final = "byte_order_marks"
+UNFINISHED: Final = "records_unfinished"
+FILLED: Final = "rows_filled"
+CUT: Final = "rows_cut"
+SKIPPED_LINES: Final = "lines_of_skipped_rows"
+SKIPPED_VALUE_LINES: Final = "lines_of_skipped_values"
+READ_COUNTS: Final[Mapping[str, Callable[[int], str]]] = {
+    MARKS: lambda count: f"{quantity(count, 'byte order mark')} left out at the beginning of rows",
+    UNFINISHED: lambda count: f"{quantity(count, 'unfinished record')} left to the next run",
+    FILLED: lambda count: f"{quantity(count, 'short row')} filled with None",
+    CUT: lambda count: f"{quantity(count, 'long row')} cut",
+    SKIPPED_LINES: lambda count: (
+        f"{quantity(count, 'further line')} skipped, because the skipped rows span lines. If each line is a row, give "
+        "flow.csv multiline=False"
+    ),
+    SKIPPED_VALUE_LINES: lambda count: f"{quantity(count, 'further line')} skipped, because the values span lines",
+}
+"""What reading counts beside faults and replaced bytes: its name in a status -> the text for a count."""
 
 
 def replaced_text(replaced: Mapping[str, int]) -> str:

@@ -36,7 +36,7 @@ LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
                "sources": (), "members": (), "bound": None, "columns": None},
     "OperatorCut": {"form": ""},
     "OutputLength": {"fingerprint": ""},
-    "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False},
+    "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False},
     "SourcePartition": {"maxima": (), "ended_in": 0},
     "SinkToken": {"worker": 0, "segments": ()},
 }
@@ -75,6 +75,7 @@ class SplitRemainder:
     maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen in earlier lines)
     stamp: tuple[int, ...] = ()  # of the file: device, inode, time; empty: not known
     forgotten: bool = False  # the file is gone, and the user has given up its rest
+    is_open: bool = False  # the file ended in a record that began at `start`; it may be gone then
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from tests.results import check_equal
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-BAD = Path(__file__).parent.parent / "cases" / "blanks_and_bad.csv"
+CASES = Path(__file__).parent.parent / "cases"
+BAD = CASES / "blanks_and_bad.csv"
 APP = """
 def dataflow(flow):
     multiline = flow.args == []
@@ -115,3 +116,38 @@ def test_a_store_of_text_goes_on_as_text_alone(start: Callable[..., Run], tmp_pa
             assert code == 1 and "Give flow.csv types=str" in said[-1] and "column 'cents'" in said[-1], said
     assert code == 0, said
     check_equal(records_of(out), [["7", 10], ["7", 20], ["7", 30]])
+
+
+def test_a_row_in_which_the_file_ends_waits_for_the_next_run(start: Callable[..., Run], tmp_path: Path) -> None:
+    app, path, out = tmp_path / "app.py", tmp_path / "a.csv", tmp_path / "out.jsonl"
+    app.write_text(APP.replace("header=False, ", ""))
+    path.write_bytes((CASES / "open_quote_end.csv").read_bytes())
+    words = [str(app), "--lines", str(path), "--state", str(tmp_path / "store"), "--output", f"jsonl:{out}"]
+    for _ in range(2):  # the second time it has not grown
+        code, _, said = start(*words).end()
+        assert code == 0 and "1 unfinished record left to the next run" in said[-1], said
+        assert any("line 3 of" in each and "The next run reads it again" in each for each in said), said
+        check_equal(records_of(out), [["1", "x"]])
+    with path.open("ab") as file:
+        file.write((CASES / "open_quote_rest.txt").read_bytes())
+    code, _, said = start(*words).end()
+    assert code == 0 and "unfinished" not in said[-1] and "skipped" not in said[-1], said
+    check_equal(records_of(out), [["1", "x"], ["2", "open\n7,8\n9,9\nclose"], ["3", "w"]])
+    with path.open("a") as file:
+        file.write('4,"y\n')
+    code, _, said = start(*words).end()
+    path.unlink()
+    (tmp_path / "b.csv").write_text("a,b\n5,z\n")
+    words[2] = str(tmp_path / "*.csv")
+    code, _, said = start(*words).end()
+    assert code == 0 and "1 fault skipped" in said[-1], said
+    assert any("the unfinished record at the end of" in each for each in said), said
+    check_equal(records_of(out)[-1], ["5", "z"])
+
+
+def test_the_end_says_how_many_lines_a_quote_has_swallowed(start: Callable[..., Run], tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("header=False, ", ""))
+    job = start(str(tmp_path / "app.py"), "--lines", str(CASES / "swallowed.csv"), "--processes", "2")
+    code, output, said = job.end()
+    assert code == 0 and "1 fault skipped; 39 further lines skipped" in said[-1] and "multiline=False" in said[-1], said
+    check_equal(len(output.splitlines()), 20)

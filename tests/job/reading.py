@@ -5,6 +5,7 @@ Several readers may share one input. Each reads a part, and the next one continu
 
 import bz2
 import gzip
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,17 @@ ENCODE = {**COMPRESS, ".utf-16": lambda data: data.decode().encode("utf-16")}
 
 
 class Counted:
-    """Counts the faults that a job skips."""
+    """Counts the faults that a job skips, and the remarks."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.kinds = Counter[str]()
 
     def __call__(self, text: Callable[[], str]) -> None:
         self.texts.append(text())
+
+    def count(self, kind: str, count: int, text: Callable[[], str] | None) -> None:
+        self.kinds[kind] += count
 
 
 def queue_of(*splits: Split, format: RecordFormat) -> LineQueue:

@@ -2,19 +2,24 @@
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from megaflow.control.wording import CUT, FILLED, MARKS, SKIPPED_LINES
 from megaflow.errors import BuildError, SourceError, UsageError
+from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.formats import csv_parser
 from megaflow.job.formats.csv_format import Csv
+from megaflow.job.launcher.run.run_summary import RunSummary, ended_text
 from megaflow.job.worker.process.flow import Flow
 from megaflow.job.worker.process.named_inputs import NamedInputs, SkippedLines
 from megaflow.job.worker.writing.csv_rows import CsvRows
@@ -22,7 +27,7 @@ from megaflow.testing import Join, Leave, SimulatedCluster
 from megaflow.timely import example as dataflow_example
 from tests.examples import many
 from tests.job.by_hand import flow_by_hand
-from tests.job.reading import COMPRESS, Counted, queue_of, read, read_in_turns
+from tests.job.reading import COMPRESS, Counted, queue_of, read, read_growing, read_in_turns
 from tests.words import says
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -31,7 +36,7 @@ CASES = Path(__file__).parent.parent / "cases"
 def rows_of(path: Path, **options: Any) -> list[Any]:
     queue = queue_of(*plan_splits([str(path)]), format=Csv(**options))
     records = read(queue)
-    with path.open(newline="", encoding="utf-8") if path.suffix == ".csv" else io.StringIO() as file:
+    with path.open(newline="", encoding="utf-8-sig") if path.suffix == ".csv" else io.StringIO() as file:
         assert path.suffix != ".csv" or queue.lines_taken == sum(1 for _ in file), "lines are counted, not rows"
     return records
 
@@ -51,18 +56,19 @@ def pushed(lines: list[str], **options: Any) -> list[Any]:
 def recovered(text: str, **dialect: Any) -> tuple[list[list[str]], int]:
     """Return the rows that Python's csv finds in the whole text, and the number of faults: the oracle.
 
-    After a fault, another reader continues at the line after the failure.
+    After a fault, another reader continues at the line after the failure. Byte order marks before a row are left out.
     """
-    lines = iter([*io.StringIO(text, newline="")])
+    lines = [*io.StringIO(text, newline="")]
     rows, faults = list[list[str]](), 0
-    while True:
+    while lines:
+        lines[0] = lines[0].lstrip("\ufeff")
+        reader = csv.reader(lines, strict=True, **dialect)
         try:
-            for row in csv.reader(lines, strict=True, **dialect):
-                rows.append(row)
+            rows.append(next(reader))
         except csv.Error:
             faults += 1
-        else:
-            return [row for row in rows if row], faults
+        del lines[: reader.line_num]
+    return [row for row in rows if row], faults
 
 
 def width_of(rows: list[list[str]]) -> int:
@@ -154,11 +160,92 @@ def test_a_byte_order_mark_and_carriage_returns_are_as_in_csv() -> None:
     assert rows_of(CASES / "bom_crlf_blank.csv") == wanted
 
 
+@pytest.mark.parametrize(("name", "last"), [("bom_middle.csv", "b"), ("bom_middle_quoted.csv", None)])
+@pytest.mark.parametrize("multiline", [True, False])
+def test_a_mark_between_joined_files_is_left_out(name: str, last: str | None, multiline: bool) -> None:
+    counted = Counted()
+    options: dict[str, Any] = {"skip_repeated_header": True, "multiline": multiline, "count": counted.count}
+    rows = rows_of(CASES / name, **options)
+    assert [row["id"] for row in rows] == ["1", "2"] and counted.kinds[MARKS] >= 1
+    assert rows[1]["v"] == last if last else any("\ufeff" in value for row in rows for value in row.values())
+
+
+def test_marks_are_counted_once_though_workers_hand_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("k,n\n" + '\ufeffa,1\n"b\n\ufeff",2\n' * 3_000, encoding="utf-8")
+    for block_bytes, steps in ((64, [1, 2, 3]), (6144, [1, 200, 1_000])):
+        counted = Counted()
+        records, _ = read_in_turns(path, Csv(as_=tuple, count=counted.count), block_bytes, steps)
+        assert records == [("a", "1"), ("b\n\ufeff", "2")] * 3_000 and counted.kinds == {MARKS: 3_000}
+
+
+def test_a_quote_that_swallows_lines_counts_them() -> None:
+    counted = Counted()
+    rows = rows_of(CASES / "swallowed.csv", skip=counted, count=counted.count)
+    assert len(rows) == 20 and len(counted.texts) == 1 and counted.kinds == {SKIPPED_LINES: 39}
+    skipped, read = Counter({"": 1}), {SKIPPED_LINES: Counter({"": 39})}
+    assert says(ended_text(RunSummary(60, 20, 0.1, skipped=skipped, read_counts=read)), "1 fault", "39 further lines",
+                "multiline=False")  # fmt: skip
+
+
+def test_ragged_rows_are_filled_or_cut_and_counted() -> None:
+    path = CASES / "ragged.csv"
+    with pytest.raises(SourceError, match=r"line 2 of .* 2 fields for 3 columns; .* ragged='fill' gives None"):
+        rows_of(path)
+    for ragged, wanted in (("fill", [("1", "2", None), ("1", "2", "3")]), ("cut", [("1", "2", "3"), ("1", "2", "3")])):
+        counted = Counted()
+        options: dict[str, Any] = {"skip": counted, "count": counted.count, "ragged": ragged, "as_": tuple}
+        assert rows_of(path, **options) == wanted
+        assert counted.kinds == {FILLED if ragged == "fill" else CUT: 1} and len(counted.texts) == 1
+    with pytest.raises(UsageError, match="ragged must be"):
+        Csv(ragged="pad")
+
+
+def test_a_missing_field_is_none_only_where_its_type_allows_it(tmp_path: Path) -> None:
+    path, counted = tmp_path / "a.csv", Counted()
+    path.write_text("a,b,c\n1,x\n2\n")
+    rows = rows_of(path, ragged="fill", as_=tuple, types={"a": int, "c": int | None})
+    assert rows == [(1, "x", None), (2, None, None)]
+    assert rows_of(path, ragged="fill", types={"c": int}, skip=counted) == [] and "'c' is empty" in counted.texts[0]
+
+
+def test_filled_rows_of_a_growing_file_are_counted_once(tmp_path: Path) -> None:
+    path, counted = tmp_path / "a.csv", Counted()
+    format = Csv(ragged="fill", as_=tuple, skip=counted, count=counted.count)
+    data = b"a,b\n" + b"1\n2,3\n\xef\xbb\xbf4\n5,6,7\n" * 50
+    records, reader = read_growing(FollowedFiles(str(path), format=format), path, data, [9, 50, 3], [True, False], 2)
+    reader.close()
+    assert records == [("1", None), ("2", "3"), ("4", None)] * 50
+    assert counted.kinds == {FILLED: 100, MARKS: 50} and len(counted.texts) == 50
+
+
+def test_blanks_after_a_delimiter_can_be_left_out() -> None:
+    assert rows_of(CASES / "space_quote.csv", skipinitialspace=True) == [{"a": "1", "b": "x, y"}]
+
+
+@pytest.mark.parametrize("columns", [300, 2_000, 50_000])
+def test_many_equal_names_cost_no_more_than_others(tmp_path: Path, columns: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(",".join(["x"] * columns) + "\n" + ",".join("1" * columns) + "\n")
+    start = process_time()
+    [row] = rows_of(path)
+    same = process_time() - start
+    assert len(row) == columns and {*row.values()} == {"1"} and f"x_{columns}" in row
+    path.write_text(",".join(f"x{number}" for number in range(columns)) + "\n" + ",".join("1" * columns) + "\n")
+    start = process_time()
+    rows_of(path)
+    assert same < 20 * (process_time() - start) + 0.1
+
+
 # Any text, read in any way
 
-pieces = st.sampled_from(['"', '"', ",", "\n", "\n", "\r\n", "\r", "a", "é", '""', "\\", ";", "#", " ", "\n#,\"\n"])
+pieces = st.sampled_from(
+    ['"', '"', ",", "\n", "\n", "\r\n", "\r", "a", "é", '""', "\\", ";", "#", " ", "\n#,\"\n", "\ufeff"]
+)
 texts = st.lists(pieces, max_size=60).map("".join)
-OPTIONS: list[dict[str, Any]] = [{}, {"escapechar": "\\"}, {"quoting": False}, {"delimiter": ";", "quotechar": "a"}]
+OPTIONS: list[dict[str, Any]] = [
+    {}, {"escapechar": "\\"}, {"quoting": False}, {"delimiter": ";", "quotechar": "a"}, {"skipinitialspace": True}
+]  # fmt: skip
 
 
 def dialect_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -173,6 +260,8 @@ def dialect_of(options: dict[str, Any]) -> dict[str, Any]:
 )
 @example(text='a,"b\r\n\nc",d\n\n"e\n', options={}, block_bytes=1, taken=[1, 1], suffix="")
 @example(text='"a"b\nc,"\nd\n', options={}, block_bytes=3, taken=[1], suffix="")
+@example(text="\ufeff", options={}, block_bytes=1, taken=[], suffix="")
+@example(text='a\n\ufeff"b"\n"\n\ufeffc"\n\ufeff\n\ufeffd,e\n', options={}, block_bytes=99, taken=[2], suffix="")
 def test_any_text_gives_the_rows_of_csv_however_read(
     tmp_path: Path, text: str, options: dict[str, Any], block_bytes: int, taken: list[int], suffix: str
 ) -> None:

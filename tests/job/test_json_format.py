@@ -8,12 +8,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from megaflow.control.wording import MARKS, SKIPPED_VALUE_LINES
 from megaflow.errors import SourceError
 from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.formats.json_format import JsonLines
+from megaflow.testing import Join, SimulatedCluster
 from tests.examples import many
-from tests.job.reading import COMPRESS, Counted, queue_of, read, read_in_turns
+from tests.job.reading import COMPRESS, Counted, queue_of, read, read_growing, read_in_turns
 
 CASES = Path(__file__).parent.parent / "cases"
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -64,11 +66,84 @@ def test_a_faulty_line_of_the_launcher_is_named_by_its_number() -> None:
             read(queue)
 
 
-@pytest.mark.parametrize("name", ["array.json", "array_lines.json", "pretty.json"])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("array.json", r"is one JSON value rather than one .*flow\.json\(\).* jq -c '\.\[\]'"),
+        ("array_lines.json", r"is one JSON value rather than one .*flow\.json\(\).* jq -c '\.\[\]'"),
+        ("pretty.json", r"is one JSON value rather than one .*flow\.json\(\).* jq -c '\.\[\]'"),
+        ("pretty_many.json", r"has a value over several lines .*flow\.json\(\).* jq -c '\.'"),
+        ("records.json", r"is one JSON value .* jq -c '\.Records\[\]'"),
+    ],
+)
 @pytest.mark.parametrize("skip", [None, Counted()])
-def test_a_file_that_is_one_json_value_is_refused(name: str, skip: Any) -> None:
-    with pytest.raises(SourceError, match=rf"{name}' is one JSON value rather than one .*flow\.json\(\)"):
+def test_a_file_that_is_one_json_value_is_refused(name: str, what: str, skip: Any) -> None:
+    with pytest.raises(SourceError, match=rf"{name}' {what} FILE > FILE\.jsonl\.$"):
         read(queue_of(*plan_splits([str(CASES / name)]), format=JsonLines(skip)))
+
+
+def test_a_first_line_without_a_value_follows_on_error(tmp_path: Path) -> None:
+    cut, big, more = CASES / "cut_first.jsonl", CASES / "big_number_first.jsonl", tmp_path / "more.jsonl"
+    more.write_text(cut.read_text() + '{"ts": 3}\n')
+    for path, count in ((cut, 0), (big, 1), (more, 2)):  # a value in which the file ends is one fault
+        splits, counted = plan_splits([str(path)]), Counted()
+        assert len(read(queue_of(*splits, format=JsonLines(counted)))) == count
+        assert len(counted.texts) == 1 and "line 1 of" in counted.texts[0]
+        with pytest.raises(SourceError, match=rf"line 1 of '.*{path.name}' is not JSON"):
+            read(queue_of(*splits, format=JsonLines()))
+
+
+@pytest.mark.parametrize("first", ["9" * 5000, f'{{"a": {"9" * 5000}}}', "[" * 100_000, '{"a":' * 10_000])
+def test_a_first_line_that_python_cannot_read_is_one_fault(tmp_path: Path, first: str) -> None:
+    path, counted = tmp_path / "a.jsonl", Counted()
+    path.write_text(f'{first}\n{{"a": 1}}\n')
+    assert read(queue_of(*plan_splits([str(path)]), format=JsonLines(counted))) == [{"a": 1}]
+    assert len(counted.texts) == 1
+    source = FollowedFiles(str(path), format=JsonLines(counted))
+    records, reader = read_growing(source, path, path.read_bytes(), [9, 7_000], [False], 9)
+    reader.close()
+    assert records == [{"a": 1}] and len(counted.texts) == 2
+
+
+def test_a_pretty_value_with_a_long_number_gives_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f'[\n{"9" * 5000}\n,\n{{"a": 1}}\n]\n')
+    with pytest.raises(SourceError, match="is one JSON value"):
+        read(queue_of(*plan_splits([str(path)]), format=JsonLines(Counted())))
+    path.write_text(f'0\n[\n{"9" * 5000}\n,\n{{"a": 1}}\n]\n1\n')
+    counted = Counted()
+    assert read(queue_of(*plan_splits([str(path)]), format=JsonLines(counted, counted.count))) == [0, 1]
+    assert len(counted.texts) == 1 and counted.kinds == {SKIPPED_VALUE_LINES: 4}
+
+
+def test_a_mark_between_joined_files_is_left_out() -> None:
+    lines = (CASES / "bom_middle.jsonl").read_text(encoding="utf-8-sig").splitlines()
+    for piped in (False, True):
+        counted = Counted()
+        format = JsonLines(counted, counted.count)
+        queue = queue_of(*(() if piped else plan_splits([str(CASES / "bom_middle.jsonl")])), format=format)
+        if piped:
+            queue.expect_pushed(True)
+            queue.push(lines)
+            queue.end_pushed()
+        assert read(queue) == [{"n": 1}, {"n": 2}, {"n": 3}] and not counted.texts and counted.kinds == {MARKS: 1}
+
+
+def test_several_values_in_a_line_are_read_if_the_program_says_so(tmp_path: Path) -> None:
+    path = CASES / "several.jsonl"
+    with pytest.raises(SourceError, match=r"line 1 of .* is not JSON: .*json_lines\(several=True\)"):
+        read(queue_of(*plan_splits([str(path)]), format=JsonLines()))
+    groups = read(queue_of(*plan_splits([str(path)]), format=JsonLines(several=True)))
+    assert groups == [[{"n": 1}, {"n": 2}], [{"n": 3}]]
+    path, counted = tmp_path / "a.jsonl", Counted()
+    path.write_text('{"a": 1} [2]3 4 "x""y"\n\n{"a": 1}{"a": tru}\n1.5.5\n12 \n')
+    wanted = [{"a": 1}, [2], 3, 4, "x", "y", 12]
+    groups = read(queue_of(*plan_splits([str(path)]), format=JsonLines(counted, several=True)))
+    assert [value for group in groups for value in group] == wanted and len(counted.texts) == 2
+    simulated = SimulatedCluster(1)
+    simulated.at(record=3, do=Join())
+    found = simulated.run(lambda flow: flow.json_lines(several=True), lines=['{"a": 1}{"a": 2}', "3"] * 20)
+    assert [repr(each) for each in found].count("3") == 20 and len(found) == 60
 
 
 @pytest.mark.parametrize("name", ["array_lines.json", "pretty.json"])
@@ -78,7 +153,7 @@ def test_one_json_value_is_refused_where_the_launcher_reads(name: str, at_once: 
     queue.expect_pushed(True)
     lines = (CASES / name).read_text().splitlines()
     records = list[Any]()
-    with pytest.raises(SourceError, match=r"the input is one JSON value"):
+    with pytest.raises(SourceError, match=r"the input (is one JSON|has a) value"):
         for some in [lines] if at_once else [[line] for line in lines]:
             queue.push(some)
             records += read(queue)

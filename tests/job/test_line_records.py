@@ -14,9 +14,13 @@ from megaflow.errors import BuildError, SourceError, UsageError
 from megaflow.job.files import followed_files, split_reader
 from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
 from megaflow.job.files.splits import plan_splits
-from megaflow.job.formats import line_records
+from megaflow.job.formats import line_records, record_format
+from megaflow.job.formats.json_format import JsonLines
 from megaflow.job.formats.line_records import LineRecords
+from megaflow.job.formats.record_format import LINES, RecordFormat
 from megaflow.job.formats.text_lines import lines_of
+from megaflow.job.launcher.inputs import file_lines
+from megaflow.job.launcher.inputs.file_lines import FileLines
 from megaflow.job.worker.process.named_inputs import NamedInputs
 from megaflow.testing import Crash, Join, Kill, Leave, SimulatedCluster, Wait
 from megaflow.timely import example as dataflow_example
@@ -142,6 +146,42 @@ def test_a_record_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pyt
     queue.push(path.read_text().splitlines())
     with pytest.raises(SourceError, match=r"more than 1 MiB at line 1 of the launcher's input"):
         read(queue)
+
+
+@pytest.mark.parametrize("format", [LINES, JsonLines()], ids=["lines", "json"])  # they read blocks of other sizes
+def test_the_longest_line_is_the_same_however_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: RecordFormat
+) -> None:
+    longest = 1 << 20
+    for module in (split_reader, followed_files, file_lines, record_format):
+        monkeypatch.setattr(module, "LINE_BYTES_MAX", longest)
+    for size in (longest, longest + 1):  # with the line end
+        path = tmp_path / f"{size}.txt"
+        path.write_text("1\n" * 40_000 + "2" * 4_000 + " " * (size - 4_001) + "\n3\n")
+
+        def split(path: Path = path) -> int:
+            return len(read(queue_of(*plan_splits([str(path)]), format=format)))
+
+        def followed(path: Path = path) -> int:
+            reader, count = FollowedFile(FollowedFiles(str(path), format=format), path.stat().st_ino, None), 0
+            while count < 40_002:
+                answer = reader.read(1_000)
+                count += len(answer[0]) if isinstance(answer, tuple) else 0
+            return count
+
+        def piped(path: Path = path) -> int:
+            with path.open("rb") as file:
+                lines, count = FileLines(file.fileno(), "standard input"), 0
+                while not lines.done:
+                    count += len(lines.read())
+            return count
+
+        for way in (split, followed, piped):
+            if size == longest:
+                assert way() == 40_002
+            else:
+                with pytest.raises(SourceError, match="has a line of more than 1 MiB"):
+                    way()
 
 
 def test_a_truncated_file_counts_its_lines_anew(tmp_path: Path) -> None:

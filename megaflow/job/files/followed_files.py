@@ -318,8 +318,8 @@ class FollowedFile:
         if status.st_size < self._offset + len(self._buffer) or before != self._tail:
             self._begin_anew()
         self._note_size(status.st_size)
-        had, size = len(self._buffer), max(BLOCK_BYTES, 2 * len(self._buffer))
-        if size > LINE_BYTES_MAX:
+        had, size = len(self._buffer), min(max(BLOCK_BYTES, 2 * len(self._buffer)), LINE_BYTES_MAX)
+        if had >= LINE_BYTES_MAX:
             raise self._source.format.too_long(repr(self.path), LINE_BYTES_MAX, f"byte {self._offset}")
         self._buffer = self.bytes_at(self._offset, size)
         if len(self._buffer) > had or status.st_nlink:

@@ -17,7 +17,15 @@ from megaflow.job.files.splits import no_size
 from megaflow.job.formats.raw_file import print_of_file, reading
 from megaflow.job.formats.record_format import LINES, OpenedFile, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes
-from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, batches_of, line_start
+from megaflow.job.formats.text_lines import (
+    BLOCK_BYTES,
+    LINE_BYTES_MAX,
+    LINE_END,
+    Text,
+    batches_of,
+    bytes_of,
+    line_start,
+)
 
 
 class SplitReader:
@@ -27,6 +35,9 @@ class SplitReader:
     a record, or the end.
     """
 
+    can_leave_open = True
+    """Whether a later run can read on in the middle of the file."""
+
     def __init__(
         self, split: Split, errors: str = "strict", block_bytes: int = BLOCK_BYTES, format: RecordFormat = LINES,
         replaced: ReplacedBytes | None = None,
@@ -35,7 +46,8 @@ class SplitReader:
         self.split = split
         self.position = split.start
         self.end = split.end
-        self.print = ""  # of the file up to the end of the split, once that part is read
+        self.print = ""  # of the file up to the end of the split, or `open_from`, once that part is read
+        self.open_from: int | None = None  # byte of a record in which the file ends, which is left to a later run
         self._file = -1
         self._encoding = split.encoding
         self._text = Text(repr(split.path), errors, split.encoding)
@@ -112,21 +124,35 @@ class SplitReader:
             data = self._read_bytes(min(size, self.end - self.position))
             block = self._parser.cut(data, self.position, self.position + len(data) == self.end)
             if block is not None:
-                self._block = self._format.settled(block, lambda line: self.line_name(self.position, line))
+                block = self._format.settled(block, lambda line: self.line_name(self.position, line))
+                self._block = self._left_open(block) if block.faults and block.faults[-1].is_open else block
                 self._noted = self._lines_noted = self._counted = 0
                 self._handed_out = len(self._block.records)
                 self.position += len(self._block.data)
+                if self.open_from is not None:
+                    self.end = self.position
                 self.end = self.position if self._block.is_last else self.end
                 if self._block.records:
                     return self._block.records
                 size = self._block_bytes
                 continue
             self._lack(data)
-            size *= 2
-            if size > LINE_BYTES_MAX:
+            if size >= LINE_BYTES_MAX:
                 raise self._format.too_long(self._text.name, LINE_BYTES_MAX, f"byte {self.position}")
+            size = min(2 * size, LINE_BYTES_MAX)
         self.note(0)
         return []
+
+    def _left_open(self, block: RecordBlock) -> RecordBlock:
+        """Return a block of the last bytes without a record in which the file ends, if a later run may read it."""
+        fault = block.faults[-1]
+        is_at_end = bool(self._format.uncut) or os.fstat(self._file).st_size == self.end
+        if not (self.can_leave_open and self.split.print and is_at_end):
+            return block
+        size = bytes_of(block.data, fault.line)
+        self.open_from = self.position + size
+        self._format.leave(fault, lambda line: self.line_name(self.position, line))
+        return RecordBlock(block.records, block.data[:size], block.ends, block.faults[:-1])
 
     def next_batch(self) -> list[Any]:
         """Return the next batch. At the end, close the file and return []. Raises SourceError like `read`."""
@@ -136,7 +162,7 @@ class SplitReader:
         self._handed_out += len(batch)
         if not batch:
             self.note(0)
-            self.print = self._print(self.split.end)
+            self.print = self._print(self.split.end if self.open_from is None else self.open_from)
             self.close()
         return batch
 

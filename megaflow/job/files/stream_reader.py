@@ -34,6 +34,8 @@ class StreamReader(SplitReader):
     The text is in UTF-8 if the file's encoding is decoded as a stream. Otherwise it is as in the file, decompressed.
     """
 
+    can_leave_open = False
+
     def __init__(
         self, split: Split, errors: str = "strict", block_bytes: int = BLOCK_BYTES, format: RecordFormat = LINES,
         replaced: text_encoding.ReplacedBytes | None = None,

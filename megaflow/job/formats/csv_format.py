@@ -7,16 +7,17 @@ of quotes across them. A block without such rows and without faults goes through
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from megaflow.control.messages import ParserPlace
-from megaflow.control.wording import quantity
+from megaflow.control.wording import CUT, FILLED, SKIPPED_LINES, quantity
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.formats.csv_head import Head, HeadRules, find_head, maker
 from megaflow.job.formats.csv_parser import FoundRow, ParsedRows, RowParser, fault_of, kept_lines
 from megaflow.job.formats.csv_types import Misfit, column_types
 from megaflow.job.formats.record_format import (
     SKIPS,
+    Count,
     Fault,
     LineStream,
     Name,
@@ -25,9 +26,14 @@ from megaflow.job.formats.record_format import (
     RecordFormat,
     RecordParser,
     Skip,
+    remark,
 )
 from megaflow.job.formats.text_lines import BATCH_BYTES, LINE_BYTES_MAX, Text, bytes_of, restored
 from megaflow.timely.communication.codec.user_types import is_named_tuple
+
+RAGGED: Final = ("refuse", "fill", "cut")
+SHORTER: Final = "ragged='fill' gives None for missing fields."
+LONGER: Final = "ragged='cut' leaves out further fields."
 
 
 class Csv(RecordFormat):
@@ -39,10 +45,11 @@ class Csv(RecordFormat):
         self, skip: Skip | None = None, header: bool | Sequence[str] = True, as_: Any = dict, delimiter: str = ",",
         quotechar: str = '"', escapechar: str | None = None, comment: str | None = None, skip_lines: int = 0,
         skip_header: bool = False, skip_repeated_header: bool = False, quoting: bool = True, multiline: bool = True,
-        types: Any = None,
+        types: Any = None, skipinitialspace: bool = False, ragged: str = "refuse",
+        count: Count = lambda kind, count, text: None,
     ) -> None:  # fmt: skip
         """The arguments are those of `flow.csv`. Raises UsageError for contradictory or invalid ones."""
-        super().__init__(skip)
+        super().__init__(skip, count)
         self.kind: Any = {"dict": dict, "tuple": tuple}.get(as_, as_) if isinstance(as_, str) else as_
         kind = self.kind
         is_named = isinstance(kind, type) and is_named_tuple(kind)
@@ -70,6 +77,7 @@ class Csv(RecordFormat):
             (skip_repeated_header and not (header is True or skip_header),
              "skip_repeated_header=True needs a first row with names: header=True, or header=[…] with "
              "skip_header=True."),
+            (ragged not in RAGGED, f"ragged must be 'refuse', 'fill' or 'cut', not {ragged!r:.80}."),
         ):  # fmt: skip
             if is_wrong:
                 raise UsageError(f"flow.csv(): {text}")
@@ -81,8 +89,13 @@ class Csv(RecordFormat):
                 "A row of CSV may span lines, but ?unordered splits files between any two lines. Give flow.csv "
                 "multiline=False if each line of the files is a row, or leave ?unordered out."
             )
+            self.lines_of_faults = SKIPPED_LINES
         self.skips_repeated = skip_repeated_header
-        self._dialect = partial(RowParser, quotechar=quotechar, escapechar=escapechar, quoting=quoting, comment=comment)
+        self.ragged = ragged
+        self._dialect = partial(
+            RowParser, quotechar=quotechar, escapechar=escapechar, quoting=quoting, comment=comment,
+            skipinitialspace=skipinitialspace,
+        )  # fmt: skip
         self._rows = self._dialect(delimiter, multiline=multiline)
         self._lines = self._dialect(delimiter, multiline=False)
 
@@ -125,6 +138,7 @@ class RecordMaker:
         self._make: Callable[[Any], Any] = maker(head.names, format.kind, where)
         self._types = format.types.of(head.names, where)
         self._repeated = head.first if format.skips_repeated else None
+        self._ragged = format.ragged
 
     def block(self, found: ParsedRows, lines: Callable[[], Sequence[str]], data: bytes) -> RecordBlock:
         """Return the records and faults of rows. Blank rows have no record. `lines` returns the lines of the rows."""
@@ -141,23 +155,30 @@ class RecordMaker:
                 faults.append(replace(waiting.pop(), before=len(records)))
             if not row or row == self._repeated:
                 continue
-            fields = self._fields(row)
+            fields, kind = self._fields(row)
             if isinstance(fields, Misfit):
                 start = max(ends[index - 1] if index else 0, faults[-1].end if faults else 0)
                 fault = fault_of(len(records), FoundRow(row, start, ends[index], fields.reason), lines())
                 faults.append(replace(fault, remedy=fields.remedy))
                 continue
+            if kind:
+                faults.append(remark(len(records), ends[index] - 1, kind))
             records.append(self._make(fields))
             kept.append(ends[index])
         faults += (replace(fault, before=len(records)) for fault in reversed(waiting))
         return RecordBlock(records, data, kept, faults)
 
-    def _fields(self, row: list[str]) -> Sequence[Any] | Misfit:
-        """Return the values of a row, or the reason why it is a fault."""
-        width = self.head.width
+    def _fields(self, row: list[str]) -> tuple[Sequence[Any] | Misfit, str]:
+        """Return the values of a row, or the reason why it is a fault; and the kind of a remark, or ""."""
+        width, kind, fields = self.head.width, "", list[str | None](row)
         if width is not None and len(row) != width:
-            return Misfit(f"it has {quantity(len(row), 'field')} for {quantity(width, 'column')}", SKIPS)
-        return row if self._types is None else self._types.row(row)
+            if self._ragged != ("fill" if len(row) < width else "cut"):
+                lines = LONGER if len(row) > width else SHORTER
+                reason = f"it has {quantity(len(row), 'field')} for {quantity(width, 'column')}"
+                return Misfit(reason, f"{lines} {SKIPS}"), ""
+            kind = FILLED if len(row) < width else CUT
+            fields = [*fields[:width], *[None] * (width - len(row))]
+        return fields if self._types is None else self._types.row(fields), kind
 
 
 class CsvParser(RecordParser):
@@ -171,7 +192,7 @@ class CsvParser(RecordParser):
 
     def _block(self, text: str, data: bytes, position: int, is_end: bool) -> RecordBlock | None:
         found = self._rows.parse(text, is_end)
-        if not found.lines:
+        if not found.lines and text:  # a file that is only a byte order mark has no text
             return None
         if found.ends is not None and not is_end:
             data = data[: bytes_of(data, found.lines)]

@@ -88,15 +88,17 @@ def named(row: Sequence[str]) -> list[str]:
     ['column_1', 'a', 'a_3', 'a_2', 'column_5']
     """
     given = {*row}
-    names: list[str] = []
+    names: dict[str, None] = {}
+    numbers: dict[str, int] = {}  # name -> its first suffix that may be free, so that each is tried once
     for place, name in enumerate(row, 1):
         base = made = name or f"column_{place}"
-        number = 2
+        number = numbers.get(base, 2)
         while made in names or (made != name and made in given):
             made = f"{base}_{number}"
             number += 1
-        names.append(made)
-    return names
+        numbers[base] = number
+        names[made] = None
+    return [*names]
 
 
 def maker(names: tuple[str, ...] | None, kind: Any, where: str) -> Callable[[Any], Any]:
@@ -114,5 +116,6 @@ def maker(names: tuple[str, ...] | None, kind: Any, where: str) -> Callable[[Any
             f"flow.csv(): {where} has the columns {', '.join(names)}, but {kind.__qualname__} has the fields "
             f"{', '.join(fields)}. Make the fields match the columns."
         )
-    places = [names.index(field) for field in fields]
+    place_of = {name: place for place, name in enumerate(names)}
+    places = [place_of[field] for field in fields]
     return lambda row: make([row[place] for place in places])

@@ -117,14 +117,17 @@ class RowTypes:
             return None
         return [*zip(*columns)]
 
-    def row(self, row: Sequence[str]) -> Sequence[Any] | Misfit:
-        """Return a row with its values."""
-        values = []
+    def row(self, row: Sequence[str | None]) -> Sequence[Any] | Misfit:
+        """Return a row with its values. None stands for a missing field."""
+        values = list[Any]()
         for index, (kind, text) in enumerate(zip(self._types, row)):
+            if text is None and (kind.is_optional or kind.convert is None):
+                values.append(None)
+                continue
             try:
-                values.append(kind.value(text))
+                values.append(kind.value(text or ""))
             except MISFITS:
-                return self._misfit(index, kind, text)
+                return self._misfit(index, kind, text or "")
         return values
 
     def _misfit(self, index: int, kind: ColumnType, text: str) -> Misfit:
@@ -151,7 +154,8 @@ class ColumnTypes:
         """
         if names is None:
             return None if self.rest == TEXT else RowTypes(None, None, self.rest)
-        if lacking := [name for name in self.named if name not in names]:
+        found = {*names}
+        if lacking := [name for name in self.named if name not in found]:
             raise SourceError(
                 f"flow.csv(): types names the column {lacking[0]!r}, but {where} has the columns {', '.join(names)}. "
                 "Name one of them."

@@ -7,7 +7,9 @@ Readers of splits and of followed files work in the same way: `RecordFormat.open
 2. A block knows the bytes before each of its records. So positions, hand-overs and resumes are between records.
 3. Faults belong to the block. With `on_error="skip"` a fault is counted when reading passes it, so that a record that
    another worker reads again is counted once. Otherwise the records before the fault come first, and then the error.
-4. Lines without a file (from an iterable or Spark) go through `RecordFormat.stream`.
+4. What a format changes in a record that it keeps, such as a byte order mark that it leaves out, is a remark. Remarks
+   stand among the faults and are counted in the same way, but they are never errors.
+5. Lines without a file (from an iterable or Spark) go through `RecordFormat.stream`.
 """
 
 from abc import ABC, abstractmethod
@@ -16,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from megaflow.control.messages import ParserPlace
+from megaflow.control.wording import UNFINISHED
 from megaflow.errors import SourceError
 from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, bytes_of, lines_of, whole_lines
 from megaflow.quick_dataclass import dataclass
@@ -31,6 +34,9 @@ Name: TypeAlias = Callable[[int], str]
 
 Skip: TypeAlias = Callable[[Callable[[], str]], None]
 """Counts a fault. The argument returns its text, which only the first fault of an input needs."""
+
+Count: TypeAlias = Callable[[str, int, Callable[[], str] | None], None]
+"""Adds to the count of a kind of remark: see `wording.READ_COUNTS`. The last argument returns a text for the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,7 @@ class OpenedFile:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A row or line that cannot be parsed."""
+    """A row or line that cannot be parsed, or a remark."""
 
     before: int  # number of records of its block before it
     line: int  # the line with which it begins, from 0 in the block
@@ -64,6 +70,9 @@ class Fault:
     shown: str  # the text of the line
     remedy: str = SKIPS
     is_fatal: bool = False  # whether it ends a job that skips faults
+    is_open: bool = False  # whether the text ends in the middle of a record that begins here
+    counted_as: str = ""  # the kind of a remark; "": it is a fault
+    count: int = 1  # of a remark
 
     def moved(self, records: int, lines: int) -> "Fault":
         """Return the fault in a block that begins so many records and lines later."""
@@ -77,6 +86,11 @@ class Fault:
         """Return a sentence without its full stop."""
         shown = f"{self.shown[:SHOWN]!r}{'…' if len(self.shown) > SHOWN else ''}"
         return f"{name(self.line)} is not {self.reason}; the line is {shown}"
+
+
+def remark(before: int, line: int, kind: str, count: int = 1) -> Fault:
+    """Return a remark of a kind, for what begins with a line and comes after so many records."""
+    return Fault(before, line, line, "", "", counted_as=kind, count=count)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -113,21 +127,27 @@ class RecordBlock:
     def split(self, limit: int) -> tuple["RecordBlock", "RecordBlock | None"]:
         """Return a first part and the rest (None if empty). The part is one fault, or records before a fault.
 
+        Either comes with the remarks up to it.
+
         >>> first, rest = RecordBlock(["a", "b", "c"], b"a\\nb\\n\\nc\\n", [1, 2, 4]).split(2)
         >>> first.records, first.data, rest.records, rest.data, rest.ends
         (['a', 'b'], b'a\\nb\\n', ['c'], b'\\nc\\n', [2])
         """
-        count = min(limit, len(self.records), self.faults[0].before if self.faults else limit)
-        if count == len(self.records) and not self.faults:
+        first = next((index for index, fault in enumerate(self.faults) if not fault.counted_as), None)
+        count = min(limit, len(self.records), limit if first is None else self.faults[first].before)
+        if count == len(self.records) and first is None:
             return self, None
-        part, rest = self._parts(count, 1 if self.faults and not count else 0)
+        passed = sum(fault.before < count for fault in self.faults[:first])
+        if first is not None and not count:
+            passed = first + 1
+        part, rest = self._parts(count, passed)
         return part, rest if rest.data or rest.records else None
 
     def _parts(self, count: int, passed: int) -> tuple["RecordBlock", "RecordBlock"]:
-        """Return a part of so many records and faults, and the rest. One of the numbers is 0."""
+        """Return a part of so many records and faults, and the rest. Without a record, it ends with a fault."""
         ends, lines = self.ends, count
-        if passed:
-            lines = self.faults[0].end
+        if not count:
+            lines = self.faults[passed - 1].end
         elif ends is not None:
             lines = ends[count - 1]
         at = bytes_of(self.data, lines)
@@ -227,9 +247,13 @@ class RecordFormat:
     longest = "line", "Is it a text file?"
     """The unit that a reader reads as a whole, and the hint if one has more than LINE_BYTES_MAX."""
 
-    def __init__(self, skip: Skip | None = None) -> None:
-        """`skip` counts faults. If it is None, a fault is an error."""
+    lines_of_faults = ""
+    """How further lines of skipped faults are counted: a kind of remark. "" if a fault has one line."""
+
+    def __init__(self, skip: Skip | None = None, count: Count = lambda kind, count, text: None) -> None:
+        """`skip` counts faults. If it is None, a fault is an error. `count` counts remarks."""
         self.skip = skip
+        self.count = count
 
     def open(self, text: Text, file: OpenedFile) -> RecordParser | None:
         """Return the parser of a file. None if the file must grow first. Raises SourceError."""
@@ -250,21 +274,30 @@ class RecordFormat:
 
     def settled(self, block: RecordBlock, name: Name) -> RecordBlock:
         """Return the part of a block that can be read. Raises SourceError if a fault comes first."""
-        if not any(map(self.is_error, block.faults)):
+        first = next((fault for fault in block.faults if not fault.counted_as), None)
+        if first is None or not any(map(self.is_error, block.faults)):
             return block
-        if not block.faults[0].before and self.is_error(block.faults[0]):
-            raise block.faults[0].error(name)
+        if not first.before and self.is_error(first):
+            raise first.error(name)
         return block.split(len(block.records))[0]
 
     def is_error(self, fault: Fault) -> bool:
         """Return whether a fault ends the job."""
-        return self.skip is None or fault.is_fatal
+        return not fault.counted_as and (self.skip is None or fault.is_fatal)
 
     def note(self, faults: Sequence[Fault], name: Name) -> None:
-        """Count faults."""
+        """Count faults and remarks."""
         for fault in faults:
-            if self.skip is not None:
+            if fault.counted_as:
+                self.count(fault.counted_as, fault.count, None)
+            elif self.skip is not None:
                 self.skip(lambda fault=fault: fault.text(name))  # type: ignore[misc]
+                if self.lines_of_faults and fault.end - fault.line > 1:
+                    self.count(self.lines_of_faults, fault.end - fault.line - 1, None)
+
+    def leave(self, fault: Fault, name: Name) -> None:
+        """Count a record that is left to the next run."""
+        self.count(UNFINISHED, 1, lambda: f"{fault.text(name)}. The next run reads it again, with what the file gains")
 
 
 LINES: Final = RecordFormat()

@@ -22,6 +22,8 @@ BLOCK_BYTES: Final = 64 * 1024  # one read, one decode; larger ones gain nothing
 BATCH_BYTES: Final = 6144  # small, so that a fold's results for one batch stay in the processor's cache
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a longer "line" means a binary file; and a message must hold it
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+MARK: Final = "\ufeff"
+"""The same in text."""
 LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 LONE_RETURN: Final = re.compile(r"\r(?!\n)")
 

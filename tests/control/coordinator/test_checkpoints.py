@@ -20,7 +20,7 @@ from megaflow.control.coordinator.checkpoints.checkpoints import Checkpoints
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.watermarks import Watermarks
-from megaflow.control.messages import CheckpointJob, Refused, Request
+from megaflow.control.messages import CheckpointJob, Refused, Request, SplitEnd
 from megaflow.control.reading_messages import SplitRead
 from tests.control.coordinator.coordination import Coordination
 
@@ -82,22 +82,23 @@ def test_it_does_not_need_one_that_has_reported() -> None:
 
 def test_prints_of_what_was_read_are_sent_until_a_commit_has_them() -> None:
     bench = Bench()
-    bench.lines.learn(1, SplitRead(4, (), "print of 4"), False)
+    bench.lines.learn(1, SplitRead(4, (), SplitEnd("print of 4")), False)
     for worker in (0, 1):
         bench.learn(worker, WRITTEN, POSITIONS)
     [ready] = bench.go_on()
-    assert isinstance(ready, CheckpointReady) and ready.read == ((4, "print of 4"),)
-    bench.lines.learn(0, SplitRead(5, (), "print of 5"), False)
+    assert isinstance(ready, CheckpointReady) and ready.read == ((4, SplitEnd("print of 4")),)
+    bench.lines.learn(0, SplitRead(5, (), SplitEnd("print of 5")), False)
     bench.lines.learn(0, SplitRead(6), False)
     bench.all.answered(CommitFailed(1, "the disk is full"), bench.now)
-    assert dict(bench.lines.read) == {4: "print of 4", 5: "print of 5"}, "it is sent again"
+    assert dict(bench.lines.read) == {4: SplitEnd("print of 4"), 5: SplitEnd("print of 5")}, "it is sent again"
     bench.go_on()
     for worker in (0, 1):
         bench.learn(worker, CutWritten(2, (), (), 0.0), PositionsAt(2, ()))
     [ready] = bench.go_on()
-    bench.lines.learn(0, SplitRead(7, (), "print of 7"), False)
+    bench.lines.learn(0, SplitRead(7, (), SplitEnd("print of 7")), False)
     bench.all.answered(Committed(2), bench.now)
-    assert isinstance(ready, CheckpointReady) and len(ready.read) == 2 and bench.lines.read == ((7, "print of 7"),)
+    assert isinstance(ready, CheckpointReady) and len(ready.read) == 2
+    assert bench.lines.read == ((7, SplitEnd("print of 7")),)
     assert bench.lines.state.read == dict(bench.lines.read), "the next coordinator goes on with the others"
     bench.all.at_end(TABLE)
     begun = bench.taken()[-1]

@@ -3,14 +3,16 @@
 import gzip
 import os
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from megaflow.connect.source_protocol import Idle
-from megaflow.control.messages import Split
+from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Commit, SourcePartition, SplitRemainder
 from megaflow.errors import SourceError, StoreError
 from megaflow.job.files.file_position import FilePosition
@@ -18,15 +20,20 @@ from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.files.split_reader import SplitReader
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.files.stream_reader import reader_of
+from megaflow.job.formats.csv_format import Csv
+from megaflow.job.formats.json_format import JsonLines
 from megaflow.job.launcher.inputs.launcher_input import find_input
 from megaflow.job.launcher.store.input_positions import (
     GONE,
     InputPositions,
     check_compressed,
     check_followed,
+    report_gone,
     resumed_input,
 )
+from megaflow.job.launcher.store.known_files import recognized
 from megaflow.timely.communication.codec.encode import encode
+from tests.job.reading import Counted
 from tests.words import says
 
 LINE = "0123456789\n"
@@ -63,15 +70,15 @@ def read_of(split: Split, records: int) -> Split:
     return rest
 
 
-def ended(*splits: Split) -> dict[int, str]:
-    """Return the prints that readers report for splits that they read to their ends."""
-    prints = {}
+def ended(*splits: Split) -> dict[int, SplitEnd]:
+    """Return what readers report of splits that they read to their ends."""
+    ends = {}
     for split in splits:
         reader = reader_of(split)
         while reader.next_batch():
             pass
-        prints[split.number] = reader.print
-    return prints
+        ends[split.number] = SplitEnd(reader.print)
+    return ends
 
 
 @settings(max_examples=25, deadline=None)
@@ -85,7 +92,7 @@ def test_what_is_read_before_and_after_a_resume_is_the_whole_input_once(
     kept = whole(*files, workers=2 if unordered else None)
     splits = {split.number: split for split in kept.splits}
     lines: list[str] = []
-    prints: dict[int, str] = {}
+    prints: dict[int, SplitEnd] = {}
     for which, thirds in reads:
         open_splits = [number for number, split in splits.items() if split.start < split.end]
         if open_splits:
@@ -96,7 +103,7 @@ def test_what_is_read_before_and_after_a_resume_is_the_whole_input_once(
             rest = reader.rest(0)
             if rest is None:
                 assert not reader.next_batch()
-                prints[number] = reader.print
+                prints[number] = SplitEnd(reader.print)
             splits[number] = rest or replace(splits[number], start=splits[number].end)
             reader.close()
     left = [split for split in splits.values() if split.start < split.end]
@@ -131,6 +138,84 @@ def test_a_last_line_that_was_read_must_not_grow(tmp_path: Path) -> None:
         file.write("ine\n")
     with pytest.raises(StoreError, match="to its end at byte 118, and its last line has grown"):
         resumed_input(said, plan_splits([path]))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("more", ["", "more\n", "\nmore\n"])
+def test_the_end_of_the_last_line_may_come_later(tmp_path: Path, end: str, more: str) -> None:
+    path = written(tmp_path / "a", 10, end="the last line")
+    kept = whole(path)
+    assert read_all(kept.splits)[-1] == "the last line"
+    said = kept.remainders((), ended(*kept.splits))
+    with open(path, "a", newline="") as file:
+        file.write(end + more)
+    resumed = resumed_input(said, plan_splits([path]))
+    wanted = more.splitlines() if end != "\r" or not more.startswith("\n") else ["more"]  # \r\n is one end
+    assert read_all(resumed.to_read) == wanted
+    assert resumed_input(resumed.remainders((), ended(*resumed.to_read)), plan_splits([path])).to_read == ()
+    Path(path + ".gz").write_bytes(gzip.compress(Path(path).read_bytes()))
+    os.remove(path)
+    found, splits = recognized(said, plan_splits([path + ".gz"]))
+    assert read_all(resumed_input(found, splits).to_read) == wanted
+
+
+OPEN = {
+    "csv": (Csv, {"as_": tuple}, "a,b\n" + '1,x\n2,"open\n7,8\n9,9\nclose"\n"a",3\n' * 2),
+    "json": (JsonLines, {}, '1\n{"a":\n2,\n"b": [\n3\n]}\n4\nx\n{"c": [\n5\n]\n}\n6\n' * 2),
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_record_in_which_a_file_ends_is_left_to_the_next_run(tmp_path: Path, kind: str, runs: int) -> None:
+    make, options, text = OPEN[kind]
+    lines, path = text.splitlines(keepends=True), tmp_path / "a"
+
+    def all_of(splits: tuple[Split, ...], counted: Counted) -> tuple[list[Any], dict[int, SplitEnd]]:
+        records, ends = list[Any](), dict[int, SplitEnd]()
+        for split in splits:
+            reader = reader_of(split, format=make(skip=counted, count=counted.count, **options))
+            while batch := reader.next_batch():
+                records += batch
+            ends[split.number] = SplitEnd(reader.print, reader.open_from)
+        return records, ends
+
+    path.write_text(text)
+    whole_counted = Counted()
+    wanted, _ = all_of(whole(path).splits, whole_counted)
+    for cuts in combinations(range(1, len(lines)), runs):
+        records, counted, said = list[Any](), Counted(), tuple[SplitRemainder, ...]()
+        for cut in (*cuts, len(lines)):
+            path.write_text("".join(lines[:cut]))
+            kept = resumed_input(said, plan_splits([str(path)]))
+            found, ends = all_of(kept.to_read, counted)
+            records += found
+            said = kept.remainders((), ends)
+            again = resumed_input(said, plan_splits([str(path)]))
+            assert all_of(again.to_read, Counted())[0] == [], "the same file gives nothing new"
+        assert records == wanted, cuts
+        assert len(counted.texts) == len(whole_counted.texts), cuts
+
+
+def test_an_unfinished_record_of_a_file_that_is_gone_is_skipped_once(tmp_path: Path) -> None:
+    path, other, told = tmp_path / "a.csv", written(tmp_path / "b.csv", 1), list[str]()
+    path.write_text('a,b\n1,"x\n')
+    kept = whole(path)
+    [split] = kept.splits
+    reader = reader_of(split, format=Csv(skip=Counted()))
+    assert reader.next_batch() == [] and reader.open_from == 4
+    said = kept.remainders((), {0: SplitEnd(reader.print, reader.open_from)})
+    assert said[0].is_open and (said[0].start, said[0].end) == (4, 9)
+    path.rename(tmp_path / "gone")
+    for turn in range(2):
+        resumed = resumed_input(said, plan_splits([other]))
+        assert [each.path for each in resumed.to_read] == [other]
+        report_gone(resumed, said, told.append)
+        assert resumed.skipped == ({} if turn else {"": 1})
+        said = resumed.noted(said)
+    assert len(told) == 1 and says(told[0], "unfinished record", "a.csv", "gone")
+    (tmp_path / "gone").rename(path)
+    assert resumed_input(said, plan_splits([str(path)])).to_read[0].start == 4, "it is back"
 
 
 def test_files_that_are_not_what_was_read_are_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from megaflow.control.messages import SplitEnd
 from megaflow.durable.commits import Commit, SplitRemainder
 from megaflow.durable.relocation import relocate
 from megaflow.errors import StoreError, StoreUnfit
@@ -58,7 +59,7 @@ class Runs:
             reader = reader_of(split)
             while records is None or len(read) < records:
                 if not (batch := reader.next_batch()):
-                    prints[split.number] = reader.print
+                    prints[split.number] = SplitEnd(reader.print)
                     del left[split.number]
                     break
                 read += batch
@@ -68,7 +69,7 @@ class Runs:
                 if rest is not None:
                     left[split.number] = rest
                 elif not reader.next_batch():
-                    prints[split.number] = reader.print
+                    prints[split.number] = SplitEnd(reader.print)
                     del left[split.number]
                 reader.close()
                 break

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.messages import InputNames, Split
+from megaflow.control.messages import InputNames, Split, SplitEnd
 from megaflow.durable.blocks import BlockKind, CutHeader, pack
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.incarnation import begin
@@ -85,7 +85,7 @@ class Bench:
         incarnation.commit(
             Commit(
                 1, checkpoint, 41, 1, app="app.py:dataflow",
-                splits=InputPositions([whole]).remainders(left, {0: print}),
+                splits=InputPositions([whole]).remainders(left, {0: SplitEnd(print)}),
                 outputs=(OutputLength(f"jsonl:{self.out}", written),), **{"columns": (), **more},
             )
         )  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.control.coordinator.reading.split_pool import spread
-from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split
+from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitEnd
 from megaflow.control.reading_messages import SplitRead
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.watermark_messages import Partition
@@ -506,4 +506,4 @@ def test_split_that_is_taken_is_reported_with_its_print_before_its_turn(tmp_path
             [rest] = feed.remainders()
             break
     assert rest.number == 1 and rest.print == print_of(long.path, rest.start)
-    assert feed.take_reports(may_look=False) == [SplitRead(0, (), print_of(short.path, short.end))]
+    assert feed.take_reports(may_look=False) == [SplitRead(0, (), SplitEnd(print_of(short.path, short.end)))]

@@ -98,8 +98,8 @@ MOVED_FILES = {
     "a position has no print": Fault("SplitReader._rest_from", "self._print(start)", "self._print(0)"),
     "a commit reads the print of a name": Fault(
         "InputPositions.remainders",
-        "self._read.get(split.number, GONE)",
-        "__import__('megaflow.job.formats.raw_file').job.formats.raw_file.print_of(split.path, split.end)",
+        "self._read.get(split.number, SplitEnd(split.print if split.start == split.end else GONE))",
+        "SplitEnd(__import__('megaflow.job.formats.raw_file').job.formats.raw_file.print_of(split.path, split.end))",
     ),
 }
 

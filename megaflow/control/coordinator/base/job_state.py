@@ -25,7 +25,16 @@ from typing import Final
 
 from megaflow.control.checkpoint_messages import DurableOperator
 from megaflow.control.job_events import JobEvent
-from megaflow.control.messages import CommitBatch, CommitRequest, KeptPlan, SourceEnded, Split, StatusQuery, StopJob
+from megaflow.control.messages import (
+    CommitBatch,
+    CommitRequest,
+    KeptPlan,
+    SourceEnded,
+    Split,
+    SplitEnd,
+    StatusQuery,
+    StopJob,
+)
 from megaflow.control.reports import CheckpointStatus, LedgerEntry
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Fingerprint, SinkToken, SourcePartition
@@ -138,7 +147,7 @@ class LinesState:
     held: dict[int, dict[int, Split]] = field(default_factory=dict)  # worker -> number -> split, in reading order
     sharers: tuple[int, ...] = ()  # workers that share `--rate` equally; empty: no such command was issued
     begun: dict[int, tuple[int, Split]] = field(default_factory=dict)  # number -> first reader, of these, from byte 0
-    read: dict[int, str] = field(default_factory=dict)  # split read to its end -> its print, until a checkpoint has it
+    read: dict[int, SplitEnd] = field(default_factory=dict)  # split read to its end, until a checkpoint has that
 
 
 @dataclass(frozen=True, slots=True)

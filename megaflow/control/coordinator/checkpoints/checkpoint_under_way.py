@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from megaflow.control.checkpoint_messages import CheckpointReady, CutFailed, CutWritten, PositionsAt, TokensAt
 from megaflow.control.coordinator.base.events import Asked
-from megaflow.control.messages import CheckpointJob, Split
+from megaflow.control.messages import CheckpointJob, Split, SplitEnd
 from megaflow.durable.commits import SinkToken, SourcePartition, UntakenLines
 from megaflow.durable.segments import SegmentRef
 from megaflow.quick_dataclass import dataclass
@@ -40,7 +40,7 @@ class UnderWay:
     prepared: dict[int, tuple[SinkToken, ...]] = field(default_factory=dict)  # worker -> its tokens, in order
     spark: tuple[tuple[str, int], ...] = ()  # query, newest batch in it
     lines: int = 0  # read before its epoch
-    read: tuple[tuple[int, str], ...] = ()  # as in `CheckpointReady`
+    read: tuple[tuple[int, SplitEnd], ...] = ()  # as in `CheckpointReady`
     seconds: float = 0.0  # spent by the slowest worker
     ready: bool = False  # the launcher has it
 

@@ -43,7 +43,7 @@ from megaflow.control.coordinator.base.job_state import Durable, LinesState, Par
 from megaflow.control.coordinator.base.roster import Roster
 from megaflow.control.coordinator.reading.partitions import Partitions
 from megaflow.control.coordinator.reading.split_pool import SplitPool, size_of
-from megaflow.control.messages import PushedEnded, ReadPushed, Split
+from megaflow.control.messages import PushedEnded, ReadPushed, Split, SplitEnd
 from megaflow.errors import CommandRefused
 from megaflow.timely.membership import WorkerId
 
@@ -121,12 +121,12 @@ class LinesToRead:
         return self._cut
 
     @property
-    def read(self) -> tuple[tuple[int, str], ...]:
-        """(number, print) of each split that was read to its end and that no checkpoint has yet."""
+    def read(self) -> tuple[tuple[int, SplitEnd], ...]:
+        """Number and end of each split that was read to its end and that no checkpoint has yet."""
         return tuple(self.state.read.items())
 
-    def committed(self, read: Iterable[tuple[int, str]]) -> None:
-        """Record that a checkpoint has these prints."""
+    def committed(self, read: Iterable[tuple[int, SplitEnd]]) -> None:
+        """Record that a checkpoint has these ends."""
         for number, _ in read:
             self.state.read.pop(number, None)
 
@@ -155,10 +155,10 @@ class LinesToRead:
             self.partitions.learn(report, ended)
         held = self.state.held.get(source, {})
         match report:
-            case reading_messages.SplitRead(number, _, print):
+            case reading_messages.SplitRead(number, _, end):
                 held.pop(number, None)
-                if print:
-                    self.state.read[number] = print
+                if end is not None:
+                    self.state.read[number] = end
             case PushedEnded(elsewhere, places, maxima):
                 self.state.pushed, self._reads_pushed = elsewhere, True
                 if self.state.pushed and not ended:

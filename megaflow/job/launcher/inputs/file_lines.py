@@ -10,7 +10,15 @@ from typing import Final
 from megaflow.errors import SourceError, naming
 from megaflow.job.formats.file_formats import compression_of, encoding_of
 from megaflow.job.formats.text_encoding import UTF_8, NotText, ReplacedBytes, StreamDecoder, check_is_text, is_streamed
-from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, Text, lines_of, piped_lines, whole_lines
+from megaflow.job.formats.text_lines import (
+    BLOCK_BYTES,
+    LINE_BYTES_MAX,
+    LINE_END,
+    Text,
+    lines_of,
+    piped_lines,
+    whole_lines,
+)
 from megaflow.job.launcher.processes.wakeups import Wakeup
 
 MARK_BYTES: Final = 10  # of the longest mark of a compressed file
@@ -35,7 +43,8 @@ class TextSplitter:
 
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that `data` completes. Raises SourceError."""
-        if self._parts_bytes + len(data) > LINE_BYTES_MAX:
+        end = LINE_END.search(data)
+        if self._parts_bytes + (len(data) if end is None else end.end()) > LINE_BYTES_MAX:
             raise SourceError(
                 f"{self.text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte {self._position}. "
                 "Is it a text file? flow.json() reads a longer line from a file."

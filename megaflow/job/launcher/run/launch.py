@@ -128,7 +128,7 @@ def launch(
             with received.interruptible(), served:
                 report(Notice("all lines were read before and there are no new ones, so there is nothing to do"))
                 await_read(output, received)
-            return RunSummary(seconds=time.monotonic() - began)
+            return with_own_counts(RunSummary(seconds=time.monotonic() - began), job_input, keeper)
         starter = ProcessStarter(spec, secret.encode(), place, children, received, output.forms)
         with received.interruptible():
             addresses = starter.find_slots(begun)
@@ -149,7 +149,7 @@ def launch(
             with received.interruptible():
                 summary = attempts.run()
                 await_read(output, received)
-                summary.replaced += replaced_here(job_input)
+                summary = with_own_counts(summary, job_input, keeper)
         except BaseException as error:
             children.kill(children.all)  # before slower steps
             if isinstance(error, KeyboardInterrupt | StoreFenced):
@@ -166,10 +166,13 @@ def waits_text(parts: JobParts) -> str:
     return "" if parts.drain_limit.is_served else "The job starts, or resumes after a loss."
 
 
-def replaced_here(job_input: JobInput) -> Counter[str]:
-    """Return the number of byte sequences that the launcher itself has replaced, by input."""
+def with_own_counts(summary: RunSummary, job_input: JobInput, keeper: store.StoreKeeper | None) -> RunSummary:
+    """Add what the launcher itself has counted, by input: replaced byte sequences, and records of files that are gone.
+    """
     sources = ((name, source) for name, source in job_input.pushed.items() if isinstance(source, FileLines))
-    return Counter({name: sum(source.replaced.counts.values()) for name, source in sources})
+    summary.replaced += Counter({name: sum(source.replaced.counts.values()) for name, source in sources})
+    summary.skipped += Counter() if keeper is None else keeper.input.skipped
+    return summary
 
 
 def await_read(output: OutputQueue, received: Signals) -> None:

@@ -6,7 +6,7 @@ from dataclasses import field
 from megaflow.control.latency import merged
 from megaflow.control.launcher_messages import Ended, LatencyWindow, OutputClosed, Unfinished
 from megaflow.control.reports import LatencyQuantiles
-from megaflow.control.wording import Notice, dropped_texts, quantity, summed_texts
+from megaflow.control.wording import Notice, add_counts, dropped_texts, quantity, summed_texts
 from megaflow.quick_dataclass import dataclass
 
 LATENCY_SECONDS = 120.0  # as much as a busy worker's log covers
@@ -29,6 +29,7 @@ class RunSummary:
     early: Unfinished = Unfinished()  # closed or fired because the job ended
     skipped: Counter[str] = field(default_factory=Counter)  # input -> faults skipped
     replaced: Counter[str] = field(default_factory=Counter)  # input -> byte sequences that are not text
+    read_counts: dict[str, Counter[str]] = field(default_factory=dict)  # kind -> input: see `wording.READ_COUNTS`
     late: Counter[str] = field(default_factory=Counter)  # operator with windows -> late records left out
     windowed: Counter[str] = field(default_factory=Counter)  # operator with windows -> records received
     stopped_at: int | None = None  # checkpoint of a stop: lines and records count up to there
@@ -59,6 +60,7 @@ class RunSummary:
         self.records += ended.records
         self.skipped.update(ended.skipped)
         self.replaced.update(ended.replaced)
+        add_counts(self.read_counts, ended.read_counts)
         self.late.update(ended.late)
         self.windowed.update(ended.windowed)
         self.open += ended.open
@@ -90,7 +92,8 @@ def ended_text(summary: RunSummary, noun: str = "line") -> str:
     text = f"{counts}, {summary.seconds:.2f} seconds"
     if summary.stopped_at is not None:
         return Notice(f"{text}; stopped at checkpoint {summary.stopped_at}; run the same command again to resume")
-    lost = summed_texts(summary.skipped, summary.replaced) + dropped_texts(summary.late, summary.windowed)
+    lost = summed_texts(summary.skipped, summary.replaced, summary.read_counts)
+    lost += dropped_texts(summary.late, summary.windowed)
     return "; ".join([text, *lost]) if lost else Notice(text)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
-from megaflow.control.messages import Split
+from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
 from megaflow.errors import ProtocolError
 from megaflow.quick_dataclass import dataclass
@@ -23,7 +23,7 @@ class ToCommit:
     left: tuple[Split, ...] | None  # what is left to read; None: the commit has its splits
     length: int  # common length of the outputs
     names: tuple[str, ...] = ()  # names to give it, unless another checkpoint has them
-    read: Mapping[int, str] = field(default_factory=dict)  # split -> print, for splits read to their ends
+    read: Mapping[int, SplitEnd] = field(default_factory=dict)  # of splits read to their ends
 
 
 @dataclass(eq=False)

@@ -6,26 +6,30 @@
 2. A file is refused if it has changed before the place up to which it was read, or if it has shrunk. Its rest would not
    continue the part that was read. The unread part may change, but must not become shorter.
 3. New files are read, and so is the growth of old files. A file is still read in order: its growth belongs to its last
-   split, or becomes a new split if that one is finished. The last line must not grow once it was read.
+   split, or becomes a new split if that one is finished. The last line must not grow once it was read. Only its line
+   end may come later.
 4. A file that was read to its end may be removed, or leave the input. Commits keep its place and print, so it is not
    read again if it comes back. The job refuses to run without a file that was not read to its end, unless the user
    forgets it. Commits also keep the place of a forgotten file, so its rest is read if it comes back. Earlier versions
    wrote GONE as the print of a finished file that was gone. A file of that name is refused, because the job cannot tell
    whether it is the same file.
-5. A followed file may have been rotated. Bytes that the job saw but did not read must still exist, in the file or in
+5. If a job skips faults and a file ends in the middle of a record, commits keep the place where the record begins. The
+   next run reads it again, with what the file has gained. If the file is gone, the record counts as skipped.
+6. A followed file may have been rotated. Bytes that the job saw but did not read must still exist, in the file or in
    its compressed copy, unless the user allows the loss. For the same reason, no log may have been written, rotated and
    compressed since the last checkpoint without the job having seen it.
-6. A path and an input identify a file, and a file may belong to two inputs. If its input has changed, the file is
+7. A path and an input identify a file, and a file may belong to two inputs. If its input has changed, the file is
    refused, because it would be read again from its start. `known_files` finds files whose paths have changed.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from megaflow.control.messages import Split
+from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Commit, SplitRemainder
 from megaflow.errors import ClusterError, StoreError, StoreUnfit
 from megaflow.job.files.file_position import FilePosition
@@ -33,6 +37,7 @@ from megaflow.job.files.followed_files import ONLY_FOLLOWED, FollowedFiles
 from megaflow.job.files.rotated_copy import unseen_copies
 from megaflow.job.formats.raw_file import NOTHING_READ, print_of, reading
 from megaflow.job.formats.text_encoding import TextForm
+from megaflow.job.formats.text_lines import LINE_END
 from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.job.launcher.store.known_files import File, Stamp, is_elsewhere, recognized, stamp_of
 from megaflow.job.launcher.store.moved_logs import moved_partitions
@@ -65,14 +70,15 @@ class InputPositions:
         new = {(split.input, split.path) for split in self._splits.values()} - stamps.keys()
         self._stamps = {**stamps, **{file: stamp_of(file[1]) for file in new}}
         self.absent = tuple(absent)  # as commits record it
-        self._read: dict[int, str] = {}  # number of a split that was read to its end -> print
+        self.skipped = Counter[str]()  # input -> unfinished records of files that are gone since the last run
+        self._read: dict[int, SplitEnd] = {}  # number of a split that was read to its end
 
     def remainders(
-        self, left: Iterable[Split], read: Mapping[int, str] = MappingProxyType({})
+        self, left: Iterable[Split], read: Mapping[int, SplitEnd] = MappingProxyType({})
     ) -> tuple[SplitRemainder, ...]:
         """Return the records for a commit, by number, when the splits in `left` are still to be read.
 
-        `read` has the prints of splits that were read to their ends since the last call. Cost: linear in the splits.
+        `read` has the splits that were read to their ends since the last call. Cost: linear in the splits.
         """
         self._read.update(read)
         rest = {split.number: split for split in left}
@@ -80,14 +86,15 @@ class InputPositions:
         for split in self._splits.values():
             file = split.input, split.path
             if split.number not in rest and (file not in done or split.end > done[file].end):
-                print = split.print if split.start == split.end else self._read.get(split.number, GONE)
-                done[file] = replace(split, start=split.end, print=print)
+                end = self._read.get(split.number, SplitEnd(split.print if split.start == split.end else GONE))
+                start = split.end if end.open_from is None else end.open_from
+                done[file] = replace(split, start=start, print=end.print)
         said = [
             SplitRemainder(
                 each.number, each.path, each.start, each.end, each.print, each.input, each.skip, each.maxima,
-                self._stamps.get((each.input, each.path), ()),
+                self._stamps.get((each.input, each.path), ()), is_open=is_open and each.start < each.end,
             )
-            for each in (*rest.values(), *done.values())
+            for some, is_open in ((rest, False), (done, True)) for each in some.values()
         ]  # fmt: skip
         return tuple(sorted((*said, *self.absent), key=lambda each: each.number))
 
@@ -125,13 +132,22 @@ def known_input(
     said, forget = () if found is None else found.splits, spec.forget_missing
     said, splits = recognized(said, job_input.splits, spec.same_files, forget, report)
     kept = resumed_input(said, splits, forget)
-    for each in set(kept.absent).difference(said):
-        report(f"continues without {each.end - each.start} bytes of {each.path!r}, which is gone")
+    report_gone(kept, said, report)
     if found is None:
         return kept, None
     followed = {name or ONLY_FOLLOWED for name, *_ in job_input.names.followed}
     partitions = moved_partitions(found.partitions, followed, spec.relocated)
     return kept, replace(found, splits=kept.noted(said), partitions=partitions)
+
+
+def report_gone(kept: InputPositions, said: Iterable[SplitRemainder], report: Callable[[str], None]) -> None:
+    """Report the files that are gone for the first time, and were not read to their ends."""
+    for each in set(kept.absent).difference(said):
+        what = f"{each.end - each.start} bytes of"
+        if each.is_open:
+            kept.skipped[each.input] += 1
+            what = "the unfinished record at the end of"
+        report(f"continues without {what} {each.path!r}, which is gone")
 
 
 def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget: bool = False) -> InputPositions:
@@ -151,7 +167,7 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget
         size = fresh[file][-1].end if file in fresh else None
         if size is None:
             check_same_input(each, inputs.get(each.path))
-        if size is None and each.start < each.end and (forget or each.forgotten):
+        if size is None and each.start < each.end and (forget or each.forgotten or each.is_open):
             absent.append(replace(each, forgotten=True))
             continue
         if size is not None or each.start < each.end:
@@ -195,6 +211,7 @@ def input_again(before: InputPositions, said: Sequence[SplitRemainder] | None) -
             read = {each.path for each in said} - {each.path for each in unread}
             found = (each for each in before.splits if each.path not in read and os.path.exists(each.path))
             kept = resumed_input(said, found)
+            kept.skipped = before.skipped
         check_there(kept.to_read)
     except StoreUnfit as error:
         for each in unread:
@@ -303,7 +320,10 @@ def check_compressed(
 
 
 def check_ends_line(read: Split) -> None:
-    """Raise StoreUnfit unless a finished split ends at the end of a line, in a file that is not decoded as a stream."""
+    """Raise StoreUnfit if the last line of a finished split has grown, or its file is decoded as a stream.
+
+    A line end after the split belongs to that line: it makes no line of its own (`text_lines.line_start`).
+    """
     if TextForm(read.encoding, read.compression).is_streamed:
         raise StoreUnfit(
             f"{read.path!r} was read to its end at byte {read.end} and has grown since, but it can only be "
@@ -311,7 +331,7 @@ def check_ends_line(read: Split) -> None:
         )
     with open(read.path, "rb") as file:
         file.seek(read.end - 1)
-        if file.read(1) not in (b"\n", b"\r"):
+        if not LINE_END.search(file.read(2)):
             raise StoreUnfit(
                 f"{read.path!r} was read to its end at byte {read.end}, and its last line has grown since; {AGAIN}."
             )

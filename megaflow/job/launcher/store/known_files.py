@@ -40,6 +40,7 @@ from megaflow.durable.commits import SplitRemainder
 from megaflow.errors import SourceError, StoreUnfit
 from megaflow.job.formats.compression import CompressedText
 from megaflow.job.formats.raw_file import TextPrint, print_of, print_of_file, reading
+from megaflow.job.formats.text_lines import LINE_END
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.order import grouped
 
@@ -277,17 +278,20 @@ def copy_of_text(parts: Sequence[SplitRemainder], split: Split) -> SplitRemainde
     if not split.compression:
         return None
     said = min((each for each in parts if each.start < each.end), key=lambda each: each.start, default=parts[-1])
-    text, last = TextPrint(said.start), b""
+    text, last, after = TextPrint(said.start), b"", b""
     try:
         with reading(split.path, StoreUnfit), open(split.path, "rb", buffering=0) as file:
             pieces = CompressedText(split.path, file.fileno(), split.end, split.compression)
-            while text.length <= said.start and (piece := pieces.next_piece()):
-                last = piece[: said.start - text.length] or last
+            while text.length <= said.start + 1 and (piece := pieces.next_piece()):
+                place = max(0, said.start - text.length)
+                last, after = piece[:place] or last, (after + piece[place:])[:2]
                 text.add(piece)
             if text.digest() != said.fingerprint:
                 return None
-            has_more, is_read = text.length > said.start, said.start == said.end
+            has_more, is_read, late_end = text.length > said.start, said.start == said.end, 0
             if is_read and has_more and not last.endswith((b"\n", b"\r")):
+                late_end = found.end() if (found := LINE_END.match(after)) else 0
+            if is_read and has_more and not (late_end or last.endswith((b"\n", b"\r"))):
                 raise StoreUnfit(
                     f"{said.path!r} was read to its end at byte {said.end}, and its last line had grown before it was "
                     f"compressed as {split.path!r}. Decompress the file, and name it as a new one."
@@ -297,7 +301,7 @@ def copy_of_text(parts: Sequence[SplitRemainder], split: Split) -> SplitRemainde
             print = print_of_file(file.fileno(), start)
     except SourceError:  # damaged, or still being written: its reader reports that
         return None
-    skip = said.skip or said.start
+    skip = (said.skip or said.start) + late_end
     return replace(said, path=split.path, start=start, end=split.end, fingerprint=print, skip=skip, stamp=())
 
 
@@ -317,7 +321,9 @@ def _is_replaced(match: Matching, file: File, forget: bool) -> bool:
 
     The file itself must be gone. It must also have been read to its end, unless `forget` allows the loss.
     """
-    return file not in match.names and (forget or all(each.start == each.end for each in match.said[file]))
+    return file not in match.names and (
+        forget or all(each.start == each.end or each.is_open for each in match.said[file])
+    )
 
 
 def _renamed(match: Matching, file: File, parts: Iterable[SplitRemainder]) -> Iterator[SplitRemainder]:

@@ -57,6 +57,7 @@ class Agent:
     _partitions: Callable[[], tuple[reports.PartitionLag, ...]] = tuple  # of sources, the ones open here
     _skipped: Mapping[str, int] = field(default_factory=dict)  # input -> skipped faults
     _replaced: Mapping[str, int] = field(default_factory=dict)  # input -> sequences of bytes that are not text
+    _read_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # kind -> input -> count
     _tell_once: Callable[[str, str], None] = lambda about, text: None  # gives the user a notice, once for each `about`
     _blocked: Callable[[float], dict[str, float]] = lambda now: {}  # seconds until now, by what held the source back
     _resident: Callable[[], int | None] = lambda: None  # bytes of memory that the process uses; None: not known
@@ -207,6 +208,7 @@ class Agent:
             partitions=self._partitions(),
             skipped=dict(self._skipped),
             replaced=dict(self._replaced),
+            read_counts={kind: dict(counts) for kind, counts in self._read_counts.items()},
             useful={
                 view.name: reports.UsefulTime(view.records, view.meter.busy_seconds, view.late, view.overtaken)
                 for view in views

@@ -18,7 +18,7 @@ from megaflow.errors import BuildError, UsageError
 from megaflow.job import formats
 from megaflow.job.files.followed_files import ONLY_FOLLOWED
 from megaflow.job.formats.line_records import LineRecords
-from megaflow.job.formats.record_format import LINES, RecordFormat, Skip
+from megaflow.job.formats.record_format import LINES, Count, RecordFormat, Skip
 from megaflow.job.formats.text_lines import Line
 from megaflow.job.spec import ENGINE
 from megaflow.job.worker import snapshots
@@ -44,6 +44,7 @@ from megaflow.timely.dataflow.operators.movement import broadcast
 T = TypeVar("T")
 
 OnError: TypeAlias = Literal["raise", "skip"]
+Ragged: TypeAlias = Literal["refuse", "fill", "cut"]
 """What a record that cannot be parsed causes: the job ends with an error, or continues without it."""
 
 ON_ERROR: Final = ("raise", "skip")
@@ -118,15 +119,20 @@ class Flow:
             raise read_twice(name)
         return self._stream(key)
 
-    def json_lines(self, name: str | None = None, *, on_error: OnError = "raise") -> Stream[Any]:
+    def json_lines(
+        self, name: str | None = None, *, on_error: OnError = "raise", several: bool = False
+    ) -> Stream[Any]:
         """Return the lines of the job, or of an input, parsed as JSON: dicts if the lines are objects.
 
-        Blank lines are left out. A line that is not JSON ends the job with an error that names its file and number.
-        With `on_error="skip"` such lines are left out and counted. The first one is reported; `control status` and the
-        end of the job show how many there were. A file that consists of one JSON value is refused: read it by `json`.
+        Blank lines are left out, and so is a byte order mark at the beginning of a line, which is counted. A line that
+        is not JSON ends the job with an error that names its file and number. With `on_error="skip"`, such lines are
+        left out and counted. The first one is reported; `control status` and the end of the job show how many there
+        were. A file that consists of one JSON value is refused: read it by `json`. With `several=True`, a line may have
+        several values, such as `{…}{…}`; if one of them is faulty, none is used.
         Order and names are as in `lines`. An input is read either as lines or parsed. Costs as much as `json.loads`.
         """
-        return self._parsed(name, formats.JsonLines(self._skip(name, on_error)))
+        values = self._parsed(name, formats.JsonLines(self._skip(name, on_error), self._count(name), several))
+        return values.flat_map(lambda each: each) if several else values
 
     def json(self, name: str | None = None, *, on_error: OnError = "raise") -> Stream[Any]:
         """Return the values of JSON files that are arrays, or have values over several lines.
@@ -143,7 +149,8 @@ class Flow:
         self, name: str | None = None, *, header: bool | Sequence[str] = True, as_: type | str = dict,
         delimiter: str = ",", quotechar: str = '"', escapechar: str | None = None, comment: str | None = None,
         skip_lines: int = 0, skip_header: bool = False, skip_repeated_header: bool = False, quoting: bool = True,
-        multiline: bool = True, on_error: OnError = "raise", types: Any = None,
+        multiline: bool = True, on_error: OnError = "raise", types: Any = None, skipinitialspace: bool = False,
+        ragged: Ragged = "refuse",
     ) -> Stream[Any]:  # fmt: skip
         """Return the rows of the CSV files of the job, or of an input. Values are str unless types are given.
 
@@ -160,21 +167,23 @@ class Flow:
         types       `{"id": int, "price": float | None}`: the types of these columns, in place of annotations. Or one
                     type for all columns; `str` keeps all text. Types are str, int, float, bool, Decimal, date and
                     datetime. An empty field is None with `| None`; otherwise, only str allows it
-        delimiter, quotechar, escapechar    as in Python's `csv`; quoting=False takes quotes as text
+        delimiter, quotechar, escapechar, skipinitialspace    as in Python's `csv`; quoting=False takes quotes as text
+        ragged      "refuse": a row with more or fewer fields than there are columns is faulty. "fill": None stands for
+                    missing fields. "cut": further fields are left out. Both are counted
         comment     leave out lines between rows that begin with this text
         multiline   False: each line is a row. `?unordered` needs it. Lines without a file (iterables, Spark) are always
                     read this way
         on_error    "raise": a faulty row ends the job with an error that names its file and line. "skip": the row is
                     left out and counted, as in `json_lines`, and parsing continues after the line where it failed
 
-        A row is faulty if it has more or fewer fields than there are columns or, without names, than the first row has.
-        A row is also faulty if a value is not of its column's type, and if a quote is open at the end of the file, or
-        for more than a million characters. Order and names are as in `lines`. An input is read either as lines or
+        A row is faulty if its number of fields is wrong, if a value is not of its column's type, and if a quote is open
+        at the end of the file, or for more than a million characters. A byte order mark before a row, as `cat` of two
+        files leaves it, is left out and counted. Order and names are as in `lines`. An input is read either as lines or
         parsed. A store whose keys and states were made from values of other types is refused.
         """
         format = formats.Csv(
             self._skip(name, on_error), header, as_, delimiter, quotechar, escapechar, comment, skip_lines, skip_header,
-            skip_repeated_header, quoting, multiline, types,
+            skip_repeated_header, quoting, multiline, types, skipinitialspace, ragged, self._count(name),
         )  # fmt: skip
         self.scope.ref.graph.extension(formats.ReadColumns).of[name or ""] = format.types.recorded()
         return self._parsed(name, format)
@@ -184,6 +193,10 @@ class Flow:
         if on_error not in ON_ERROR:
             raise UsageError(f"on_error must be 'raise' or 'skip', not {on_error!r:.80}.")
         return partial(self._inputs.skipped.note, name or "") if on_error == "skip" else None
+
+    def _count(self, name: str | None) -> Count:
+        """Return a function that counts remarks."""
+        return partial(self._inputs.skipped.count, name or "")
 
     def _parsed(self, name: str | None, format: RecordFormat) -> Stream[Any]:
         self._inputs.read_as_lines(name)

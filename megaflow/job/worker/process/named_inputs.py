@@ -80,6 +80,7 @@ class SkippedLines:
 
     tell: Callable[[str, str], None] = lambda about, text: None  # the input, and its first fault
     counts: dict[str, int] = field(default_factory=dict)  # input -> faults; "": the only one, without a name
+    others: dict[str, dict[str, int]] = field(default_factory=dict)  # kind of remark -> input -> count
 
     def note(self, input: str, text: Callable[[], str]) -> None:
         """Count a fault; `text` describes it, and is called only for the first fault of each input."""
@@ -87,6 +88,13 @@ class SkippedLines:
             left_out = "it is skipped like all records that cannot be parsed; control status counts them"
             self.tell(f"lines of {input!r}", f"{text()}; {left_out}")
         self.counts[input] = self.counts.get(input, 0) + 1
+
+    def count(self, input: str, kind: str, count: int, text: Callable[[], str] | None = None) -> None:
+        """Add to the count of a kind of remark: see `record_format`."""
+        counts = self.others.setdefault(kind, {})
+        if text is not None and input not in counts:
+            self.tell(f"{kind} of {input!r}", text())
+        counts[input] = counts.get(input, 0) + count
 
 
 @dataclass(eq=False)

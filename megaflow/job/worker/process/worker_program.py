@@ -100,7 +100,8 @@ class WorkerProgram:
         self._agent = Agent(
             worker, address_text(spec.address), lambda: self._queue.lines_taken, self._lateness, self._queue.waiting,
             self._queue.staging.missing, self._redirect, self._queue.taken_of, self._queue.open_partitions.lags,
-            self._skipped.counts, self._queue.replaced.counts, self._tell_once, self._blocked, shared.resident,
+            self._skipped.counts, self._queue.replaced.counts, self._skipped.others, self._tell_once, self._blocked,
+            shared.resident,
         )  # fmt: skip
         self._kept: snapshots.StateBackend | None = None  # None: the job is not durable
         self._source: LineSource | None = None  # None: the dataflow reads nothing
@@ -146,6 +147,7 @@ class WorkerProgram:
         launcher.send(Ended(
             worker.index, lines, self._output.records, late.log.windows(), flow, cut, self._skipped.counts,
             self._sinks.final, self._queue.replaced.counts, *unfinished(worker.stateful), *windowed(worker.stateful),
+            self._skipped.others,
         ))  # fmt: skip
         yield from self._sinks.commit_last()
         while not launcher.is_drained:
