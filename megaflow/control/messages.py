@@ -51,7 +51,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class SplitEnd:
-    """How far the last reader of a split has read it."""
+    """Where the last reader of a split has stopped."""
 
     print: str  # of the file up to there
     open_from: int | None = None  # byte of a record in which the file ends, so that a later run reads it; None: none

@@ -112,6 +112,21 @@ def test_a_removed_file_is_read_with_its_last_line_and_its_descriptor_is_closed(
     assert reader._file == -1 and isinstance(reader.read(1), Idle)
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_files_that_replace_one_another_are_each_read(tmp_path: Path, anew: bool) -> None:
+    bench, log, inodes = Bench(tmp_path / "app.log"), tmp_path / "app.log", list[int]()
+    for _ in range(9):
+        append(log, "the same line\n")
+        inodes.append(log.stat().st_ino)
+        assert bench.read() == ["the same line"]
+        log.unlink()
+        assert bench.read() == [] and bench.read() == []
+        if anew:
+            bench.begin_anew()
+    if len({*inodes}) == len(inodes):
+        pytest.skip("this file system does not reuse inodes at once")
+
+
 def test_a_file_that_was_renamed_while_nobody_read_it_is_found_beside_where_it_was(tmp_path: Path) -> None:
     bench, log = Bench(tmp_path / "app.log"), tmp_path / "app.log"
     append(log, "1\n2\n")

@@ -9,7 +9,8 @@
    reads the whole file.
 3. A line is read when its end is there. The last line of a removed file will get no end, so it is read as it is.
 4. A file without any name is closed DELETED_SECONDS after its last byte was read. Its inode may then be reused. Its
-   partition does not end: it waits, and finds a file with that inode by the pattern.
+   partition does not end: it waits, and finds a file with that inode by the pattern. That is a new file, even if it has
+   the same bytes, so the position is forgotten.
 5. A file is opened by looking for its inode among the files of the pattern. If it was renamed while no worker had it
    open, it is found by rule 2 in the folder where it was. A file that is rotated twice while no job runs, to names that
    the pattern does not match, is not found. So a pattern should match these names.
@@ -336,8 +337,9 @@ class FollowedFile:
             return False
         if self._buffer:
             return True
-        self._digest = digest(self._tail)
         self.close()
+        self._begin_anew()
+        self._moved = False  # no file in its folder is the removed one
         return False
 
     def _begin_anew(self) -> None:

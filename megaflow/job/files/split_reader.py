@@ -15,7 +15,7 @@ from megaflow.control.messages import Split
 from megaflow.errors import SourceError
 from megaflow.job.files.splits import no_size
 from megaflow.job.formats.raw_file import print_of_file, reading
-from megaflow.job.formats.record_format import LINES, OpenedFile, RecordBlock, RecordFormat, RecordParser
+from megaflow.job.formats.record_format import LINES, Fault, OpenedFile, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes
 from megaflow.job.formats.text_lines import (
     BLOCK_BYTES,
@@ -48,6 +48,7 @@ class SplitReader:
         self.end = split.end
         self.print = ""  # of the file up to the end of the split, or `open_from`, once that part is read
         self.open_from: int | None = None  # byte of a record in which the file ends, which is left to a later run
+        self._open_fault: Fault | None = None  # of that record
         self._file = -1
         self._encoding = split.encoding
         self._text = Text(repr(split.path), errors, split.encoding)
@@ -150,8 +151,7 @@ class SplitReader:
         if not (self.can_leave_open and self.split.print and is_at_end):
             return block
         size = bytes_of(block.data, fault.line)
-        self.open_from = self.position + size
-        self._format.leave(fault, lambda line: self.line_name(self.position, line))
+        self.open_from, self._open_fault = self.position + size, fault
         return RecordBlock(block.records, block.data[:size], block.ends, block.faults[:-1])
 
     def next_batch(self) -> list[Any]:
@@ -162,6 +162,9 @@ class SplitReader:
         self._handed_out += len(batch)
         if not batch:
             self.note(0)
+            if self._open_fault is not None:  # only now, as another reader may get the records before it
+                self._format.leave(self._open_fault, lambda line: self.line_name(self.position, 0))
+                self._open_fault = None
             self.print = self._print(self.split.end if self.open_from is None else self.open_from)
             self.close()
         return batch

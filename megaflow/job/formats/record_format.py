@@ -7,8 +7,8 @@ Readers of splits and of followed files work in the same way: `RecordFormat.open
 2. A block knows the bytes before each of its records. So positions, hand-overs and resumes are between records.
 3. Faults belong to the block. With `on_error="skip"` a fault is counted when reading passes it, so that a record that
    another worker reads again is counted once. Otherwise the records before the fault come first, and then the error.
-4. What a format changes in a record that it keeps, such as a byte order mark that it leaves out, is a remark. Remarks
-   stand among the faults and are counted in the same way, but they are never errors.
+4. A format may change a record that it keeps: it leaves out a byte order mark, for example. Such a change is a remark.
+   Remarks stand among the faults and are counted in the same way, but they are never errors.
 5. Lines without a file (from an iterable or Spark) go through `RecordFormat.stream`.
 """
 

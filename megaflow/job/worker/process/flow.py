@@ -176,10 +176,12 @@ class Flow:
         on_error    "raise": a faulty row ends the job with an error that names its file and line. "skip": the row is
                     left out and counted, as in `json_lines`, and parsing continues after the line where it failed
 
-        A row is faulty if its number of fields is wrong, if a value is not of its column's type, and if a quote is open
-        at the end of the file, or for more than a million characters. A byte order mark before a row, as `cat` of two
-        files leaves it, is left out and counted. Order and names are as in `lines`. An input is read either as lines or
-        parsed. A store whose keys and states were made from values of other types is refused.
+        A row is faulty if its number of fields is wrong, or a value is not of its column's type. It is also faulty if a
+        quote is open at the end of the file, or for more than a million characters. A byte order mark before a row, as
+        `cat` of two files leaves it, is left out and counted.
+
+        Order and names are as in `lines`. An input is read either as lines or parsed. A store whose keys and states
+        were made from values of other types is refused.
         """
         format = formats.Csv(
             self._skip(name, on_error), header, as_, delimiter, quotechar, escapechar, comment, skip_lines, skip_header,
