@@ -128,6 +128,7 @@ def skipped_text(skipped: Mapping[str, int]) -> str:
 
 
 MARKS: Final = "byte_order_marks"
+NULS_LEFT_OUT: Final = "nul_bytes"
 UNFINISHED: Final = "records_unfinished"
 FILLED: Final = "rows_filled"
 CUT: Final = "rows_cut"
@@ -135,6 +136,7 @@ SKIPPED_LINES: Final = "lines_of_skipped_rows"
 SKIPPED_VALUE_LINES: Final = "lines_of_skipped_values"
 READ_COUNTS: Final[Mapping[str, Callable[[int], str]]] = {
     MARKS: lambda count: f"{quantity(count, 'byte order mark')} left out at the beginning of rows",
+    NULS_LEFT_OUT: lambda count: f"{quantity(count, 'NUL byte')} left out at the beginning of lines",
     UNFINISHED: lambda count: f"{quantity(count, 'unfinished record')} left to the next run",
     FILLED: lambda count: f"{quantity(count, 'short row')} filled with None",
     CUT: lambda count: f"{quantity(count, 'long row')} cut",

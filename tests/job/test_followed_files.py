@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from megaflow.connect.source_protocol import Idle, Source
+from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.files import followed_files
 from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
@@ -17,7 +19,10 @@ from megaflow.job.formats.csv_format import Csv
 from megaflow.job.formats.record_format import LINES, RecordFormat
 from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.job.launcher.run.launch import find_followed
+from tests.job.reading import Counted
 from tests.words import says
+
+CASES = Path(__file__).parent.parent / "cases"
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +115,55 @@ def test_a_removed_file_is_read_with_its_last_line_and_its_descriptor_is_closed(
     assert [*bench.read(), *bench.read()] == ["last one"] and bench.read() == []
     [reader] = bench.readers.values()
     assert reader._file == -1 and isinstance(reader.read(1), Idle)
+
+
+def test_nuls_before_a_line_are_left_out_once_the_line_ends(tmp_path: Path) -> None:
+    counted, log = Counted(), tmp_path / "app.log"
+    bench = Bench(log, count=counted.count)
+    append(log, "zero\n")
+    assert bench.read() == ["zero"]
+    log.write_bytes((CASES / "nul_start.log").read_bytes())
+    assert bench.read() == ["first", "second"] and counted.kinds == {NULS_LEFT_OUT: 64}
+    append(log, "third\n" + "\0" * 300_000)
+    assert bench.read() == ["third"] and bench.read() == []
+    append(log, "\0" * 10 + "fou")
+    assert bench.read() == [] and counted.kinds == {NULS_LEFT_OUT: 64}, "the line has no end yet"
+    bench.begin_anew()
+    bench.source.count = counted.count
+    append(log, "rth\0\nfi\0fth\n\0\0\n\r\n\0last\r\n")
+    assert bench.read() == ["fourth\0", "fi\0fth", "", "", "last"]
+    assert counted.kinds == {NULS_LEFT_OUT: 64 + 300_010 + 2 + 1}
+
+
+def test_many_nuls_are_not_kept_in_memory(tmp_path: Path) -> None:
+    counted, log, size = Counted(), tmp_path / "app.log", 200 << 20
+    bench = Bench(log, count=counted.count)
+    with log.open("wb") as file:
+        file.truncate(size)
+        file.seek(size)
+        file.write(b"line\n")
+    tracemalloc.start()
+    try:
+        found = [each for _ in range(9) for each in bench.read()]
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert found == ["line"] and counted.kinds == {NULS_LEFT_OUT: size}
+
+
+def test_a_table_after_nuls_has_its_header(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "a.csv", format=Csv()), tmp_path / "a.csv"
+    append(log, "\0" * 5_000 + "a")
+    assert bench.read() == []
+    append(log, ",b\n")
+    assert bench.read() == []
+    append(log, '1,2\n3,"4\n\0"\n\0\0\0')
+    assert bench.read() == [{"a": "1", "b": "2"}, {"a": "3", "b": "4\n\0"}]
+    append(log, "5,6\n")
+    assert bench.read() == [{"a": "5", "b": "6"}]
+    bench.begin_anew(Csv())
+    append(log, "7,8\n")
+    assert bench.read() == [{"a": "7", "b": "8"}]
 
 
 @pytest.mark.parametrize("anew", [False, True])

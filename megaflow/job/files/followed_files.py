@@ -15,30 +15,39 @@
    open, it is found by rule 2 in the folder where it was. A file that is rotated twice while no job runs, to names that
    the pattern does not match, is not found. So a pattern should match these names.
 6. Nothing announces a change: each file is checked every POLL_SECONDS, the folders every FIND_SECONDS.
-7. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
+7. A program that goes on to write a truncated file at its old place leaves NULs before the next line, as many as the
+   file had bytes. They are left out and reported once other bytes and the line's end follow. Until then, the reader
+   waits before them. It does not keep them in memory. NULs elsewhere are text.
+8. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
    file is gone, truncated or another one when a reader opens it there, the rest is read from its compressed copy
    (`rotated_copy`). If there is no copy, the unread bytes are lost, and the loss is reported.
 """
 
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from megaflow.connect.source_protocol import Found, Idle
+from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError
 from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes, text_of
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.formats.file_formats import compression_of, encoding_of
 from megaflow.job.formats.raw_file import HEAD_BYTES, reading
-from megaflow.job.formats.record_format import LINES, OpenedFile, RecordBlock, RecordFormat, RecordParser
+from megaflow.job.formats.record_format import LINES, Count, OpenedFile, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes, check_is_text
 from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, whole_lines
 
 POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
 FIND_SECONDS: Final = 1.0  # between searches for new files
 DELETED_SECONDS: Final = 5.0  # for which a program may still write to a removed file
+
+NULS: Final = re.compile(rb"[\r\n]\0")
+NUL_BLOCK_BYTES: Final = 1 << 20
+NUL_BLOCKS: Final = 64  # passed over in one call
 
 ONLY_FOLLOWED: Final = "lines"
 """The source name of followed files, if they are the only lines."""
@@ -53,19 +62,19 @@ class FollowedFiles:
         self, pattern: str, errors: str = "strict", format: RecordFormat = LINES, *, input: str = "",
         encoding: str = "", replaced: ReplacedBytes | None = None,
         tell: Callable[[str, str], None] = lambda about, text: None, lose: Callable[[str, int], None] | None = None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.monotonic, count: Count = lambda kind, count, text: None,
     ) -> None:  # fmt: skip
         """`pattern` is absolute. `encoding` is not one that is decoded as a stream. `tell` reports to the user.
 
         `lose` reports how many bytes of a path are gone and were not read. If it is None, `tell` does. `now` returns
-        seconds of a monotonic clock.
+        seconds of a monotonic clock. `count` counts the NULs that are left out.
         """
         self.pattern = pattern
         self.errors = errors
         self.format = format
         self.input, self.encoding = input, encoding
         self.replaced = replaced
-        self.tell, self.now = tell, now
+        self.tell, self.now, self.count = tell, now, count
         self.lose = self._tell_of_loss if lose is None else lose
         self._names: dict[int, str] = {}  # inode -> path, for readers
         self._named_at = -FIND_SECONDS  # seconds of a clock
@@ -105,7 +114,9 @@ class FollowedFile:
         self._source = source
         self._moved = position is not None  # it may have been renamed since
         self._file = -1
-        self._buffer = b""  # bytes read from `_offset` on, not yet returned
+        self._buffer = b""  # bytes read from `_offset` on and after `_nuls`, not yet returned
+        self._nuls = 0  # NULs at the beginning of a line whose end is not there yet
+        self._start = 0  # NULs at the beginning of the file that were left out
         self._block: RecordBlock | None = None  # parsed from the first of these bytes
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
@@ -196,6 +207,10 @@ class FollowedFile:
         `is_end`: no bytes will follow. An incomplete head is then dropped.
         """
         source = self._source
+        if self._buffer.startswith(b"\0") or self._nuls:
+            self._leave_out_nuls(is_end)
+        if self._nuls:
+            return None
         if self._text is None and self._is_open and self._buffer:
             self._text = self._begin_text()
         if self._text is not None and self._parser is None and self._is_open:
@@ -205,14 +220,43 @@ class FollowedFile:
                 source.lose(self.path, len(self._buffer))
                 self._pass(len(self._buffer))
             return None
-        if self._offset < self._parser.body:
-            self._pass(self._parser.body - self._offset)
-        block = self._parser.cut(self._buffer, self._offset, is_end)
+        if self._offset < self._start + self._parser.body:
+            self._pass(self._start + self._parser.body - self._offset)
+        block = None
+        if found := NULS.search(self._buffer):
+            block = self._parser.cut(self._buffer[: found.end() - 1], self._offset, False)  # up to the line with NULs
+        block = block or self._parser.cut(self._buffer, self._offset, is_end)
         return None if block is None else source.format.settled(block, lambda line: self.line_name(self._offset, line))
+
+    def _leave_out_nuls(self, is_end: bool) -> None:
+        """Leave out NULs at the beginning of the buffer, if its first line has its end; otherwise keep their number."""
+        bare = self._buffer.lstrip(b"\0")
+        self._nuls, self._buffer = self._nuls + len(self._buffer) - len(bare), bare
+        if not (LINE_END.search(bare) or is_end):
+            return
+        nuls, self._nuls = self._nuls, 0
+        self._offset += nuls
+        self._tail = self._tail_at(self._offset)
+        self._source.count(NULS_LEFT_OUT, nuls, lambda: (
+            f"{self.path!r} has {nuls} NUL bytes before byte {self._offset}. They are left out: a program has written "
+            "on at its old place in a truncated file"
+        ))  # fmt: skip
+
+    def _nuls_at_start(self) -> int:
+        """Return how many NULs at the beginning of the file were left out. Costs reading these."""
+        at = 0
+        while at < self._offset:
+            data = self.bytes_at(at, min(NUL_BLOCK_BYTES, self._offset - at))
+            bare = data.lstrip(b"\0")
+            at += len(data) - len(bare)
+            if bare or not data:
+                break
+        return at
 
     def _begin_text(self) -> Text | None:
         """Return the decoder of the file. None if it is compressed. Raises SourceError if it is not text."""
-        head, encoding = self.bytes_at(0, HEAD_BYTES), self._source.encoding
+        self._start = self._nuls_at_start()
+        head, encoding = self.bytes_at(self._start, HEAD_BYTES), self._source.encoding
         if compression := compression_of(head):
             self._source.tell(
                 f"compressed {self.path}",
@@ -232,7 +276,7 @@ class FollowedFile:
         """Return the parser of the file. None if it needs more of the file, or if the file has ended without a head."""
 
         def beginning(size: int) -> tuple[bytes, bool]:
-            data = self.bytes_at(0, size)
+            data = self.bytes_at(self._start, size)
             return data, is_end and len(data) < size
 
         try:
@@ -316,17 +360,27 @@ class FollowedFile:
             return self._copy.has_ended
         status = os.fstat(self._file)
         before = self.bytes_at(self._offset - len(self._tail), len(self._tail))
-        if status.st_size < self._offset + len(self._buffer) or before != self._tail:
+        if status.st_size < self._offset + self._nuls + len(self._buffer) or before != self._tail:
             self._begin_anew()
         self._note_size(status.st_size)
         had, size = len(self._buffer), min(max(BLOCK_BYTES, 2 * len(self._buffer)), LINE_BYTES_MAX)
         if had >= LINE_BYTES_MAX:
             raise self._source.format.too_long(repr(self.path), LINE_BYTES_MAX, f"byte {self._offset}")
-        self._buffer = self.bytes_at(self._offset, size)
+        self._buffer = self.bytes_at(self._offset + self._nuls, size)
+        if self._buffer.startswith(b"\0"):
+            self._pass_over_nuls()
         if len(self._buffer) > had or status.st_nlink:
             self._let_go_at = None
             return False
         return self._let_go()
+
+    def _pass_over_nuls(self) -> None:
+        """Count NULs that fill the buffer, and read on after them, as far as one call may."""
+        for _ in range(NUL_BLOCKS):
+            if self._buffer.strip(b"\0") or not self._buffer:
+                return
+            self._nuls += len(self._buffer)
+            self._buffer = self.bytes_at(self._offset + self._nuls, NUL_BLOCK_BYTES)
 
     def _let_go(self) -> bool:
         """Close a file without a name, after a while. Return whether its last line must be read first."""
@@ -346,4 +400,5 @@ class FollowedFile:
         self._lose()
         self._offset, self._buffer, self._tail, self._digest, self._size, self._head = 0, b"", b"", "", None, ""
         self._block = self._parser = self._text = None
+        self._nuls = self._start = 0
         self.lives += 1

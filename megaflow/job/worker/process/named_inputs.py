@@ -262,13 +262,12 @@ class NamedInputs:
 
 def followers(
     followed: Iterable[tuple[str, str, str]], errors: str, replaced: ReplacedBytes, tell: Callable[[str, str], None],
-    now: Callable[[], float],
+    now: Callable[[], float], count: Callable[..., None],
 ) -> dict[str, Callable[[RecordFormat], FollowedFiles]]:
     """Return the builders of readers for followed inputs, each given as its name, a pattern and an encoding."""
+    make = partial(FollowedFiles, replaced=replaced, tell=tell, now=now)
     return {
-        name: partial(
-            FollowedFiles, pattern, errors, input=name, encoding=encoding, replaced=replaced, tell=tell, now=now
-        )
+        name: partial(make, pattern, errors, input=name, encoding=encoding, count=partial(count, name))
         for name, pattern, encoding in followed
     }
 

@@ -91,7 +91,9 @@ class WorkerProgram:
         worker.rescaling.subscribe(self._on_change)
         errors, replaced = spec.job.encoding_errors, self._queue.replaced
         replaced.tell, self._skipped = self._tell_once, SkippedLines(self._tell_once)
-        followed = followers(inputs.followed, errors, replaced, self._tell_once, worker.now)
+        followed = followers(
+            inputs.followed, errors, replaced, self._tell_once, worker.now, self._skipped.count
+        )
         self._inputs = NamedInputs(
             inputs.rows, inputs.lines, inputs.items, self._skipped, followed, inputs.unordered, inputs.is_given
         )
