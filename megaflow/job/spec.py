@@ -272,6 +272,8 @@ def listen_place(text: str) -> tuple[str, int | None]:
     >>> listen_place("::1"), listen_place("[::1]:2101"), listen_place("0.0.0.0:2101")
     (('::1', None), ('::1', 2101), ('0.0.0.0', 2101))
     """
+    if is_port(text):  # a number is also an address to the system: 17556 is 0.0.68.148
+        raise UsageError(f"--listen {text}: must be HOST or HOST:PORT, such as 127.0.0.1:{text}.")
     host, colon, port = text.rpartition(":")
     if text.endswith("]") or not colon or (":" in host and not host.endswith("]")):  # an IPv6 address alone, or a name
         host, found = text, None

@@ -175,6 +175,7 @@ def test_no_environment_variable_means_two_things() -> None:
         (["control", "status", "--connect", "a..b:80"], "--connect a..b:80: must be HOST:PORT"),
         (["run", "APP", "--join", "a..b:80"], "--join a..b:80: must be HOST:PORT"),
         (["run", "APP", "--lines", "-", "--listen", "127.0..1"], "--listen 127.0..1: must be HOST or HOST:PORT"),
+        (["run", "APP", "--lines", "-", "--listen", "17556"], "must be HOST or HOST:PORT, such as 127.0.0.1:17556"),
         (["run", "APP", "--lines", "-", "--listen", "127.0.0.1:0"], "--listen 127.0.0.1:0: must be HOST or HOST:PORT"),
         (["run", "APP", "--lines", "-", "--listen", "a:65535", "--processes", "2"], "--listen a:65535: "),
         (["run", "APP", "--lines", "-", "--drain-timeout", "0"], "--drain-timeout must be a number of seconds above 0"),

@@ -28,7 +28,7 @@ from megaflow.megaphone.router.router import Router, route
 from megaflow.megaphone.router.splitting import ByKey, Splitter
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.channel import Lane
-from megaflow.timely.dataflow.argument_checks import function, shown
+from megaflow.timely.dataflow.argument_checks import function, no_generator, shown
 from megaflow.timely.dataflow.builder import Input, NodeBuilder
 from megaflow.timely.dataflow.capability import Capability
 from megaflow.timely.dataflow.context import Context, OperatorInfo
@@ -321,7 +321,7 @@ def _begin(store: BinStore, own: Sequence[int], restored: Restored) -> None:
 
 def title_of(verb: str, fold: Callable[..., Any], name: str | None) -> str:
     """Return the name of an operator. Raises BuildError unless its fold is a function."""
-    function(verb, fold, "fold")
+    no_generator(verb, function(verb, fold, "fold"), "fold")
     return str(name or getattr(fold, "__name__", verb))
 
 

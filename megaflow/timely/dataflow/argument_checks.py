@@ -11,13 +11,14 @@ from megaflow.timely.dataflow.pact import Exchange, Pact, PactOrClass, pact_of
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 _ASYNC = 0x80 | 0x200  # CO_COROUTINE and CO_ASYNC_GENERATOR of the module inspect
+_GENERATOR = 0x20  # CO_GENERATOR
 
 
 def function(verb: str, given: F, parameter: str = "f") -> F:
     """Return the argument. Raises BuildError unless it can be called and returns its result at once."""
     if not callable(given):
         raise BuildError(f"{verb} ({user_line()}): {parameter} must be a function, not {shown(given)}")
-    if _is_async(given):
+    if _flags(given) & _ASYNC:
         raise BuildError(
             f"{verb} ({user_line()}): {parameter} is 'async def {getattr(given, '__name__', '…')}', and an operator "
             "does not await what it calls. Write a plain 'def'; inside it, asyncio.run(…) awaits a coroutine."
@@ -25,12 +26,22 @@ def function(verb: str, given: F, parameter: str = "f") -> F:
     return given
 
 
-def _is_async(given: Any) -> bool:
-    """Return whether a call returns a coroutine or an async generator. Importing `inspect` for this would be slow."""
+def no_generator(verb: str, given: F, parameter: str) -> F:
+    """Return the function. Raises BuildError if a call returns a generator."""
+    if _flags(given) & _GENERATOR:
+        raise BuildError(
+            f"{verb} ({user_line()}): {parameter} {getattr(given, '__name__', '…')!r} has 'yield', so a call returns a "
+            "generator. Let it return the new state and a list of outputs instead."
+        )
+    return given
+
+
+def _flags(given: Any) -> int:
+    """Return the flags of a function's code, 0 if it is written in C. Importing `inspect` for this would be slow."""
     while isinstance(given, partial):
         given = given.func
-    code = getattr(given, "__code__", None) or getattr(type(given).__call__, "__code__", None)  # None: written in C
-    return code is not None and bool(code.co_flags & _ASYNC)
+    code = getattr(given, "__code__", None) or getattr(type(given).__call__, "__code__", None)
+    return 0 if code is None else int(code.co_flags)
 
 
 def instance(verb: str, given: T, kind: type | tuple[type, ...], what: str) -> T:

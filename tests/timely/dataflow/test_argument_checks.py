@@ -115,6 +115,16 @@ def test_async_functions_are_refused_when_the_dataflow_is_built(f: Any) -> None:
             example(lambda scope, use=use: use(scope.to_stream([(1, 1)])))
 
 
+def _generates(key: Any, value: Any, state: Any) -> Any:
+    yield state, [value]
+
+
+@pytest.mark.parametrize("f", [_generates, partial(_generates)])
+def test_a_fold_that_yields_is_refused_when_the_dataflow_is_built(f: Any) -> None:
+    with pytest.raises(BuildError, match=r"fold '.*' has 'yield', so a call returns a generator\. Let it return"):
+        example(lambda scope: scope.to_stream([(1, 1)]).stateful_state_machine(f))
+
+
 def test_classes_builtins_and_partials_are_functions() -> None:
     def build(scope: Any) -> Any:
         return scope.to_stream(["1"]).map(int).map(partial(pow, 2)).map(str).capture()
