@@ -194,7 +194,7 @@ def judged(code: int, account: Account) -> tuple[list[str], str]:
     cases = list(dict.fromkeys(failure.case for failure in failures))
     if not account.is_whole:
         return [], f"pytest ended with {code}, before its end"
-    if (code != pytest.ExitCode.TESTS_FAILED and code != pytest.ExitCode.OK) or not failures:
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) or not failures:
         return [], "; ".join([f"pytest ended with {code}", *(f"{each.case}: {each.red}" for each in failures[:MOST])])
     if reds := [f"{failure.case}: {failure.red}" for failure in failures if failure.red]:
         return [], "; ".join(reds[:MOST])

@@ -114,7 +114,7 @@ class FollowedFile:
         self._source = source
         self._moved = position is not None  # it may have been renamed since
         self._file = -1
-        self._buffer = b""  # bytes read from `_offset` on and after `_nuls`, not yet returned
+        self._buffer = b""  # bytes from `_offset + _nuls` on, read and not yet returned
         self._nuls = 0  # NULs at the beginning of a line whose end is not there yet
         self._start = 0  # NULs at the beginning of the file that were left out
         self._block: RecordBlock | None = None  # parsed from the first of these bytes

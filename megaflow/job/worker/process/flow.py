@@ -44,8 +44,9 @@ from megaflow.timely.dataflow.operators.movement import broadcast
 T = TypeVar("T")
 
 OnError: TypeAlias = Literal["raise", "skip"]
-Ragged: TypeAlias = Literal["refuse", "fill", "cut"]
 """What a record that cannot be parsed causes: the job ends with an error, or continues without it."""
+Ragged: TypeAlias = Literal["refuse", "fill", "cut"]
+"""What a row with too few or too many fields causes: a fault, None for what is missing, or the loss of the rest."""
 
 ON_ERROR: Final = ("raise", "skip")
 
