@@ -23,7 +23,6 @@ MOVES = {
     "a dataflow sleeps though its counts have changed": Fault("GraphProgress._move", "self._run_queue.stir()", "pass"),
     "a dataflow sleeps though it has changes to send": Fault("OwnChanges.update", "self._stir()", "pass"),
     "a dataflow sleeps though an operator is to run": Fault("RunQueue.add", "self.stir()", "pass"),
-    "a dataflow sleeps though its step has left work": Fault("Dataflows._step", "self._queue.add(number)", "pass"),
     "a count below zero holds a frontier back": Fault(
         "IntegerTracker._take_in",
         "[time for time, count in all_counts[location].items() if count > 0]",
@@ -209,6 +208,7 @@ CHANGES = {
 }
 
 PARTITIONS = {
+    "a dataflow sleeps though its step has left work": Fault("Dataflows._step", "self._queue.add(number)", "pass"),
     "what is handed back is read on": Fault(
         "LineQueue.give_back", "self._splits.close(given)", "pass"
     ),
