@@ -104,6 +104,10 @@ class Source(Protocol[T]):
     not stay open until the first record of the partition is read. The coordinator's
     worker thread calls it for each partition that `discover` returns; it must not block.
 
+    It may also have `check(partitions)`. A process that joins by hand, or runs on an executor of Spark, calls it in a
+    thread before it takes part, with the partitions that are not read to their ends. If `check` raises, the process
+    does not join. `check` may block.
+
     It may also have `recall(partitions)`. The coordinator's worker thread calls it before it calls `discover`, with the
     partitions that are known from a checkpoint or an earlier coordinator, and have not been forgotten. So a source that
     cuts its records into partitions can return the same ones in every run. It must not block.

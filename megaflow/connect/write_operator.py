@@ -118,12 +118,16 @@ class WriteOperator:
         self.is_told = True
         self.activate()
 
-    def run(self) -> None:
-        """Write what may be written, and cut."""
-        self._read_commands()
+    def begin(self) -> None:
+        """Open the sink, once. Raises its errors."""
         if not self._has_begun:
             self._has_begun = True
             self.outlet.begin(self.activate)
+
+    def run(self) -> None:
+        """Write what may be written, and cut."""
+        self._read_commands()
+        self.begin()
         self._passed, self._open = self._commands.frontier, self._input.frontier
         self._write_waiting()
         for time, batch in self._input.drain():

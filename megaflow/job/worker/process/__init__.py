@@ -8,6 +8,7 @@ worker_text      what several workers print: whole lines, each with its worker
 watchdog         detects busy workers
 program_loading  loads the user's function
 source_record    the source from which it was loaded
+inputs_check     checks that a process finds the job's inputs
 fingerprint      checks that all processes run the same code
 worker_program   the dataflow of each worker, and the loop that steps it
 flow             the argument of the user's function

@@ -12,6 +12,7 @@ all workers (`Coordinates`). Only then do workers redirect clients to it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from megaflow.control.coordinator.base.job_state import FeedState, JobState
 from megaflow.control.coordinator.controller.controller import Controller
 from megaflow.control.coordinator.controller.driver import TOPIC, ControllerDriver
 from megaflow.control.coordinator.controller.lookups import places_of
+from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.latency import LatencyMeter
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ToldOnce
 from megaflow.control.messages import TableWish
@@ -35,6 +37,7 @@ from megaflow.job.worker.control.connection_handlers import ControlDoor, Launche
 from megaflow.job.worker.process.discovery import Discovery, in_a_thread
 from megaflow.job.worker.process.fingerprint import CodeCheck
 from megaflow.job.worker.process.flow import Flow, build_flow, wire
+from megaflow.job.worker.process.inputs_check import InputsCheck
 from megaflow.job.worker.process.named_inputs import NamedInputs, SkippedLines, followers
 from megaflow.job.worker.process.program_loading import App
 from megaflow.job.worker.process.watchdog import Watchdog
@@ -156,14 +159,23 @@ class WorkerProgram:
             yield DRAIN_POLL_SECONDS
 
     def _introduce(self) -> Iterator[float | None]:
-        """Before taking part: show the coordinator the code of this process, and ask for a routing table."""
+        """Before taking part: check code, inputs and sinks, and ask for a routing table.
+
+        A joiner for which a check fails ends. The job has then given it nothing.
+        """
         part = self._shared.spec.part
         if self._is_first and not (isinstance(part, JoiningProcess) and part.other_code):
             self._code.show()
             while self._code.is_awaited:
                 yield None
-        if isinstance(part, JoiningProcess) and part.wishes:
-            self._worker.rescaling.report(TableWish(part.server))
+        if self._is_first and may_be_elsewhere(self._shared.spec):
+            self._inputs_check.begin()
+        if isinstance(part, JoiningProcess):
+            while self._inputs_check.under_way:
+                yield self._inputs_check.turn()
+            self._sinks.open()
+            if part.wishes:
+                self._worker.rescaling.report(TableWish(part.server))
 
     def _take_part(self) -> None:
         """After the worker has joined: report that, and redirect clients to the coordinator.
@@ -219,6 +231,8 @@ class WorkerProgram:
             Stream(self._sinks.behind(self._output.sent)).probe_with(self._probe)
         settle(spec.job.log_level, spec.job.log_format, MARK, is_loaded=True)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
+        sources = self._queue.open_partitions.sources
+        self._inputs_check = InputsCheck(self._worker, sources, self._beside, self._lines_to_read)
 
     def _reading(self, flow: Flow) -> LineSource:
         """Return the operator that reads all inputs; build it at the first call."""
@@ -308,9 +322,14 @@ class WorkerProgram:
 
     def _discover(self, names: Iterable[str], known: Iterable[SourcePartition]) -> None:
         """Start asking these sources for partitions, if there are any."""
-        operators, beside = self._event_time.operators, partial(self._shared.beside, done=self._worker.allocator.wake)
         if asked := {name: self._queue.open_partitions.sources[name] for name in names}:
-            self._discovery = Discovery(asked, [(each.input, each.partition) for each in known], beside, operators)
+            found = [(each.input, each.partition) for each in known]
+            self._discovery = Discovery(asked, found, self._beside, self._event_time.operators)
+
+    def _beside(self, task: Callable[[], Any]) -> Future[Any]:
+        """Run a function in a thread, and wake the worker at its end."""
+        result: Future[Any] = self._shared.beside(task, done=self._worker.allocator.wake)
+        return result
 
     def _coordinate(self, feed: FeedState | None = None, **more: Any) -> None:
         spec, worker, launcher = self._shared.spec, self._worker, self._shared.launcher
@@ -331,6 +350,9 @@ class WorkerProgram:
         launcher.launched = self._coordinator.put
         self._shared.control.serve(self._coordinator.put)
 
+    def _lines_to_read(self) -> LinesToRead | None:
+        return None if self._coordinator is None else self._coordinator.controller.lines
+
     def _handed_over(self, asked: Sequence[Asked]) -> None:
         """Stop coordinating; keep unanswered requests until their clients can be redirected to the successor."""
         self._coordinator = self._discovery = None
@@ -350,6 +372,8 @@ class WorkerProgram:
         if credit := self._queue.take_credit():
             self._shared.launcher.send(LinesTaken(credit))
         due = wait = None
+        if self._inputs_check.has_work:
+            self._inputs_check.turn()
         if (coordinator := self._coordinator) is not None:
             if self._discovery is not None:
                 for found in self._discovery.turn(now, coordinator.is_known):
@@ -358,3 +382,8 @@ class WorkerProgram:
             due = coordinator.turn(now, open_epoch)  # 0 if it hands over
             due = due if wait is None else min(due, wait)
         return 0.0 if self._agent.trials else due
+
+
+def may_be_elsewhere(spec: ChildSpec) -> bool:
+    """Tell whether a process may run on another machine than the launcher: on an executor, or joining by hand."""
+    return spec.job.on is not None or (isinstance(spec.part, JoiningProcess) and spec.report_fd is None)

@@ -105,6 +105,11 @@ class WorkerSinks:
         """Tell whether a command closes this worker's source."""
         return isinstance(command, Withdraw) and self.worker in command.workers
 
+    def open(self) -> None:
+        """Open all sinks, before this worker takes part. Raises their errors."""
+        for operator in self._operators:
+            operator.begin()
+
     # Calls of the sinks
 
     def restored(self, sink: sinks.Sink[Any], name: str) -> tuple[int, Sequence[SinkToken]]:

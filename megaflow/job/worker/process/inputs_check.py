@@ -1,0 +1,238 @@
+"""Check that a process finds the job's inputs before it takes part.
+
+A process of another machine may have other files, or none, under the same paths. It would wait without end for a
+followed file that is not there, or read another file in place of the job's.
+1. The process asks the coordinator for the unread inputs, and looks for each of them. A file is the job's file if it
+   has the same path and the same first bytes, and is not shorter. A followed file also has the same inode, under any
+   name that the pattern matches. A source of the program checks its own partitions if it has `check(partitions)`.
+   Standard input, items and Spark's rows come through the job's own processes, so there is nothing to look for.
+2. A shared folder may show a file late, and a file may be removed or renamed meanwhile. So the process asks anew and
+   looks again until LOOK_SECONDS have passed. Then it raises, and the job continues as before.
+3. A joiner asks before it reports that it is ready, so a refused join changes nothing. A founder on a Spark executor
+   asks at the start and does not wait. If it lacks an input, the job fails. Processes that the launcher starts on its
+   own machine do not ask.
+4. The coordinator answers once all followed inputs were looked for. It leaves out files that it does not find itself.
+   A file that appears after its answer is not checked.
+5. Looking at files may take long, so it runs in a thread, at both ends.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, TypeAlias
+
+from megaflow.connect.source_protocol import Source
+from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
+from megaflow.control.messages import Split
+from megaflow.durable.commits import SourcePartition
+from megaflow.errors import ConfigMismatch, JoinDenied
+from megaflow.job.files.file_position import SAMPLE_BYTES, digest, inodes
+from megaflow.job.files.followed_files import FollowedFiles
+from megaflow.program import Worker
+from megaflow.quick_dataclass import dataclass
+from megaflow.timely.communication.codec.decode import decode
+
+TOPIC: Final = "inputs"
+LOOK_SECONDS: Final = 5.0
+AGAIN_SECONDS: Final = 0.5
+SHOWN_MAX: Final = 3  # files in an error
+
+Sources: TypeAlias = Mapping[str, Source[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file that the job has not read to its end, as the coordinator's process sees it."""
+
+    source: str  # its followed input; "": it is not followed
+    path: str
+    inode: int
+    size: int  # bytes
+    head: str  # digest of the first SAMPLE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class InputsAsked:
+    """Mail to the coordinator: the sender wants the unread inputs; `InputsSeen` is the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputsSeen:
+    """The answer: the unread files, and unread partitions of sources that have a `check`, as (source, partition)."""
+
+    files: tuple[SeenFile, ...]
+    partitions: tuple[tuple[str, bytes], ...]
+
+
+class InputsCheck:
+    """One worker's part in the check. Everything but the looking runs on its thread."""
+
+    def __init__(
+        self, worker: Worker, sources: Sources, beside: Callable[[Callable[[], Any]], Future[Any]],
+        lines: Callable[[], LinesToRead | None],
+    ) -> None:  # fmt: skip
+        """`sources`: those that the program reads, and its followed inputs. `beside` runs a function in a thread.
+
+        `lines` returns what is known of the inputs if this worker coordinates the job; otherwise None.
+        """
+        self._worker, self._sources, self._beside, self._lines = worker, sources, beside, lines
+        self._askers: list[int] = []  # workers that the coordinator has not answered
+        self._seen: Future[InputsSeen] | None = None  # the answer to `_asking`
+        self._asking: list[int] = []
+        self._missing: Future[list[str]] | None = None  # what this process lacks
+        self._until: float | None = None  # seconds: when this process gives up; None: it does not ask
+        self._again: float | None = None  # seconds: when it asks anew
+        worker.on_mail(TOPIC, self._hear)
+
+    def begin(self) -> None:
+        """Ask for the inputs. Call `turn` until the check is no longer `under_way`."""
+        self._until = self._worker.now() + LOOK_SECONDS
+        self._ask()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether this process still looks for the inputs."""
+        return self._until is not None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether this process looks for the inputs, or owes another one an answer."""
+        return self._until is not None or bool(self._askers) or self._seen is not None
+
+    def turn(self) -> float | None:
+        """Go on, if there is something to do; return the seconds until there is, None if a message will say so.
+
+        Raises JoinDenied, in a founder ConfigMismatch, if this process lacks an input.
+        """
+        self._answer()
+        if self._until is None:
+            return None
+        now = self._worker.now()
+        if self._missing is not None and self._missing.done():
+            missing, self._missing = self._missing.result(), None
+            if not missing:
+                self._until = None
+                return None
+            if now >= self._until:
+                raise self._error(missing)
+            self._again = now + AGAIN_SECONDS
+        if self._again is None:
+            return None
+        if self._again <= now:
+            self._ask()
+            return None
+        return self._again - now
+
+    def _ask(self) -> None:
+        self._again = None
+        self._worker.post(self._worker.membership.coordinator, TOPIC, InputsAsked())
+
+    def _hear(self, source: int, body: Any) -> None:
+        match body:
+            case InputsAsked():
+                self._askers.append(source)
+            case InputsSeen():
+                self._missing = self._beside(lambda: [*lacks(body, self._sources)])
+
+    def _answer(self) -> None:
+        """On the coordinator: look at the inputs if they are asked for, and answer."""
+        if self._seen is not None and self._seen.done():
+            seen, self._seen = self._seen.result(), None
+            for asker in self._asking:
+                self._worker.post(asker, TOPIC, seen)
+        if self._askers and self._seen is None and (lines := self._lines()) is not None:
+            if any(isinstance(self._sources.get(name), FollowedFiles) for name in lines.partitions.state.unheard):
+                return
+            self._asking, self._askers = self._askers, []
+            splits, partitions = [each for each, _ in lines.unread], [each for each, _ in lines.partitions.unread]
+            self._seen = self._beside(lambda: look(splits, partitions, self._sources))
+
+    def _error(self, missing: list[str]) -> JoinDenied | ConfigMismatch:
+        shown = "; ".join(missing[:SHOWN_MAX])
+        more = f"; and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
+        fix = "Every process of a job must see its files under the same paths: mount the folder here, too"
+        if self._worker.rescaling.joining:
+            return JoinDenied(
+                f"This process cannot join: it does not find inputs that the job still reads: {shown}{more}. {fix}, "
+                "or give the job workers on its own machine by `megaflow control add-workers`."
+            )
+        return ConfigMismatch(
+            f"Worker {self._worker.index} does not find inputs of the job: {shown}{more}. {fix}."
+        )
+
+
+def look(splits: Iterable[Split], partitions: Iterable[SourcePartition], sources: Sources) -> InputsSeen:
+    """Return the unread inputs as this process sees them. Costs a look at each file."""
+    files = {path: seen for path in dict.fromkeys(split.path for split in splits) if (seen := seen_file("", path))}
+    followed: dict[str, set[int]] = {}
+    own: list[tuple[str, bytes]] = []
+    for each in partitions:
+        source = sources.get(each.input)
+        if isinstance(source, FollowedFiles):
+            followed.setdefault(each.input, set()).add(decode(each.partition))
+        elif hasattr(source, "check"):
+            own.append((each.input, each.partition))
+    grow = [
+        seen for name, wanted in followed.items() for inode, path in names_of(sources[name]).items()
+        if inode in wanted and (seen := seen_file(name, path)) is not None and seen.inode == inode
+    ]  # fmt: skip
+    return InputsSeen((*files.values(), *grow), tuple(own))
+
+
+def lacks(wanted: InputsSeen, sources: Sources) -> Iterator[str]:
+    """Yield what this process lacks of these inputs, in words. Costs a look at each file."""
+    names = {name: names_of(sources[name]) for name in dict.fromkeys(each.source for each in wanted.files) if name}
+    for each in wanted.files:
+        if (fault := fault_of(each, names.get(each.source))) is not None:
+            yield fault
+    for name in dict.fromkeys(source for source, _ in wanted.partitions):
+        check: Any = sources[name]
+        try:
+            check.check([decode(partition) for source, partition in wanted.partitions if source == name])
+        except Exception as error:
+            yield f"the source {name!r} says: {type(error).__name__}: {error}"
+
+
+def names_of(source: Any) -> dict[int, str]:
+    """Return the files of a followed input, by inode."""
+    return inodes(source.pattern)
+
+
+def seen_file(source: str, path: str, head_bytes: int = SAMPLE_BYTES) -> SeenFile | None:
+    """Return how this process sees a file; None if it cannot read it."""
+    try:
+        return read_file(source, path, head_bytes)
+    except OSError:
+        return None
+
+
+def read_file(source: str, path: str, head_bytes: int = SAMPLE_BYTES) -> SeenFile:
+    """Return how this process sees a file. Raises OSError."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("it is not a regular file")
+        head = digest(file.read(min(head_bytes, status.st_size)))
+    return SeenFile(source, path, status.st_ino, status.st_size, head)
+
+
+def fault_of(wanted: SeenFile, names: Mapping[int, str] | None) -> str | None:
+    """Return why a file is not the job's file here, in words; None if it is. `names`: of its input, if it is followed.
+    """
+    path = wanted.path if names is None else names.get(wanted.inode, wanted.path)
+    try:
+        here = read_file(wanted.source, path, min(SAMPLE_BYTES, wanted.size))
+    except FileNotFoundError:
+        return f"{path!r} is not there"
+    except OSError as error:
+        return f"{path!r} cannot be read ({error.strerror or error})"
+    if here.size < wanted.size:
+        return f"{path!r} has {here.size} bytes here, and {wanted.size} where the job reads it"
+    if here.head != wanted.head:
+        return f"{path!r} is another file here: its first bytes differ"
+    if names is not None and here.inode != wanted.inode:
+        return f"{path!r} is another file here: its inode is {here.inode}, not {wanted.inode}"
+    return None

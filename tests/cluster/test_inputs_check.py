@@ -1,0 +1,169 @@
+"""Processes that join by hand and see other files than the job: they are refused, and the job goes on.
+
+`/proc/self/cwd` stands for the working directory of each process. So processes with different ones see different files
+under the same paths, as on two machines.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.processes import Run
+from tests.results import check_equal
+from tests.words import says
+
+pytestmark = pytest.mark.cluster
+
+WORDS = "def dataflow(flow):\n    return flow.lines()\n"
+SINK = """
+import os
+from megaflow.connect import Sink
+
+class File(Sink):
+    def open(self, place):
+        self.file = open("/proc/self/cwd/out/rows", "a")
+
+    def write(self, epoch, batch):
+        self.file.writelines(f"{each}\\n" for each in batch)
+
+    def prepare(self, number):
+        self.file.flush()
+
+    def commit(self, number, token):
+        pass
+
+    def close(self):
+        self.file.close()
+
+def dataflow(flow):
+    return flow.lines().write(File(), name="rows")
+"""
+SOURCE = """
+import os
+from megaflow.connect import Exhausted, Found, Idle
+
+class Shelf:
+    def discover(self):
+        return Found(["a"], 3600.0)
+
+    def open(self, partition, position):
+        return self
+
+    def read(self, limit):
+        return ([], 1) if os.path.exists("/proc/self/cwd/done") else Idle(after_seconds=0.05)
+
+    def close(self):
+        pass
+
+    def check(self, partitions):
+        for each in partitions:
+            if not os.path.exists(f"/proc/self/cwd/{each}"):
+                raise FileNotFoundError(f"no shelf {each}")
+
+def dataflow(flow):
+    return flow.read(Shelf(), "shelf")
+"""
+
+
+def lines(status: dict[str, Any]) -> int:
+    return sum(worker["lines"] for worker in status["workers"])
+
+
+class Machines:
+    """Two folders that stand for two machines, and a job on the first."""
+
+    def __init__(self, start: Callable[..., Run], folder: Path, app: str, **files: str) -> None:
+        self._start = start
+        self.here, self.there = folder / "here", folder / "there"
+        self.app = folder / "app.py"
+        self.app.write_text(app)
+        for machine in (self.here, self.there):
+            (machine / "in").mkdir(parents=True)
+        for name, text in files.items():
+            (self.here / "in" / f"{name}.log").write_text(text)
+
+    def run(self, *words: str) -> Run:
+        job = self._start(str(self.app), "--name", "job", *words, cwd=self.here)
+        job.status_when(lambda status: status["state"] == "running")
+        return job
+
+    def join(self) -> tuple[int, str, list[str]]:
+        return self._start(str(self.app), "--join", "job", cwd=self.there).end()
+
+
+@pytest.mark.parametrize("there, why", [
+    (None, "is not there"), ("a", "has 1 bytes here"), ("other\n" * 9, "its first bytes differ"),
+    ("a\nb\n", "its inode is"),
+])  # fmt: skip
+def test_a_process_without_the_followed_file_may_not_join(
+    start: Callable[..., Run], tmp_path: Path, there: str | None, why: str
+) -> None:
+    machines = Machines(start, tmp_path, WORDS, a="a\nb\n")
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow")
+    if there is not None:
+        (machines.there / "in" / "a.log").write_text(there)
+    code, _, said = machines.join()
+    assert code == 1 and says(said[-1], "does not find", "/in/a.log", why, "mount"), said
+    assert len(job.status()["workers"]) == 1
+    with (machines.here / "in" / "a.log").open("a") as file:
+        file.write("c\n")
+    job.status_when(lambda status: lines(status) == 3)
+    assert job.control("stop").returncode == 0
+    code, output, said = job.end()
+    assert code == 0, said
+    check_equal(output.split(), ["a", "b", "c"], said)
+
+
+def test_a_process_that_sees_the_same_files_joins(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, WORDS, a="a\nb\n")
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow")
+    (machines.there / "in").rmdir()
+    (machines.there / "in").symlink_to(machines.here / "in")
+    start(str(machines.app), "--join", "job", cwd=machines.there)
+    job.status_when(lambda status: len(status["workers"]) == 2)
+    assert job.control("stop").returncode == 0
+    code, output, said = job.end()
+    assert code == 0, said
+    check_equal(output.split(), ["a", "b"], said)
+
+
+def test_a_process_without_the_rest_of_a_file_may_not_join(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, WORDS, a="a\n" * 30)
+    job = machines.run("--lines", "/proc/self/cwd/in", "--rate", "2")
+    code, _, said = machines.join()
+    assert code == 1 and says(said[-1], "does not find", "/in/a.log", "is not there"), said
+    assert len(job.status()["workers"]) == 1
+    assert job.control("stop").returncode == 0
+    assert job.end()[0] == 0
+
+
+def test_a_process_that_cannot_open_a_sink_may_not_join(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, SINK, a="a\n")
+    (machines.here / "out").mkdir()
+    (machines.there / "in").rmdir()
+    (machines.there / "in").symlink_to(machines.here / "in")
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow")
+    job.status_when(lambda status: lines(status) == 1)
+    code, _, said = machines.join()
+    assert code == 1 and any("FileNotFoundError" in line for line in said), said
+    assert len(job.status()["workers"]) == 1
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    check_equal((machines.here / "out" / "rows").read_text(), "a\n", said)
+
+
+def test_a_source_says_which_of_its_partitions_are_missing(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, SOURCE)
+    (machines.here / "a").write_text("")
+    job = machines.run()
+    code, _, said = machines.join()
+    assert code == 1 and says(said[-1], "'shelf'", "no shelf a"), said
+    assert len(job.status()["workers"]) == 1
+    (machines.there / "a").write_text("")
+    start(str(machines.app), "--join", "job", cwd=machines.there)
+    job.status_when(lambda status: len(status["workers"]) == 2)
+    assert job.control("stop").returncode == 0
+    assert job.end()[0] == 0
