@@ -72,7 +72,17 @@ class Exhausted:
     there once `discover` names it. A recovery belongs to the same run and does not open it again."""
 
 
-Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted
+@dataclass(frozen=True, slots=True)
+class NotHere:
+    """Result of `read`: this process does not find the partition, but another process may. Used by followed files.
+
+    Another process then reads the partition. If no process finds it, one keeps looking, and `stay` is called there.
+    """
+
+    after_seconds: float  # of a monotonic clock, until the next `read`
+
+
+Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted | NotHere
 """Result of `OpenPartition.read`: records and the position after them, or why there are none."""
 
 

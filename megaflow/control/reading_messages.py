@@ -3,6 +3,7 @@
     coordinator ─ AssignSplits, AssignPartitions ─▶ sources ─ SplitRead, of each ─▶ coordinator
     coordinator ─ RevokeSplits ─▶ sources ─ SplitsRevoked ─▶ coordinator ─ AssignSplits ─▶ others
     coordinator ─ RevokePartitions ─▶ a source ─ PartitionsRevoked ─▶ coordinator ─ AssignPartitions ─▶ others
+    a source ─ PartitionMissing ─▶ coordinator ─ RevokePartitions, or StayWithPartition ─▶ the source
     coordinator ─ Withdraw ─▶ sources of workers that leave ─ SplitsReturned ─▶ coordinator ─ AssignSplits ─▶ others
     coordinator ─ ShareRate, ReadLimits ─▶ sources
 
@@ -51,6 +52,14 @@ class RevokePartitions:
 
     worker: int
     numbers: tuple[int, ...]  # of partitions that it was given
+
+
+@dataclass(frozen=True, slots=True)
+class StayWithPartition:
+    """Keep looking for a partition: no process of the job finds it."""
+
+    worker: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +113,26 @@ class PartitionsRevoked:
     partitions: tuple[SourcePartition, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionMissing:
+    """A source does not find a partition that it was given. It looks again and again until it must hand it back."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSeen:
+    """A source has found a partition that was missing."""
+
+    number: int
+
+
 def partition_of(part: Split | SourcePartition) -> Partition:
     """Return the name by which maxima are kept of a split or a source's partition."""
     return ("split" if isinstance(part, Split) else "partition"), part.number
 
 
-PartReport: TypeAlias = SplitRead | SplitsReturned | SplitsRevoked | PartitionsRevoked
+PartReport: TypeAlias = (
+    SplitRead | SplitsReturned | SplitsRevoked | PartitionsRevoked | PartitionMissing | PartitionSeen
+)
 """Sources' reports on splits and partitions."""

@@ -167,3 +167,19 @@ def test_a_source_says_which_of_its_partitions_are_missing(start: Callable[..., 
     job.status_when(lambda status: len(status["workers"]) == 2)
     assert job.control("stop").returncode == 0
     assert job.end()[0] == 0
+
+
+def test_new_files_are_read_by_a_process_that_sees_them(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, WORDS)
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow")
+    joiner = start(str(machines.app), "--join", "job", cwd=machines.there)
+    job.status_when(lambda status: len(status["workers"]) == 2)
+    wanted = [*"abcd"]
+    for name in wanted:
+        (machines.here / "in" / f"{name}.log").write_text(f"{name}\n")
+    job.status_when(lambda status: lines(status) == len(wanted))
+    assert job.control("stop").returncode == 0
+    code, output, said = job.end()
+    assert code == 0, said
+    check_equal(sorted(output.split()), wanted, said)
+    assert not any("disappeared" in line for line in [*said, *joiner.said]), [*said, *joiner.said]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from megaflow.connect.source_protocol import Idle, Source
+from megaflow.connect.source_protocol import Idle, NotHere, Source
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.files import followed_files
@@ -47,6 +47,9 @@ class Bench:
                 self.readers[inode] = self.source.open(inode, self.positions.get(inode))
         for inode, reader in self.readers.items():
             while not isinstance(answer := reader.read(limit), Idle):
+                if isinstance(answer, NotHere):
+                    reader.stay()  # there is no other process
+                    continue
                 assert len(answer[0]) <= limit
                 records += answer[0]
                 self.positions[inode] = answer[1]

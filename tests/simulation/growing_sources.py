@@ -5,7 +5,8 @@ Each record contains its key, its partition and its number there. A reader retur
 checkpoint contains it. Each attempt resumes from the remains of the previous one. At the end each record has arrived
 once, and a key's records of one partition have arrived in order. This must hold through moves, through joins and leaves
 (which hand partitions over), through lost processes, and through resumes. In one run a partition may end, resumably,
-before its last record. Then the next run reads on, but no recovery does.
+before its last record. Then the next run reads on, but no recovery does. In some runs, readers do not find their
+partitions, until they learn that no other process does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from random import Random
 from typing import Any
 
 from megaflow.connect import Exhausted, Found, Idle
+from megaflow.connect.source_protocol import NotHere
 from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.testing.simulated_storage import JobStorage
 from megaflow.timely.communication.codec.decode import decode
@@ -30,8 +32,11 @@ Record = tuple[str, tuple[str, int]]  # key, (partition, number among the record
 class Feed:
     """The records to read, and how many of them are available: more with each call."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, sight: Random) -> None:
         self.random = random
+        self.sight = sight  # decides which readers do not find their partitions
+        self.blindness = sight.choice((0.0, 0.4))
+        self.stays = 0  # readers that learned in this attempt that no process finds their partitions
         self.storage = JobStorage(random)
         self.gone: set[tuple[str, int]] = set()  # partitions that discovery names no longer
         self.forgotten = 0  # those of `gone` that the newest checkpoint lacks
@@ -113,12 +118,15 @@ class FeedReader:
 
     def __init__(self, feed: Feed, partition: tuple[str, int], position: int) -> None:
         self.feed, self.partition, self.position = feed, partition, position
+        self.is_blind = feed.sight.random() < feed.blindness
         self.closed = False
 
     def read(self, limit: int) -> Any:
         assert not self.closed, "it was closed"
         feed, there = self.feed, self.feed.there[self.partition]
         feed.go_on()
+        if self.is_blind:
+            return NotHere(after_seconds=0.05)
         if self.position == feed.ends[self.partition]:
             return Exhausted(not feed.is_whole(self.partition) or feed.random.random() < 0.5)
         if self.position >= there or feed.random.random() < 0.3:
@@ -129,6 +137,10 @@ class FeedReader:
         records = feed.records[self.partition][self.position : end]
         self.position = end
         return records, end
+
+    def stay(self) -> None:
+        self.is_blind = False
+        self.feed.stays += 1
 
     def lag(self) -> int:
         return self.feed.there[self.partition] - self.position
@@ -157,14 +169,15 @@ def run(seed: int) -> Counter[str]:
     """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
     random = Random(f"growing sources {seed}")
     try:
-        feed = Feed(random)
+        feed = Feed(random, Random(f"sight {seed}"))
         dataflow, wanted = dataflow_of(feed), feed.wanted
 
         def lived() -> Counter[str]:
             moved = max(feed.opened.values(), default=0) > 1  # more than once without a crash in between
             feed.opened.clear()
             resumed, feed.resumed = feed.resumed, 0
-            return Counter(moved=moved, forgotten=feed.forgotten > 0, resumed=resumed)
+            stayed, feed.stays = feed.stays, 0
+            return Counter(moved=moved, forgotten=feed.forgotten > 0, resumed=resumed, stayed=stayed)
 
         return live(random, seed, dataflow, JobInput(), wanted, lived, feed.storage, feed.last)
     except Exception as error:

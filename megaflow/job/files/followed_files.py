@@ -18,7 +18,9 @@
 7. A program that goes on to write a truncated file at its old place leaves NULs before the next line, as many as the
    file had bytes. They are left out and reported once other bytes and the line's end follow. Until then, the reader
    waits before them. It does not keep them in memory. NULs elsewhere are text.
-8. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
+8. A reader that has never found its file says `NotHere`, because another process may find it. Only if no process does
+   are the file's unread bytes lost.
+9. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
    file is gone, truncated or another one when a reader opens it there, the rest is read from its compressed copy
    (`rotated_copy`). If there is no copy, the unread bytes are lost, and the loss is reported.
 """
@@ -30,7 +32,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from megaflow.connect.source_protocol import Found, Idle
+from megaflow.connect.source_protocol import Found, Idle, NotHere
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError
 from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes, text_of
@@ -121,13 +123,20 @@ class FollowedFile:
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
         self._is_compressed = False  # if so, it is not read
+        self._was_found = False  # by this reader
+        self._stays = False  # no process finds it
         self._tail = b""  # the bytes before `_offset`
         self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
 
-    def read(self, limit: int) -> tuple[list[Any], Position] | Idle:
+    def read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
         """Return records. Raises SourceError if the file cannot be read or parsed."""
-        if self._is_compressed or not (self._is_open or self._find()):
+        if not self._is_compressed and not (self._is_open or self._find()):
+            if not (self._was_found or self._stays):
+                return NotHere(after_seconds=FIND_SECONDS)
+            self._lose()
+        if self._is_compressed or not self._is_open:
             return self._news() or Idle(after_seconds=FIND_SECONDS)
+        self._was_found = True
         if self._said is None and self._file >= 0:  # a checkpoint must know the file before its first line is read
             return [], self._position()
         try:
@@ -178,8 +187,13 @@ class FollowedFile:
 
     def look(self) -> None:
         """Check whether the file or its copy exists. Calls `lose` if unread bytes are gone."""
-        self._find()
+        if not self._find():
+            self._lose()
         self.close()
+
+    def stay(self) -> None:
+        """Note that no process finds the file: it is waited for here, and its unread bytes are lost until it comes."""
+        self._stays = True
 
     def bytes_at(self, start: int, size: int) -> bytes:
         """Return some bytes of the open file. Raises SourceError."""
@@ -316,10 +330,7 @@ class FollowedFile:
                 self._note_size(status.st_size)
                 return True
             self.close()
-        if self._open_copy():
-            return True
-        self._lose()
-        return False
+        return self._open_copy()
 
     def _is_other(self, size: int) -> bool:
         """Return whether the open file, of this size, has other bytes than those read or seen."""

@@ -1,7 +1,9 @@
 """The coordinator assigns each partition of a source once, keeps the assignment, and hands it over."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from megaflow.control.coordinator.base.job_state import Durable
 from megaflow.control.coordinator.reading.partitions import Partitions
 from megaflow.control.reading_messages import (
     AssignPartitions,
+    PartitionMissing,
+    PartitionSeen,
     PartitionsRevoked,
     RevokePartitions,
     SplitRead,
@@ -35,8 +39,8 @@ class Bench(Coordination):
         self.all.found(Discovered(input, partitions, over, bounds, complete))
         self.all._check()
 
-    def learn(self, report: Any, ended: bool = False) -> None:
-        self.all.learn(report, ended)
+    def learn(self, report: Any, ended: bool = False, source: int = 0) -> None:
+        self.all.learn(report, ended, source)
         self.all._check()
 
     def go_on(self) -> None:
@@ -253,3 +257,75 @@ def test_what_is_on_its_way_back_at_a_checkpoint_is_a_part_of_it_if_its_source_w
 def test_the_next_coordinator_asks_sources_in_the_same_order_in_every_process() -> None:
     names = [f"source {number}" for number in range(30)]
     assert Bench(*names).all.state.to_ask == sorted(names), "a set has another order in each process"
+
+
+class Sighted(Bench):
+    """Workers that see some partitions each, and report which they miss, find again, or hand back."""
+
+    def __init__(self, sees: Callable[[int, int], bool]) -> None:
+        super().__init__("s")
+        self.sees = sees  # whether a worker sees the partition of this number
+        self.revocations = 0
+        self._missed: set[tuple[int, int]] = set()  # (worker, number) that the worker has reported
+
+    def play(self, random: Random) -> None:
+        """Let the workers obey and report, until nothing happens any more."""
+        moved = True
+        while moved:
+            self.go_on()
+            moved = False
+            for command in self.commands():
+                moved = True
+                if isinstance(command, RevokePartitions):
+                    self.revocations += 1
+                    self._look(random)
+                    self._missed -= {(command.worker, number) for number in command.numbers}
+                    self.learn(PartitionsRevoked(tuple(part(number) for number in command.numbers)), False)
+            moved = self._look(random) or moved
+
+    def _look(self, random: Random) -> bool:
+        """Let each worker look for its partitions; return whether one of them has something to report."""
+        holders = list(self.all.state.holders.items())
+        random.shuffle(holders)
+        before = set(self._missed)
+        for number, worker in holders:
+            assert worker is not None
+            if not self.sees(worker, number) and (worker, number) not in self._missed:
+                self._missed.add((worker, number))
+                self.learn(PartitionMissing(number), source=worker)
+            elif self.sees(worker, number) and (worker, number) in self._missed:
+                self._missed.discard((worker, number))
+                self.learn(PartitionSeen(number), source=worker)
+        return before != self._missed
+
+
+def part(number: int) -> SourcePartition:
+    return SourcePartition(number, "s", b"%d" % -number)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_partition_ends_at_a_worker_that_finds_it(seed: int) -> None:
+    random, count = Random(seed), 12
+    seen = {(worker, -1 - place) for worker in range(4) for place in range(count) if random.random() < 0.5}
+    bench = Sighted(lambda worker, number: (worker, number) in seen)
+    bench.found(*(b"%d" % (1 + place) for place in range(count)), over=True)
+    workers = [0, 1]
+    for version, joiner in enumerate((None, 2, 3)):
+        if joiner is not None:
+            workers.append(joiner)
+            bench.roster.joined((joiner,), Membership(version, frozenset(workers), 0), "h", joiner)
+            bench.roster.routed(joiner)
+        bench.play(random)
+        for number, holder in bench.all.state.holders.items():
+            if any((worker, number) in seen for worker in workers):
+                assert (holder, number) in seen, (number, holder, workers)
+            else:
+                assert bench.all.state.staying[number] == holder
+    late = random.sample(range(-count, 0), 4)
+    seen.update((bench.all.state.holders[number], number) for number in late)
+    bench.play(random)
+    assert all((bench.all.state.holders[number], number) in seen for number in late)
+    assert bench.revocations <= 8 * count
+    for number in range(-count, 0):
+        bench.learn(SplitRead(number))
+    assert bench.all.over and not bench.all.state.missing and not bench.all.state.staying

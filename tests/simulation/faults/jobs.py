@@ -304,6 +304,15 @@ SINKS = {
 }
 
 SOURCES = {
+    "a partition stays with a worker that does not find it": Fault(
+        "Partitions._look_elsewhere", "self._revoke(holder, (number,))", "pass"
+    ),
+    "a worker is not told that no process finds its partition": Fault(
+        "Partitions._look_elsewhere", "self._stream.issue(reading_messages.StayWithPartition(holder, number))", "pass"
+    ),
+    "a partition goes back to a worker that does not find it": Fault(
+        "Partitions._give", "(worker in tried, loads[worker], worker)", "(loads[worker], worker)"
+    ),
     "a partition is handed back behind what was looked up ahead": Fault(
         "PartitionReader.rest", "self._before if untaken else self._position", "self._position"
     ),

@@ -131,6 +131,8 @@ class PartitionsState:
     known: dict[tuple[str, bytes], SourcePartition]  # without positions, except the ends of those that may go on
     holders: dict[int, int | None]  # number of an unread one -> its worker; None: not given yet
     bounds: dict[int, int]  # number -> microseconds of event time before which it has nothing; unread ones only
+    missing: dict[int, set[int]]  # number of an unread one -> workers whose processes do not find it
+    staying: dict[int, int]  # number of one that no process finds -> the worker that keeps looking
 
     @property
     def to_ask(self) -> list[str]:

@@ -152,7 +152,7 @@ class LinesToRead:
     def learn(self, source: WorkerId, report: Reading, ended: bool) -> None:
         """Record a source's report. If the job has `ended`, no command to read is issued."""
         if self.partitions.state.holders or isinstance(report, reading_messages.PartitionsRevoked):
-            self.partitions.learn(report, ended)
+            self.partitions.learn(report, ended, source)
         held = self.state.held.get(source, {})
         match report:
             case reading_messages.SplitRead(number, _, end):

@@ -32,6 +32,11 @@ partitions arrive here as values and go to workers by command. So a coordinator 
    other part knows that number by then. A recovery belongs to the same run, and leaves the partition alone. A worker
    reports an end before its positions at a later checkpoint. So when a checkpoint is complete, `ended` has the ends
    that were under way when it began.
+9. A worker may not find a partition, such as a file on a machine that does not mount its folder (`PartitionMissing`).
+   The partition is then revoked and given to a worker of another process, and so on. Each process gets it once, unless
+   it has seen the partition meanwhile, because rule 6 also spares it. So this comes to an end. If no process finds it,
+   its holder keeps looking, until a process joins that has not looked. Until a process has found the partition, or none
+   does, its holder does not report it as idle, so it holds back event time.
 """
 
 from collections import Counter
@@ -56,7 +61,7 @@ class Partitions:
         """`sources`: names of the sources that the program reads. `durable`: the checkpoint to resume from."""
         self._roster = roster
         self._stream = stream
-        self.state = PartitionsState({*sources}, {*sources}, {}, {}, {})
+        self.state = PartitionsState({*sources}, {*sources}, {}, {}, {}, {}, {})
         self._run = 0 if durable is None else durable.run
         self._numbers: dict[int, SourcePartition] = {}  # the known ones, by their numbers
         self._next = -1  # the number of the next partition
@@ -89,14 +94,34 @@ class Partitions:
         self._give(self._left)
         self._left = ()
         readers = self._roster.readers
+        if self.state.missing:
+            self._look_elsewhere(readers)
         if self.revoked or len(readers) < 2:
             return
         loads = self._loads(readers)
         poor, rich = min(readers, key=loads.__getitem__), max(readers, key=loads.__getitem__)
         if surplus := (loads[rich] - loads[poor]) // 2:
             held = sorted(number for number, worker in self.state.holders.items() if worker == rich)
-            self.revoked = tuple(held[:surplus])
-            self._stream.issue(reading_messages.RevokePartitions(rich, self.revoked))
+            self._revoke(rich, [number for number in held if poor not in self.state.missing.get(number, ())][:surplus])
+
+    def _revoke(self, worker: WorkerId, numbers: Iterable[int]) -> None:
+        """Take back partitions from a worker, if there are any."""
+        self.revoked = tuple(numbers)
+        if self.revoked:
+            self._stream.issue(reading_messages.RevokePartitions(worker, self.revoked))
+
+    def _look_elsewhere(self, readers: Collection[WorkerId]) -> None:
+        """Take back a partition that its holder does not find, or make the holder stay with it: see rule 9."""
+        for number, tried in self.state.missing.items():
+            holder = self.state.holders[number]
+            if holder is None or holder not in tried:
+                continue
+            if not tried.issuperset(readers):
+                if not self.revoked:
+                    self._revoke(holder, (number,))
+            elif self.state.staying.get(number) != holder and number not in self.revoked:
+                self.state.staying[number] = holder
+                self._stream.issue(reading_messages.StayWithPartition(holder, number))
 
     def begin_cut(self) -> None:
         """Record that partitions still to be handed back are part of the checkpoint issued now."""
@@ -126,12 +151,16 @@ class Partitions:
         """Tell whether a partition was found and is not forgotten."""
         return (input, partition) in self.state.known
 
-    def learn(self, report: object, ended: bool) -> None:
+    def learn(self, report: object, ended: bool, source: WorkerId = -1) -> None:
         """Record a worker's report. Give returned partitions to others unless the job has `ended`."""
         match report:
+            case reading_messages.PartitionMissing(number) if number in self.state.holders:
+                self.state.missing.setdefault(number, set()).update(self._process_of(source))
+            case reading_messages.PartitionSeen(number) if number in self.state.missing:
+                self.state.missing[number].difference_update(self._process_of(source))
             case reading_messages.SplitRead(number, left):
-                self.state.holders.pop(number, None)
-                self.state.bounds.pop(number, None)
+                for each in (self.state.holders, self.state.bounds, self.state.missing, self.state.staying):
+                    each.pop(number, None)
                 for partition in left if self._run else ():
                     self._know(end := replace(partition, ended_in=self._run))
                     self.ended += (end,)
@@ -144,17 +173,22 @@ class Partitions:
                 if not ended:
                     self._give(partitions)
 
+    def _process_of(self, worker: WorkerId) -> tuple[WorkerId, ...]:
+        return self._roster.state.process.get(worker, (worker,))
+
     def _give(self, partitions: Collection[SourcePartition]) -> None:
-        """Give each partition to the worker with the fewest, the lowest-numbered of several."""
+        """Give each partition to the worker with the fewest, the lowest-numbered of several; but see rule 9."""
         if not partitions:
             return
         self.state.holders.update((partition.number, None) for partition in partitions)
         loads = self._loads(self._roster.readers)
         given: dict[WorkerId, tuple[SourcePartition, ...]] = {}
         for partition in partitions:
-            worker = min(loads, key=lambda worker: (loads[worker], worker))
+            tried = self.state.missing.get(partition.number, ())
+            worker = min(loads, key=lambda worker: (worker in tried, loads[worker], worker))
             loads[worker] += 1
             self.state.holders[partition.number] = worker
+            self.state.staying.pop(partition.number, None)
             given[worker] = (*given.get(worker, ()), partition)
         self._stream.issue(reading_messages.AssignPartitions(given))
 
@@ -191,3 +225,4 @@ class Partitions:
         assert len(numbers) == len(self.state.known) and max(numbers, default=-1) < 0
         assert self.state.holders.keys() <= numbers and self.state.bounds.keys() <= self.state.holders.keys()
         assert self._next < min(numbers, default=0)
+        assert self.state.missing.keys() <= self.state.holders.keys() >= self.state.staying.keys()

@@ -199,7 +199,8 @@ class FileWriter(TextWriter):
         """Close the file. Remove it if this job created it and wrote nothing."""
         self._let_go_of_copy()
         if self._made and not self._begun:
-            self._file.remove()
+            with self._failing():
+                self._file.remove()
         with contextlib.ExitStack() as stack:
             stack.enter_context(self._failing())
             stack.callback(self._stream.close)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from megaflow.control.messages import CommitTaken, ParserPlace, PushedEnded, Split
-from megaflow.control.reading_messages import SplitRead
+from megaflow.control.reading_messages import PartitionMissing, PartitionSeen, SplitRead
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import SourcePartition
 from megaflow.job.files.split_reader import SplitReader
@@ -37,7 +37,7 @@ from megaflow.job.worker.reading.reading_turns import Lane, ReadingTurns
 from megaflow.job.worker.reading.staging import Staging
 from megaflow.job.worker.reading.untaken_lines import LinesCopy
 
-Report = SplitRead | CommitTaken | PushedEnded
+Report = SplitRead | PartitionMissing | PartitionSeen | CommitTaken | PushedEnded
 RECORDS_MAX = 256  # per batch of a source: about as many as lines of a file
 RATED_SECONDS = 0.005  # with a rate, a source's batch has the records of this time at most, as it is taken whole
 

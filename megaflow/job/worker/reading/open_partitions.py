@@ -20,8 +20,8 @@ from itertools import chain
 from threading import Lock, Thread
 from typing import Any, Final
 
-from megaflow.connect.source_protocol import Exhausted, Idle, OpenPartition, Source
-from megaflow.control.reading_messages import SplitRead
+from megaflow.connect.source_protocol import Exhausted, Idle, NotHere, OpenPartition, Source
+from megaflow.control.reading_messages import PartitionMissing, PartitionSeen, SplitRead
 from megaflow.control.reports import PartitionLag
 from megaflow.durable.commits import SourcePartition
 from megaflow.errors import CannotTravel, SourceError
@@ -114,17 +114,21 @@ class PartitionReader:
         self._opened: OpenPartition[Any] | None = None
         self.empty_since: float | None = None  # seconds, since when it has nothing; None: not empty, or not asked
         self.asked = 0.0  # seconds, of the last time when it had nothing
+        self.is_missing = False  # this process did not find it when it last looked
+        self.stays = False  # no process finds it
 
-    def read(self, limit: int) -> list[Any] | Idle | Exhausted:
+    def read(self, limit: int) -> list[Any] | Idle | Exhausted | NotHere:
         """Return the next batch, perhaps empty, or why there is none. Raises the source's errors, with a note."""
         try:
             if self._opened is None:
                 self._opened = self._source.open(self._partition, self._position)
+                if self.stays:
+                    self.stay()
             answer: Any = self._opened.read(limit)
         except Exception as error:
             error.add_note(self.title)
             raise
-        if isinstance(answer, Idle | Exhausted):
+        if isinstance(answer, Idle | Exhausted | NotHere):
             return answer
         if not (type(answer) is tuple and len(answer) == 2 and type(answer[0]) is list and answer[1] is not None):
             wrong = "must return a list of records and the position after them, Idle(…) or Exhausted()"
@@ -178,6 +182,12 @@ class PartitionReader:
         text: str = getattr(self._source, "describe_position", shown)(position)
         return text
 
+    def stay(self) -> None:
+        """Note that no process finds the partition."""
+        self.stays = True
+        if self._opened is not None and (stay := getattr(self._opened, "stay", None)) is not None:
+            stay()
+
     def close(self) -> None:
         """Close the source's reader."""
         opened, self._opened = self._opened, None
@@ -210,23 +220,31 @@ class OpenPartitions:
         return [reader.unread.number for reader in self._ready.get(input, ())]
 
     def read(
-        self, input: str, limit: int, now: float, ended: Callable[[SplitRead], None]
+        self, input: str, limit: int, now: float, report: Callable[[SplitRead | PartitionMissing | PartitionSeen], None]
     ) -> tuple[PartitionReader, list[Any]] | None:
         """Return a batch of the source's partition whose turn it is; None if all are idle. Raises the source's errors.
 
-        `ended` receives a report on each partition that is read to its end, with its rest if it is resumable.
+        `report` receives a report on each partition that is read to its end, with its rest if it is resumable, and on
+        each that is missing here or was found again.
         """
         self._rouse(now)
         ready = self._ready.get(input, deque())
         for _ in range(len(ready)):
             reader = ready.popleft()
-            match reader.read(limit):
+            answer = reader.read(limit)
+            if isinstance(answer, NotHere) != reader.is_missing:
+                reader.is_missing = not reader.is_missing
+                report((PartitionMissing if reader.is_missing else PartitionSeen)(reader.unread.number))
+            match answer:
+                case NotHere(after_seconds):
+                    self._lie_down(reader, Idle(after_seconds=after_seconds), now)
+                    reader.empty_since = reader.empty_since if reader.stays else None
                 case Idle() as idle:
                     self._lie_down(reader, idle, now)
                 case Exhausted(resumable):
                     left = (reader.rest(),) if resumable else ()
                     reader.close()
-                    ended(SplitRead(reader.unread.number, left))
+                    report(SplitRead(reader.unread.number, left))
                 case records:
                     ready.append(reader)
                     reader.empty_since = None if records else reader.empty_since
@@ -265,6 +283,12 @@ class OpenPartitions:
     def lags(self) -> tuple[PartitionLag, ...]:
         """Return the entries of all partitions in a status."""
         return tuple(reader.lag() for reader in self._readers())
+
+    def stay(self, number: int) -> None:
+        """Note that no process finds a partition. Do nothing if it is not here."""
+        for reader in self._readers():
+            if reader.unread.number == number:
+                reader.stay()
 
     def close(self, numbers: Collection[int]) -> None:
         """Stop reading these partitions."""
