@@ -60,6 +60,21 @@ class OutputClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class JobStopped:
+    """Tell a process that was started by hand that the job has stopped; it answers with `StopNoted`.
+
+    The launcher then ends the other processes, and this one loses its connections to them.
+    """
+
+    checkpoint: int  # at which it stopped
+
+
+@dataclass(frozen=True, slots=True)
+class StopNoted:
+    """A process that was started by hand knows that the job has stopped."""
+
+
+@dataclass(frozen=True, slots=True)
 class HoldOutput:
     """Ask workers to hold back their output, because the launcher keeps as much as it may; or to go on sending."""
 

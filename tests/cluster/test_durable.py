@@ -24,6 +24,7 @@ from megaflow.job.job_file import process_start
 from megaflow.job.kept_states import read_state
 from tests.cluster.processes import STATUS_SECONDS, STOP_SECONDS, WORDCOUNT, Run, lives, wait_until
 from tests.results import check_equal, comparing
+from tests.words import says
 
 pytestmark = pytest.mark.cluster
 
@@ -283,6 +284,23 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
     assert run.control("stop").returncode == 0
     end(run, 0)
     end(counted.run("--processes", "2"), 0)
+    counted.check()
+
+
+def test_a_stop_ends_a_process_that_joined_by_hand_with_0(counted: Counted) -> None:
+    run = counted.run("--name", "counted", rate=40)
+    other = run.megaflow("run", WORDCOUNT, "--join", "counted")
+    try:
+        run.status_when(lambda status: len(status["workers"]) == 2)
+        assert run.control("move-bins", "--balance").returncode == 0
+        counted.await_more()
+        assert run.control("stop").returncode == 0
+        left = other.end()
+        assert left.code == 0 and says(left.errors, "has stopped at checkpoint") and "lost" not in left.errors, left
+    finally:
+        other.finish()
+    end(run, 0)
+    end(counted.run(), 0)
     counted.check()
 
 

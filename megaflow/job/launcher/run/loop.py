@@ -51,6 +51,7 @@ from megaflow.spark import launching as spark
 from megaflow.timely.communication.address import address_text
 
 GRACE_SECONDS = 3.0  # from the first failure to the end of all processes; 5 s are promised
+TOLD_SECONDS = 5.0  # for processes that were started by hand to learn of a stop
 SPARK_FAREWELL_SECONDS = 15.0  # for Spark's Java process to end; the feed kills it a little earlier
 
 
@@ -78,6 +79,7 @@ class Loop:
         self._readers = {name: machine.reader(each, self._news.wake) for name, each in job_input.pushed.items()}
         self._pusher = LinePusher(self._readers, self.parts.children.all[0], self._send)
         self._is_holding = False  # the workers must send no outputs
+        self._untold: list[Child] = []  # that do not know of the stop
         hands = self.selector, self._answer, self._await, self._lose
         self._newcomers = Newcomers(self.parts.children, start, *hands, machine)
         self._secret = job.secret.encode()
@@ -125,11 +127,24 @@ class Loop:
         if self.summary.stopped_at is None:
             self._judge()
         else:
+            yield from self._tell_of_stop(self.summary.stopped_at)
             self.parts.children.kill(self.parts.children.all)  # the next run reads again what they had
         self._checkpoints.end()
         self.parts.output.finish()
         while not self.parts.output.is_finished or self._checkpoints.is_waiting:
             yield self._turn()
+            self._attend()
+
+    def _tell_of_stop(self, checkpoint: int) -> Iterator[float]:
+        """Tell the processes that were started by hand, which this one cannot end; yield until they know."""
+        deadline = self.parts.machine.now() + TOLD_SECONDS
+        self._untold = [child for child in self.parts.children.members if child.process is None]
+        for child in self._untold:
+            self._send(child, messages.JobStopped(checkpoint))
+        while any(child.client is not None for child in self._untold):
+            if (left := deadline - self.parts.machine.now()) <= 0:
+                break
+            yield left
             self._attend()
 
     def _attend(self) -> None:
@@ -248,6 +263,8 @@ class Loop:
                 if about not in self.warned:
                     self.warned.add(about)
                     self.parts.report(text)
+            case messages.StopNoted():
+                self._untold.remove(child)
             case messages.Draining():
                 self.parts.drain_limit.drain(self.parts.machine.now(), self._drain_timeout)
             case messages.Failed(_, text, unfit, raised, passes):

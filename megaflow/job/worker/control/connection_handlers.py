@@ -41,6 +41,7 @@ class LauncherDoor:
 
     def __init__(self) -> None:
         self.gone = False  # the launcher was here and has left
+        self.stopped: launcher_messages.JobStopped | None = None  # received by a process that joined by hand
         self.last: CommittedAtEnd | None = None  # received when the last checkpoint is committed
         self._connection: Connection | None = None
         self._is_held = False  # the launcher wants no outputs at present
@@ -104,6 +105,9 @@ class LauncherDoor:
                 self._is_held = hold
             case CommittedAtEnd() if conforms(value, CommittedAtEnd):
                 self.last = value
+            case launcher_messages.JobStopped() if conforms(value, launcher_messages.JobStopped):
+                self.stopped = value
+                connection.send(launcher_messages.StopNoted())
             case _ if isinstance(value, LauncherWord) and self.launched is not None:
                 if not conforms(value, type(value)):
                     raise ProtocolError(f"the launcher sent a {type(value).__name__} with a value of a wrong type")

@@ -80,8 +80,11 @@ def join_job(
     try:
         with profile_folder(spec.profile, report), handled(leave):
             process.run()
-    except PeerLost as error:
-        if settings.durable is None:
+    except (PeerLost, PeerFailed) as error:
+        if (stopped := process.shared.launcher.stopped) is not None:
+            report(f"job {name!r} has stopped at checkpoint {stopped.checkpoint}, so this process ends")
+            return
+        if settings.durable is None or not isinstance(error, PeerLost):
             raise
         raise StateKept(
             f"{error}; this process ends, and the others take over its bins if the job resumes from its last "
