@@ -23,10 +23,7 @@ from megaflow.timely.dataflow.error_notes import format_user_traceback
 
 
 def join_job(
-    spec: JobSpec,
-    part: JoiningProcess,
-    secret: bytes,
-    report: Callable[[str], None] = lambda text: None,
+    spec: JobSpec, part: JoiningProcess, secret: bytes, report: Callable[[str], None] = lambda text: None
 ) -> None:
     """Take part in a job until it ends or this process is removed; Ctrl-C requests the removal. Blocks.
 
