@@ -61,6 +61,7 @@ class Idle:
     """Called with a function that wakes the reader, from any thread and with any arguments. Called once, soon after
     `read` has returned. If something has come by then, it must wake at once, as `Future.add_done_callback` does."""
     after_seconds: float | None = None  # of a monotonic clock
+    is_held: bool = False  # it may have records that cannot be read now, so event time still waits for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def test_a_removed_file_is_read_with_its_last_line_and_its_descriptor_is_closed(
     log.unlink()
     assert [*bench.read(), *bench.read()] == ["last one"] and bench.read() == []
     [reader] = bench.readers.values()
-    assert reader._file == -1 and isinstance(reader.read(1), Idle)
+    assert not reader._is_open and isinstance(reader.read(1), Idle)
 
 
 def test_nuls_before_a_line_are_left_out_once_the_line_ends(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_removed_file_with_half_a_header_is_let_go(tmp_path: Path) -> None:
         for _ in range(3):
             assert bench.read() == []
         [reader] = bench.readers.values()
-        assert reader._file == -1
+        assert not reader._is_open
         append(log, "c,d\n1,2\n")
         assert bench.read() == [{"c": "1", "d": "2"}], "the next file of this name is read"
         log.unlink()

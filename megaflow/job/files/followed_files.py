@@ -20,7 +20,12 @@
    waits before them. It does not keep them in memory. NULs elsewhere are text.
 8. A reader that has never found its file says `NotHere`, because another process may find it. Only if no process does
    are the file's unread bytes lost.
-9. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
+9. If descriptors are few, the file that has been quiet for longest is closed (`file_descriptors`). It is compared with
+   its last state as often as an open file, by its path and inode, and opened again if it has changed. If it is renamed,
+   rule 5 finds it. If it is not found for DELETED_SECONDS, rule 4 holds. So lines that are written to a closed file are
+   lost if it is removed before they are seen. A file that gets its inode meanwhile and has the same bytes before the
+   position is taken for it.
+10. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
    file is gone, truncated or another one when a reader opens it there, the rest is read from its compressed copy
    (`rotated_copy`). If there is no copy, the unread bytes are lost, and the loss is reported.
 """
@@ -35,13 +40,15 @@ from typing import Any, Final
 from megaflow.connect.source_protocol import Found, Idle, NotHere
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError
+from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor
 from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes, text_of
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.formats.file_formats import compression_of, encoding_of
 from megaflow.job.formats.raw_file import HEAD_BYTES, reading
 from megaflow.job.formats.record_format import LINES, Count, OpenedFile, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes, check_is_text
-from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, whole_lines
+from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, lines_before, nuls_at_start
+from megaflow.job.limits import telling_limits
 
 POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
 FIND_SECONDS: Final = 1.0  # between searches for new files
@@ -65,11 +72,13 @@ class FollowedFiles:
         encoding: str = "", replaced: ReplacedBytes | None = None,
         tell: Callable[[str, str], None] = lambda about, text: None, lose: Callable[[str, int], None] | None = None,
         now: Callable[[], float] = time.monotonic, count: Count = lambda kind, count, text: None,
+        descriptors: FileDescriptors | None = None,
     ) -> None:  # fmt: skip
         """`pattern` is absolute. `encoding` is not one that is decoded as a stream. `tell` reports to the user.
 
         `lose` reports how many bytes of a path are gone and were not read. If it is None, `tell` does. `now` returns
-        seconds of a monotonic clock. `count` counts the NULs that are left out.
+        seconds of a monotonic clock. `count` counts the NULs that are left out. `descriptors` are shared by all
+        followed files of the process.
         """
         self.pattern = pattern
         self.errors = errors
@@ -78,6 +87,7 @@ class FollowedFiles:
         self.replaced = replaced
         self.tell, self.now, self.count = tell, now, count
         self.lose = self._tell_of_loss if lose is None else lose
+        self.descriptors = FileDescriptors() if descriptors is None else descriptors
         self._names: dict[int, str] = {}  # inode -> path, for readers
         self._named_at = -FIND_SECONDS  # seconds of a clock
 
@@ -115,7 +125,7 @@ class FollowedFile:
         self.lives = 0  # times that it has begun again
         self._source = source
         self._moved = position is not None  # it may have been renamed since
-        self._file = -1
+        self._held = OwnDescriptor(source.descriptors)
         self._buffer = b""  # bytes from `_offset + _nuls` on, read and not yet returned
         self._nuls = 0  # NULs at the beginning of a line whose end is not there yet
         self._start = 0  # NULs at the beginning of the file that were left out
@@ -130,14 +140,18 @@ class FollowedFile:
 
     def read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
         """Return records. Raises SourceError if the file cannot be read or parsed."""
-        if not self._is_compressed and not (self._is_open or self._find()):
+        if not self._is_ready():
+            if self._held.waits_since is not None:
+                return Idle(after_seconds=POLL_SECONDS, is_held=True)
             if not (self._was_found or self._stays):
                 return NotHere(after_seconds=FIND_SECONDS)
-            self._lose()
-        if self._is_compressed or not self._is_open:
-            return self._news() or Idle(after_seconds=FIND_SECONDS)
+            if not self._held.is_quiet:
+                self._lose()
+            return self._news() or Idle(after_seconds=POLL_SECONDS if self._held.is_quiet else FIND_SECONDS)
         self._was_found = True
-        if self._said is None and self._file >= 0:  # a checkpoint must know the file before its first line is read
+        if self._is_compressed:
+            return self._news() or self._rest()
+        if self._said is None and self._held.file >= 0:  # a checkpoint must know the file before its first line is read
             return [], self._position()
         try:
             block = self._block or self._parsed(is_end=False) or self._parsed(self._refill())
@@ -145,7 +159,7 @@ class FollowedFile:
             line = self.line_name(error.position, 0)
             raise error.explained(line, self._source.encoding, self._source.pattern, self._source.input) from None
         if block is None:
-            return self._news() or Idle(after_seconds=POLL_SECONDS if self._is_open else FIND_SECONDS)
+            return self._news() or self._rest()
         start = self._offset
         part, self._block = block.split(limit)
         if part.faults:  # an empty batch counts as taken, so a fault is counted once
@@ -174,13 +188,32 @@ class FollowedFile:
 
     @property
     def _is_open(self) -> bool:
-        return self._file >= 0 or self._copy is not None
+        return self._held.file >= 0 or self._copy is not None
+
+    def _is_ready(self) -> bool:
+        """Return whether the file or its copy is open, or can be opened."""
+        if self._is_open:
+            return True
+        if not self._held.is_quiet:
+            return self._find()
+        if not self._held.take():
+            self._digest, self._moved = digest(self._tail), True
+            if not (self._held.has_changed(self.path) and self._find()):
+                return False
+        self._held.state = ()
+        return True
+
+    def _rest(self) -> Idle:
+        """Wait for something new. If everything was read, the file may be closed meanwhile."""
+        if not self._is_open:
+            return Idle(after_seconds=FIND_SECONDS)
+        if self._copy is None and self._let_go_at is None:
+            self._held.rest(self._offset, bool(self._buffer or self._nuls), self._is_compressed, self._source.now())
+        return Idle(after_seconds=POLL_SECONDS)
 
     def close(self) -> None:
         """Close the file, or its copy."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+        self._held.close()
         if self._copy is not None:
             self._copy.close()
             self._copy = None
@@ -200,16 +233,11 @@ class FollowedFile:
         if self._copy is not None:
             return self._copy.bytes_at(start, size)
         with reading(self.path):
-            return os.pread(self._file, size, start)
+            return os.pread(self._held.file, size, start)
 
     def lines_before(self, position: int) -> int:
         """Return the number of lines before the line that begins at `position`. Costs reading them."""
-        lines, rest = 0, b""
-        for start in range(0, position, BLOCK_BYTES):
-            data = rest + self.bytes_at(start, min(BLOCK_BYTES, position - start))
-            whole = whole_lines(data, start + BLOCK_BYTES >= position)
-            lines, rest = lines + len(LINE_END.findall(data[:whole])), data[whole:]
-        return lines
+        return lines_before(self.bytes_at, position)
 
     def line_name(self, position: int, line: int) -> str:
         """Return the name of the line so many lines after one that starts at a position. Costs reading up to it."""
@@ -256,20 +284,9 @@ class FollowedFile:
             "on at its old place in a truncated file"
         ))  # fmt: skip
 
-    def _nuls_at_start(self) -> int:
-        """Return how many NULs at the beginning of the file were left out. Costs reading these."""
-        at = 0
-        while at < self._offset:
-            data = self.bytes_at(at, min(NUL_BLOCK_BYTES, self._offset - at))
-            bare = data.lstrip(b"\0")
-            at += len(data) - len(bare)
-            if bare or not data:
-                break
-        return at
-
     def _begin_text(self) -> Text | None:
         """Return the decoder of the file. None if it is compressed. Raises SourceError if it is not text."""
-        self._start = self._nuls_at_start()
+        self._start = nuls_at_start(self.bytes_at, self._offset)
         head, encoding = self.bytes_at(self._start, HEAD_BYTES), self._source.encoding
         if compression := compression_of(head):
             self._source.tell(
@@ -315,10 +332,11 @@ class FollowedFile:
         for path in filter(None, (self._source.name_of(self.inode), renamed)):
             with reading(path):
                 try:
-                    self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                    if not self._held.open(path, self._source.now(), self._source.tell):
+                        return False
                 except FileNotFoundError:
                     continue
-            status = os.fstat(self._file)
+            status = os.fstat(self._held.file)
             if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
                 self._moved, self._let_go_at = False, None
                 self._tail = self._tail_at(self._offset)
@@ -330,7 +348,22 @@ class FollowedFile:
                 self._note_size(status.st_size)
                 return True
             self.close()
+        self._held.waits_since = None
+        if self._held.is_quiet:
+            self._miss()
+            return False
         return self._open_copy()
+
+    def _miss(self) -> None:
+        """Forget the position of a closed file that is not found, after a while: its inode may get a new file."""
+        with telling_limits():
+            os.close(os.open(os.devnull, os.O_RDONLY))  # if no descriptor is free, no folder was searched
+        now = self._source.now()
+        self._let_go_at = now + DELETED_SECONDS if self._let_go_at is None else self._let_go_at
+        if now >= self._let_go_at:
+            self._size = max(self._size or 0, self._held.known)
+            self._begin_anew()
+            self._moved = False
 
     def _is_other(self, size: int) -> bool:
         """Return whether the open file, of this size, has other bytes than those read or seen."""
@@ -352,7 +385,7 @@ class FollowedFile:
 
     def _lose(self) -> None:
         """Report the bytes of the file that were seen, not read, and are gone."""
-        if self._size is not None and self._size > self._offset:
+        if self._size is not None and self._size > self._offset and not self._is_compressed:
             self._source.lose(self.path, self._size - self._offset)
             self._size = self._offset
 
@@ -369,7 +402,7 @@ class FollowedFile:
         if self._copy is not None:
             self._buffer += self._copy.read()
             return self._copy.has_ended
-        status = os.fstat(self._file)
+        status = os.fstat(self._held.file)
         before = self.bytes_at(self._offset - len(self._tail), len(self._tail))
         if status.st_size < self._offset + self._nuls + len(self._buffer) or before != self._tail:
             self._begin_anew()
@@ -380,6 +413,8 @@ class FollowedFile:
         self._buffer = self.bytes_at(self._offset + self._nuls, size)
         if self._buffer.startswith(b"\0"):
             self._pass_over_nuls()
+        if len(self._buffer) > had:
+            self._held.goes_on()
         if len(self._buffer) > had or status.st_nlink:
             self._let_go_at = None
             return False
@@ -398,6 +433,7 @@ class FollowedFile:
         now = self._source.now()
         if self._let_go_at is None:
             self._let_go_at = now + DELETED_SECONDS
+            self._held.goes_on()  # it will release its descriptor
         if now < self._let_go_at:
             return False
         if self._buffer:
@@ -412,4 +448,5 @@ class FollowedFile:
         self._offset, self._buffer, self._tail, self._digest, self._size, self._head = 0, b"", b"", "", None, ""
         self._block = self._parser = self._text = None
         self._nuls = self._start = 0
+        self._held.state, self._is_compressed = (), False
         self.lives += 1

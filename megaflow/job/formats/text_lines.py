@@ -10,7 +10,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeVar
 
 from megaflow.errors import UsageError
@@ -181,3 +181,28 @@ def batches_of(lines: list[T], size: int) -> Iterator[list[T]]:
     """
     step = max(1, len(lines) * BATCH_BYTES // max(1, size))
     return (lines[start : start + step] for start in range(0, len(lines), step))
+
+
+def lines_before(bytes_at: Callable[[int, int], bytes], position: int) -> int:
+    """Return the number of lines of a file before the line that begins at `position`. Costs reading them.
+
+    `bytes_at` returns the bytes from a place on, at most so many.
+    """
+    lines, rest = 0, b""
+    for start in range(0, position, BLOCK_BYTES):
+        data = rest + bytes_at(start, min(BLOCK_BYTES, position - start))
+        whole = whole_lines(data, start + BLOCK_BYTES >= position)
+        lines, rest = lines + len(LINE_END.findall(data[:whole])), data[whole:]
+    return lines
+
+
+def nuls_at_start(bytes_at: Callable[[int, int], bytes], offset: int) -> int:
+    """Return how many of the bytes before `offset` are NULs at the beginning of the file. Costs reading these."""
+    at = 0
+    while at < offset:
+        data = bytes_at(at, min(BLOCK_BYTES, offset - at))
+        bare = data.lstrip(b"\0")
+        at += len(data) - len(bare)
+        if bare or not data:
+            break
+    return at

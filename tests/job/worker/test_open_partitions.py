@@ -67,6 +67,14 @@ def test_one_that_does_not_say_what_wakes_it_is_read_again_soon() -> None:
     assert bench.read(0.0) == [] and bench.read(IDLE_SECONDS) == ["a0"]
 
 
+def test_one_that_is_held_is_not_idle() -> None:
+    held = Idle(after_seconds=2.0, is_held=True)
+    bench = Bench(a=[held, held, 1, Idle(after_seconds=2.0)])
+    assert bench.read(0.0) == [] and [*bench.open.empty(1.0)] == [] and bench.open.wait(1.0) == 1.0
+    assert bench.read(2.0) == [] and [*bench.open.empty(9.0)] == []
+    assert bench.read(9.0) == ["a0"] and bench.read(9.0) == [] and [*bench.open.empty(10.0)] == [(-1, 9.0)]
+
+
 def test_one_has_nothing_since_it_said_so_first_unless_it_may_have_something_by_now() -> None:
     future: Future[None] = Future()
     idle = Idle(after_seconds=2.0)

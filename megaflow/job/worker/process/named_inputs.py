@@ -13,6 +13,7 @@ from typing import Any
 
 from megaflow.connect.source_protocol import Source
 from megaflow.errors import BuildError, SourceError, UsageError
+from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.formats.record_format import RecordFormat
 from megaflow.job.formats.text_encoding import ReplacedBytes
@@ -262,10 +263,10 @@ class NamedInputs:
 
 def followers(
     followed: Iterable[tuple[str, str, str]], errors: str, replaced: ReplacedBytes, tell: Callable[[str, str], None],
-    now: Callable[[], float], count: Callable[..., None],
+    now: Callable[[], float], count: Callable[..., None], descriptors: FileDescriptors,
 ) -> dict[str, Callable[[RecordFormat], FollowedFiles]]:
     """Return the builders of readers for followed inputs, each given as its name, a pattern and an encoding."""
-    make = partial(FollowedFiles, replaced=replaced, tell=tell, now=now)
+    make = partial(FollowedFiles, replaced=replaced, tell=tell, now=now, descriptors=descriptors)
     return {
         name: partial(make, pattern, errors, input=name, encoding=encoding, count=partial(count, name))
         for name, pattern, encoding in followed

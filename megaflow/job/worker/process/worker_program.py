@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, T
 from megaflow.control.messages import TableWish
 from megaflow.durable.commits import SourcePartition
 from megaflow.durable.restored import StateDescriptor
+from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.log_records import MARK, LogPlace, places, settle
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
@@ -76,6 +77,7 @@ class Shared:
     beside: Callable[..., Any] = in_a_thread
     resident: Callable[[], int | None] = resident_bytes  # memory of the process
     memory: snapshots.LocalRecovery | None = None  # of the previous incarnation, if the process took part in it
+    descriptors: FileDescriptors = field(default_factory=FileDescriptors)  # of followed files
 
 
 class WorkerProgram:
@@ -95,7 +97,7 @@ class WorkerProgram:
         errors, replaced = spec.job.encoding_errors, self._queue.replaced
         replaced.tell, self._skipped = self._tell_once, SkippedLines(self._tell_once)
         followed = followers(
-            inputs.followed, errors, replaced, self._tell_once, worker.now, self._skipped.count
+            inputs.followed, errors, replaced, self._tell_once, worker.now, self._skipped.count, shared.descriptors
         )
         self._inputs = NamedInputs(
             inputs.rows, inputs.lines, inputs.items, self._skipped, followed, inputs.unordered, inputs.is_given

@@ -237,8 +237,7 @@ class OpenPartitions:
                 report((PartitionMissing if reader.is_missing else PartitionSeen)(reader.unread.number))
             match answer:
                 case NotHere(after_seconds):
-                    self._lie_down(reader, Idle(after_seconds=after_seconds), now)
-                    reader.empty_since = reader.empty_since if reader.stays else None
+                    self._lie_down(reader, Idle(after_seconds=after_seconds, is_held=not reader.stays), now)
                 case Idle() as idle:
                     self._lie_down(reader, idle, now)
                 case Exhausted(resumable):
@@ -311,7 +310,8 @@ class OpenPartitions:
 
     def _lie_down(self, reader: PartitionReader, idle: Idle, now: float) -> None:
         reader.asked = now
-        reader.empty_since = now if reader.empty_since is None else reader.empty_since
+        empty_since = now if reader.empty_since is None else reader.empty_since
+        reader.empty_since = None if idle.is_held else empty_since
         by_itself = idle.fd is None and idle.on_ready is None
         seconds = IDLE_SECONDS if by_itself and idle.after_seconds is None else idle.after_seconds
         number = reader.unread.number
