@@ -356,12 +356,13 @@ class Stream(StreamPass[T, "Stream[T]"]):
         It works as `stateful_unary`. The fold is called once for each key and time at which either stream has records
         of the key or a timer is due. Payloads come first in `left`. Both halves of a bin move together. `key` and
         `value` apply to records of this stream, `right_key` and `right_value` to those of the other. Timestamps that
-        `timers` takes and `stamp(output)` returns are in the unit of this stream. `stamp` needs a stream with
-        timestamps.
+        `timers` takes are in the unit of the stream that has timestamps. If both have them, they are in the unit of
+        this stream, like those that `stamp(output)` returns. `stamp` needs this stream to have timestamps.
         """
         made = KeyedState("stateful_binary", fold, hash, control, bins, name, version, upgrade, rehash)
         other = instance(made.name, right, Stream, A_STREAM)._pairs(made.name, right_key, right_value)
-        port = made.timed([self._pairs(made.name, key, value).port, other.port], self.unit)
+        unit = other.unit if self.pairs is None else self.unit
+        port = made.timed([self._pairs(made.name, key, value).port, other.port], unit)
         return self._outputs(made, port, stamp, other)
 
     def _outputs(self, made: KeyedState, port: Port[Any], stamp: Any, *others: Stream[Any]) -> Stream[Any]:

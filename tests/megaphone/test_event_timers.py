@@ -3,15 +3,17 @@
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from math import inf, nan
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from megaflow import Map, Move
+from megaflow import EventStream, Map, Move
 from megaflow.errors import CannotTravel, ProgramError
 from megaflow.megaphone.base.event_timers import AFTER, CLOCK, EVENT, EventTimers
 from megaflow.megaphone.base.event_unit import INFINITE, NEVER, EventUnit
 from megaflow.megaphone.base.routing import Clock, Watermark
+from megaflow.megaphone.base.stream_unit import StreamUnit
 from megaflow.megaphone.base.timers import NestedTimers, Timers
 from megaflow.testing import EngineCluster, Join
 from megaflow.timely.communication.channel import Lane
@@ -437,6 +439,44 @@ def test_a_binary_fold_has_payloads_on_the_left() -> None:
     hands = ByHand(build, 1)
     stepped(hands, (1, "record"), (2, Watermark(SECOND)))
     assert seen == [(1, ["record"], ["record"]), (2, ["due"], [])]
+
+
+@pytest.mark.parametrize(
+    "left, right, at, watermark",
+    [
+        (None, EventUnit.MILLISECONDS, 1_500, 2_000),
+        (None, EventUnit.DATETIME, datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), datetime(1970, 1, 1, 0, 0, 2, 0, UTC)),
+        (EventUnit.MILLISECONDS, None, 1_500, 2_000),
+        (EventUnit.MILLISECONDS, EventUnit.SECONDS, 1_500, 2_000),
+        (EventUnit.SECONDS, EventUnit.MILLISECONDS, 1.5, 2),
+        (None, None, 1.5, 2),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("is_keyed", [False, True])
+def test_binary_fold_has_the_unit_of_the_stream_with_timestamps(
+    left: EventUnit | None, right: EventUnit | None, at: Any, watermark: Any, is_keyed: bool
+) -> None:
+    seen = []
+
+    def fold(key: Any, time: int, left: list[Any], right: list[Any], state: Any, timers: Any) -> Any:
+        seen.append((time, timers.watermark, left))
+        if "due" not in left:
+            timers.at_event(at, "due")
+        return None, []
+
+    def build(worker: Any, records: Any, commands: Any) -> Any:
+        def side(unit: EventUnit | None) -> Any:
+            return records.map(itemgetter(1)) if unit is None else EventStream(records.port, StreamUnit(unit))
+
+        key = itemgetter(0)
+        more: Any = {"key": key, "value": key, "right_key": key, "right_value": key} if is_keyed else {}
+        return side(left).stateful_binary(side(right), fold, control=commands, bins=BINS, **more)
+
+    hands = ByHand(build, 1)
+    hands.records[0].send((SECOND, (KEY, KEY)))
+    stepped(hands, (2, Watermark(SECOND)), (3, Watermark(2 * SECOND)))
+    assert seen == [(0, None, [KEY]), (3, watermark, ["due"])]
 
 
 def test_what_cannot_travel_is_refused_at_once() -> None:
