@@ -56,7 +56,7 @@ _NAMES = {
     "megaflow.job.launcher.run.started_job": ("JobHandle",),
     "megaflow.job.formats.text_lines": ("Line",),
     "megaflow.job.worker.process.flow": ("Flow",),
-    "megaflow.event_time.windows": ("EarlyWindow", "Window", "session", "sliding", "tumbling"),
+    "megaflow.event_time.windows": ("EarlyWindow", "Window", "WindowResult", "session", "sliding", "tumbling"),
     "megaflow.megaphone.base.bins": ("stable_hash",),
     "megaflow.megaphone.base.routing": ("Bootstrap", "Map", "Move"),
     "megaflow.megaphone.base.timers": ("Timers",),

@@ -5,6 +5,7 @@ from megaflow import spark as spark
 from megaflow import timely as timely
 from megaflow.event_time.windows import EarlyWindow as EarlyWindow
 from megaflow.event_time.windows import Window as Window
+from megaflow.event_time.windows import WindowResult as WindowResult
 from megaflow.event_time.windows import session as session
 from megaflow.event_time.windows import sliding as sliding
 from megaflow.event_time.windows import tumbling as tumbling

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any, Generic, Literal, Unpack, overload
+from typing import Any, Generic, Literal, Protocol, Unpack, overload
 
 from megaflow import event_time as events
 from megaflow.keyed_state import KeyedState
@@ -527,17 +527,27 @@ class EventStream(Stream[T]):
     @overload  # type: ignore[override]
     def window(
         self: EventStream[tuple[K, V]], windows: events.Windows, *, allowed_lateness: events.Length = ...,
-        emit: events.Emit | None = ..., **placing: Unpack[Placing[K]],
+        emit: events.Emit | None = ..., marks: Literal[False] = ..., **placing: Unpack[Placing[K]],
     ) -> WindowedStream[K, V]: ...  # fmt: skip
     @overload
     def window(
         self, windows: events.Windows, *, allowed_lateness: events.Length = ..., emit: events.Emit | None = ...,
-        **placing: Unpack[Keyed[K, T, V]],
+        marks: Literal[False] = ..., **placing: Unpack[Keyed[K, T, V]],
     ) -> WindowedStream[K, V]: ...  # fmt: skip
+    @overload
+    def window(
+        self: EventStream[tuple[K, V]], windows: events.Windows, *, allowed_lateness: events.Length = ...,
+        emit: events.Emit | None = ..., marks: Literal[True], **placing: Unpack[Placing[K]],
+    ) -> MarkedStream[K, V]: ...  # fmt: skip
+    @overload
+    def window(
+        self, windows: events.Windows, *, allowed_lateness: events.Length = ..., emit: events.Emit | None = ...,
+        marks: Literal[True], **placing: Unpack[Keyed[K, T, V]],
+    ) -> MarkedStream[K, V]: ...  # fmt: skip
     def window(
         self, windows: events.Windows, *, allowed_lateness: events.Length = 0, emit: events.Emit | None = None,
-        **placing: Any,
-    ) -> WindowedStream[Any, Any]:
+        marks: bool = False, **placing: Any,
+    ) -> Any:
         """Group (key, value) records into windows of their key: `tumbling(…)`, `sliding(…)` or `session(…)`.
 
         Records that are not pairs need `key` and may have `value`, as in `stateful_state_machine`.
@@ -548,9 +558,14 @@ class EventStream(Stream[T]):
         timedelta). `emit="every"` also sends the result so far after each record, `emit="epoch"` after each time that
         changed it; these have an `EarlyWindow`, whose `is_final` is False. A record that is late for all its windows is
         left out and counted; `late()` returns such records.
+
+        With `marks=True`, each result is a `WindowResult(key, window, value, kind)`. Its `kind` is "early" or "final".
+        With `emit`, it is "removed" if the bounds of an open session have changed: before the new result, the session's
+        last early result comes once more, with its old bounds. So a table by key and window stays right if it deletes
+        removed results and upserts all others. Final results are never removed.
         """
         keyed: Any = self._pairs("window", placing.pop("key", None), placing.pop("value", None))
-        port = events.WindowedPort(keyed.pairs, windows, self.unit, self.behind, allowed_lateness, emit, placing)
+        port = events.WindowedPort(keyed.pairs, windows, self.unit, self.behind, allowed_lateness, emit, marks, placing)
         return WindowedStream(port, self.unit)
 
 
@@ -619,3 +634,20 @@ class WindowedStream(Generic[K, V]):
 
     def _results(self, accumulator: Any) -> EventStream[Any]:
         return EventStream(self._windowed.aggregated(accumulator), self._unit, self._windowed.behind)
+
+
+class MarkedStream(Protocol[K, V]):
+    """The type of a `WindowedStream` with `marks=True`: its results are `WindowResult`s."""
+
+    def count(self) -> EventStream[events.WindowResult[K, int]]: ...
+    def sum(self) -> EventStream[events.WindowResult[K, V]]: ...
+    def min(self, by: Callable[[V], Any] | None = ...) -> EventStream[events.WindowResult[K, V]]: ...
+    def max(self, by: Callable[[V], Any] | None = ...) -> EventStream[events.WindowResult[K, V]]: ...
+    def top(self, n: int, by: Callable[[V], Any] | None = ...) -> EventStream[events.WindowResult[K, list[V]]]: ...
+    def mean(self) -> EventStream[events.WindowResult[K, Any]]: ...
+    def collect(self) -> EventStream[events.WindowResult[K, list[V]]]: ...
+    def reduce(self, f: Callable[[V, V], V]) -> EventStream[events.WindowResult[K, V]]: ...
+    def fold(
+        self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A] | None = ...
+    ) -> EventStream[events.WindowResult[K, A]]: ...
+    def late(self) -> EventStream[tuple[K, V]]: ...

@@ -31,7 +31,7 @@ _NAMES = {
     "megaflow.event_time.state_ttl": ("TtlMachine",),
     "megaflow.event_time.timestamp_assigner": ("event_time",),
     "megaflow.event_time.windowed": ("Emit", "WindowedPort"),
-    "megaflow.event_time.windows": ("Length", "Window", "Windows", "length_of"),
+    "megaflow.event_time.windows": ("Length", "Window", "WindowResult", "Windows", "length_of"),
 }  # module -> names that it offers
 
 __getattr__, __dir__, __all__ = offer(globals(), _NAMES)

@@ -22,5 +22,6 @@ from megaflow.event_time.windowed import Emit as Emit
 from megaflow.event_time.windowed import WindowedPort as WindowedPort
 from megaflow.event_time.windows import Length as Length
 from megaflow.event_time.windows import Window as Window
+from megaflow.event_time.windows import WindowResult as WindowResult
 from megaflow.event_time.windows import Windows as Windows
 from megaflow.event_time.windows import length_of as length_of

@@ -28,8 +28,12 @@ _ADDRESS: Final = re.compile(" at 0x[0-9a-fA-F]+")  # other in each process
 class WindowsForm:
     """Form of the states of a windowed stream: its windows and aggregations."""
 
-    def __init__(self, windows: Windows, accumulators: Accumulators) -> None:
-        """`accumulators` grow while the dataflow is built, and are read afterwards."""
+    def __init__(self, windows: Windows, accumulators: Accumulators, removes: bool = False) -> None:
+        """`accumulators` grow while the dataflow is built, and are read afterwards.
+
+        `removes`: early results of sessions are removed when their bounds change.
+        """
+        self._removes = removes
         self._windows = windows
         self._accumulators = accumulators
 
@@ -51,7 +55,7 @@ class WindowsForm:
             return unchanged
         if isinstance(self._windows, SessionWindows) and (found := _SESSIONS.fullmatch(theirs)) is not None:
             longer = self._windows.gap - int(found[1] + found[2])
-            return lengthened(longer) if longer > 0 else None
+            return lengthened(longer, self._removes) if longer > 0 else None
         return None
 
 
@@ -80,15 +84,22 @@ def _seconds(micros: int) -> str:
     return f"{sign}{micros // 1_000_000}.{micros % 1_000_000:06}"
 
 
-def lengthened(longer: int) -> Callable[[Any], Any]:
+def lengthened(longer: int, keeps_ends: bool = False) -> Callable[[Any], Any]:
     """Return a function that lengthens the sessions of a key by so many microseconds, up to the next one.
+
+    `keeps_ends`: each session also gets the end that it had.
 
     >>> lengthened(20)([None, [[0, 15, [1]], [30, 45, [1]], [90, 105, [2]]]])
     [None, [[0, 30, [1]], [30, 65, [1]], [90, 125, [2]]]]
+    >>> lengthened(20, keeps_ends=True)([None, [[30, 45, [1]]]])
+    [None, [[30, 65, [1], 45]]]
     """
 
     def adapt(state: Any) -> Any:
         intervals = state[1]
+        for interval in intervals if keeps_ends else ():
+            if len(interval) == 3:
+                interval.append(interval[1])
         for interval, following in pairwise(intervals):
             interval[1] = min(interval[1] + longer, following[0])
         intervals[-1][1] += longer

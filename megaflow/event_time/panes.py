@@ -78,6 +78,17 @@ class KeyWindows(ABC, Generic[W]):
     def so_far(self, state: list[Any], records: Iterable[Stamped], watermark: int) -> list[Closed]:
         """Return the accumulations of the open windows that have some of these records, by their ends."""
 
+    def replaced(self, state: list[Any], records: Iterable[Stamped], watermark: int) -> list[Closed]:
+        """Return the open windows that will have other bounds once `take` has put in these records, by their ends."""
+        return []
+
+    def lengthened(self, state: list[Any]) -> tuple[list[Closed], list[Closed]]:
+        """Return the open windows that another gap has lengthened since the last run: as they were, as they are now.
+
+        A second call returns none.
+        """
+        return [], []
+
 
 class FixedWindows(KeyWindows[W]):
     """Windows whose bounds do not depend on the records. A state is the alarm, the first open end, and the panes."""

@@ -2,6 +2,9 @@
 
     state = [alarm, intervals]       intervals: [start, end, accumulations], by time; no two have a time in common
 
+If a program with `marks=True` continues with a longer gap, each interval also has the end that it had before. The first
+call of the key takes these ends away.
+
 A record at t is the interval [t, t + gap). Intervals that share a time are one session. Intervals that only touch are
 two: at a watermark of the first one's end it is complete, and a record at that end may still come.
 
@@ -23,7 +26,7 @@ from operator import itemgetter
 from typing import Any
 
 from megaflow.event_time.panes import NONE_LATE, Closed, KeyWindows, State
-from megaflow.event_time.record_bounds import apart, limit_of, timestamp_of
+from megaflow.event_time.record_bounds import apart, limit_of
 from megaflow.event_time.windows import SessionWindows
 from megaflow.megaphone.base.event_unit import INFINITE, NEVER
 from megaflow.megaphone.folds.ranking import Stamped
@@ -112,16 +115,36 @@ class Sessions(KeyWindows[SessionWindows]):
     def close(self, state: list[Any], watermark: int) -> tuple[State, list[Closed]]:
         intervals = state[1]
         count = bisect_right(intervals, watermark, key=lambda interval: self._closes_at(interval[1]))
-        closed = [(start, end, accumulated) for start, end, accumulated in intervals[:count]]
+        closed = [(start, end, accumulated) for start, end, accumulated, *_ in intervals[:count]]
         del intervals[:count]
         return (state if intervals else None), closed
 
     def so_far(self, state: list[Any], records: Iterable[Stamped], watermark: int) -> list[Closed]:
         intervals = state[1]
-        times = {timestamp_of(stamp) for stamp, _ in records}
-        found = {self._met(intervals, micros, micros + 1) for micros in times}
-        return [
-            (start, end, self._accumulators.together([accumulated]))
-            for first, last in sorted(found)
-            for start, end, accumulated in intervals[first:last]
-        ]
+        found = {self._met(intervals, micros, micros + 1) for micros in self._times(records, watermark)}
+        return [self._copied(each) for first, last in sorted(found) for each in intervals[first:last]]
+
+    def replaced(self, state: list[Any], records: Iterable[Stamped], watermark: int) -> list[Closed]:
+        intervals, gap = state[1], self._windows.gap
+        found = {
+            number
+            for micros in self._times(records, watermark)
+            for number in range(*self._met(intervals, micros, micros + gap))
+            if micros < intervals[number][0] or micros + gap > intervals[number][1]
+        }
+        return [self._copied(intervals[number]) for number in sorted(found)]
+
+    def lengthened(self, state: list[Any]) -> tuple[list[Closed], list[Closed]]:
+        if len(state[1][0]) == 3:
+            return [], []
+        longer = [each for each in state[1] if len(each) > 3]
+        now = [self._copied(each) for each in longer]
+        return [self._copied([each[0], each.pop(), each[2]]) for each in longer], now
+
+    def _times(self, records: Iterable[Stamped], watermark: int) -> set[int]:
+        """Return the timestamps of the records that are not late."""
+        stamps = {apart(stamp) for stamp, _ in records}
+        return {micros for micros, bound in stamps if micros + self._lateness >= limit_of(bound, watermark)}
+
+    def _copied(self, interval: list[Any]) -> Closed:
+        return interval[0], interval[1], self._accumulators.together([interval[2]])

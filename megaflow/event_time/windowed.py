@@ -18,6 +18,13 @@ What the fold does
     under an infinite watermark) and sets the next alarm. That is later than the watermark, so one call is enough.
 State and timers are plain values, which move and are written like those of every operator.
 
+With `emit` and `marks`, a table of the results by key and window is right after every epoch:
+ 4. Each change of an open session puts its result out. So the session's last early result has the bounds that the
+    session has now. Before the fold puts records in, it removes the results of all sessions whose bounds they change.
+ 5. A session that is closed is not in the state any more, so no final result is ever removed.
+ 6. If a run continues with a longer gap, the bounds of open sessions change between two results. The state then keeps
+    the old ends until the next call for the key. That call is at the latest the one of the alarm.
+
 The bounds of windows are in the stream's unit. If the program does not declare it, S learns it from records and states
 (`stream_unit`).
 
@@ -43,7 +50,17 @@ from megaflow.event_time.fold_stamps import by_key
 from megaflow.event_time.kept_windows import WindowsForm
 from megaflow.event_time.panes import Closed, KeyWindows, Panes
 from megaflow.event_time.sessions import Sessions
-from megaflow.event_time.windows import AlignedWindows, EarlyWindow, Length, SessionWindows, Window, Windows, length_of
+from megaflow.event_time.windows import (
+    AlignedWindows,
+    EarlyWindow,
+    Kind,
+    Length,
+    SessionWindows,
+    Window,
+    WindowResult,
+    Windows,
+    length_of,
+)
 from megaflow.megaphone.base.event_unit import GREATEST, INFINITE, EventUnit
 from megaflow.megaphone.base.stream_unit import StreamUnit
 from megaflow.megaphone.folds.aggregates import place_of
@@ -68,11 +85,12 @@ class WindowFold:
 
     def __init__(
         self, windows: KeyWindows[Any], accumulators: Accumulators, unit: StreamUnit, emit: Emit | None, core: Core,
-        overlap: bool = True, behind: int = 0, local: Callable[[Any], Any] | None = None,
+        overlap: bool = True, behind: int = 0, local: Callable[[Any], Any] | None = None, marks: bool = False,
     ) -> None:  # fmt: skip
         """`overlap`: a value may be in several windows, or in several results of one.
 
         `behind`: microseconds for which a window stays open after its end. `local`: gives bounds their final form.
+        `marks`: results are `WindowResult`s; with `emit`, they say which windows are removed.
         """
         self._local = local
         self._windows = windows
@@ -80,6 +98,8 @@ class WindowFold:
         self._accumulators = accumulators
         self._unit = unit  # of the bounds of windows
         self._emit = emit
+        self._marks = marks
+        self._removes = marks and emit is not None
         self._core = core
         self._overlap = overlap or emit is not None
         core.store.events.are_alarms = True
@@ -94,6 +114,10 @@ class WindowFold:
         out: list[Output] = []
         if not self._unit.is_declared:
             self._unit.read({*map(type, records)}, state)
+        if self._removes and state is not None:
+            before, now = self._windows.lengthened(state)
+            self._put(out, key, before, EarlyWindow, "removed")
+            self._put(out, key, now, EarlyWindow)
         if type(records[0]) is int:
             if state is None:
                 return None, out
@@ -109,6 +133,8 @@ class WindowFold:
             self._put(out, key, closed, kind)
         else:
             for some in [records] if self._emit != "every" else [[record] for record in records]:
+                if self._removes and state is not None:
+                    self._put(out, key, self._windows.replaced(state, some, watermark), EarlyWindow, "removed")
                 state, late, overtaken = self._windows.take(state, some, watermark)
                 if self._emit is not None and state is not None:
                     self._put(out, key, self._windows.so_far(state, some, watermark), EarlyWindow)
@@ -125,8 +151,11 @@ class WindowFold:
                 self._unit.spell_state(state)
         return state, out
 
-    def _put(self, out: list[Output], key: Any, closed: list[Closed], kind: type[Window]) -> None:
-        """Add the results of windows to the outputs."""
+    def _put(
+        self, out: list[Output], key: Any, closed: list[Closed], kind: type[Window], mark: Kind | None = None
+    ) -> None:
+        """Add the results of windows to the outputs. `mark`: their kind; None: "early" or "final", as the windows."""
+        mark = mark or ("early" if kind is EarlyWindow else "final")
         bound, local = self._unit.value, self._local
         for start, end, accumulated in closed:
             window = kind(bound(start), bound(end)) if local is None else kind(local(bound(start)), local(bound(end)))
@@ -134,7 +163,8 @@ class WindowFold:
             if self._overlap or len(results) > 1:  # or a reader of one could change another
                 results = [copies_of([result])[0] for result in results]
             for number, result in enumerate(results):
-                out.append((number, (end - 1, (key, window, result))))
+                made = WindowResult(key, window, result, mark) if self._marks else (key, window, result)
+                out.append((number, (end - 1, made)))
 
 
 class WindowedPort:
@@ -148,6 +178,7 @@ class WindowedPort:
         behind: int,
         allowed_lateness: Length,
         emit: Emit | None,
+        marks: bool,
         placing: Any,
     ) -> None:
         """Build F and S for pairs of a timestamp and (key, value). Raises BuildError for invalid arguments.
@@ -165,6 +196,7 @@ class WindowedPort:
                 f'{place.name} ({user_line()}): emit must be "every" (a result for each record), "epoch" (one for each '
                 f"epoch in which a window has changed) or None (one when it closes), not {shown(emit)}"
             )
+        instance(f"marks= of {place.name}", marks, bool, "True or False")
         self.behind = behind + lateness
         overlap = isinstance(windows, AlignedWindows) and windows.every != windows.size
         self.is_merged = overlap or isinstance(windows, SessionWindows)
@@ -177,11 +209,11 @@ class WindowedPort:
 
         def policy(core: Core) -> TimedFolds:
             self._core = core
-            fold = WindowFold(keeper, self._accumulators, unit, emit, core, overlap, self.behind, local)
+            fold = WindowFold(keeper, self._accumulators, unit, emit, core, overlap, self.behind, local, marks)
             return TimedFolds(core, fold, EventUnit.MICROSECONDS, fired_by=lambda output: output[1][0])
 
         pairs = linear(port, f"{place.name}.by_key", by_key(place.name, unit))
-        terms = replace(place.terms, form=WindowsForm(windows, self._accumulators))
+        terms = replace(place.terms, form=WindowsForm(windows, self._accumulators, marks and emit is not None))
         self._output: Port[Output] = build(
             [pairs], place.hash, place.control, place.bins, place.name, policy, ByMadePair, terms
         )

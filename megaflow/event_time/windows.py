@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from datetime import timedelta, tzinfo
 from math import gcd
-from typing import Any, Final, NamedTuple, TypeAlias, overload
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from megaflow.errors import BuildError
 from megaflow.event_time.calendar_windows import CalendarWindows, calendar_windows
@@ -27,7 +27,10 @@ LONGEST: Final = 10_000 * 366 * 86_400
 """Seconds: more than all the years 1 to 9999."""
 _MICROSECOND: Final = timedelta(microseconds=1)
 
+K = TypeVar("K")
+R = TypeVar("R")
 Length: TypeAlias = int | float | timedelta  # a number of seconds, or a timedelta
+Kind: TypeAlias = Literal["early", "final", "removed"]  # of a result
 
 
 class Window(NamedTuple):
@@ -61,6 +64,23 @@ class EarlyWindow(Window):
     def is_final(self) -> bool:
         """Whether the result is the last one of the window: always False."""
         return False
+
+
+class WindowResult(NamedTuple, Generic[K, R]):
+    """Result of a window, with its kind, as `marks=True` asks for it.
+
+    "early" results may be followed by others of the same key and window, a "final" one is the last. "removed" ones are
+    the last early results of a session whose bounds have changed, with the old bounds: delete what was stored of them.
+
+    >>> result = WindowResult("ada", EarlyWindow(60, 120), 3, "early")
+    >>> result.key, result.window.start, result.value, result.kind
+    ('ada', 60, 3, 'early')
+    """
+
+    key: K
+    window: Window
+    value: R
+    kind: Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,8 @@ class NaiveSessions:
         self.records: list[Stamped] = []  # of open sessions, in order of arrival
         self.watermark = NEVER
 
-    def _sessions(self) -> list[Result]:
+    def sessions(self) -> list[Result]:
+        """Return the open sessions, by start."""
         found: list[list[Stamped]] = []
         for record in sorted(self.records, key=lambda record: record[0]):
             if found and record[0] - found[-1][-1][0] < self.gap:
@@ -89,18 +90,21 @@ class NaiveSessions:
         return [(some[0][0], some[-1][0] + self.gap, some) for some in found]
 
     def take(self, records: list[Stamped], bounds: Bounds) -> tuple[list[Stamped], list[Result]]:
-        """Add an epoch's records; return the late ones, and the sessions that contain some of their times."""
-        late = []
+        """Add an epoch's records; return the late ones, and the sessions that contain some of the others."""
+        late, times = [], set()
         for record in records:
             limit = furthest(bounds.get(record[1], NEVER), self.watermark)
-            (late if record[0] + self.lateness < limit else self.records).append(record)
-        times = {time for time, _ in records}
-        return late, [each for each in self._sessions() if any(each[0] <= time < each[1] for time in times)]
+            if record[0] + self.lateness < limit:
+                late.append(record)
+            else:
+                self.records.append(record)
+                times.add(record[0])
+        return late, [each for each in self.sessions() if any(each[0] <= time < each[1] for time in times)]
 
     def rise(self, watermark: int) -> list[Result]:
         """Return the sessions that a watermark closes, by end."""
         self.watermark = watermark
-        due = [each for each in self._sessions() if each[1] + self.lateness <= watermark]
+        due = [each for each in self.sessions() if each[1] + self.lateness <= watermark]
         for _, _, records in due:
             self.records = [record for record in self.records if record not in records]
         return due

@@ -244,6 +244,7 @@ class Windows:
     gap: int = 0
     lateness: int = 0  # includes the lateness of the windows before these
     emit: str | None = None
+    marks: bool = field(default=False, repr=False)  # the rest of a program is drawn by its repr
 
     def spans(self, micros: int) -> list[tuple[int, int]]:
         """Return all windows of a timestamp."""
@@ -254,13 +255,19 @@ class Windows:
 
 @dataclass(frozen=True)
 class Result:
-    """A closed window of a key, or its early result."""
+    """A closed window of a key, its early result, or the early result of a session that now has other bounds."""
 
     key: Any
     start: int
     end: int
     records: tuple[Stamped, ...]  # values without keys, in the order of arrival
     is_final: bool = True
+    is_removed: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Return its kind, as marks name it."""
+        return "removed" if self.is_removed else "final" if self.is_final else "early"
 
 
 class PlainWindows:
@@ -317,8 +324,15 @@ class PlainWindows:
         self, key: Any, records: list[Stamped], watermark: int
     ) -> tuple[list[Result], list[Stamped]]:
         late = [record for record in records if record[0] + self._windows.lateness < _furthest(record, watermark)]
-        self._sessions[key] += [record for record in records if record not in late]
-        changed = [run for run in self._runs(key) if any(run.start <= each[0] < run.end for each in records)]
+        taken = [record for record in records if record not in late]
+        before = self._runs(key)
+        self._sessions[key] += taken
+        now = self._runs(key)
+        changed = [run for run in now if any(run.start <= each[0] < run.end for each in taken)]
+        if self._windows.marks:
+            kept = {(run.start, run.end) for run in now}
+            gone = [replace(run, is_removed=True) for run in before if (run.start, run.end) not in kept]
+            changed = gone + changed
         return changed, late
 
     def _runs(self, key: Any) -> list[Result]:

@@ -184,6 +184,13 @@ def _draw_lasting(random: Random, program: Program) -> None:
 
 
 def _draw_windows(random: Random, in_order: bool) -> Windows:
+    """Draw windows. Whether they have marks follows from the rest, so that all else remains as drawn."""
+    windows = _draw_size(random, in_order)
+    marks = windows.emit is not None and Random(f"marks of {windows!r}").random() < 0.6
+    return replace(windows, marks=marks)
+
+
+def _draw_size(random: Random, in_order: bool) -> Windows:
     lateness = random.choice([0, 0, 1, 4]) * SECOND
     emit = random.choice([None, None, "epoch", "every"]) if in_order else random.choice([None, None, "epoch"])
     size = random.choice([1, 3, 6, 10]) * SECOND
@@ -437,8 +444,9 @@ def _build_windows(
         given = sliding(windows.size / SECOND, every=windows.every / SECOND, offset=windows.offset / SECOND)
     lateness = (windows.lateness - each.behind) / SECOND
     windowed = source.map(lambda event: (event[0], event[1][1])).window(
-        given, allowed_lateness=lateness, emit=windows.emit, bins=BINS, name=f"windows {each.number}", **place
-    )
+        given, allowed_lateness=lateness, emit=windows.emit, marks=windows.marks, bins=BINS,
+        name=f"windows {each.number}", **place,
+    )  # fmt: skip
     in_order = _has_order(program, each)
     for number, verb in enumerate(each.verbs):
         found = aggregated(windowed, verb)
@@ -460,9 +468,9 @@ def _tagged(number: int, kind: str, record: Any) -> Any:
 
 
 def _shown(number: int, verb: str, in_order: bool, result: Any) -> Any:
-    key, window, value = result
+    key, window, value, *kind = result
     start, end = map(in_json, window)
-    return (number, verb, key, start, end, window.is_final, shown(verb, value, in_order))
+    return (number, verb, key, start, end, window.is_final, shown(verb, value, in_order), *kind)
 
 
 # As a model ----------------------------------------------------------------------------------------------------------
@@ -581,8 +589,9 @@ def _step(
     for result in results:
         start, end = in_unit(result.start, unit), in_unit(result.end, unit)
         values = [reduced(verb, result.records) for verb in each.verbs]
+        kind = [result.kind] if each.windows.marks else []
         outputs += [
-            (verb, result.key, in_json(start), in_json(end), result.is_final, shown(verb, value, in_order))
+            (verb, result.key, in_json(start), in_json(end), result.is_final, shown(verb, value, in_order), *kind)
             for verb, value in zip(each.verbs, values)
         ]
         flowing[each.number].append((result.end - 1, for_next(result.key, end, values[0]), NEVER))

@@ -119,6 +119,12 @@ EVENT_MOVES = {
         "Sessions._insert", "max(end, met[-1][1])", "met[-1][1]"
     ),
     "what a stop closes is final": Fault("WindowFold.__call__", "EarlyWindow if events.by_stop else Window", "Window"),
+    "a session that grows leaves its early result behind": Fault(
+        "Sessions.replaced", "micros < intervals[number][0] or micros + gap > intervals[number][1]", "False"
+    ),
+    "a late record puts an open session out again": Fault(
+        "Sessions._times", "micros + self._lateness >= limit_of(bound, watermark)", "True"
+    ),
     "two sessions that touch are one": Fault(
         "Sessions._met", "bisect_right(intervals, start, key=_END)", "bisect_left(intervals, start, key=_END)"
     ),
