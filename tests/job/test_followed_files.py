@@ -520,3 +520,23 @@ def test_an_unfinished_first_row_that_is_gone_is_reported_once(tmp_path: Path) -
         assert job.read() == []
     assert job.lost == [(str(job.log), 4)]
     assert job.go_on() == [] and len(job.lost) == 1
+
+
+def test_a_new_file_that_no_process_finds_is_reported_and_read_if_it_comes(tmp_path: Path) -> None:
+    told: dict[str, str] = {}
+    source = FollowedFiles(f"{tmp_path}/*.log", tell=told.__setitem__)
+    file, away = tmp_path / "a.log", tmp_path / "away"
+    file.write_text("one\n")
+    (inode,) = source.discover().partitions
+    file.rename(away)
+    reader = source.open(inode, None)
+    assert isinstance(reader.read(9), NotHere) and told == {}
+    reader.stay()
+    assert isinstance([reader.read(9) for _ in range(2)][1], Idle)
+    assert says(told.popitem()[1], "*.log", str(inode), "no process")
+    away.rename(file)
+    records: list[str] = []
+    while not isinstance(answer := reader.read(9), Idle | NotHere):
+        records += answer[0]
+    reader.close()
+    assert records == ["one"] and told == {}

@@ -225,8 +225,11 @@ class FollowedFile:
         self.close()
 
     def stay(self) -> None:
-        """Note that no process finds the file: it is waited for here, and its unread bytes are lost until it comes."""
-        self._stays = True
+        """Note that no process finds the file: it is waited for here. Report that if no process has ever opened it."""
+        self._stays, pattern = True, self._source.pattern
+        if not self.path:
+            why = f"A new file of {pattern!r}, with inode {self.inode}, is not read: no process of the job finds it."
+            self._source.tell(f"not found {self.inode}", f"{why} It is read if it appears again.")
 
     def bytes_at(self, start: int, size: int) -> bytes:
         """Return some bytes of the open file. Raises SourceError."""
