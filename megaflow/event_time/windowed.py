@@ -185,7 +185,7 @@ class WindowedPort:
 
         `behind`: how far the pairs may be behind the watermark.
         """
-        place = place_of("window", placing)
+        place = place_of("window", placing, own=("windows", "allowed_lateness", "marks"))
         self.name = place.name
         instance(place.name, windows, (*_KEEPERS,), "tumbling(…), sliding(…) or session(…)")
         lateness = length_of(place.name, "allowed_lateness", allowed_lateness, is_length=False)

@@ -15,7 +15,7 @@ from megaflow.megaphone.base.event_unit import INFINITE, NEVER, EventUnit
 from megaflow.megaphone.base.routing import Clock, Watermark
 from megaflow.megaphone.base.stream_unit import StreamUnit
 from megaflow.megaphone.base.timers import NestedTimers, Timers
-from megaflow.testing import EngineCluster, Join
+from megaflow.testing import EngineCluster, Join, SimulatedCluster
 from megaflow.timely.communication.channel import Lane
 from megaflow.timely.order import Product
 from tests.simulation.by_hand import ByHand, key_of
@@ -506,3 +506,29 @@ def test_a_worker_that_joins_learns_the_watermark_with_its_first_bin(seed: int) 
     for time in range(6):
         assert by_time[time] == [(before, [[("at_event", time, time)]]), (time, [time])], f"seed {seed}"
         before = time
+
+
+@pytest.mark.parametrize("order", [(0, 99), (99, 0), (0, 0, 99, 99), (99, 0, 50)])
+def test_the_recipe_for_sessions_ends_each_once(order: tuple[int, ...]) -> None:
+    gap = 100
+
+    def visit(key: str, time: int, records: list[Any], last: Any, timers: Timers) -> tuple[Any, list[Any]]:
+        ended = []
+        if ("end", last) in records:
+            return None, [(key, last)]
+        for record in sorted(record for record in records if not isinstance(record, tuple)):
+            if last is not None and record >= last + gap:
+                ended.append((key, last))
+                last = None
+            if last is None or record > last:
+                last = record
+                timers.at_event(last + gap, ("end", last))
+        return last, ended
+
+    def dataflow(flow: Any) -> Any:
+        clicks = flow.lines().map(int).event_time(lambda at: at, out_of_order=gap)
+        return clicks.map(lambda at: ("ada", at)).stateful_unary(visit)
+
+    lines = [str(start + at) for start in (0, 1000) for at in order] + ["1199"]  # a gap after 1099: not the same one
+    found = SimulatedCluster(seed=3).run(dataflow, lines=lines)
+    assert found == [("ada", 99), ("ada", 1099), ("ada", 1199)]

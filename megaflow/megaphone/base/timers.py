@@ -123,8 +123,10 @@ class Timers:
     """Handle with which a fold sets timers for its present key, during the call.
 
     Timers cannot be canceled. Instead, a fold checks its state when it is called, and does nothing if the timer no
-    longer matters. For a session, the state has the time of the last record. Only the timer that was set for that
-    record, `timers.at_event(last + gap, last)`, ends the session.
+    longer matters. For a session, the state has `last`, the greatest timestamp of its records. Each record that makes
+    it greater sets `timers.at_event(last + gap, last)`. The session ends if the payload of a timer equals `last`, or
+    with a record at `last + gap` or later, because several records may come in one call. Sort the records of a call. If
+    records may be out of order by more than the gap, use `window(session(gap))` instead.
     """
 
     __slots__ = ("_alarm", "_name", "_unit", "key", "time")

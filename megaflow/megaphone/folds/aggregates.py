@@ -191,11 +191,14 @@ class Placed:
     terms: Terms
 
 
-def place_of(verb: str, placing: Any, form: Form = ANY_FORM) -> Placed:
-    """Return an operator's checked options. Raises TypeError for an unknown one, BuildError for a wrong value."""
+def place_of(verb: str, placing: Any, form: Form = ANY_FORM, own: Sequence[str] = ()) -> Placed:
+    """Return an operator's checked options. Raises TypeError for an unknown one, BuildError for a wrong value.
+
+    `own`: the names of the operator's other arguments.
+    """
     if unknown := sorted(placing.keys() - Placing.__annotations__):
         keyed = ("key", "value") * (verb != COUNT_BY_VALUE.verb)
-        known = ", ".join(("hash", "control", *Kept.__annotations__, *keyed, "emit"))
+        known = ", ".join((*own, "hash", "control", *Kept.__annotations__, *keyed, "emit"))
         raise TypeError(f"{verb}() got an unexpected keyword argument {unknown[0]!r}; it takes {known}")
     name = str(placing.get("name") or verb)
     version, upgrade, rehash = placing.get("version", 1), placing.get("upgrade"), placing.get("rehash", False)
