@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.files.split_reader import SplitReader
-from megaflow.job.files.splits import cut, find_files, plan_splits
+from megaflow.job.files.splits import broken_links, cut, find_files, plan_splits
 from megaflow.job.formats.text_lines import line_start, lines_of
+from megaflow.job.launcher.run.launch import LaunchOptions, input_of
+from megaflow.job.spec import AppFile, JobSpec
+from tests.words import says
 
 TRICKY = [
     b"a",
@@ -236,3 +239,24 @@ def test_a_split_can_be_read_on_after_any_line(path: Path, data: bytes, block_by
         taken = min(block, wanted - before)
         position = reader.position_after(taken)
     assert read_splits([Split(0, str(path), position, len(data))], block_bytes) == lines[before + taken :]
+
+
+def test_links_that_lead_nowhere_are_found_in_folders_and_patterns(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    for name in ("c.txt", ".hidden", "d.log", "loop"):
+        (tmp_path / name).symlink_to("loop" if name == "loop" else "gone")
+    (tmp_path / "b.txt").symlink_to("a.txt")
+    assert find_files(str(tmp_path)) == [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    assert broken_links(str(tmp_path)) == [str(tmp_path / name) for name in ("c.txt", "d.log", "loop")]
+    assert broken_links(f"{tmp_path}/*.txt") == [str(tmp_path / "c.txt")]
+    assert broken_links(str(tmp_path / "a.txt")) == [] == broken_links("-")
+
+
+def test_a_link_that_leads_nowhere_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "b.txt").symlink_to("gone")
+    for follow in (False, True):
+        told: list[str] = []
+        spec = JobSpec(AppFile("app.py", "dataflow"), follow=follow)
+        input_of(LaunchOptions(spec, lines={"x": f"{tmp_path}/*.txt?encoding=latin-1"}), told.append)
+        assert len(told) == 1 and says(told[0], str(tmp_path / "b.txt"), "left out", "gone")

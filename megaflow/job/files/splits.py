@@ -51,6 +51,16 @@ def find_files(spec: str) -> list[str]:
     return files
 
 
+def broken_links(spec: str) -> list[str]:
+    """Return the links that `spec` names and whose targets do not exist, sorted. `find_files` leaves them out."""
+    path = spec if os.path.exists(spec) else os.path.expanduser(spec)
+    if os.path.isdir(path):
+        paths = [os.path.join(path, name) for name in os.listdir(path) if not name.startswith(".")]
+    else:
+        paths = glob.glob(path, recursive=True)
+    return sorted(each for each in paths if os.path.islink(each) and not os.path.exists(each))
+
+
 def cut(
     sizes: Iterable[tuple[str, int]], workers: int | None = None, forms: Mapping[str, TextForm] = MappingProxyType({})
 ) -> list[Split]:

@@ -32,6 +32,7 @@ from megaflow.errors import (
     UsageError,
 )
 from megaflow.job.files.file_position import matching
+from megaflow.job.files.splits import broken_links
 from megaflow.job.formats.compression import has_suffix
 from megaflow.job.formats.text_encoding import ENCODING_ERRORS, is_streamed
 from megaflow.job.job_file import Job, check_free, check_name
@@ -211,8 +212,11 @@ def find_followed(lines: Any) -> JobInput:
 
 
 def input_of(options: LaunchOptions, report: Callable[[str], None]) -> JobInput:
-    """Return the input of a job; report each followed pattern that has no file yet. Raises as `find_input`."""
+    """Return the input of a job; report broken links, and followed patterns without files. Raises as `find_input`."""
     spec, rows, items = options.spec, options.rows, options.items
+    for lines in options.lines.values() if isinstance(options.lines, Mapping) else [options.lines]:
+        for link in broken_links(split_options(os.fspath(lines))[0]) if isinstance(lines, str | os.PathLike) else ():
+            report(f"{link!r} is left out: it is a link to {os.readlink(link)!r}, which does not exist")
     if not spec.follow:
         found = find_input(options.lines, spec.processes * spec.workers, spec.encoding_errors, rows, items)
         for source in found.pushed.values():
