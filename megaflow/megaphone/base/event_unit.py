@@ -125,6 +125,25 @@ def _missing(value: object) -> str:
     return f"{value!r} is a missing value, not a time; drop such records, or give them a time" if is_missing else ""
 
 
+def seconds_meant(unit: EventUnit | None, micros: int) -> str:
+    """Return a hint if a time is probably in seconds of 2001 to 2036, and not in this unit; otherwise "".
+
+    >>> seconds_meant(EventUnit.MILLISECONDS, 1_700_000_000 * 1000)
+    'its times, such as 1700000000 ms, are in January 1970; if they are seconds, leave out unit="ms"'
+    >>> seconds_meant(EventUnit.MILLISECONDS, 5000), seconds_meant(EventUnit.SECONDS, 1_700_000_000 * 1_000_000)
+    ('', '')
+    """
+    if unit not in (EventUnit.MILLISECONDS, EventUnit.MICROSECONDS) or unit is None:
+        return ""
+    given = micros // unit.scale
+    if not 1_000_000_000 <= given < 2_100_000_000:
+        return ""
+    return (
+        f"its times, such as {given} {unit.word}, are in January 1970; if they are seconds, leave out "
+        f'unit="{unit.word}"'
+    )
+
+
 EventUnit.SECONDS = EventUnit("s", "seconds", 1_000_000)
 EventUnit.MILLISECONDS = EventUnit("ms", "milliseconds", 1_000)
 EventUnit.MICROSECONDS = EventUnit("us", "microseconds", 1)

@@ -19,6 +19,7 @@ from megaflow.megaphone.base.event_unit import EventUnit
 from megaflow.program import example
 from megaflow.timely.dataflow.partition_tag import Tagged
 from tests.examples import many
+from tests.words import says
 
 A: Partition = ("split", 1)
 B: Partition = ("partition", -2)
@@ -272,3 +273,26 @@ def test_max_skew_needs_timestamps_of_two_inputs_of_files() -> None:
             with pytest.raises(BuildError, match="Call event_time on the streams of both, or leave out --max-skew"):
                 event_time_of(graphs[-1], spec)
             assert event_time_of(graphs[-1], replace(spec, job=replace(job, max_skew=None))).max_skew is None
+
+
+@pytest.mark.parametrize("unit, at, is_meant", [
+    ("ms", 1_700_000_000, True), ("us", 1_700_000_000, True), ("ms", 1_700_000_000_000, False), ("ms", 5, False),
+    (None, 1_700_000_000, False),
+])  # fmt: skip
+def test_seconds_in_another_unit_are_pointed_out_once(unit: Any, at: int, is_meant: bool) -> None:
+    times, hints = EventTimes(), list[tuple[str, str]]()
+
+    def build(scope: Any) -> None:
+        scope.to_stream([]).event_time(lambda x: x, name="clicks", unit=unit)
+        times.operators.update(scope.ref.graph.extension(EventTimes).operators)
+
+    example(build)
+    reports = EventReports(times, lambda report: None, 1.0, lambda about, text: hints.append((about, text)))
+    clock = times.operators["clicks"].clock
+    for _ in range(2):
+        batch = Tagged([at], A)
+        to_stamp, _, _ = clock.begin(batch)
+        clock.end(0, batch, to_stamp(at, at), True)
+        reports.tell_maxima()
+    assert len(hints) == is_meant
+    assert not is_meant or says(hints[0][1], "clicks", str(at), "January 1970", f'unit="{unit}"')

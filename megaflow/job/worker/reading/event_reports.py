@@ -24,7 +24,7 @@ from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, Partitio
 from megaflow.errors import BuildError
 from megaflow.job.spec import ChildSpec
 from megaflow.megaphone.base.event_inputs import EventTimes
-from megaflow.megaphone.base.event_unit import NEVER
+from megaflow.megaphone.base.event_unit import NEVER, seconds_meant
 from megaflow.megaphone.folds.stateful_core import Core
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.graph import Graph
@@ -47,8 +47,12 @@ class EventReports:
     """The reports of one source. One writer: the source."""
 
     def __init__(
-        self, times: EventTimes, report: Callable[[MaximaSeen | PartitionsIdle | MaximaTold], None], idle_seconds: float
-    ) -> None:
+        self, times: EventTimes, report: Callable[[MaximaSeen | PartitionsIdle | MaximaTold], None],
+        idle_seconds: float, hint: Callable[[str, str], None] = lambda about, text: None,
+    ) -> None:  # fmt: skip
+        """`hint` shows the user a text about a subject once."""
+        self._hint = hint
+        self._looked_at: set[str] = set()  # operators whose unit was compared with a maximum
         self._operators = times.operators  # complete when the dataflow is built
         self._report = report
         self._idle_seconds = idle_seconds
@@ -107,6 +111,10 @@ class EventReports:
         """Report the greatest timestamps that operators have seen since the last report, then send `more`."""
         for name, operator in self._operators.items():
             maxima, firsts, late = operator.clock.take()
+            if maxima and name not in self._looked_at:
+                self._looked_at.add(name)
+                if text := seconds_meant(operator.unit.known, max(maxima.values())):
+                    self._hint(f"unit of {name}", f"{operator.unit.title}: {text}")
             if maxima:
                 self._report(MaximaSeen(name, tuple(maxima.items()), tuple(firsts.items()), tuple(late)))
             for partition in maxima:

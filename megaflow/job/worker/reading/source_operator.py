@@ -46,6 +46,7 @@ from megaflow.control import reading_messages
 from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.coordinator.base.job_state import IDLE_SECONDS
 from megaflow.control.latency import LatencyMeter
+from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import Busy, CommitBatch, EndOfLines, PushedEnded, ReadPushed, Withdraw
 from megaflow.control.watermark_messages import MaximaTold, TellMaxima
 from megaflow.job.worker.control.connection_handlers import LauncherDoor
@@ -108,7 +109,7 @@ class LineSource:
         self._timer_due = 0.0  # seconds, when the last timer is due; no other is set before
         self._idle_due = 0.0  # seconds, when idle partitions are looked at
         times = control.scope.graph.extension(EventTimes)
-        self._events = EventReports(times, self.report, self.idle_seconds)
+        self._events = EventReports(times, self.report, self.idle_seconds, self._hint)
         self.queue.turns.progress = self._events
         self._maxima = ExactMaxima(times.operators, self.report, self._events.tell_maxima)
         self._settle_due = 0.0  # seconds, when maxima are checked again
@@ -123,6 +124,9 @@ class LineSource:
         self._capability = capabilities[0]
         self._info = info
         return self.run
+
+    def _hint(self, about: str, text: str) -> None:
+        self.launcher.send(ToldOnce(self._info.worker, about, text))
 
     def add_source(self, name: str, source: Source[Any]) -> Port[Any]:
         """Also read this source; return the stream of its records. Call it during the build."""
