@@ -132,7 +132,9 @@ def test_inputs_by_name_are_followed_and_a_process_that_joins_reads_too(
         return False
 
     job.status_when(all_read)
-    job.status_when(lambda status: sum(worker["lines"] for worker in status["workers"]) == len(names))
+    record = job.status_when(lambda status: sum(worker["lines"] for worker in status["workers"]) == len(names))
+    paths = [each["partition"] for worker in record["workers"] for each in worker["partitions"]]
+    check_equal(sorted(paths), sorted(f"{tmp_path}/{name}.txt" for name in names))
     assert job.control("stop").returncode == 0
     code, output, said = job.end()
     assert code == 0, said

@@ -99,6 +99,10 @@ class FollowedFiles:
         """Return the reader of a file. Its first read finds and opens the file."""
         return FollowedFile(self, partition, position)
 
+    def describe_partition(self, inode: int) -> str:
+        """Return the path of a file when it was last looked for, and its inode if no path is known."""
+        return self._names.get(inode, f"inode {inode}")
+
     def _tell_of_loss(self, path: str, size: int) -> None:
         self.tell(f"loss of {size} bytes of {path}", f"{size} bytes of {path!r} disappeared before they were read.")
 

@@ -169,14 +169,19 @@ class PartitionReader:
     def title(self) -> str:
         """The text that names the partition in errors."""
         where = "its beginning" if self._position is None else f"position {self._describe(self._position)}"
-        return f"in source {self.unread.input!r}, partition {shown(self._partition)}, at {where}"
+        return f"in source {self.unread.input!r}, partition {self._name}, at {where}"
 
     def lag(self) -> PartitionLag:
         """Return the partition's entry in a status."""
         ask = getattr(self._opened, "lag", None)
         position = "" if self._position is None else self._describe(self._position)
         lag = None if ask is None else ask()
-        return PartitionLag(self.unread.input, shown(self._partition), position, None if lag is None else int(lag))
+        return PartitionLag(self.unread.input, self._name, position, None if lag is None else int(lag))
+
+    @property
+    def _name(self) -> str:
+        text: str = getattr(self._source, "describe_partition", shown)(self._partition)
+        return text
 
     def _describe(self, position: Any) -> str:
         text: str = getattr(self._source, "describe_position", shown)(position)
