@@ -46,6 +46,7 @@ class Split:
     encoding: str = ""  # Python's name; "": UTF-8
     compression: str = ""  # such as gzip; "": none
     maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen in earlier lines)
+    natural: bool = False  # whether digits in names count as numbers, if the input is read in the order of names
     print: str = field(default="", compare=False)  # of the file up to `start`; "": the job has no store
 
 

@@ -36,7 +36,8 @@ LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
                "sources": (), "members": (), "bound": None, "columns": None},
     "OperatorCut": {"form": ""},
     "OutputLength": {"fingerprint": ""},
-    "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False},
+    "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
+                       "natural": False},
     "SourcePartition": {"maxima": (), "ended_in": 0},
     "SinkToken": {"worker": 0, "segments": ()},
 }
@@ -76,6 +77,7 @@ class SplitRemainder:
     stamp: tuple[int, ...] = ()  # of the file: device, inode, time; empty: not known
     forgotten: bool = False  # the file is gone, and the user has given up its rest
     is_open: bool = False  # the file ended in a record that began at `start`; it may be gone then
+    natural: bool = False  # digits in names counted as numbers in the order of its input
 
 
 @dataclass(frozen=True, slots=True)

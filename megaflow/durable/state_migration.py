@@ -81,7 +81,7 @@ def _check_renaming(old: str, new: str, descriptors: Collection[str], kept: Coll
 
 
 def _without_heir(name: str, new: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, new, n=1, cutoff=0.0 if len(new) == 1 else 0.6)
+    near = difflib.get_close_matches(name, new, n=1)
     hint = f"; did you mean {near[0]!r}? Then add --rename-state {name}={near[0]}" if near else ""
     hint = hint or (f"; if it has a new name ({', '.join(map(repr, new))}), add --rename-state "
                     f"{name}=NEW" if new else "")

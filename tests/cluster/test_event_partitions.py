@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from megaflow import tumbling
 from megaflow.cli.text import watermark_text
 from megaflow.connect import Exhausted, Found, Idle
 from megaflow.errors import ClusterError
-from tests.cluster.processes import STATUS_SECONDS, wait_until
+from tests.cluster.processes import STATUS_SECONDS, Run, wait_until
 from tests.results import check_equal
+from tests.words import says
 
 pytestmark = pytest.mark.cluster
 
@@ -302,3 +303,27 @@ def test_windows_close_before_files_begin_that_go_on_from_others(tmp_path: Path)
         job.wait()
     found = Counter(json.dumps(json.loads(line)["record"]) for line in out.read_text().splitlines())
     check_equal(found, Counter(json.dumps([key, start, sorted(some)]) for (key, start), some in right.items()))
+
+
+PARTS = """
+from megaflow import tumbling
+
+def dataflow(flow):
+    return flow.lines().map(int).event_time(lambda at: at).window(tumbling(60), key=lambda at: "all").count()
+"""
+
+
+@pytest.mark.parametrize("order", ["name", "natural"])
+def test_parts_by_number_are_all_counted(start: Callable[..., Run], tmp_path: Path, order: str) -> None:
+    (tmp_path / "parts.py").write_text(PARTS)
+    (tmp_path / "in").mkdir()
+    for part in range(1, 13):
+        (tmp_path / "in" / f"part-{part}").write_text("".join(f"{60 * part + second}\n" for second in range(60)))
+    code, output, said = start(str(tmp_path / "parts.py"), "--lines", f"{tmp_path}/in?ordered-by={order}").end()
+    assert code == 0, said
+    is_told = any(says(line, "part-2' begins earlier than", "?ordered-by=natural") for line in said)
+    assert is_told == (order == "name"), said
+    if order == "natural":
+        check_equal(sorted(output.splitlines()), sorted(
+            f"('all', Window(start={60 * part}, end={60 * part + 60}), 60)" for part in range(1, 13)
+        ), said)  # fmt: skip

@@ -21,6 +21,7 @@ from megaflow.control.coordinator.reading import lines_to_read, watermarks
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.watermarks import KEPT_MIN, PERIOD_SECONDS, Watermarks
+from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Request, SourceEnded, Split
 from megaflow.control.reading_messages import (
     AssignSplits,
@@ -47,6 +48,7 @@ from megaflow.megaphone.base.event_unit import INFINITE
 from megaflow.megaphone.base.routing import Clock, Watermark
 from megaflow.timely.communication.codec.encode import encode
 from tests.control.coordinator.coordination import Coordination, issued
+from tests.words import says
 
 A, B = ("split", 0), ("split", 1)
 
@@ -673,3 +675,39 @@ def play(seed: int, ordered: bool, late: int, steps: int) -> list[tuple[int, int
         issued = max((micros for _, micros in job.issued), default=None)
         assert issued is not None and issued >= w, "what all partitions have passed is known"
     return job.issued
+
+
+def in_parts(natural: bool) -> "Bench":
+    """Return a job that reads part-1 to part-12 in an order, each from its number times 100 on."""
+    splits = [Split(number, f"part-{number}", 0, 1 << 30, natural=natural) for number in range(1, 13)]
+    return Bench(splits, late=2, ordered=("",))
+
+
+def begin(bench: "Bench", number: int) -> None:
+    """Report the first record of a file."""
+    seen = ((("split", number), 100 * number),)
+    bench.hear(bench.holder(number), MaximaSeen("event_time", seen, seen))
+
+
+@pytest.mark.parametrize("natural", [False, True])
+def test_files_that_break_their_order_are_reported_once(natural: bool) -> None:
+    bench, begun, told = in_parts(natural), list[int](), list[ToldOnce]()
+    while len(begun) < 12:
+        given = [split.number for split, worker in bench.lines.unread if worker is not None]
+        begin(bench, given[0])
+        told += [each for each in bench.out if isinstance(each, ToldOnce)]
+        bench.out.clear()
+        bench.end(given[0])
+        begun.append(given[0])
+    assert len({each.about for each in told}) == (not natural)
+    assert natural or says(told[0].text, "begins earlier than 'part-1", "before it in the order", "?ordered-by=natural")
+
+
+def test_numbers_in_names_bound_files_to_come() -> None:
+    bench = in_parts(natural=True)
+    given = sorted(split.number for split, worker in bench.lines.unread if worker is not None)
+    assert given == [1, 2, 3, 4]
+    for number in given:
+        begin(bench, number)
+    bench.see(*((("split", number), 1000) for number in given))
+    assert bench.tick() == 398, "the fifth one has nothing before the first record of the fourth"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from megaflow.connect.source_protocol import Idle
 from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Commit, SourcePartition, SplitRemainder
-from megaflow.errors import SourceError, StoreError
+from megaflow.errors import SourceError, StoreError, StoreUnfit
 from megaflow.job.files.file_position import FilePosition
 from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.files.split_reader import SplitReader
@@ -445,3 +445,15 @@ def test_a_log_that_was_empty_at_the_checkpoint_is_no_copy(tmp_path: Path) -> No
     compress(tmp_path / "app.log.1.gz", b"one\n", 11.0)
     with pytest.raises(StoreError, match=r"app\.log\.1\.gz"):
         check_compressed(commit, [("", f"{log}*", "")], False, print)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_another_order_of_names_is_refused(tmp_path: Path, before: bool) -> None:
+    path = tmp_path / "part-2"
+    path.write_text("a\nb\n")
+    splits = [replace(split, natural=before) for split in plan_splits([str(path)])]
+    kept = InputPositions(splits)
+    said = kept.remainders(kept.to_read)
+    assert resumed_input(said, splits).splits[0].natural == before
+    with pytest.raises(StoreUnfit, match=r"(?s)ordered-by=natural.*Give the same option"):
+        resumed_input(said, [replace(split, natural=not before) for split in splits])

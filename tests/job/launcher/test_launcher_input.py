@@ -1,11 +1,15 @@
 """Lines that the launcher reads are cut like those of files, and read only as far as requested."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from megaflow.control.coordinator.reading.split_pool import name_key, place_of
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.inputs.launcher_input import find_input
 from megaflow.job.launcher.inputs.pulled_source import PulledLines
@@ -104,3 +108,23 @@ def test_names_that_cannot_be_read_are_refused(given: Any, why: str) -> None:
 def test_a_missing_file_says_that_it_may_be_no_name(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"the lines 'date': Cannot read.*\('date' names an input: if the first part"):
         find_input({"date": str(tmp_path / "none")}, 1, "replace")
+
+
+@pytest.mark.parametrize("order, natural", [("name", False), ("natural", True)])
+def test_digits_in_names_count_as_numbers_if_asked(tmp_path: Path, order: str, natural: bool) -> None:
+    for number in (2, 10):
+        (tmp_path / f"part-{number}").write_text("a\n")
+    found = find_input({"x": f"{tmp_path}?ordered-by={order}"}, 2, "replace")
+    assert found.names.ordered == ("x",) and {split.natural for split in found.splits} == {natural}
+    assert sorted(found.splits, key=place_of)[0].path.endswith("part-2" if natural else "part-10")
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "-", "0", "1", "2", "10", "00", "9" * 12]), max_size=5).map("".join)))
+def test_names_with_numbers_are_sorted_as_numbers(names: list[str]) -> None:
+    def model(name: str) -> list[Any]:
+        parts = re.split("([0-9]+)", name)
+        return [*(int(each) if place % 2 else each for place, each in enumerate(parts))]
+
+    found = sorted(names, key=lambda name: name_key(name, True))
+    assert [model(name) for name in found] == sorted(map(model, names))
+    assert found == sorted(sorted(names, reverse=True), key=lambda name: name_key(name, True)), "equal numbers: by text"

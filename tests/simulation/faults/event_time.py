@@ -213,7 +213,7 @@ EVENT_TIME = {
         "Watermarks._bound", "max(before) - operator.out_of_order", "max(before)"
     ),
     "the first record of any file tells where one that has not begun may be": Fault(
-        "Watermarks._bound", "file < path", "True"
+        "Watermarks._bound", "name_key(file, each.what.natural) < place", "True"
     ),
     "the greatest record of a file tells where the next ones may be": Fault(
         "EventReports.tell_maxima", "tuple(firsts.items())", "tuple((each, maxima[each]) for each in firsts)"

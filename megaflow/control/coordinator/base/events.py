@@ -12,7 +12,7 @@ from megaflow.control.checkpoint_messages import (
     UnderWayAtJoin,
 )
 from megaflow.control.coordinator.base.job_state import JobState
-from megaflow.control.launcher_messages import EndProcess, Started, StartFailed, StartWaits
+from megaflow.control.launcher_messages import EndProcess, Started, StartFailed, StartWaits, ToldOnce
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk, TrialAsk
 from megaflow.megaphone.base.routing import Numbered
 from megaflow.quick_dataclass import dataclass
@@ -21,7 +21,7 @@ from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
 Launched: TypeAlias = Started | StartFailed | StartWaits  # the launcher's answers to a `StartWorkers`
 LauncherWord: TypeAlias = Launched | Committed | CommitFailed
-ForLauncher: TypeAlias = EndProcess | CheckpointBegun | CheckpointReady | CheckpointAbandoned
+ForLauncher: TypeAlias = EndProcess | CheckpointBegun | CheckpointReady | CheckpointAbandoned | ToldOnce
 """Instructions that the driver sends to the launcher as messages."""
 
 # Events ---------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ Files of an input that is read in an order are not dealt: each reader that asks 
 take turns. A reader asks for the inputs that it lacks. So it has files of each, and reads them interleaved.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace
+from typing import Any, Final
 
 from sortedcontainers import SortedKeyList
 
@@ -18,15 +20,34 @@ from megaflow.control.messages import Split
 from megaflow.timely.membership import WorkerId
 from megaflow.timely.order import grouped
 
+DIGITS: Final = re.compile("([0-9]+)")
+
 
 def size_of(split: Split) -> int:
     """Return the number of bytes to read."""
     return split.end - split.start
 
 
-def place_of(split: Split) -> tuple[str, int]:
+def place_of(split: Split) -> tuple[tuple[Any, ...], int]:
     """Return the sort key of a split in an input that is read in the order of names."""
-    return split.path, split.start
+    return name_key(split.path, split.natural), split.start
+
+
+def name_key(path: str, natural: bool) -> tuple[Any, ...]:
+    """Return the sort key of a path; `natural`: groups of digits count as numbers.
+
+    >>> sorted(["part-10", "part-2", "part-02"], key=lambda path: name_key(path, True))
+    ['part-02', 'part-2', 'part-10']
+    >>> sorted(["part-10", "part-2"], key=lambda path: name_key(path, False))
+    ['part-10', 'part-2']
+    """
+    if not natural:
+        return (path,)
+    parts = DIGITS.split(path)  # text and digits in turn
+    for place in range(1, len(parts), 2):
+        digits = parts[place].lstrip("0")
+        parts[place] = f"{len(digits):09}{digits}"  # compares as the number, of any length
+    return (*parts, path)
 
 
 class SplitPool:

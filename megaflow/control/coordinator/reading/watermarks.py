@@ -50,7 +50,9 @@ from megaflow.control.coordinator.reading.input_fronts import InputFronts
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reading.seen_lateness import SeenLateness
 from megaflow.control.coordinator.reading.spark_commits import Commits
+from megaflow.control.coordinator.reading.split_pool import name_key, place_of
 from megaflow.control.coordinator.reading.unread_partitions import Unread, UnreadPartitions, input_of, shown
+from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import CommitTaken, Split
 from megaflow.control.watermark_messages import EventTimeReport, Partition
 from megaflow.durable.commits import SourcePartition
@@ -86,6 +88,7 @@ class Watermarks:
         self._idle_seconds = given.idle_seconds
         self._maxima: dict[tuple[str, Partition], int] = {}  # operator, partition -> microseconds
         self._firsts: dict[tuple[str, str], dict[str, int]] = {}  # operator, input -> path -> microseconds
+        self._latest: dict[tuple[str, str], tuple[int, Split]] = {}  # the same key -> the greatest of these, its file
         self._idle: dict[Partition, float] = {}  # idle partition -> since when, in seconds of `_time`
         self._all_idle = IdleTime(name for name, each in self._operators.items() if each.advances)
         self._late = SeenLateness()
@@ -175,6 +178,7 @@ class Watermarks:
                     split = self._lines.begun(number, source) if kind == "split" and isinstance(number, int) else None
                     if split is not None:
                         self._firsts.setdefault((operator, split.input), {})[split.path] = micros
+                        self._check_order(operator, split, micros)
             case watermark_messages.PartitionsIdle(partitions):
                 self._idle.update((each, self._time(now)) for each in partitions if each[0] != "spark")
             case watermark_messages.ClockWanted(wanted):
@@ -183,6 +187,22 @@ class Watermarks:
                 self.end.told(source)
         if len(self._maxima) + len(self._idle) > 2 * self._left + KEPT_MIN:
             self._forget_read()
+
+    def _check_order(self, operator: str, split: Split, micros: int) -> None:
+        """Report a file whose first record is earlier than that of a file before it, once for each input."""
+        latest, before = self._latest.setdefault((operator, split.input), (micros, split))
+        if micros >= latest:
+            self._latest[operator, split.input] = micros, split
+        elif place_of(before) < place_of(split) and micros < latest - self._operators[operator].out_of_order:
+            fix = "Rename the files in the order of their times."
+            if not split.natural and name_key(split.path, True) < name_key(before.path, True):
+                fix = "If the digits in the names are numbers, use ?ordered-by=natural."
+            text = (
+                f"{split.path!r} begins earlier than {before.path!r}, which is before it in the order of names. Its "
+                f"records may be late and left out. {fix}"
+            )
+            worker = self._roster.members.coordinator
+            self._stream.out.append(ToldOnce(worker, f"order of {operator} {split.input}", text))
 
     def passed_on(self, report: object, now: float) -> None:
         """Record a worker's report that it has read partitions or handed them back."""
@@ -260,7 +280,8 @@ class Watermarks:
                 return self._lines.partitions.state.bounds.get(number)
             case Split(path=path, input=input):
                 firsts = self._firsts.get((name, input), {})
-                before = [micros for file, micros in firsts.items() if file < path]
+                place = name_key(path, each.what.natural)
+                before = [micros for file, micros in firsts.items() if name_key(file, each.what.natural) < place]
                 return max(before) - operator.out_of_order if before else None
         return None
 

@@ -23,7 +23,7 @@ from megaflow.job.exit_report import KeptBins
 from megaflow.job.files.splits import find_files, plan_splits
 from megaflow.job.launcher.inputs.file_lines import FileLines
 from megaflow.job.launcher.inputs.frame_rows import FrameRows, is_table
-from megaflow.job.launcher.inputs.line_options import ORDERED, UNORDERED, options_meant, split_options
+from megaflow.job.launcher.inputs.line_options import NATURAL, ORDERED, UNORDERED, options_meant, split_options
 from megaflow.job.launcher.inputs.pulled_source import PulledItems, PulledLines, is_pulled
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import names_text
@@ -152,7 +152,8 @@ def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None,
 
     One worker reads each file, in order. With `?unordered` after the path, several workers read it. With
     `?ordered-by=name`, files are begun in the order of their names, and no file may contain a record that is earlier
-    than the first record of a file before it. `?encoding=latin-1` names the encoding of the text. `rows` and `items`:
+    than the first record of a file before it. With `?ordered-by=natural`, digits in these names count as numbers, so
+    `part-2` is before `part-10`. `?encoding=latin-1` names the encoding of the text. `rows` and `items`:
     see `find_rows` and `find_items`. Raises UsageError for other values, and SourceError for missing files and for
     files without lines.
     """
@@ -178,7 +179,9 @@ def find_input(lines: Any, workers: int, encoding_errors: str, rows: Any = None,
             return JobInput(pushed={"": FileLines(STDIN, "standard input", encoding_errors, options.encoding)})
         order, one, none = options.order, ("",), ()
         splits = tuple(plan_splits(_find_files(path), workers if order == UNORDERED else None, options.encoding))
-        names = InputNames(ordered=one if order == ORDERED else none, unordered=one if order == UNORDERED else none)
+        splits = tuple(replace(split, natural=order == NATURAL) for split in splits)
+        is_ordered = order in (ORDERED, NATURAL)
+        names = InputNames(ordered=one if is_ordered else none, unordered=one if order == UNORDERED else none)
         return JobInput(splits, names=names)
     if hasattr(lines, "isStreaming"):
         return JobInput(spark=lines)

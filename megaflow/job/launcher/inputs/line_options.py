@@ -14,6 +14,7 @@ from megaflow.quick_dataclass import dataclass
 
 UNORDERED: Final = "unordered"  # the program needs no order
 ORDERED: Final = "ordered-by=name"  # files are begun in the order of their names
+NATURAL: Final = "ordered-by=natural"  # the same, and digits in names count as numbers
 ENCODING: Final = "encoding="
 EXAMPLE: Final = "encoding=latin-1"
 
@@ -22,7 +23,7 @@ EXAMPLE: Final = "encoding=latin-1"
 class LineOptions:
     """The options of one input of lines."""
 
-    order: str = ""  # UNORDERED, ORDERED or nothing
+    order: str = ""  # UNORDERED, ORDERED, NATURAL or nothing
     encoding: str = ""  # Python's name; "": UTF-8, or the encoding of a byte order mark
 
 
@@ -50,7 +51,7 @@ def split_options(spec: str) -> tuple[str, LineOptions]:
 
 
 def _is_known(option: str) -> bool:
-    return option in (UNORDERED, ORDERED) or option.startswith(ENCODING)
+    return option in (UNORDERED, ORDERED, NATURAL) or option.startswith(ENCODING)
 
 
 def _is_meant(name: str) -> bool:
@@ -75,5 +76,5 @@ def options_meant(path: str) -> str:
         if sign and _is_meant(name.lower()):
             meant.append(f"{ENCODING}{value}")
         else:
-            meant += difflib.get_close_matches(option.lower(), [UNORDERED, ORDERED], n=1)
+            meant += difflib.get_close_matches(option.lower(), [UNORDERED, ORDERED, NATURAL], n=1)
     return f"{body}?{'&'.join(meant)}" if mark and len(meant) == text.count("&") + 1 else ""

@@ -39,6 +39,7 @@ from megaflow.job.formats.raw_file import NOTHING_READ, print_of, reading
 from megaflow.job.formats.text_encoding import TextForm
 from megaflow.job.formats.text_lines import LINE_END
 from megaflow.job.launcher.inputs.launcher_input import JobInput
+from megaflow.job.launcher.inputs.line_options import NATURAL
 from megaflow.job.launcher.store.known_files import File, Stamp, is_elsewhere, recognized, stamp_of
 from megaflow.job.launcher.store.moved_logs import moved_partitions
 from megaflow.job.spec import JobSpec
@@ -93,6 +94,7 @@ class InputPositions:
             SplitRemainder(
                 each.number, each.path, each.start, each.end, each.print, each.input, each.skip, each.maxima,
                 self._stamps.get((each.input, each.path), ()), is_open=is_open and each.start < each.end,
+                natural=each.natural,
             )
             for some, is_open in ((rest, False), (done, True)) for each in some.values()
         ]  # fmt: skip
@@ -177,7 +179,9 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget
             print=each.fingerprint,
         )  # fmt: skip
         if file in fresh:
-            split = replace(split, encoding=fresh[file][0].encoding, compression=fresh[file][0].compression)
+            again = fresh[file][0]
+            check_same_order(each, again)
+            split = replace(split, encoding=again.encoding, compression=again.compression, natural=again.natural)
         kept.setdefault(file, []).append(split)
     number = max((each.number for each in said), default=-1) + 1
     result = [split for splits in kept.values() for split in splits]
@@ -228,6 +232,16 @@ def check_same_input(said: SplitRemainder, other: str | None) -> None:
         raise StoreUnfit(
             f"{said.path!r} was read as {input_text(said.input)} before, and now as {input_text(other)}. Name it "
             f"as before, or {OVER}."
+        )
+
+
+def check_same_order(said: SplitRemainder, again: Split) -> None:
+    """Raise StoreUnfit if digits in names count as numbers now, and did not before, or the reverse."""
+    if said.natural != again.natural:
+        before, now = (NATURAL, "another order") if said.natural else ("another order", NATURAL)
+        raise StoreUnfit(
+            f"The files of {input_text(said.input)} were read in {before} before, and now in {now}. Files that were "
+            f"not begun may have records before the present watermark. Give the same option as before, or {OVER}."
         )
 
 
