@@ -98,7 +98,7 @@ def get_state(where: Where, as_json: bool, operator: str, key: str) -> None:
     state, the exit code is 1 and --json prints null.
     """
     with conversation(*where, tell_silence) as talk:
-        found = commands.get_state(talk, operator, key, as_json)
+        found = commands.get_state(talk, operator, key, "json" if as_json else "text")
     state = None if found.state is None or not as_json else json.loads(found.state)
     if as_json:
         record = {"operator": operator, "key": found.key, "state": state, "epoch": found.epoch, "worker": found.worker}

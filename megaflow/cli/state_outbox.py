@@ -66,7 +66,7 @@ def show(directory: str, as_json: bool) -> None:
         commit = open_checkpoint(folder)
         found = list(waiting(Store(folder), commit))
     if as_json:
-        records = [{"record": each.name, "sink": each.sink, "value": state_text(each.record, True)} for each in found]
+        records = [{"record": each.name, "sink": each.sink, "value": state_text(each.record, "json")} for each in found]
         answer(json.dumps([{**each, "value": json.loads(each["value"])} for each in records]))
         return
     for each in found:

@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.incarnation import DurablePart
+from megaflow.megaphone.base.routing import StateForm
 from megaflow.quick_dataclass import dataclass
 
 # 1. On the control stream -------------------------------------------------------------
@@ -241,7 +242,7 @@ class GetState:
 
     operator: str
     key: str  # as it was typed
-    as_json: bool = False  # the state as JSON; otherwise as Python's repr
+    form: StateForm = "text"
 
 
 @dataclass(frozen=True, slots=True)

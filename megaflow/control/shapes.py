@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 INT_BITS = 64
 
@@ -34,6 +34,8 @@ def conforms(value: Any, hint: Any) -> bool:
     (True, False, True)
     >>> conforms(1 << 63, int), conforms([1], tuple[int, ...])
     (False, False)
+    >>> conforms("a", Literal["a", "b"]), conforms("c", Literal["a", "b"]), conforms([], Literal["a"])
+    (True, False, False)
     """
     if hint is Any:
         return True
@@ -49,6 +51,8 @@ def conforms(value: Any, hint: Any) -> bool:
     origin, kinds = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(conforms(value, kind) for kind in kinds)
+    if origin is Literal:
+        return any(type(value) is type(kind) and value == kind for kind in kinds)
     if type(value) is not origin:
         return False
     if origin is dict:

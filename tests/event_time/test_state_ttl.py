@@ -238,7 +238,7 @@ def test_who_asks_for_a_state_is_shown_what_the_fold_has_returned() -> None:
     hands.finish()
     barrier_actions = hands.workers[0].stateful[0].barrier_actions
     assert barrier_actions is not None
-    asked = Lookup(1, "count", ((KEY, 0),), False)
+    asked = Lookup(1, "count", ((KEY, 0),), "text")
     assert barrier_actions._shown(asked, 0, barrier_actions.state_of(KEY)) == Shown(1, 0, "2")
 
 

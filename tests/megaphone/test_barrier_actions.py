@@ -12,7 +12,7 @@ BINS = 4
 
 def asked(barrier_actions: BarrierActions, store: BinStore, *keys: Any, operator: str = "count") -> list[Shown]:
     """Return what is shown of these keys as of time 5, when work of time 7 is about to begin."""
-    barrier_actions.look(5, Lookup(3, operator, tuple((key, store.bin_of_key(key)) for key in keys), False))
+    barrier_actions.look(5, Lookup(3, operator, tuple((key, store.bin_of_key(key)) for key in keys), "text"))
     barrier_actions.before(4)
     assert not barrier_actions.answers, "that is too early"
     barrier_actions.before(7)

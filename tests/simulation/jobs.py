@@ -48,7 +48,7 @@ class Plan:
     def ask(self, talk: Talk) -> Waits:
         """Ask for the state of a word, perhaps one that does not occur."""
         word = talk.world.random.choice([*WORDS, "none", "1"])
-        answer = yield from talk.ask(GetState("count", word, as_json=True))
+        answer = yield from talk.ask(GetState("count", word, "json"))
         self.answers.append(answer)
 
     @property

@@ -31,7 +31,7 @@ def with_lookups(drawn: Plan, random: Random) -> None:
         operator = random.choice(names(drawn.kinds))
         asked = random.choices(keys if operator == names(drawn.kinds)[0] else again, k=random.randint(1, 3))
         places = tuple((key, bin_of(stable_hash(key), LOG2_BINS)) for key in asked)
-        found.append((random.randint(0, max(times, default=0) + 2), Lookup(number, operator, places, False)))
+        found.append((random.randint(0, max(times, default=0) + 2), Lookup(number, operator, places, "text")))
     drawn.commands = sorted([*found, *drawn.commands], key=lambda entry: entry[0])
 
 

@@ -63,7 +63,7 @@ def ask(talk: Talk) -> Waits:
     job.waiting.append(talk)
     asked = talk._id
     try:
-        answer = yield from talk.ask(GetState("count", word, as_json=True))
+        answer = yield from talk.ask(GetState("count", word, "json"))
     finally:
         job.waiting.remove(talk)
     assert (answer.operator, answer.key) == ("count", word), answer

@@ -12,6 +12,7 @@ from megaflow.control import messages, reports
 from megaflow.control.client.conversation import Conversation, Show
 from megaflow.control.client.move_request import Plan, bins_for_newcomers, check_bins, check_no_plan
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
+from megaflow.megaphone.base.routing import StateForm
 
 BOOTSTRAP_POLL_SECONDS = 0.1
 RENEW_SECONDS = 3.0  # between two renewals of a plan's lease, which has time for three
@@ -98,9 +99,9 @@ def take_checkpoint(conversation: Conversation, name: str | None = None) -> repo
     return cast(reports.CheckpointStatus, conversation.ask(messages.CheckpointJob(name)))
 
 
-def get_state(conversation: Conversation, operator: str, key: str, as_json: bool = False) -> reports.StateReport:
-    """Return an operator's state of a key, as text; `key` is the text that the user typed."""
-    return cast(reports.StateReport, conversation.ask(messages.GetState(operator, key, as_json)))
+def get_state(conversation: Conversation, operator: str, key: str, form: StateForm = "text") -> reports.StateReport:
+    """Return an operator's state of a key, in a form; `key` is the text that the user typed."""
+    return cast(reports.StateReport, conversation.ask(messages.GetState(operator, key, form)))
 
 
 def stop_job(conversation: Conversation, drain: bool = True) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from megaflow.megaphone.base.bins import BinStore
 from megaflow.megaphone.base.flat_times import FlatTime
-from megaflow.megaphone.base.routing import Checkpoint, Lookup
+from megaflow.megaphone.base.routing import Checkpoint, Lookup, StateForm
 from megaflow.quick_dataclass import dataclass
 
 SHOWN_MAX: Final = 1 << 20
@@ -31,7 +31,7 @@ SHOWN_MAX: Final = 1 << 20
 class Showing:
     """The function that shows states in answers to lookups: an extension of a dataflow's graph."""
 
-    show: Callable[[Any, bool], str] = lambda state, as_json: repr(state)  # state, whether as JSON -> its form
+    show: Callable[[Any, StateForm], str] = lambda state, form: repr(state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class BarrierActions:
         state = self.bare(state)
         kind = type(state).__qualname__
         try:
-            text = self.showing.show(state, lookup.as_json)
+            text = self.showing.show(state, lookup.form)
         except Exception as error:  # raised by the state's class: no reason to end the job
             fault = f"the state, of type {kind}, cannot be shown: {type(error).__name__}: {error}"
             return Shown(lookup.number, place, None, fault[:SHOWN_MAX])

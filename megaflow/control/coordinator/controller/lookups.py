@@ -144,7 +144,7 @@ class Lookups:
     def _commands(self) -> Iterable[Lookup]:
         for number, each in self.open.items():
             body: GetState = each.asked.request.body
-            yield Lookup(number, body.operator, each.places, body.as_json)
+            yield Lookup(number, body.operator, each.places, body.form)
 
     def answered(self, worker: int, answer: StatesShown) -> None:
         """Record a worker's answers; answer the client of each question that is complete."""

@@ -7,6 +7,7 @@ loss or its coordinator moves. Each call blocks until the command has taken effe
 import contextlib
 import json
 import time
+from binascii import a2b_base64
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,10 +17,11 @@ from megaflow.control.client.move_request import Plan, Selection, make_plan
 from megaflow.control.client.planner import HOTTEST_FIRST
 from megaflow.control.reports import CheckpointStatus, Explanation, JobStatus, JoinReport, MoveReport, RemovalReport
 from megaflow.durable.commits import check_checkpoint_name
-from megaflow.errors import MegaflowError, UsageError
+from megaflow.errors import MegaflowError, ProtocolError, UsageError
 from megaflow.job.contact import conversation
 from megaflow.job.job_file import present
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.communication.codec.decode import decode
 
 TIMEOUT_SECONDS: Final = 60.0  # for the job to answer, as with `megaflow control`
 
@@ -49,17 +51,21 @@ class JobControl:
             return commands.ask_explanation(talk)
 
     def get(self, operator: str, key: Any) -> Any:
-        """Return an operator's present state of one key, as JSON values; None if there is none.
+        """Return an operator's present state of one key; None if there is none.
 
-        The key is None, a bool, a number, a str, or a tuple of these. Raises UsageError for other keys.
+        The key is None, a bool, a number, a str, or a tuple of these. Raises UsageError for other keys, and for a state
+        with an instance of a class that this process has not imported.
         """
         try:
             text = json.dumps(key)
         except (TypeError, ValueError):
             raise UsageError(f"get: A key must be a bool, number, str, or a tuple of these, not {key!r:.80}.") from None
         with self._conversation() as talk:
-            found = commands.get_state(talk, operator, text, as_json=True)
-        return None if found.state is None else json.loads(found.state)
+            found = commands.get_state(talk, operator, text, "value")
+        try:
+            return None if found.state is None else decode(a2b_base64(found.state))
+        except ProtocolError as error:
+            raise UsageError(f"get: The state of {key!r:.80} cannot be built in this process: {error}") from None
 
     def move_bins(
         self,

@@ -26,6 +26,7 @@ import contextlib
 import json
 import math
 import sys
+from binascii import b2a_base64
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
@@ -36,7 +37,9 @@ from typing import Any
 from uuid import UUID
 
 from megaflow.errors import ProgramError
+from megaflow.megaphone.base.routing import StateForm
 from megaflow.rows.row_values import is_utf8
+from megaflow.timely.communication.codec.encode import encode
 
 ATOMS = frozenset((str, int, float, bool, type(None)))
 STRINGS = frozenset((str,))
@@ -76,13 +79,17 @@ def to_json(record: Any) -> str:
         raise ProgramError(f"--output jsonl: {error}; {REMEDY}") from None
 
 
-def state_text(state: Any, as_json: bool) -> str:
-    """Return a state of a running job as text for people, or as JSON; without a form in JSON, its type and its repr.
+def state_text(state: Any, form: StateForm) -> str:
+    """Return a state of a running job in a form; without a form in JSON, its type and its repr.
 
-    >>> state_text("a", False), state_text([1], False), state_text((1, 2), True), state_text(1j, True)
+    >>> state_text("a", "text"), state_text([1], "text"), state_text((1, 2), "json"), state_text(1j, "json")
     ('a', '[1]', '[1, 2]', '{"type": "builtins.complex", "repr": "1j"}')
+    >>> state_text((1, 2), "value")
+    'kgeSAJIBAg=='
     """
-    if not as_json:
+    if form == "value":
+        return b2a_base64(encode(state), newline=False).decode()
+    if form == "text":
         return state if isinstance(state, str) else repr(state)
     try:
         return to_json(state)
