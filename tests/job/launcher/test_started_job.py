@@ -538,3 +538,13 @@ def test_help_on_run_begins_with_an_example_that_runs() -> None:
     names: dict[str, Any] = {"megaflow": megaflow}
     exec(before, names)
     check_equal(repr(eval(call, names)), result.strip())
+
+
+def test_a_failed_job_raises_its_error_at_status_and_not_at_stop() -> None:
+    job = megaflow.start(faulty, lines=["a"])
+    while job.is_running:
+        time.sleep(0.01)
+    for call in (job.status, job.control.explain, job.wait):
+        with pytest.raises(AttributeError, match="no_such_thing"):
+            call()
+    job.stop()

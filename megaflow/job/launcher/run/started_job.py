@@ -166,7 +166,7 @@ class JobHandle:
         """Return workers, rates, latency, bins and moves, as `megaflow control status` shows them.
 
         The fields are those of its `--json`. Waits less than two seconds for busy workers, and lists those that did not
-        answer. Raises JobNotFound if the job has ended.
+        answer. Raises the job's error if it has failed, and JobNotFound if it has ended.
         """
         return self.control.status()
 
@@ -207,8 +207,9 @@ class JobHandle:
             try:
                 with self._conversation() as talk:
                     commands.stop_job(talk, drain)
-            except (ClusterError, NoAnswer, JobNotFound):
-                if not self._is_ending():
+            except MegaflowError as error:  # it may have failed, and `wait` raises that
+                may_end = isinstance(error, ClusterError | NoAnswer | JobNotFound)
+                if error is not self._error and not (may_end and self._is_ending()):
                     self.is_stopping = False
                     raise
         with self._awaiting():
@@ -277,7 +278,7 @@ class JobHandle:
 
     @contextlib.contextmanager
     def _conversation(self) -> Iterator[Any]:
-        """Yield a conversation with the job. Raises JobNotFound if the job has ended or ends meanwhile."""
+        """Yield a conversation with the job. Raises as `_check_running` if the job has ended or ends meanwhile."""
         self._check_running()
         assert self._job is not None
         try:
@@ -289,7 +290,9 @@ class JobHandle:
             raise
 
     def _check_running(self) -> None:
-        """Raise JobNotFound if the job has ended, or has nothing left to do."""
+        """Raise the job's error if it has failed, and JobNotFound if it has ended or has nothing left to do."""
+        if not self.is_running and self._error is not None:
+            raise self._error
         if self._job is None or not self.is_running:
             raise JobNotFound(f"The job {self.name!r} has ended.")
         if self._signals.is_through:
