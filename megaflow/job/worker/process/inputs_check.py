@@ -103,7 +103,7 @@ class InputsCheck:
         return self._until is not None or bool(self._askers) or self._seen is not None
 
     def turn(self) -> float | None:
-        """Go on, if there is something to do; return the seconds until there is, None if a message will say so.
+        """Go on, if there is something to do. Return the seconds until there is; None: until a message comes.
 
         Raises JoinDenied, in a founder ConfigMismatch, if this process lacks an input.
         """
@@ -153,7 +153,7 @@ class InputsCheck:
     def _error(self, missing: list[str]) -> JoinDenied | ConfigMismatch:
         shown = "; ".join(missing[:SHOWN_MAX])
         more = f"; and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
-        fix = "Every process of a job must see its files under the same paths: mount the folder here, too"
+        fix = "Every process of a job must see its files under the same paths: mount the folder here"
         if self._worker.rescaling.joining:
             return JoinDenied(
                 f"This process cannot join: it does not find inputs that the job still reads: {shown}{more}. {fix}, "
