@@ -76,8 +76,8 @@ def main(worker: Worker) -> tuple[dict[int, int], int]:
         distances.inspect(lambda pair: levels.update([pair])).probe_with(probe)
     worker.step_while(lambda: not probe.done())
     for level, count in sorted(Counter(levels.values()).items()):
-        print(f"worker {worker.index}: {count} nodes at level {level}", flush=True)
-    print(f"worker {worker.index}: {candidates} candidates", flush=True)
+        print(f"worker {worker.index}: {count} nodes at level {level}\n", end="", flush=True)
+    print(f"worker {worker.index}: {candidates} candidates\n", end="", flush=True)
     return levels, candidates
 
 

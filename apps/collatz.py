@@ -21,7 +21,7 @@ def main(worker: Worker) -> dict[int, int]:
     def arrived(time: Time, start: int) -> None:
         assert isinstance(time, int)
         steps[start] = time + 1
-        print(f"{start} takes {time + 1} steps", flush=True)
+        print(f"{start} takes {time + 1} steps\n", end="", flush=True)  # in one piece, as workers share the output
 
     with worker.dataflow("collatz") as scope:
         handle, back = scope.feedback(1)

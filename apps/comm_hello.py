@@ -8,7 +8,7 @@ from megaflow.timely import ChannelAllocator, initialize_from_args
 
 def main(allocator: ChannelAllocator) -> int:
     """Return this worker's index, once all have greeted it."""
-    print(f"worker {allocator.index} of {allocator.peers} started", flush=True)
+    print(f"worker {allocator.index} of {allocator.peers} started\n", end="", flush=True)
     pushers, puller = allocator.allocate()
     for index, pusher in enumerate(pushers):
         pusher.push(f"hello, {index}")
@@ -19,7 +19,7 @@ def main(allocator: ChannelAllocator) -> int:
         if message is None:
             allocator.park()
         else:
-            print(f"worker {allocator.index}: received: <{message}>", flush=True)
+            print(f"worker {allocator.index}: received: <{message}>\n", end="", flush=True)
             received += 1
     return allocator.index
 

@@ -18,7 +18,7 @@ def main(worker: Worker) -> None:
         (
             scope.input_from(numbers)
             .exchange(lambda x: x)
-            .inspect(lambda x: print(f"worker {worker.index}: seen {x}", flush=True))
+            .inspect(lambda x: print(f"worker {worker.index}: seen {x}\n", end="", flush=True))
             .probe_with(probe)
         )
     if worker.bootstrap():  # a worker that joined later only lends a hand

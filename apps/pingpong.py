@@ -26,7 +26,7 @@ def main(worker: Worker) -> tuple[int, list[int]]:
         going.connect_loop(handle)
         ended.inspect(last.append).probe_with(probe)
     worker.step_while(lambda: not probe.done())
-    print(f"worker {worker.index}: {passed} records passed, {len(last)} came last", flush=True)
+    print(f"worker {worker.index}: {passed} records passed, {len(last)} came last\n", end="", flush=True)
     return passed, last
 
 
