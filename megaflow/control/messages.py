@@ -19,12 +19,11 @@ The receiver checks every record with `megaflow.control.shapes`; it trusts no re
 """
 
 from dataclasses import field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from megaflow.control.reports import LedgerEntry, OperatorLoad, WorkerStatus
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.incarnation import DurablePart
-from megaflow.megaphone.base.routing import StateForm
 from megaflow.quick_dataclass import dataclass
 
 # 1. On the control stream -------------------------------------------------------------
@@ -234,6 +233,10 @@ class CheckpointJob:
     """Take a checkpoint; `Done` carries the `CheckpointStatus` after the commit."""
 
     name: str | None = None  # by which it is kept until the name is dropped; refused if another checkpoint has it
+
+
+StateForm: TypeAlias = Literal["text", "json", "value"]
+"""Form of a state in an answer: Python's repr, JSON, or the value, encoded and then in base64."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.connect.source_protocol import Idle
+from megaflow.connect.source_protocol import Idle, NotHere
 from megaflow.errors import LimitReached
 from megaflow.job.files import file_descriptors, followed_files
 from megaflow.job.files.file_descriptors import FileDescriptors
@@ -211,3 +211,19 @@ def test_files_with_unread_lines_stay_open_and_others_wait(tmp_path: Path, few: 
     assert descriptors.take(opened[0][0]) == opened[0][1]
     for reader in readers:
         descriptors.close(reader, found if reader is late else opened[0][1] if reader is opened[0][0] else -1)
+
+
+def test_a_new_file_is_not_missing_while_no_descriptor_is_free(tmp_path: Path, soft: int) -> None:
+    (tmp_path / "a").write_text("1\n")
+    source = FollowedFiles(f"{tmp_path}/*", descriptors=FileDescriptors())
+    (inode,) = source.discover().partitions
+    reader = source.open(inode, None)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    answer = reader.read(9)
+    assert isinstance(answer, Idle) and answer.is_held, "another process does not get it"
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    records: list[str] = []
+    while not isinstance(answer := reader.read(9), Idle | NotHere):
+        records += answer[0]
+    reader.close()
+    assert records == ["1"]

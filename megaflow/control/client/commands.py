@@ -12,7 +12,6 @@ from megaflow.control import messages, reports
 from megaflow.control.client.conversation import Conversation, Show
 from megaflow.control.client.move_request import Plan, bins_for_newcomers, check_bins, check_no_plan
 from megaflow.errors import CommandRefused, MegaflowError, PeerLost
-from megaflow.megaphone.base.routing import StateForm
 
 BOOTSTRAP_POLL_SECONDS = 0.1
 RENEW_SECONDS = 3.0  # between two renewals of a plan's lease, which has time for three
@@ -99,7 +98,9 @@ def take_checkpoint(conversation: Conversation, name: str | None = None) -> repo
     return cast(reports.CheckpointStatus, conversation.ask(messages.CheckpointJob(name)))
 
 
-def get_state(conversation: Conversation, operator: str, key: str, form: StateForm = "text") -> reports.StateReport:
+def get_state(
+    conversation: Conversation, operator: str, key: str, form: messages.StateForm = "text"
+) -> reports.StateReport:
     """Return an operator's state of a key, in a form; `key` is the text that the user typed."""
     return cast(reports.StateReport, conversation.ask(messages.GetState(operator, key, form)))
 

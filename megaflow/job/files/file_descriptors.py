@@ -166,6 +166,17 @@ class OwnDescriptor:
         self.file = -1
 
 
+def is_any_free() -> bool:
+    """Return whether a descriptor is free. If none is, no folder can be searched, and its files seem to be missing."""
+    try:
+        os.close(os.open(os.devnull, FLAGS))
+    except OSError as error:
+        if error.errno not in FEW:
+            raise
+        return False
+    return True
+
+
 def _state_of(file: int | str) -> tuple[int, ...]:
     """Return the device, the inode, the size and the times of change of a file, by descriptor or path. () if none."""
     try:

@@ -40,7 +40,7 @@ from typing import Any, Final
 from megaflow.connect.source_protocol import Found, Idle, NotHere
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError
-from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor
+from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor, is_any_free
 from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes, text_of
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.formats.file_formats import compression_of, encoding_of
@@ -109,7 +109,8 @@ class FollowedFiles:
     def name_of(self, inode: int) -> str | None:
         """Return the path of a file, at most FIND_SECONDS old. None if no path of the pattern has the inode."""
         now = self.now()
-        if now - self._named_at >= (FIND_SECONDS if inode in self._names else POLL_SECONDS):
+        is_due = now - self._named_at >= (FIND_SECONDS if inode in self._names else POLL_SECONDS)
+        if is_due and is_any_free():
             self._names, self._named_at = inodes(self.pattern), now
         return self._names.get(inode)
 
@@ -146,6 +147,8 @@ class FollowedFile:
         """Return records. Raises SourceError if the file cannot be read or parsed."""
         if not self._is_ready():
             if self._held.waits_since is not None:
+                return Idle(after_seconds=POLL_SECONDS, is_held=True)
+            if not is_any_free():
                 return Idle(after_seconds=POLL_SECONDS, is_held=True)
             if not (self._was_found or self._stays):
                 return NotHere(after_seconds=FIND_SECONDS)

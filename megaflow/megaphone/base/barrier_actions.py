@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from megaflow.megaphone.base.bins import BinStore
 from megaflow.megaphone.base.flat_times import FlatTime
-from megaflow.megaphone.base.routing import Checkpoint, Lookup, StateForm
+from megaflow.megaphone.base.routing import Checkpoint, Lookup
 from megaflow.quick_dataclass import dataclass
 
 SHOWN_MAX: Final = 1 << 20
@@ -31,7 +31,7 @@ SHOWN_MAX: Final = 1 << 20
 class Showing:
     """The function that shows states in answers to lookups: an extension of a dataflow's graph."""
 
-    show: Callable[[Any, StateForm], str] = lambda state, form: repr(state)
+    show: Callable[[Any, str], str] = lambda state, form: repr(state)  # state, form -> text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import field
 from heapq import heapify, heapreplace
 from itertools import chain, islice, pairwise
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.base.event_unit import NEVER
@@ -58,10 +58,6 @@ class Checkpoint:
     at_end: bool = False
 
 
-StateForm: TypeAlias = Literal["text", "json", "value"]
-"""Form of a state in an answer: Python's repr, JSON, or the value, encoded and then in base64."""
-
-
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """Command: show an operator's state of some keys after all records before the command's time. No bin moves."""
@@ -69,7 +65,7 @@ class Lookup:
     number: int
     operator: str
     places: tuple[tuple[Any, int], ...]  # (key, the bin that it falls into)
-    form: StateForm  # in which it is shown
+    form: str  # in which it is shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from megaflow.control.coordinator.reading.split_pool import name_key, place_of
@@ -119,7 +119,9 @@ def test_digits_in_names_count_as_numbers_if_asked(tmp_path: Path, order: str, n
     assert sorted(found.splits, key=place_of)[0].path.endswith("part-2" if natural else "part-10")
 
 
+@settings(max_examples=300)
 @given(st.lists(st.lists(st.sampled_from(["a", "-", "0", "1", "2", "10", "00", "9" * 12]), max_size=5).map("".join)))
+@example(["a0", "a"])
 def test_names_with_numbers_are_sorted_as_numbers(names: list[str]) -> None:
     def model(name: str) -> list[Any]:
         parts = re.split("([0-9]+)", name)

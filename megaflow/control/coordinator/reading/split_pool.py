@@ -47,7 +47,7 @@ def name_key(path: str, natural: bool) -> tuple[Any, ...]:
     for place in range(1, len(parts), 2):
         digits = parts[place].lstrip("0")
         parts[place] = f"{len(digits):09}{digits}"  # compares as the number, of any length
-    return (*parts, path)
+    return tuple(parts), path
 
 
 class SplitPool:

@@ -37,7 +37,6 @@ from typing import Any
 from uuid import UUID
 
 from megaflow.errors import ProgramError
-from megaflow.megaphone.base.routing import StateForm
 from megaflow.rows.row_values import is_utf8
 from megaflow.timely.communication.codec.encode import encode
 
@@ -79,7 +78,7 @@ def to_json(record: Any) -> str:
         raise ProgramError(f"--output jsonl: {error}; {REMEDY}") from None
 
 
-def state_text(state: Any, form: StateForm) -> str:
+def state_text(state: Any, form: str) -> str:
     """Return a state of a running job in a form; without a form in JSON, its type and its repr.
 
     >>> state_text("a", "text"), state_text([1], "text"), state_text((1, 2), "json"), state_text(1j, "json")
