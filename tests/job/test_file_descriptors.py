@@ -3,6 +3,7 @@
 import os
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from megaflow.errors import LimitReached
 from megaflow.job.files import file_descriptors, followed_files
 from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
-from tests.open_files import open_files
 from tests.words import says
 
 FILES = 12
@@ -29,13 +29,17 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def soft() -> Iterator[int]:
     """Limit the descriptors of this process to six more than it has open, and return the soft limit."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = [os.open(os.devnull, os.O_RDONLY) for _ in range(6)]  # not in a row: this process has others open
-    for file in free:
-        os.close(file)
-    soft = max(free) + 1
+    highest = max(int(each) for each in os.listdir("/dev/fd"))
+    filled = [lowest_free()]  # all below the highest one, so that the free ones are in a row
+    while filled[-1] <= highest:
+        filled.append(os.open(os.devnull, os.O_RDONLY))
+    del filled[0]
+    soft = lowest_free() + 6
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
     yield soft
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for file in filled:
+        os.close(file)
 
 
 @pytest.fixture
@@ -51,6 +55,15 @@ def lowest_free() -> int:
     file = os.open(os.devnull, os.O_RDONLY)
     os.close(file)
     return file
+
+
+def descriptors_of(folder: Path) -> list[int]:
+    """Return this process's descriptors of files in a folder, whatever else it has open."""
+    found = []
+    for each in os.listdir("/dev/fd"):
+        with suppress(OSError):  # it was closed meanwhile
+            found += [int(each)] if os.readlink(f"/dev/fd/{each}").startswith(f"{folder}/") else []
+    return found
 
 
 class Bench:
@@ -108,11 +121,11 @@ class Bench:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_more_files_than_descriptors_are_read_as_they_grow(tmp_path: Path, few: int, workers: int) -> None:
-    before, bench = open_files(), Bench(tmp_path, workers)
+    bench = Bench(tmp_path, workers)
     for number in range(FILES):
         bench.write(number, f"{number}\n")
     assert bench.read() == sorted(f"{number}" for number in range(FILES))
-    assert open_files() <= before + 6, "no more than are free below the soft limit"
+    assert 0 < len(descriptors_of(tmp_path)) < FILES and max(descriptors_of(tmp_path)) < few - 3, "beside the reserve"
     for number in range(FILES):
         bench.write(number, f"more {number}\n")
     assert bench.read() == sorted(f"more {number}" for number in range(FILES)) and bench.turn() == []
@@ -120,7 +133,7 @@ def test_more_files_than_descriptors_are_read_as_they_grow(tmp_path: Path, few: 
         bench.positions[(tmp_path / f"{n:02}").stat().st_ino] for n in range(FILES)
     ))  # fmt: skip
     bench.close()
-    assert open_files() <= before and not bench.lost
+    assert descriptors_of(tmp_path) == [] and not bench.lost
 
 
 def test_files_lie_above_the_soft_limit_while_there_is_room(tmp_path: Path, soft: int) -> None:

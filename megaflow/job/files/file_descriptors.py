@@ -121,14 +121,21 @@ class OwnDescriptor:
         if file is not None:
             self.file, self.waits_since = file, None
             return True
+        self.wait(now, tell, f"{path!r} waits to be opened: as many files are open as the limit allows, and all have "
+                             "unread lines")  # fmt: skip
+        return False
+
+    def has_to_wait(self, pattern: str, now: float, tell: Callable[[str, str], None]) -> bool:
+        """Return whether a file was not found or opened because no descriptor is free; report a long wait."""
+        if not (self.is_quiet or is_any_free()):  # the state of a quiet file is known without a descriptor
+            self.wait(now, tell, f"The files of {pattern!r} cannot be looked for: no descriptor is free")
+        return self.waits_since is not None
+
+    def wait(self, now: float, tell: Callable[[str, str], None], why: str) -> None:
+        """Wait for a descriptor; report the reason if that takes long."""
         self.waits_since = now if self.waits_since is None else self.waits_since
         if now - self.waits_since >= WAIT_SECONDS:
-            tell(
-                "descriptors of followed files",
-                f"{path!r} waits to be opened: as many files are open as the limit allows, and all have unread lines. "
-                "Raise the limit, as with ulimit -n.",
-            )
-        return False
+            tell("descriptors of followed files", f"{why}. Raise the limit, as with ulimit -n.")
 
     def take(self) -> bool:
         """Take the descriptor of a quiet file back. Return False if the file was closed."""

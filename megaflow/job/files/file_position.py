@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Self, TypeAlias
 
 from megaflow.errors import SourceError
+from megaflow.job.files.file_descriptors import is_any_free
 from megaflow.job.files.splits import find_files
 from megaflow.job.formats.compression import has_suffix
 from megaflow.job.formats.raw_file import reading
@@ -77,6 +78,34 @@ def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
         return None
     paths = (entry.path for entry in entries if entry.inode() == inode and entry.is_file())
     return next((each for each in paths if tail_of(each, offset) == tail), None)
+
+
+class Names:
+    """The paths of a pattern's files, by inode, as they were when they were last looked for."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._paths: dict[int, str] = {}
+        self._due_again = self._due_missing = float("-inf")  # seconds of a clock: the next look, if it finds the inode
+
+    def present(self) -> list[int]:
+        """Look for the files now; return their inodes, in the order of their paths."""
+        return [*inodes(self._pattern)]
+
+    def of(self, inode: int, now: float, found_seconds: float, missing_seconds: float) -> str | None:
+        """Return the path of an inode, None if there is none. It is at most so many seconds old.
+
+        If no descriptor is free, the paths are those of the last look: no folder can be searched.
+        """
+        due = self._due_again if inode in self._paths else self._due_missing
+        if now >= due and is_any_free():
+            self._paths = inodes(self._pattern)
+            self._due_again, self._due_missing = now + found_seconds, now + missing_seconds
+        return self._paths.get(inode)
+
+    def last(self, inode: int) -> str:
+        """Return the path of an inode at the last look, and the inode if there was none."""
+        return self._paths.get(inode, f"inode {inode}")
 
 
 def inodes(pattern: str) -> dict[int, str]:

@@ -31,7 +31,6 @@
 """
 
 import os
-import re
 import stat
 import time
 from collections.abc import Callable
@@ -41,21 +40,18 @@ from megaflow.connect.source_protocol import Found, Idle, NotHere
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError
 from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor, is_any_free
-from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Position, beside, digest, inodes, text_of
+from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, beside, digest, text_of
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.formats.file_formats import compression_of, encoding_of
-from megaflow.job.formats.raw_file import HEAD_BYTES, reading
+from megaflow.job.formats.raw_file import HEAD_BYTES, NUL_BLOCK_BYTES, nuls_at_start, reading
 from megaflow.job.formats.record_format import LINES, Count, OpenedFile, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes, check_is_text
-from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, lines_before, nuls_at_start
-from megaflow.job.limits import telling_limits
+from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, before_nuls, lines_before
 
 POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
 FIND_SECONDS: Final = 1.0  # between searches for new files
 DELETED_SECONDS: Final = 5.0  # for which a program may still write to a removed file
 
-NULS: Final = re.compile(rb"[\r\n]\0")
-NUL_BLOCK_BYTES: Final = 1 << 20
 NUL_BLOCKS: Final = 64  # passed over in one call
 
 ONLY_FOLLOWED: Final = "lines"
@@ -88,31 +84,19 @@ class FollowedFiles:
         self.tell, self.now, self.count = tell, now, count
         self.lose = self._tell_of_loss if lose is None else lose
         self.descriptors = FileDescriptors() if descriptors is None else descriptors
-        self._names: dict[int, str] = {}  # inode -> path, for readers
-        self._named_at = -FIND_SECONDS  # seconds of a clock
+        self.names = Names(pattern)
+        self.describe_partition = self.names.last
 
     def discover(self) -> Found:
         """Return the inodes of the existing files, in the order of their paths."""
-        return Found([*inodes(self.pattern)], FIND_SECONDS)
+        return Found(self.names.present(), FIND_SECONDS)
 
     def open(self, partition: int, position: Position | None) -> "FollowedFile":
         """Return the reader of a file. Its first read finds and opens the file."""
         return FollowedFile(self, partition, position)
 
-    def describe_partition(self, inode: int) -> str:
-        """Return the path of a file when it was last looked for, and its inode if no path is known."""
-        return self._names.get(inode, f"inode {inode}")
-
     def _tell_of_loss(self, path: str, size: int) -> None:
         self.tell(f"loss of {size} bytes of {path}", f"{size} bytes of {path!r} disappeared before they were read.")
-
-    def name_of(self, inode: int) -> str | None:
-        """Return the path of a file, at most FIND_SECONDS old. None if no path of the pattern has the inode."""
-        now = self.now()
-        is_due = now - self._named_at >= (FIND_SECONDS if inode in self._names else POLL_SECONDS)
-        if is_due and is_any_free():
-            self._names, self._named_at = inodes(self.pattern), now
-        return self._names.get(inode)
 
 
 class FollowedFile:
@@ -138,24 +122,21 @@ class FollowedFile:
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
         self._is_compressed = False  # if so, it is not read
-        self._was_found = False  # by this reader
-        self._stays = False  # no process finds it
+        self._waits_here = False  # this reader has found the file, or no process finds it
         self._tail = b""  # the bytes before `_offset`
         self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
 
     def read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
         """Return records. Raises SourceError if the file cannot be read or parsed."""
         if not self._is_ready():
-            if self._held.waits_since is not None:
+            if self._held.has_to_wait(self._source.pattern, self._source.now(), self._source.tell):
                 return Idle(after_seconds=POLL_SECONDS, is_held=True)
-            if not is_any_free():
-                return Idle(after_seconds=POLL_SECONDS, is_held=True)
-            if not (self._was_found or self._stays):
+            if not self._waits_here:
                 return NotHere(after_seconds=FIND_SECONDS)
             if not self._held.is_quiet:
                 self._lose()
             return self._news() or Idle(after_seconds=POLL_SECONDS if self._held.is_quiet else FIND_SECONDS)
-        self._was_found = True
+        self._waits_here = True
         if self._is_compressed:
             return self._news() or self._rest()
         if self._said is None and self._held.file >= 0:  # a checkpoint must know the file before its first line is read
@@ -233,10 +214,10 @@ class FollowedFile:
 
     def stay(self) -> None:
         """Note that no process finds the file: it is waited for here. Report that if no process has ever opened it."""
-        self._stays, pattern = True, self._source.pattern
+        self._waits_here, pattern = True, self._source.pattern
         if not self.path:
-            why = f"A new file of {pattern!r}, with inode {self.inode}, is not read: no process of the job finds it."
-            self._source.tell(f"not found {self.inode}", f"{why} It is read if it appears again.")
+            what = f"A new file of {pattern!r}, with inode {self.inode}, is not read: no process of the job finds it"
+            self._source.tell(f"not found {self.inode}", f"{what}. It is read if it appears again.")
 
     def bytes_at(self, start: int, size: int) -> bytes:
         """Return some bytes of the open file. Raises SourceError."""
@@ -274,9 +255,8 @@ class FollowedFile:
             return None
         if self._offset < self._start + self._parser.body:
             self._pass(self._start + self._parser.body - self._offset)
-        block = None
-        if found := NULS.search(self._buffer):
-            block = self._parser.cut(self._buffer[: found.end() - 1], self._offset, False)  # up to the line with NULs
+        before = before_nuls(self._buffer)
+        block = None if before is None else self._parser.cut(before, self._offset, False)
         block = block or self._parser.cut(self._buffer, self._offset, is_end)
         return None if block is None else source.format.settled(block, lambda line: self.line_name(self._offset, line))
 
@@ -339,7 +319,8 @@ class FollowedFile:
     def _find(self) -> bool:
         """Open the file under its current name. Return whether it exists."""
         renamed = beside(self.path, self.inode, self._offset, self._digest) if self._moved else None
-        for path in filter(None, (self._source.name_of(self.inode), renamed)):
+        named = self._source.names.of(self.inode, self._source.now(), FIND_SECONDS, POLL_SECONDS)
+        for path in filter(None, (named, renamed)):
             with reading(path):
                 try:
                     if not self._held.open(path, self._source.now(), self._source.tell):
@@ -361,13 +342,12 @@ class FollowedFile:
         self._held.waits_since = None
         if self._held.is_quiet:
             self._miss()
-            return False
         return self._open_copy()
 
     def _miss(self) -> None:
         """Forget the position of a closed file that is not found, after a while: its inode may get a new file."""
-        with telling_limits():
-            os.close(os.open(os.devnull, os.O_RDONLY))  # if no descriptor is free, no folder was searched
+        if not is_any_free():
+            return
         now = self._source.now()
         self._let_go_at = now + DELETED_SECONDS if self._let_go_at is None else self._let_go_at
         if now >= self._let_go_at:

@@ -23,6 +23,7 @@ PIECE_BYTES: Final = 64 * 1024
 """The most bytes of a file at once."""
 HEAD_BYTES: Final = 4096
 """Enough for all marks of formats, and for the first kilobytes of a compressed text."""
+NUL_BLOCK_BYTES: Final = 1 << 20  # of NULs at once, which are passed over
 SAMPLES: Final = 8  # of a file, spread evenly over the part that was read
 SAMPLE_BYTES: Final = 4096
 
@@ -123,3 +124,15 @@ class TextPrint:
         if self.length < self._wanted:
             return None
         return _digest(self._wanted, lambda start, end: bytes(self._samples[start, end]))
+
+
+def nuls_at_start(bytes_at: Callable[[int, int], bytes], offset: int) -> int:
+    """Return how many of the bytes before `offset` are NULs at the beginning of the file. Costs reading these."""
+    at = 0
+    while at < offset:
+        data = bytes_at(at, min(NUL_BLOCK_BYTES, offset - at))
+        bare = data.lstrip(b"\0")
+        at += len(data) - len(bare)
+        if bare or not data:
+            break
+    return at

@@ -25,6 +25,7 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 MARK: Final = "\ufeff"
 """The same in text."""
 LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+NULS: Final = re.compile(rb"[\r\n]\0")
 LONE_RETURN: Final = re.compile(r"\r(?!\n)")
 
 
@@ -196,13 +197,11 @@ def lines_before(bytes_at: Callable[[int, int], bytes], position: int) -> int:
     return lines
 
 
-def nuls_at_start(bytes_at: Callable[[int, int], bytes], offset: int) -> int:
-    """Return how many of the bytes before `offset` are NULs at the beginning of the file. Costs reading these."""
-    at = 0
-    while at < offset:
-        data = bytes_at(at, min(BLOCK_BYTES, offset - at))
-        bare = data.lstrip(b"\0")
-        at += len(data) - len(bare)
-        if bare or not data:
-            break
-    return at
+def before_nuls(data: bytes) -> bytes | None:
+    """Return the lines before the first one that begins with NULs, except the first line. None if there is none.
+
+    >>> before_nuls(b"a\\n\\0\\0b\\n"), before_nuls(b"\\0a\\n")
+    (b'a\\n', None)
+    """
+    found = NULS.search(data)
+    return None if found is None else data[: found.end() - 1]

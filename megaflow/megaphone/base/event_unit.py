@@ -133,7 +133,7 @@ def seconds_meant(unit: EventUnit | None, micros: int) -> str:
     >>> seconds_meant(EventUnit.MILLISECONDS, 5000), seconds_meant(EventUnit.SECONDS, 1_700_000_000 * 1_000_000)
     ('', '')
     """
-    if unit not in (EventUnit.MILLISECONDS, EventUnit.MICROSECONDS) or unit is None:
+    if unit is None or unit not in (EventUnit.MILLISECONDS, EventUnit.MICROSECONDS):
         return ""
     given = micros // unit.scale
     if not 1_000_000_000 <= given < 2_100_000_000:

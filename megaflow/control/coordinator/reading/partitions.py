@@ -70,6 +70,8 @@ class Partitions:
         self.cut: tuple[SourcePartition, ...] = ()  # handed back since, part of that checkpoint: no source reports them
         self.ended: tuple[SourcePartition, ...] = ()  # ends reported since that checkpoint was issued
         self._left = () if durable is None else durable.partitions  # to be given out at the start
+        self._is_news = True  # whether to look for other readers of missing partitions; else it was done for `_asked`
+        self._asked: tuple[WorkerId, ...] = ()
         for partition in (*self._left, *(() if durable is None else durable.finished)):
             self._know(partition)
         self.state.holders.update((partition.number, None) for partition in self._left)
@@ -94,7 +96,7 @@ class Partitions:
         self._give(self._left)
         self._left = ()
         readers = self._roster.readers
-        if self.state.missing:
+        if self.state.missing and (self._is_news or readers != self._asked):
             self._look_elsewhere(readers)
         if self.revoked or len(readers) < 2:
             return
@@ -110,13 +112,15 @@ class Partitions:
         if self.revoked:
             self._stream.issue(reading_messages.RevokePartitions(worker, self.revoked))
 
-    def _look_elsewhere(self, readers: Collection[WorkerId]) -> None:
+    def _look_elsewhere(self, readers: tuple[WorkerId, ...]) -> None:
         """Take back a partition that its holder does not find, or make the holder stay with it: see rule 9."""
+        self._is_news, self._asked = bool(self.revoked), readers  # a revocation under way delays others
         for number, tried in self.state.missing.items():
             holder = self.state.holders[number]
             if holder is None or holder not in tried:
                 continue
             if not tried.issuperset(readers):
+                self._is_news = True  # others may follow
                 if not self.revoked:
                     self._revoke(holder, (number,))
             elif self.state.staying.get(number) != holder and number not in self.revoked:
@@ -151,8 +155,9 @@ class Partitions:
         """Tell whether a partition was found and is not forgotten."""
         return (input, partition) in self.state.known
 
-    def learn(self, report: object, ended: bool, source: WorkerId = -1) -> None:
+    def learn(self, report: object, ended: bool, source: WorkerId) -> None:
         """Record a worker's report. Give returned partitions to others unless the job has `ended`."""
+        self._is_news = True
         match report:
             case reading_messages.PartitionMissing(number) if number in self.state.holders:
                 self.state.missing.setdefault(number, set()).update(self._process_of(source))

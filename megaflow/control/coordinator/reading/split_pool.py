@@ -11,6 +11,7 @@ take turns. A reader asks for the inputs that it lacks. So it has files of each,
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from heapq import heapify, heapreplace
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ def place_of(split: Split) -> tuple[tuple[Any, ...], int]:
     return name_key(split.path, split.natural), split.start
 
 
+@lru_cache(maxsize=1 << 16)
 def name_key(path: str, natural: bool) -> tuple[Any, ...]:
     """Return the sort key of a path; `natural`: groups of digits count as numbers.
 

@@ -89,6 +89,7 @@ class Watermarks:
         self._maxima: dict[tuple[str, Partition], int] = {}  # operator, partition -> microseconds
         self._firsts: dict[tuple[str, str], dict[str, int]] = {}  # operator, input -> path -> microseconds
         self._latest: dict[tuple[str, str], tuple[int, Split]] = {}  # the same key -> the greatest of these, its file
+        self._unordered: set[tuple[str, str]] = set()  # those keys whose files break their order, and were reported
         self._idle: dict[Partition, float] = {}  # idle partition -> since when, in seconds of `_time`
         self._all_idle = IdleTime(name for name, each in self._operators.items() if each.advances)
         self._late = SeenLateness()
@@ -190,10 +191,14 @@ class Watermarks:
 
     def _check_order(self, operator: str, split: Split, micros: int) -> None:
         """Report a file whose first record is earlier than that of a file before it, once for each input."""
-        latest, before = self._latest.setdefault((operator, split.input), (micros, split))
+        key = operator, split.input
+        latest, before = self._latest.setdefault(key, (micros, split))
         if micros >= latest:
-            self._latest[operator, split.input] = micros, split
-        elif place_of(before) < place_of(split) and micros < latest - self._operators[operator].out_of_order:
+            self._latest[key] = micros, split
+            return
+        is_earlier = micros < latest - self._operators[operator].out_of_order
+        if is_earlier and key not in self._unordered and place_of(before) < place_of(split):
+            self._unordered.add(key)
             fix = "Rename the files in the order of their times."
             if not split.natural and name_key(split.path, True) < name_key(before.path, True):
                 fix = "If the digits in the names are numbers, use ?ordered-by=natural."

@@ -290,7 +290,8 @@ class OpenPartitions:
 
     def stay(self, number: int) -> None:
         """Note that no process finds a partition. Do nothing if it is not here."""
-        for reader in self._readers():
+        idle, _ = self._idle.get(number, (None, 0.0))
+        for reader in chain.from_iterable(self._ready.values()) if idle is None else [idle]:
             if reader.unread.number == number:
                 reader.stay()
 
