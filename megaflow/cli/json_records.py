@@ -6,7 +6,7 @@ from typing import Any
 
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
-from megaflow.control.watermark_messages import WatermarkStatus
+from megaflow.control.watermark_messages import IdlePartition, WatermarkStatus
 from megaflow.timely.order import Product
 
 LEFT_OUT: dict[type, dict[str, Any]] = {
@@ -20,6 +20,8 @@ LEFT_OUT: dict[type, dict[str, Any]] = {
     reports.SinkStatus: {"written": 0},
     reports.CheckpointStatus: {"total_bytes": 0},
     reports.UsefulTime: {"late": 0, "overtaken": 0},
+    WatermarkStatus: {"stands_at": None},
+    IdlePartition: {"operator": None},
     reports.ChangeStatus: dict.fromkeys(("processes", "server", "worker")),
 }  # fmt: skip
 """Class -> field -> value with which it is left out: a job or worker that has, or waits for, nothing of that."""

@@ -366,6 +366,9 @@ def watermark_text(status: WatermarkStatus) -> str:
     >>> print(watermark_text(WatermarkStatus(2_000_000, age_seconds=3.2, idle_partitions=idle, all_idle_seconds=12.3)))
     watermark: 2 s, for 3 s: all partitions have been idle for 12 s, so it is that of the furthest one
       idle for 12.3 s: a, the furthest one
+    >>> status = WatermarkStatus(2_000_000, age_seconds=3.2, all_idle_seconds=12.3, stands_at="errors")
+    >>> print(watermark_text(status).partition(", but ")[2])
+    errors lacks advance_when_idle=True, so it is that of the furthest one there
     """
     if status.is_infinite:
         return "watermark: infinite, because all lines have been read"
@@ -377,6 +380,8 @@ def watermark_text(status: WatermarkStatus) -> str:
     held = "" if status.held_by is None else f": {held_text(status.held_by)}"
     if status.all_idle_seconds is not None and not status.held_by:
         so = "so it is that of the furthest one" if status.micros is not None else "and none has a record yet"
+        if status.stands_at is not None:
+            so = f"but {status.stands_at} lacks advance_when_idle=True, so it is that of the furthest one there"
         held = f": all partitions have been idle for {status.all_idle_seconds:.0f} s, {so}"
     return "\n".join([f"{head}{held}", *idle_texts(status.idle_partitions), *limit_texts(status.read_limits)])
 
@@ -409,6 +414,8 @@ def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
     >>> print(*idle_texts([IdlePartition("", "a", 12.34, 40.0), IdlePartition("clicks", "b", 7.0)]), sep="\\n")
       idle for 7.0 s: b of 'clicks', which has no record yet
       idle for 12.3 s: a, 40 s behind the newest record
+    >>> print(*idle_texts([IdlePartition("", "a", 12.34, 40.0, "errors")]))
+      idle at errors alone for 12.3 s: a, 40 s behind the newest record
     """
     behind = sorted(idle, key=lambda each: inf if each.lag_seconds is None else each.lag_seconds, reverse=True)
     more = [f"  idle: {len(idle) - IDLE_SHOWN} more, see --json"] if len(idle) > IDLE_SHOWN else []
@@ -418,10 +425,11 @@ def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
 def _idle_text(idle: IdlePartition) -> str:
     whose = f" of {idle.input!r}" if idle.input else ""
     if idle.lag_seconds is None:
-        where = "which has no record yet"
+        where = f"which has no record{'' if idle.operator is None else ' there'} yet"
     else:
         where = f"{seconds_text(idle.lag_seconds)} behind the newest record" if idle.lag_seconds else "the furthest one"
-    return f"  idle for {idle.idle_seconds:.1f} s: {idle.partition}{whose}, {where}"
+    at = "" if idle.operator is None else f" at {idle.operator} alone"
+    return f"  idle{at} for {idle.idle_seconds:.1f} s: {idle.partition}{whose}, {where}"
 
 
 def limit_texts(limits: Mapping[str, int]) -> list[str]:

@@ -50,6 +50,7 @@ class PartitionsIdle:
     """Partitions with nothing to read, or with no record that reached an operator, for the timeout."""
 
     partitions: tuple[Partition, ...]  # that this worker reads
+    operator: str = ""  # that alone got no record of them; "": none did
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class IdlePartition:
     partition: str  # as text
     idle_seconds: float  # since it became idle
     lag_seconds: float | None = None  # of its maximum behind the greatest timestamp of all; None: it has no maximum
+    operator: str | None = None  # at which alone it is idle; None: at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ class WatermarkStatus:
     held_by: HoldsBack | None = None  # None: no partition that is still to be read
     idle_partitions: tuple[IdlePartition, ...] = ()
     all_idle_seconds: float | None = None  # for which all partitions have been idle; None: some are not
+    stands_at: str | None = None  # operator without `advance_when_idle` that keeps all from following the clock now
     lateness: tuple[PartitionLateness, ...] = ()  # of partitions that had records out of order
     read_limits: dict[str, int] = field(default_factory=dict)
     """Input -> microseconds up to which its files are read, with `--max-skew`; other inputs have no limit.
@@ -133,5 +136,5 @@ class WatermarkStatus:
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """The idle partitions, as text."""
-        return tuple(each.partition for each in self.idle_partitions)
+        """The partitions that are idle at all operators, as text."""
+        return tuple(each.partition for each in self.idle_partitions if each.operator is None)

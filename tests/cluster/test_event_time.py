@@ -1,5 +1,6 @@
 """Event time of real jobs: what their sources report, and the results."""
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -66,6 +67,46 @@ def test_one_that_has_nothing_more_holds_it_back_no_longer(tmp_path: Path) -> No
         idle = "  idle for [0-9.]+ s:"
         assert re.fullmatch(f"{idle} {left_idle.partition} .*, 200 s behind the newest record", lines[1]), lines
         assert re.fullmatch(f"{idle} {right_idle.partition} .*, the furthest one", lines[2]), lines
+
+
+def watermark(job: Any) -> Any:
+    return job.control.explain().watermark
+
+
+def clicks_and_errors(flow: Any) -> Any:
+    """Count clicks and errors by minute, each with its own timestamps."""
+    lines = flow.lines().map(str.split)
+    counts = []
+    for kind in ("click", "error"):
+        own = lines.filter(lambda line, kind=kind: line[1] == kind).event_time(lambda line: int(line[0]), name=kind)
+        counted = own.map(lambda line: (line[1], 1)).window(tumbling(60), name=f"{kind}s").count()
+        counts.append(counted.map(lambda found: (found[0], found[1].start, found[2])))
+    return counts[0].concat(counts[1])
+
+
+def test_branch_without_records_does_not_stop_event_time(tmp_path: Path) -> None:
+    log, counts = tmp_path / "app.log", tmp_path / "counts"
+    log.write_text("5 error\n6 click\n")
+    with megaflow.start(
+        clicks_and_errors, lines=f"{tmp_path}/*.log", follow=True, idle_timeout=0.5, output=f"jsonl:{counts}"
+    ) as job:
+
+        def closed() -> list[str]:
+            latest[0] += 10
+            write(log, latest[0], latest[0])
+            return counts.read_text().splitlines() if counts.exists() else []
+
+        latest = [10]
+        wait_until(lambda: len(closed()) >= 3, STATUS_SECONDS)
+        found = watermark(job)
+        assert [each.operator for each in found.idle_partitions] == ["error"] and found.held_by.operator == "click"
+        assert "  idle at error alone for " in watermark_text(found)
+        with log.open("a") as file:
+            file.write(f"{latest[0]} error\n")
+        wait_until(lambda: not any(each.operator for each in watermark(job).idle_partitions), STATUS_SECONDS)
+    records = [json.loads(line)["record"] for line in counts.read_text().splitlines()]
+    assert sorted(each for each in records if each[1] == 0) == [["click", 0, 5], ["error", 0, 1]]
+    assert ["error", latest[0] // 60 * 60, 1] in records, "it is not late"
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ def searches() -> dict[str, Callable[[int], object]]:
     """Return the function to run for each seed. Imports megaflow, so plant faults first."""
     from tests.simulation import (
         aggregates,
+        branches,
         cuts,
         durable_jobs,
         durable_spark,
@@ -62,6 +63,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "durable Spark": durable_spark.run,
         "event moves": event_moves.run,
         "event time": event_time.run,
+        "branches": branches.run,
         "late records": late_records.run,
         "reproducible": reproducible.run,
         "timer order": timer_order.run,

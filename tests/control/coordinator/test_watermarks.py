@@ -234,6 +234,107 @@ def test_an_operator_that_is_behind_holds_it_back_when_all_are_idle() -> None:
     assert bench.tick() == 50
 
 
+TOPIC = {"inputs": ("topic",), "sources": ("topic",)}
+CLICKS = {"clicks": TimedOperator(5, frozenset({"topic"})), "errors": TimedOperator(20, frozenset({"topic"}))}
+
+
+def found(bench: Bench, *names: str) -> list[Partition]:
+    """Let the source of a bench find partitions; return them."""
+    bench.lines.partitions.found(Discovered("topic", tuple(map(encode, names)), True))
+    bench.lines.go_on()
+    return [("partition", each.number) for each, _ in bench.lines.partitions.unread]
+
+
+def test_a_branch_without_records_counts_as_far_as_the_others() -> None:
+    bench = Bench([], operators=CLICKS, **TOPIC)
+    a, b = found(bench, "a", "b")
+    bench.hear(0, MaximaSeen("clicks", ((a, 100), (b, 300))))
+    bench.hear(0, MaximaSeen("errors", ((b, 300),)))
+    assert bench.tick() is None, "errors has no record of a"
+    bench.hear(0, PartitionsIdle((a,), "errors"))
+    assert bench.tick() == 80, "by the greatest out_of_order"
+    bench.hear(0, MaximaSeen("clicks", ((a, 150),)))
+    assert bench.tick() == 130
+    bench.hear(0, MaximaSeen("errors", ((a, 140),)))
+    bench.hear(0, MaximaSeen("clicks", ((a, 200),)))
+    assert bench.tick() is None, "it is active again"
+    bench.hear(0, PartitionsIdle((a,), "errors"))
+    assert bench.tick() == 180
+    status = bench.all.status(bench.now)
+    assert status is not None and status.idle_partitions == (IdlePartition("topic", "'a'", 0.125, 0.00016, "errors"),)
+    assert status.held_by is not None and status.held_by.operator == "clicks" and status.idle == ()
+
+
+def test_of_three_branches_the_least_that_is_not_idle_decides() -> None:
+    operators = {name: TimedOperator(0, frozenset({"topic"})) for name in ("a", "b", "c")}
+    bench = Bench([], operators=operators, **TOPIC)
+    (only,) = found(bench, "only")
+    for name, micros in (("a", 100), ("b", 70), ("c", 5)):
+        bench.hear(0, MaximaSeen(name, ((only, micros),)))
+    assert bench.tick() == 5
+    bench.hear(0, PartitionsIdle((only,), "c"))
+    assert bench.tick() == 70
+    bench.hear(0, PartitionsIdle((only,), "b"))
+    assert bench.tick() == 100
+    bench.hear(0, PartitionsIdle((only,), "a"))
+    bench.hear(0, MaximaSeen("b", ((only, 120),)))
+    assert bench.tick() == 120
+
+
+def test_branches_that_were_idle_before_their_partition_do_not_hold_back_the_job() -> None:
+    advancing = {name: replace(each, advances=True) for name, each in CLICKS.items()}
+    bench = Bench([], operators=advancing, **TOPIC)
+    (only,) = found(bench, "only")
+    bench.hear(0, MaximaSeen("errors", ((only, 50),)))
+    bench.hear(0, MaximaSeen("clicks", ((only, 1_000),)))
+    bench.hear(0, PartitionsIdle((only,), "errors"))
+    assert bench.tick() == 980
+    bench.hear(0, PartitionsIdle((only,)))
+    assert bench.tick() is None
+    assert bench.tick(0.125) == 125_980, "the clock, from the greatest bound of the least operator"
+
+
+def test_an_operator_that_does_not_follow_the_clock_is_named() -> None:
+    bench = Bench([], operators={**CLICKS, "clicks": replace(CLICKS["clicks"], advances=True)}, **TOPIC)
+    (only,) = found(bench, "only")
+    bench.hear(0, MaximaSeen("clicks", ((only, 1_000),)))
+    bench.hear(0, MaximaSeen("errors", ((only, 500),)))
+    bench.hear(0, PartitionsIdle((only,)))
+    assert bench.tick() == 480
+    assert bench.tick(60.0) is None
+    status = bench.all.status(bench.now)
+    assert status is not None and status.stands_at == "errors"
+    bench.hear(0, MaximaSeen("errors", ((only, 600),)))
+    bench.tick()
+    assert bench.all.status(bench.now).stands_at is None  # type: ignore[union-attr]
+
+
+def test_a_branch_is_active_again_when_its_partition_changes_hands() -> None:
+    bench = Bench([], operators=CLICKS, **TOPIC)
+    (only,) = found(bench, "only")
+    bench.hear(0, MaximaSeen("clicks", ((only, 1_000),)))
+    bench.hear(0, PartitionsIdle((only,), "errors"))
+    successor = Bench([], operators=CLICKS, **TOPIC)
+    hand_over(bench, successor)
+    successor.all.resume(deepcopy(bench.all.state(bench.now)))
+    assert successor.tick() == 980, "the next coordinator knows it"
+    (partition,) = [each for each, _ in bench.lines.partitions.unread]
+    bench.all.passed_on(PartitionsRevoked((partition,)), bench.now)
+    assert bench.tick() is None
+
+
+def test_a_branch_of_a_query_is_idle_when_its_batches_bring_no_record_for_the_timeout() -> None:
+    bench = Bench([], operators=CLICKS, inputs=("topic",), queries=1, spark=("topic",), idle_seconds=2.0)
+    for batch in range(6):
+        bench.commits.issue(CommitBatch("topic-q", "run", batch, {0: (0, 1, 10)}))
+        for name in CLICKS if batch == 0 else ("clicks",):
+            bench.hear(0, MaximaSeen(name, ((("spark", "topic-q"), 100 * (batch + 1)),)))
+        bench.hear(0, CommitTaken("topic-q", batch))
+        assert bench.tick(1.0) == {0: 80, 2: 280, 3: 380, 4: 480, 5: 580}.get(batch), batch
+    status = bench.all.status(bench.now)
+    assert status is not None and [each.operator for each in status.idle_partitions] == ["errors"]
+
+
 def test_one_that_was_never_read_and_is_idle_does_not_count() -> None:
     bench = Bench(files("a", "empty but for what a filter drops"))
     bench.see((A, 10))

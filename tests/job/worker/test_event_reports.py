@@ -146,7 +146,41 @@ def test_one_of_which_records_come_to_one_of_two_operators_is_not_idle() -> None
     bench = Bench()
     for _ in range(30):
         bench.work_off(bench.read(A, 1))
-        assert [type(each) for each in bench.settle(0.1)] == [MaximaSeen]
+        assert [type(each) for each in bench.settle(0.1)] == [MaximaSeen], "a file that ends"
+
+
+def test_one_of_which_records_come_to_one_of_two_operators_is_idle_at_the_other() -> None:
+    bench = Bench()
+    bench.work_off(bench.read(B, 1))
+    bench.settle(0.125)
+    for _ in range(7):
+        bench.work_off(bench.read(B, 2))
+        assert [type(each) for each in bench.settle(0.125)] == [MaximaSeen]
+    bench.work_off(bench.read(B, 3))
+    assert bench.settle(0.125)[1:] == [PartitionsIdle((B,), "late")]
+    bench.work_off(bench.read(B, 4))
+    assert [type(each) for each in bench.settle(0.125)] == [MaximaSeen], "this is reported once"
+    bench.work_off(bench.read(B, 100))
+    bench.settle(0.125)
+    bench.read(B, 101)
+    for _ in range(30):
+        assert bench.settle(0.1) == [], "the partition was read for a moment only"
+    bench.empty[B] = bench.now - 1.0
+    assert bench.settle() == [PartitionsIdle((B,))], "as a whole, so not at an operator"
+
+
+def test_a_branch_that_is_idle_begins_anew_when_its_partition_is_handed_back_or_ends() -> None:
+    for how in ("handed back", "ended"):
+        bench = Bench()
+        for _ in range(15):
+            bench.work_off(bench.read(B, 2))
+            bench.settle(0.1)
+        assert bench.reports._idle == {("late", B)}
+        if how == "ended":
+            bench.reports.ended(-2)
+        else:
+            bench.reports.keep([])
+        assert not bench.reports._idle and not bench.reports._unseen
 
 
 def test_one_that_the_source_holds_back_is_not_idle() -> None:

@@ -20,6 +20,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
     "event timers": event_time.EVENT_TIMERS,
     "timer order": event_time.TIMER_ORDER,
     "event moves": event_time.EVENT_MOVES,
+    "branches": event_time.BRANCHES,
     "late records": event_time.LATE_RECORDS,
     "event time": event_time.EVENT_TIME,
     "reproducible": event_time.REPRODUCIBLE,

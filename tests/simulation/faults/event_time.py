@@ -205,9 +205,9 @@ EVENT_TIME = {
         "Watermarks._is_idle", "each.partition in self._idle", "False"
     ),
     "only the first of those that take timestamps of an input counts": Fault(
-        "Watermarks._least",
-        "[(name, some) for name, some in self._operators.items() if each.input in some.inputs]",
-        "[(name, some) for name, some in self._operators.items() if each.input in some.inputs][:1]",
+        "Watermarks._following",
+        "{name: some for name, some in self._operators.items() if each.input in some.inputs}",
+        "dict([(name, some) for name, some in self._operators.items() if each.input in some.inputs][:1])",
     ),
     "the first record of a file is not out of order": Fault(
         "Watermarks._bound", "max(before) - operator.out_of_order", "max(before)"
@@ -219,7 +219,7 @@ EVENT_TIME = {
         "EventReports.tell_maxima", "tuple(firsts.items())", "tuple((each, maxima[each]) for each in firsts)"
     ),
     "the watermark runs away when all partitions are idle": Fault(
-        "IdleTime.reached", "min(*reached, GREATEST)", "max(reached) + 60_000_000"
+        "IdleTime.reached", "min(reached[least], GREATEST)", "max(reached.values()) + 60_000_000"
     ),
     "the clock begins anew in a job that goes on": Fault(
         "Watermarks.__init__", "0 if durable is None else durable.clock", "0"
@@ -303,6 +303,20 @@ EVENT_TIME = {
     ),
     "states that expire do not know the timestamps if outputs have stamps": Fault("keep_stamps", "given[0]", "0"),
 }  # fmt: skip
+
+BRANCHES = {
+    "a branch without records holds event time back": Fault(
+        "IdleBranches.is_idle", "(operator, partition) in self._since", "False"
+    ),
+    "a branch without records counts by the least out_of_order": Fault(
+        "IdleBranches.reached",
+        "max(each.out_of_order for each in operators.values())",
+        "min(each.out_of_order for each in operators.values())",
+    ),
+    "a file that ends has idle branches": Fault(
+        "EventReports._watching", "len(self._operators) > 1 and partition[0] == 'partition'", "len(self._operators) > 1"
+    ),
+}
 
 REPRODUCIBLE = {
     "only the watermark decides what is late": Fault("TimestampAssigner.begin", "self._out_of_order", "1 << 64"),

@@ -171,6 +171,8 @@ class WatermarksState:
     bound: int | None = None  # microseconds, the greatest of all partitions; None: no record was seen
     closes: bool = True  # whether everything closes at the end
     late: tuple[tuple[str, Partition | None, tuple[tuple[int, int], ...], int], ...] = ()  # see `SeenLateness`
+    branches: dict[tuple[str, Partition], float] = field(default_factory=dict)
+    """Operator, partition that is idle there alone -> for how many seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ staged_checks      the check that a batch is staged before it is committed
 unread_partitions  the partitions that may hold event time back
 watermarks         the progress of event time, and the job's clock
 input_fronts       how far ahead of other inputs files may be read, with --max-skew
+idle_branches      partitions whose records reach some operators only
 idle_time          the watermark while all partitions are idle
 seen_lateness      how late records were within their partitions
 event_time_end     the last watermark, and whether everything closes at the end

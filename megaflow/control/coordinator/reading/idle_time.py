@@ -10,6 +10,7 @@
    With `advance_when_idle`, event time follows the clock from then on. The last windows of a quiet partition close once
    as much time has passed as their ends were ahead of event time. The time that passes is added to the greatest bound,
    or to the watermark of that moment if that is greater. So a coordinator that takes over never goes back.
+4. An operator without `advance_when_idle` stops the others at its own bound. A status names it (`stands_at`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,10 +37,11 @@ class IdleTime:
         self._advancing = frozenset(advancing)
         self._since: float | None = None  # seconds; None: not all are idle
         self._begun = NEVER  # the watermark at that time
+        self.stands_at: str | None = None  # the operator of rule 4
 
     def end(self) -> None:
         """Record that not all partitions are idle."""
-        self._since = None
+        self._since, self.stands_at = None, None
 
     def seconds(self, now: float) -> float | None:
         """Return for how many seconds all partitions have been idle; None if not all are."""
@@ -55,8 +57,10 @@ class IdleTime:
             self._since, self._begun = now, NEVER if watermark is None else watermark
         gone = round((now - self._since) * MICROS)
         seen = {name: bound for name, bound in bounds.items() if bound > NEVER}
-        reached = [
-            max(bound, self._begun) + gone if name in self._advancing else bound
+        reached = {
+            name: max(bound, self._begun) + gone if name in self._advancing else bound
             for name, bound in seen.items()
-        ]
-        return min(*reached, GREATEST) if reached else None
+        }
+        least = min(reached, key=reached.__getitem__, default=None)
+        self.stands_at = least if self._advancing and least not in self._advancing else None
+        return None if least is None else min(reached[least], GREATEST)

@@ -14,7 +14,8 @@ issued at epoch t acts when t closes, so only on records of later epochs. It nev
    report that first record, and like a maximum it may be out of order. For a file that began before a resume, it is not
    known.
 3. A partition that its reader has reported idle does not count, until a record of it is seen or it changes hands. If
-   all partitions are idle, see `idle_time`. If none is left, w stays until all lines of the job are read.
+   all partitions are idle, see `idle_time`; if one is idle at some operators only, `idle_branches`. If none is left, w
+   stays until all lines of the job are read.
 4. Maxima may arrive late, because they travel separately from the sources' reports. That does no harm. Records that are
    not reported yet make a maximum, and so w, too small. The news that a partition is read or handed back arrives when
    control has passed the epoch of its last record (`source_operator`, rule 6). So a watermark issued then acts on none
@@ -38,6 +39,8 @@ issued at epoch t acts when t closes, so only on records of later epochs. It nev
    forgotten later, and so are late reports (rule 4). The greatest of all stays, because status shows the lag.
 """
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from megaflow.control import watermark_messages
@@ -45,6 +48,7 @@ from megaflow.control.coordinator.base.epoch_clock import CommandStream
 from megaflow.control.coordinator.base.job_state import Durable, EventTime, TimedOperator, WatermarksState
 from megaflow.control.coordinator.base.roster import Roster
 from megaflow.control.coordinator.reading.event_time_end import EventTimeEnd
+from megaflow.control.coordinator.reading.idle_branches import IdleBranches
 from megaflow.control.coordinator.reading.idle_time import MICROS, IdleTime
 from megaflow.control.coordinator.reading.input_fronts import InputFronts
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
@@ -91,6 +95,8 @@ class Watermarks:
         self._latest: dict[tuple[str, str], tuple[int, Split]] = {}  # the same key -> the greatest of these, its file
         self._unordered: set[tuple[str, str]] = set()  # those keys whose files break their order, and were reported
         self._idle: dict[Partition, float] = {}  # idle partition -> since when, in seconds of `_time`
+        self._branches = IdleBranches(given.idle_seconds)
+        self._taken: dict[str, int] = {}  # Spark query -> batch up to which all were taken in
         self._all_idle = IdleTime(name for name, each in self._operators.items() if each.advances)
         self._late = SeenLateness()
         self._fronts = InputFronts(given.max_skew, self._operators, lines)
@@ -180,13 +186,15 @@ class Watermarks:
                     if split is not None:
                         self._firsts.setdefault((operator, split.input), {})[split.path] = micros
                         self._check_order(operator, split, micros)
+            case watermark_messages.PartitionsIdle(partitions, operator) if operator:
+                self._branches.report(operator, partitions, self._time(now))
             case watermark_messages.PartitionsIdle(partitions):
                 self._idle.update((each, self._time(now)) for each in partitions if each[0] != "spark")
             case watermark_messages.ClockWanted(wanted):
                 (self.wanting.add if wanted else self.wanting.discard)(source)
             case watermark_messages.MaximaTold():
                 self.end.told(source)
-        if len(self._maxima) + len(self._idle) > 2 * self._left + KEPT_MIN:
+        if self._kept > 2 * self._left + KEPT_MIN:
             self._forget_read()
 
     def _check_order(self, operator: str, split: Split, micros: int) -> None:
@@ -215,6 +223,7 @@ class Watermarks:
             self._active[input_of(report.query)] = now
         for each in self._unread.passed_on(report):
             self._idle.pop(each, None)
+            self._branches.passed_on(each, self._operators)
 
     def _see(self, operator: str, partition: Partition, micros: int, now: float) -> None:
         self._idle.pop(partition, None)
@@ -222,10 +231,12 @@ class Watermarks:
         if kind == "spark":
             assert isinstance(query, str), partition
             batch, input = self._commits.newest_of(query), input_of(query)
+            self._branches.seen(operator, (kind, input))
             seen = self._seen.setdefault(input, {}).setdefault(batch, {})
             seen[operator] = max(micros, seen.get(operator, NEVER))
             self._active[input] = now
         else:
+            self._branches.seen(operator, partition)
             self._count(operator, partition, micros)
 
     def _count(self, operator: str, partition: Partition, micros: int) -> None:
@@ -234,11 +245,17 @@ class Watermarks:
 
     def _forget_read(self) -> None:
         """Forget the maxima of partitions that are read to their ends: see rule 10."""
-        unread = self._unread.among({*self._idle, *(partition for _, partition in self._maxima)})
+        branches = chain(self._maxima, self._branches)
+        unread = self._unread.among({*self._idle, *(partition for _, partition in branches)})
+        self._branches.keep(unread)
         self._maxima = {key: micros for key, micros in self._maxima.items() if key[1] in unread}
         self._idle = {each: since for each, since in self._idle.items() if each in unread}
         self._late.keep(unread)
-        self._left = len(self._maxima) + len(self._idle)
+        self._left = self._kept
+
+    @property
+    def _kept(self) -> int:
+        return len(self._maxima) + len(self._idle) + len(self._branches)
 
     # Computation of the watermark
 
@@ -250,25 +267,32 @@ class Watermarks:
         count.
         """
         self._settle_spark()
+        self._watch_spark(now)
         least, held = None, None
         idle: dict[str, int] = {}  # operator -> the greatest bound of its idle partitions
         for each in self._unread.all(self._has_begun):
-            following = [(name, some) for name, some in self._operators.items() if each.input in some.inputs]
+            following = self._following(each)
             if not following:
                 continue
             is_idle = self._is_idle(each, now)
-            for name, operator in following:
-                value = self._value(name, operator, each)
+            for name, operator in following.items():
+                value, holder = self._value(name, operator, each), name
+                if self._branches.is_idle(name, each.partition):
+                    value, holder = max((value, name), self._branches.reached(each.partition, following, self._maxima))
                 if is_idle:
                     idle[name] = max(value, idle.get(name, NEVER))
                 elif least is None or value < least:
-                    least, held = value, (name, each)
+                    least, held = value, (holder, each)
             if least == NEVER:
                 break
         if least is not None or not idle:
             self._all_idle.end()
             return least, held
         return self._all_idle.reached(idle, self.micros, now), None
+
+    def _following(self, each: Unread) -> dict[str, TimedOperator]:
+        """Return the operators that take timestamps of a partition's records, by name."""
+        return {name: some for name, some in self._operators.items() if each.input in some.inputs}
 
     def _value(self, name: str, operator: TimedOperator, each: Unread) -> int:
         """Return the timestamp below which an operator expects no further record of a partition."""
@@ -310,6 +334,15 @@ class Watermarks:
                 for operator, micros in seen.pop(batch).items():
                     self._count(operator, ("spark", input_of(query)), micros)
 
+    def _watch_spark(self, now: float) -> None:
+        """Find idle branches of queries: see rule 1 of `idle_branches`."""
+        for query, _ in self._commits.newest:
+            taken, input = self._commits.taken_up_to(query), input_of(query)
+            if taken > self._taken.get(query, -1):
+                self._taken[query] = taken
+                names = [name for name, some in self._operators.items() if input in some.inputs]
+                self._branches.taken_in(("spark", input), names, self._time(now))
+
     # For status and hand-over
 
     def status(self, now: float) -> watermark_messages.WatermarkStatus | None:
@@ -317,11 +350,11 @@ class Watermarks:
         if not self._operators:
             return None
         (_, held), unread = self._least(now), [*self._unread.all(self._has_begun)]
-        idle = tuple(self._resting(each, now) for each in unread if self._is_idle(each, now))
+        idle = tuple(chain.from_iterable(self._resting(each, now) for each in unread))
         holds, lag = None if held is None or self.is_over else self._holds(*held), self.end.lag(self.micros)
         return watermark_messages.WatermarkStatus(
             self.micros, self.is_over, self._age(now), lag, holds, idle, self._all_idle.seconds(now),
-            self._late.statuses(unread), self._fronts.limits,
+            self._all_idle.stands_at, self._late.statuses(unread), self._fronts.limits,
         )  # fmt: skip
 
     def _age(self, now: float) -> float:
@@ -335,12 +368,24 @@ class Watermarks:
         lag, worker = self.end.lag(maximum), each.worker
         return watermark_messages.HoldsBack(name, each.input, shown(each), maximum, worker, bound, in_order, lag)
 
-    def _resting(self, each: Unread, now: float) -> watermark_messages.IdlePartition:
-        """Return the status of an idle partition, with the least of the maxima that operators have seen of it."""
-        maxima = [self._maxima[key] for name in self._operators if (key := (name, each.partition)) in self._maxima]
-        since = self._idle.get(each.partition)
-        gone = now - self._active[each.input] - self._idle_seconds if since is None else self._time(now) - since
-        return watermark_messages.IdlePartition(each.input, shown(each), gone, self.end.lag(min(maxima, default=None)))
+    def _resting(self, each: Unread, now: float) -> Iterator[watermark_messages.IdlePartition]:
+        """Iterate over the status of a partition that is idle, or of its idle branches."""
+        names = self._following(each)
+        if not self._is_idle(each, now):
+            for name, since in self._branches.idle(each.partition, names):
+                yield self._idle_partition(each, self._time(now) - since, [name], name)
+            return
+        since_all = self._idle.get(each.partition)
+        by_spark = now - self._active.get(each.input, now) - self._idle_seconds
+        yield self._idle_partition(each, by_spark if since_all is None else self._time(now) - since_all, names)
+
+    def _idle_partition(
+        self, each: Unread, seconds: float, names: Iterable[str], operator: str | None = None
+    ) -> watermark_messages.IdlePartition:
+        """Return one status, with the least of the maxima that the named operators have seen."""
+        maxima = [self._maxima[key] for name in names if (key := (name, each.partition)) in self._maxima]
+        lag = self.end.lag(min(maxima, default=None))
+        return watermark_messages.IdlePartition(each.input, shown(each), seconds, lag, operator)
 
     def state(self, now: float) -> WatermarksState:
         """Return what the next coordinator needs. All Spark batches must be taken in."""
@@ -350,6 +395,7 @@ class Watermarks:
             self.micros, self.clock(now), self.told, self.wanting, self._maxima, self.end.greatest, self._firsts,
             {each: self._time(now) - since for each, since in self._idle.items()}, self._unread.pushed,
             self._unread.spark, self._idle_seconds, self._age(now), self.end.bound, self.end.closes, self._late.state(),
+            self._branches.state(self._time(now)),
         )  # fmt: skip
 
     def resume(self, state: WatermarksState) -> None:
@@ -361,6 +407,8 @@ class Watermarks:
         self._idle = {partition: -seconds for partition, seconds in state.idle.items()}
         self._unread.pushed, self._unread.spark = state.pushed, state.spark
         self._idle_seconds = state.idle_seconds
+        self._branches = IdleBranches(state.idle_seconds)
+        self._branches.resume(state.branches)
         self._late.resume(state.late)
 
     def _check(self) -> None:

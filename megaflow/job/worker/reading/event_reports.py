@@ -8,11 +8,15 @@
    has processed count as read: a record in a queue may still come to an operator. So a partition that is held back, in
    the source or behind it, is not idle. To find out, the source watches one batch at a time of each partition, until
    the batch's epoch is closed at the output of the dataflow.
-4. The source reports an idle partition once, until a record of it comes or the partition is handed back. It forgets a
+4. With several operators, the source also reports at which of them alone a partition is idle: it was read for the
+   timeout, and its records came to others only. It names only partitions of sources and followed files (for Spark's
+   queries see `idle_branches`), and none that is idle as a whole.
+5. The source reports an idle partition once, until a record of it comes or the partition is handed back. It forgets a
    partition that is read to its end, as new partitions may appear without end. It still reports the maxima of records
    that are under way. Each round reports maxima first and then idle partitions. So the coordinator knows the maxima of
    a partition's processed records before it learns that the partition is idle.
-No clock: times are arguments. A batch costs a copy of its list and a lookup; no work is done per record.
+No clock: times are arguments. A batch costs a copy of its list and a lookup, or one per operator if there are several;
+no work is done per record.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -32,11 +36,12 @@ from megaflow.timely.dataflow.partition_tag import Tagged
 
 PERIOD_SECONDS: Final = 0.05
 LAST_MAX: Final = 64  # bounds that are kept, also of partitions that have ended since
+ANY: Final = ""  # any operator
 
 
 @dataclass(slots=True)
 class Unseen:
-    """A partition that was read, but no record of it has come to an operator since."""
+    """A partition that was read, but no record of it has come to an operator, or to any, since."""
 
     since: float  # seconds, when its first batch was read
     watched: tuple[int, float] | None  # a batch under way: its epoch, and when it was read
@@ -57,8 +62,8 @@ class EventReports:
         self._report = report
         self._idle_seconds = idle_seconds
         self._settled = float("-inf")  # seconds, when `settle` last reported
-        self._unseen: dict[Partition, Unseen] = {}
-        self._idle: set[Partition] = set()  # idle partitions that were reported
+        self._unseen: dict[tuple[str, Partition], Unseen] = {}  # operator or ANY, partition
+        self._idle: set[tuple[str, Partition]] = set()  # the same, as they were reported
         self._last: dict[Partition, int] = {}  # the last reported bounds, also of partitions that are forgotten
 
     @property
@@ -74,15 +79,20 @@ class EventReports:
 
     def is_idle(self, partition: Partition) -> bool:
         """Tell whether a partition was reported as idle, and no record of it has come since."""
-        return partition in self._idle
+        return (ANY, partition) in self._idle
+
+    def _watching(self, partition: Partition) -> Iterable[str]:
+        """Return for which operators, and whether for ANY, this source finds out whether a partition is idle."""
+        return (ANY, *self._operators) if len(self._operators) > 1 and partition[0] == "partition" else (ANY,)
 
     def tagged(self, batch: list[Any], partition: Partition, epoch: int, now: float) -> list[Any]:
         """Return a batch that is read now, with its tag. `now` excludes the time for which its input was held."""
-        unseen = self._unseen.get(partition)
-        if unseen is None:
-            self._unseen[partition] = Unseen(now, (epoch, now), now)
-        elif unseen.watched is None:
-            unseen.watched = epoch, now
+        for name in self._watching(partition):
+            unseen = self._unseen.get((name, partition))
+            if unseen is None:
+                self._unseen[name, partition] = Unseen(now, (epoch, now), now)
+            elif unseen.watched is None:
+                unseen.watched = epoch, now
         return Tagged(batch, partition)
 
     def settle(
@@ -96,16 +106,23 @@ class EventReports:
             return
         self._settled = now
         self.tell_maxima()
-        idle = [each for each, since in empty(now) if now - since >= self._idle_seconds]
-        for partition, unseen in self._unseen.items():
+        idle = [(ANY, each) for each, since in empty(now) if now - since >= self._idle_seconds]
+        for key, unseen in self._unseen.items():
             if unseen.watched is not None and (frontier is None or unseen.watched[0] < frontier):
                 unseen.until, unseen.watched = unseen.watched[1], None
             if unseen.until - unseen.since >= self._idle_seconds:
-                idle.append(partition)
-        fresh = [each for each in dict.fromkeys(idle) if each not in self._idle and each[0] != "spark"]
-        if fresh:
-            self._idle.update(fresh)
-            self._report(PartitionsIdle(tuple(fresh)))
+                idle.append(key)
+        self._tell_idle([key for key in dict.fromkeys(idle) if key[1][0] != "spark"])
+
+    def _tell_idle(self, idle: list[tuple[str, Partition]]) -> None:
+        """Report those that were not reported before, first whole partitions."""
+        for operator in (ANY, *self._operators):
+            fresh = [key for key in idle if key[0] == operator and key not in self._idle]
+            if operator != ANY:
+                fresh = [key for key in fresh if not self.is_idle(key[1])]
+            if fresh:
+                self._idle.update(fresh)
+                self._report(PartitionsIdle(tuple(partition for _, partition in fresh), operator))
 
     def tell_maxima(self, *more: MaximaTold) -> None:
         """Report the greatest timestamps that operators have seen since the last report, then send `more`."""
@@ -118,8 +135,9 @@ class EventReports:
             if maxima:
                 self._report(MaximaSeen(name, tuple(maxima.items()), tuple(firsts.items()), tuple(late)))
             for partition in maxima:
-                self._unseen.pop(partition, None)
-                self._idle.discard(partition)
+                for key in ((ANY, partition), (name, partition)):
+                    self._unseen.pop(key, None)
+                    self._idle.discard(key)
                 if (bound := self.bound(partition)) is not None:
                     self._last.pop(partition, None)
                     self._last[partition] = bound
@@ -131,16 +149,16 @@ class EventReports:
     def ended(self, number: int) -> Partition:
         """Forget and return a partition that is read to its end; a file's number is not negative, a source's is."""
         partition: Partition = "partition" if number < 0 else "split", number
-        self._unseen.pop(partition, None)
-        self._idle.discard(partition)
+        for name in self._watching(partition):
+            self._unseen.pop((name, partition), None)
+            self._idle.discard((name, partition))
         return partition
 
     def keep(self, partitions: Iterable[Partition]) -> None:
         """Forget all partitions except these, which are still read here."""
         here = {*partitions}
-        self._idle &= here
-        for each in self._unseen.keys() - here:
-            del self._unseen[each]
+        self._idle = {key for key in self._idle if key[1] in here}
+        self._unseen = {key: unseen for key, unseen in self._unseen.items() if key[1] in here}
 
 
 def check_skew(graph: Graph, files: Collection[str]) -> None:
