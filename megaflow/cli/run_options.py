@@ -100,6 +100,8 @@ STATE = grouped(
     repeated("--rename-state", "renamed", metavar="OLD=NEW",
              help="Give the saved state of operator OLD to operator NEW."),
     repeated("--drop-state", "dropped", metavar="NAME", help="Discard the saved state of operator NAME."),
+    repeated("--accept-rows", "accept_rows", metavar="SINK",
+             help="Resume though the rows of SINK are of another checkpoint, or of the job that was forked."),
     repeated("--relocate", "relocated", metavar="OLD=NEW",
              help="Resume with the input and output files of folder OLD in folder NEW."),
 )  # fmt: skip

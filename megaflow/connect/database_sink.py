@@ -14,16 +14,21 @@
 6. Rows are locked in the order of records. So two jobs that write the same keys may wait for each other in a cycle. The
    database then ends one transaction, which is retried. On PostgreSQL the retry locks the table against other writers
    first. Otherwise one job of several could lose each time, until its patience ends.
-7. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
+7. With a store, a row of `megaflow_deliveries` beside each mark has the store's lineage, the table and the checkpoint.
+   So a resumed job finds out whether store and table stand at the same checkpoint (`megaflow.durable.lineage`). A table
+   that this user can neither find nor make costs only that.
+8. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
    the rows of a token, each row is tried by itself, in a transaction that is undone. So the error shows the row, and
    `megaflow state outbox` can drop or rewrite it. If the statement fails without a row, the table is at fault.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count, groupby
 from typing import Any, Final, Literal, TypeAlias
+from uuid import uuid4
 
 from megaflow.connect import sql_statements as sql
 from megaflow.connect.database import Cursor, Database
@@ -42,6 +47,12 @@ MARKS_KEPT: Final = 1000  # of one worker: a quarter of an hour of checkpoints
 MARKS_NEEDED: Final = (
     f"sinks select, insert and delete its rows; an administrator can make it: {sql.shown(sql.CREATE_MARKS)}"
 )
+DELIVERIES_NEEDED: Final = (
+    f"an administrator can make the table, of which sinks select, insert and delete rows: "
+    f"{sql.shown(sql.CREATE_DELIVERIES)}"
+)
+
+_log = logging.getLogger("megaflow.connect")
 
 Batch: TypeAlias = tuple[str, Sequence[int], Sequence[Row]]  # a statement; positions of records, their rows or keys
 
@@ -68,8 +79,9 @@ class DatabaseSink(OutboxSink[Any]):
     a key, a row replaces the previous one, and `Delete(key)` deletes it. One worker then writes all rows, in the order
     of epochs. So rows of one key must come from one key of the fold before, as its outputs do. Without a key, each
     worker writes its own records. The rows of a checkpoint are written in one transaction, while the worker waits. The
-    sink also makes the table `megaflow_marks`, which holds the tokens of written rows, in the database's default
-    schema. Raises UsageError for invalid arguments. `megaflow.connect.database_sink` has the details.
+    sink also makes the tables `megaflow_marks` and `megaflow_deliveries`, which hold the tokens of written rows and
+    their checkpoints, in the database's default schema. Raises UsageError for invalid arguments.
+    `megaflow.connect.database_sink` has the details.
     """
 
     def __init__(
@@ -104,7 +116,7 @@ class DatabaseSink(OutboxSink[Any]):
         self._row_check: RowCheck | None = None  # known once it is open, as is the next one
         self._postgres: PostgresRows | None = None
         if self._key:
-            self.parallel, self.ordered = False, True
+            self.parallel, self.ordered, self.rewrites = False, True, True
 
     def __repr__(self) -> str:
         return f"DatabaseSink({self._database.title}, {self._table})"
@@ -117,19 +129,46 @@ class DatabaseSink(OutboxSink[Any]):
         """Connect, and find the tables or make them."""
         self._database = self._opened()
         self._delivered = deque()
-        self._sink = place.sink
-        try:
-            failure = self._failure(_find_marks)
-        except TransactionUndone:
-            failure = self._made(sql.CREATE_MARKS)
+        self._sink, self._lineage = place.sink, place.lineage
+        failure = self._found(sql.MARKS, sql.CREATE_MARKS)
         if failure is None:
             self._database.begin_probing()
             failure = self._failure(lambda cursor: cursor.execute(sql.DROP_MARK, ""))  # first needed far later
         if failure is not None:
             remedy = f"; {MARKS_NEEDED}" if "megaflow_marks" in str(failure) else ""
             raise OutputError(f"{failure}{remedy}") from failure.__cause__
+        if self._lineage and (failure := self._deliveries_failure()) is not None:
+            self._lineage, self.delivered = "", None  # type: ignore[assignment, method-assign]
+            _log.warning("%s; so %s is not compared with the store; %s", failure, self._table, DELIVERIES_NEEDED)
         self._look()
         self._plan(self._statement)
+
+    def delivered(self, lineage: str) -> int | None:
+        """Return the last checkpoint of a lineage of which rows are in the table; None if there is none."""
+
+        def find(cursor: Cursor) -> int | None:
+            cursor.execute(sql.NEWEST_DELIVERY, lineage, self._table[:200])
+            newest = cursor.rows()[0][0]
+            return None if newest is None else int(newest)
+
+        return self._database.transaction(find)
+
+    def _deliveries_failure(self) -> OutputError | None:
+        """Return why the rows beside the marks cannot be kept; None if they can."""
+        token = f"probe {uuid4().hex}"
+
+        def try_one(cursor: Cursor) -> None:
+            cursor.execute(sql.ADD_DELIVERY, token, self._lineage, "", 0)
+            cursor.execute(sql.DROP_DELIVERY, token)
+
+        return self._found(sql.DELIVERIES, sql.CREATE_DELIVERIES) or self._failure(try_one)
+
+    def _found(self, table: str, create: str) -> OutputError | None:
+        """Find a table of megaflow's own, or make it; return a failure as `_failure`."""
+        try:
+            return self._failure(lambda cursor: _find(cursor, table))
+        except TransactionUndone:
+            return self._made(create)
 
     def _failure(self, work: Callable[[Cursor], object]) -> OutputError | None:
         """Do the work in a transaction; return the failure if it cannot pass. Raises OutputError for all others."""
@@ -193,9 +232,15 @@ class DatabaseSink(OutboxSink[Any]):
             try:
                 if was_ended and self._postgres is not None:
                     lock_alone(cursor, self._target)
-                if self._mark(cursor, token):
+                is_new = self._mark(cursor, token)
+                if self._lineage:
+                    cursor.execute(sql.DROP_DELIVERY, token)  # of a job of another lineage, or whose mark was deleted
+                    cursor.execute(sql.ADD_DELIVERY, token, self._lineage, self._table[:200], n)
+                if is_new:
                     for each in old:
                         cursor.execute(sql.DROP_MARK, each)
+                        if self._lineage:
+                            cursor.execute(sql.DROP_DELIVERY, each)
                     self._write(cursor, self._batches(again))
             except Exception as error:
                 was_ended = state_of(error).startswith(ENDED_STATES)
@@ -306,11 +351,12 @@ class DatabaseSink(OutboxSink[Any]):
             yield from self._rows.each_change(chunk, start) if changes is None else zip(count(start), changes)
 
 
-def _find_marks(cursor: Cursor) -> None:
-    """Raise TransactionUndone if the table of marks is missing: after an error, drivers refuse to commit."""
+def _find(cursor: Cursor, table: str) -> None:
+    """Raise TransactionUndone if a table of megaflow's own is missing: after an error, drivers refuse to commit."""
+    name = sql.shown(table).strip('"')
     try:
-        cursor.execute(sql.no_rows(sql.MARKS))
+        cursor.execute(sql.no_rows(table))
     except Exception as error:
-        if is_called(error, {"DatabaseError"}) and not is_denied(error) and "megaflow_marks" in str(error):
-            raise TransactionUndone("there is no table megaflow_marks") from error  # all drivers name it
+        if is_called(error, {"DatabaseError"}) and not is_denied(error) and name in str(error):
+            raise TransactionUndone(f"there is no table {name}") from error  # all drivers name it
         raise

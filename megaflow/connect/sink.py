@@ -30,6 +30,12 @@ With `--state`, n is the number of a checkpoint. Each record becomes visible exa
 Without `--state`, n counts flushes on each worker: one per second in which something was written, and one at the end.
 Each is `prepare(n)`, followed at once by `commit(n, token)`. If a run is repeated, it writes again.
 
+A store and an outside system are restored apart. A sink may define `delivered(lineage) -> int | None`, which returns
+the greatest n of all its commits under this lineage, or None without one. It has to note (lineage, n) with each commit,
+also with a second one of a token: `place.lineage` is that of the store. The job compares this with the store before it
+writes anything, after `open`. If the store is older, rows would be written twice; if the outside system is older, they
+would be missing. Both are refused.
+
 Most databases cannot keep rows durable but invisible. For those, write an `OutboxSink`: megaflow keeps the rows in the
 store until they may become visible.
 
@@ -58,6 +64,7 @@ class SinkPlace:
     worker: int  # unique in a run of the job; another worker may have had it in a run before
     job: str  # its name
     durable: bool  # whether the job was started with --state
+    lineage: str = ""  # of the store, the same for all copies of it; "": there is none
 
 
 class Sink(Generic[T]):
@@ -76,6 +83,9 @@ class Sink(Generic[T]):
     """Whether records are written in the order of their epochs, each epoch once it is over at all workers. Without it,
     the outputs of a key before and after its bin moves may reach different workers, or one worker in the wrong order.
     If the last record of a key must win, as in an upsert, set `parallel = False, ordered = True`."""
+    rewrites: bool = False
+    """Whether a record that is written again replaces itself, as in an upsert. If so, a store that is older than the
+    rows may go on."""
 
     def open(self, place: SinkPlace) -> None:
         """Start the sink on one worker, before any other call. Called once, also on workers that write nothing."""

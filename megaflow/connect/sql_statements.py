@@ -34,6 +34,16 @@ CREATE_MARKS: Final = (
 FIND_MARK: Final = f"SELECT token FROM {MARKS} WHERE token = {PARAMETER}"
 ADD_MARK: Final = f"INSERT INTO {MARKS} (token, sink) VALUES ({PARAMETER}, {PARAMETER})"
 DROP_MARK: Final = f"DELETE FROM {MARKS} WHERE token = {PARAMETER}"
+DELIVERIES: Final = f'{NAME}"megaflow_deliveries"'
+CREATE_DELIVERIES: Final = (
+    f"CREATE TABLE IF NOT EXISTS {DELIVERIES} "
+    "(token VARCHAR(64) PRIMARY KEY, lineage VARCHAR(32), target VARCHAR(200), n BIGINT)"
+)
+NEWEST_DELIVERY: Final = f"SELECT MAX(n) FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER}"
+ADD_DELIVERY: Final = (
+    f"INSERT INTO {DELIVERIES} (token, lineage, target, n) VALUES ({', '.join(PARAMETER * 4)})"
+)
+DROP_DELIVERY: Final = f"DELETE FROM {DELIVERIES} WHERE token = {PARAMETER}"
 
 LACKING_ENGINE: Final = (
     "SELECT t.engine FROM information_schema.tables t JOIN information_schema.engines e ON e.engine = t.engine "

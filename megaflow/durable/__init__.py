@@ -20,5 +20,6 @@ reading       the states of an operator, bin by bin, for processes that are not 
 query_record  Spark's record of a query's batches, as of one of them
 outbox        the records that wait for a sink, and how a user drops or rewrites one
 relocation    files whose paths have changed since a commit recorded them
+lineage       whether a store and the places of its sinks stand at the same checkpoint
 copying       a copy of a store, of all valid commits or of one checkpoint
 """

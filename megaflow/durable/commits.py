@@ -33,7 +33,8 @@ COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "partitions": (), "finished": (), "clock": 0,
-               "sources": (), "members": (), "bound": None, "columns": None},
+               "sources": (), "members": (), "bound": None, "columns": None, "lineage": "", "parent": "",
+               "delivered": ()},
     "OperatorCut": {"form": ""},
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
@@ -169,6 +170,10 @@ class Commit:
     columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] | None = None
     """(CSV input, (column, type) of its values), sorted, see `csv_types`; None: not known, all values were str."""
     record: SegmentRef | None = None  # has Spark's record as of `spark`, if the checkpoint was given a name
+    lineage: str = ""  # of the store, see `lineage`; "": an earlier version began it
+    parent: str = ""  # lineage of the store that it was forked from; "": it is no fork, or not known
+    delivered: tuple[tuple[str, int], ...] = ()
+    """(Sink, last checkpoint of which it had delivered records; 0: none), sorted."""
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from megaflow.durable.commits import Commit, OutputLength, commit_name
 from megaflow.durable.inspection import StoreContent, chunks
+from megaflow.durable.lineage import forked
 from megaflow.durable.local_folder import LOCK, SPARK, LocalFolder, open_for_a_job, open_to_look
 from megaflow.durable.query_record import files_as_of, write_record
 from megaflow.durable.reading import find_checkpoint, open_commits
@@ -176,7 +177,7 @@ class Origin:
         assert self._folder is not None, "it is open"
         store.delete(store.list())
         spark = tuple((query, batch) for _, batch in self.commit.spark)
-        commit = replace(self.commit, outputs=outputs, tokens=(), named=(), spark=spark)
+        commit = replace(forked(self.commit), outputs=outputs, tokens=(), named=(), spark=spark)
         _put_segments(Store(self._folder), [commit], store, lambda segment: None)
         _put_commits([commit], store)
         return commit

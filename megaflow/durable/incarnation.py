@@ -40,6 +40,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from megaflow.durable.commits import COMMIT_NAME, Commit, OutputLength, commit_from_bytes, commit_name, commit_numbers
+from megaflow.durable.lineage import NOT_COMPARED, Standing, renewed
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
@@ -62,6 +63,7 @@ class DurablePart:
     dropped: tuple[str, ...] = ()  # operators whose states are given up
     is_changed: bool = False  # whether the program certainly differs from the one that wrote the commit
     run: int = 0  # the first incarnation of the current run, which continues through recoveries
+    standing: Standing = NOT_COMPARED
 
 
 def read_commit(store: Store, number: int) -> Commit:
@@ -301,13 +303,15 @@ def begin(
     kept: int = CHECKPOINTS_KEPT,
     outputs: tuple[OutputLength, ...] = (),
     found: Sequence[Commit] | None = None,
+    renews: bool = False,
 ) -> Incarnation:
     """Take a store over: repeat its newest commit in a new incarnation, or write the first one of an empty store.
 
     The first commit records `outputs`, their lengths before the job writes. `found` are the commits from which the
-    caller has decided, as `read_commits` returned them; None: read them now. Files that earlier launchers have left and
-    no commit names are removed. If this raises StoreDamaged, StoreFenced (another launcher was faster), another
-    StoreError or OSError, nothing has changed. After a CommitInDoubt, the next call finds out.
+    caller has decided, as `read_commits` returned them; None: read them now. `renews`: draw another lineage. Files that
+    earlier launchers have left and no commit names are removed. If this raises StoreDamaged, StoreFenced (another
+    launcher was faster), another StoreError or OSError, nothing has changed. After a CommitInDoubt, the next call finds
+    out.
     """
     before = read_commits(store) if found is None else found
     newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app, outputs=outputs)
@@ -315,6 +319,8 @@ def begin(
         raise StoreError(
             f"the store belongs to {newest.app!r}, not to {app!r}: name another folder, or run that program"
         )
+    if renews or not newest.lineage:
+        newest = renewed(newest)
     begun = replace(newest, number=newest.number + 1, incarnation=newest.incarnation + 1)
     incarnation = Incarnation(store, begun, before, kept)
     incarnation.commit(begun)

@@ -146,6 +146,7 @@ class JobSpec:
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     relocated: tuple[tuple[str, str], ...] = ()  # files or folders: (path in the store, path now), absolute
     dropped: tuple[str, ...] = ()  # operators of the store whose states are no longer wanted
+    accept_rows: tuple[str, ...] = ()  # sinks whose rows are taken as they are, though the store does not know them
     origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, from which a new store begins
     on: str | None = None  # Spark's master, "" for that of an existing session; None: the processes run here
     conf: tuple[tuple[str, str], ...] = ()  # Spark's settings
@@ -215,6 +216,14 @@ class Rehearsal:
     inputs: InputNames = InputNames()
     outputs: tuple[str, ...] | None = None  # names of its outputs besides the returned stream; None: unknown
     opened: tuple[tuple[str, int], ...] = ()  # files of the store that may be removed meanwhile, and their descriptors
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """The outcome of a rehearsal that finds no fault."""
+
+    sources: frozenset[str] = frozenset()  # names of what the program reads, without files
+    newer: tuple[str, ...] = ()  # for the user: which sinks have delivered more than the store knows
 
 
 def send_spec(stdin: IO[bytes] | None, spec: ChildSpec) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.job.launcher.outputs.opened_output import Mode
 from megaflow.job.launcher.outputs.several_outputs import together
 from megaflow.job.launcher.outputs.writer import Writer
-from megaflow.job.spec import Rehearsal
+from megaflow.job.spec import Rehearsal, Rehearsed
 from megaflow.job.worker.process.program_loading import App
 from megaflow.job.worker.process.rehearsal import rehearse
 from megaflow.job.worker.process.worker_program import WorkerProgram
@@ -95,7 +95,7 @@ class ClusterJob(SimulatedJob):
         """Open the outputs."""
         return together({name: RecordWriter(output, name) for name, output in self._run.outputs.items()})
 
-    def rehearse(self, task: Rehearsal) -> Collection[str]:
+    def rehearse(self, task: Rehearsal) -> Rehearsed:
         """Build the program, to check whether it can continue with the existing states."""
         assert self.storage is not None, "something is resumed"
         found = rehearse(task, self.program(), Store(self.storage.store.open()))

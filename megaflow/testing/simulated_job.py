@@ -19,7 +19,7 @@ the parts that can act, the dice choose one at a time. So a seed that fails fail
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -32,7 +32,7 @@ from megaflow.job.launcher.inputs.launcher_input import JobInput, find_input
 from megaflow.job.launcher.outputs.opened_output import Mode
 from megaflow.job.launcher.outputs.output_file import TextWriter
 from megaflow.job.launcher.outputs.writer import Writer
-from megaflow.job.spec import Address, ChildSpec, JobSpec, JoiningProcess, PickledFunction, Rehearsal
+from megaflow.job.spec import Address, ChildSpec, JobSpec, JoiningProcess, PickledFunction, Rehearsal, Rehearsed
 from megaflow.job.worker.process.program_loading import App
 from megaflow.job.worker.process.worker_program import WorkerProgram
 from megaflow.testing.monitor import Violation
@@ -305,9 +305,9 @@ class SimulatedJob:
         writer.form = "jsonl"
         return writer
 
-    def rehearse(self, task: Rehearsal) -> Collection[str]:
+    def rehearse(self, task: Rehearsal) -> Rehearsed:
         """Accept the program, which is always the same."""
-        return ()
+        return Rehearsed()
 
     def built(self, process: SimulatedProcess, program: WorkerProgram) -> None:
         """Note that a worker of a process has built its part of the job."""

@@ -8,7 +8,7 @@ loop.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -28,7 +28,7 @@ from megaflow.job.launcher.run.machine import JobParts, Machine
 from megaflow.job.launcher.run.process_starter import draft_of
 from megaflow.job.launcher.run.supervision import Supervision
 from megaflow.job.launcher.store.resumption import resume
-from megaflow.job.spec import Address, ChildSpec, Founder, JobSpec, JoiningProcess, Rehearsal
+from megaflow.job.spec import Address, ChildSpec, Founder, JobSpec, JoiningProcess, Rehearsal, Rehearsed
 from megaflow.spark.source import SparkFeed
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from megaflow.testing.simulated_machine import (
@@ -65,8 +65,8 @@ class Surroundings(World, Protocol):
     def writer(self, mode: Mode) -> Writer:
         """Open the outputs."""
 
-    def rehearse(self, task: Rehearsal) -> Collection[str]:
-        """Return the program's sources. Raises StoreError if the program cannot continue with the existing states."""
+    def rehearse(self, task: Rehearsal) -> Rehearsed:
+        """Return what the program reads. Raises StoreError if it cannot continue with the existing states."""
 
 
 class SteppedQueue(OutputQueue):

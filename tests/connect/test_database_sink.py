@@ -5,6 +5,7 @@ import tracemalloc
 from collections import namedtuple
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,36 @@ def test_what_a_token_stands_for_is_written_once_whoever_delivers_it_again(total
     assert totals.query() == [("x", 1), ("y", 2), ("z", 3)]
     assert totals.query("SELECT token, sink FROM megaflow_marks") == [(each, "to totals") for each in "abc"]
     assert totals.query("SELECT written_at IS NOT NULL FROM megaflow_marks") == [(1,)] * 3
+
+
+def test_a_sink_tells_what_it_has_delivered_of_each_lineage(totals: Totals) -> None:
+    place = SinkPlace("to totals", 0, "job", True, "first")
+    sink = totals.sink()
+    sink.open(place)
+    assert sink.delivered("first") is None
+    sink.deliver(3, "a", [("x", 1)])
+    sink.deliver(12, "b", [("y", 2)])
+    assert (sink.delivered("first"), sink.delivered("second")) == (12, None)
+    other = totals.sink()
+    other.open(replace(place, lineage="second"))
+    other.deliver(4, "b", [("y", 2)])
+    assert (sink.delivered("first"), other.delivered("second")) == (3, 4), "a job of another lineage goes on with b"
+    create = CREATE.replace("totals", "sums")
+    elsewhere = DatabaseSink(f"sqlite:{totals.path}", "sums", ["name", "total"], create=create)
+    elsewhere.open(place)
+    assert elsewhere.delivered("first") is None, "of another table"
+    assert totals.query() == [("x", 1), ("y", 2)]
+    assert totals.query("SELECT count(*) FROM megaflow_deliveries") == [(2,)], "probes are removed"
+
+
+def test_old_rows_of_deliveries_go_with_their_marks(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_sink, "MARKS_KEPT", 2)
+    sink = totals.sink()
+    sink.open(SinkPlace("to totals", 0, "job", True, "first"))
+    for n in range(1, 6):
+        sink.deliver(n, f"token {n}", [(f"x{n}", n)])
+    for table in ("megaflow_marks", "megaflow_deliveries"):
+        assert totals.query(f"SELECT token FROM {table} ORDER BY 1") == [("token 4",), ("token 5",)]
 
 
 def test_with_a_key_the_last_row_of_each_counts(totals: Totals) -> None:

@@ -32,7 +32,7 @@ pytestmark = [
 
 def opened(sink: DatabaseSink, worker: int = 0) -> DatabaseSink:
     own = copy(sink)
-    own.open(SinkPlace("orders", worker, "job", True))
+    own.open(SinkPlace("orders", worker, "job", True, "of tests"))
     return own
 
 
@@ -216,7 +216,7 @@ def test_rows_are_inserted_if_the_server_refuses_copy(server: PostgresServer, pl
 
 
 def test_a_user_who_cannot_create_tables_writes_to_those_there(
-    server: PostgresServer, place: str, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     create = "CREATE TABLE IF NOT EXISTS rows (a INT)"
     opened(DatabaseSink(place, "rows", ["a"], create=create)).close()
@@ -228,8 +228,12 @@ def test_a_user_who_cannot_create_tables_writes_to_those_there(
         "GRANT SELECT, INSERT, DELETE ON rows, megaflow_marks TO bob",
     )
     monkeypatch.setenv("SHOP", f"postgresql://bob:b_42@/postgres?host={server.folder}")
-    opened(DatabaseSink(place, "rows", ["a"], create=create)).deliver(1, "a", [(1,)])
+    sink = opened(DatabaseSink(place, "rows", ["a"], create=create))
+    sink.deliver(1, "a", [(1,)])
     assert query(server, "SELECT a FROM rows") == [(1,)]
+    [said] = [each.getMessage() for each in caplog.records if "is not compared with the store" in each.getMessage()]
+    assert "denied for table megaflow_deliveries" in said and "an administrator can make the table" in said
+    assert sink.delivered is None, "so nobody asks it"
     since = monotonic()
     for table, column, said in (
         ("rows", "none", r'UndefinedColumn: column megaflow_rows\.none does not exist.* must exist, unless create='),

@@ -49,7 +49,7 @@ CONNECTIONS = [duckdb_default, sqlite_none, sqlite_begun, sqlite_autocommit, sql
 
 def opened(connect: Callable[[], Any], key: str) -> DatabaseSink:
     sink = copy(DatabaseSink(connect, "totals", ["name", "total"], key or (), create=CREATE, patience_seconds=0))
-    sink.open(SinkPlace("totals", 0, "job", True))
+    sink.open(SinkPlace("totals", 0, "job", True, "of tests"))
     return sink
 
 

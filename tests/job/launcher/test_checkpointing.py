@@ -39,7 +39,7 @@ class Bench:
         self.asked: list[Commit] = []  # to be committed
         self._results: list[Committed | CommitFailed] = []
         self.keeper: Any = SimpleNamespace(
-            latest=Commit(1, 0, 0, 1), path="kept", length=100,
+            latest=Commit(1, 0, 0, 1), path="kept", length=100, dropped=(),
             commit=lambda task: self.asked.append(task.commit),
             results=self._drain,
         )  # fmt: skip
@@ -154,7 +154,7 @@ def test_after_the_last_one_the_job_is_stopped(bench: Bench) -> None:
 
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_the_store_forgets_tokens_once_all_are_committed(bench: Bench, is_kept: bool) -> None:
-    bench.begin(1, last=True)
+    bench.begin(1, last=True, sinks=("box", "rows"))
     token = SinkToken("rows", 1, b"token", 2)
     bench.checkpoints.take(CheckpointReady(1, (), (), (), tokens=(token,), committers=(2, 3)))
     bench.sync(1)
@@ -165,7 +165,9 @@ def test_the_store_forgets_tokens_once_all_are_committed(bench: Bench, is_kept: 
     assert bench.checkpoints.stopped is not None and len(bench.asked) == 1
     bench.checkpoints.end()
     assert bench.keeper.latest.tokens == (token,)
-    assert bench.asked == [bench.keeper.latest, replace(bench.keeper.latest, tokens=())]
+    assert bench.keeper.latest.delivered == (("box", 0), ("rows", 0))
+    last = replace(bench.keeper.latest, tokens=(), delivered=(("box", 0), ("rows", 1)))
+    assert bench.asked == [bench.keeper.latest, last]
     assert bench.checkpoints.is_waiting
     bench.settle(Committed(1) if is_kept else CommitFailed(1, "the disk is full"))
     assert not bench.checkpoints.is_waiting and bench.told == [Committed(1)]

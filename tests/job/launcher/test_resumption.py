@@ -13,6 +13,7 @@ from megaflow.control.messages import InputNames, Split, SplitEnd
 from megaflow.durable.blocks import BlockKind, CutHeader, pack
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.incarnation import begin
+from megaflow.durable.lineage import Standing
 from megaflow.durable.local_folder import LOCK, open_for_a_job
 from megaflow.durable.query_record import keep_record
 from megaflow.durable.segments import SegmentRef, SegmentWriter, segment_name
@@ -26,7 +27,7 @@ from megaflow.job.launcher.run.launch import LaunchOptions, input_of
 from megaflow.job.launcher.store.input_positions import InputPositions
 from megaflow.job.launcher.store.resumption import open_store, resume, resumption_text
 from megaflow.job.program_code import digest
-from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal
+from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal, Rehearsed
 from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.query_spec import RowFrames
 from tests.words import says
@@ -44,6 +45,7 @@ class Bench:
         self.lines.write_text(LINE * 10)
         self.reports: list[str] = []
         self.rehearsed: list[Rehearsal] = []
+        self.newer: tuple[str, ...] = ()
         self.sources: tuple[str, ...] = ()  # of the program
 
     def run(
@@ -59,9 +61,9 @@ class Bench:
             stack.callback(writer.close)
             return resume(keeper, spec, writer, job_input, self.reports.append, self.rehearse)
 
-    def rehearse(self, task: Rehearsal) -> tuple[str, ...]:
+    def rehearse(self, task: Rehearsal) -> Rehearsed:
         self.rehearsed.append(task)
-        return self.sources
+        return Rehearsed(frozenset(self.sources), self.newer)
 
     def segment(self, checkpoint: int) -> SegmentRef:
         """Put a segment into the store, unless it is there; return its entry for a commit."""
@@ -154,7 +156,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != LOCK}
 
 
-def refuse(task: Rehearsal) -> tuple[str, ...]:
+def refuse(task: Rehearsal) -> Rehearsed:
     raise StoreError("the program is refused")
 
 
@@ -388,6 +390,27 @@ def test_other_code_is_said_and_rehearsed(bench: Bench) -> None:
     assert bench.reports[-1].endswith("; with other code: app.py differs; the arguments are ['x'], the job's are []")
 
 
+def test_a_store_with_sinks_is_rehearsed_and_may_get_another_lineage(bench: Bench) -> None:
+    bench.run()
+    app = bench.folder / "app.py"
+    app.write_text("dataflow = 1")
+    code = Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())})
+    bench.leave(3, read=44, written=220, code=code, lineage="a", delivered=(("box", 2),))
+    assert bench.run().part.standing == Standing("a", "", 3, (("box", 2),))
+    assert [each.part.standing for each in bench.rehearsed] == [Standing("a", "", 3, (("box", 2),))]
+    fork = bench.run("none", store="fork", origin=(str(bench.folder / "store"), "3"))
+    there = bench.rehearsed[-1].part.standing
+    assert there.parent == fork.part.standing.parent == "a" and there.delivered == (("box", 0),)
+    assert len({"a", there.lineage, fork.part.standing.lineage}) == 3
+    bench.newer = ("box has more",)
+    renewed = bench.run().part.standing
+    assert renewed.lineage not in ("", "a") and renewed.delivered == (("box", 0),) and "box has more" in bench.reports
+    bench.newer = ()
+    assert bench.run().part.standing == renewed
+    accepted = bench.run(accept_rows=("box",)).part.standing
+    assert accepted.lineage != renewed.lineage and accepted.accepted == ("box",)
+
+
 def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=44, written=220)
@@ -431,7 +454,7 @@ def test_records_in_memory_are_those_of_this_run(tmp_path: Path) -> None:
     for incarnation in (1, 2):
         job_input = find_input(str(tmp_path / "lines"), 1, "replace")
         keeper = open_store(spec, job_input)
-        resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None, lambda task: None)
+        resumed = resume(keeper, spec, ListWriter(), job_input, lambda text: None, lambda task: Rehearsed())
         assert resumed.part.incarnation == incarnation
         keeper.close()
 

@@ -18,7 +18,7 @@ from megaflow.durable.reading import open_checkpoint
 from megaflow.errors import ClusterError, PeerFailed, StoreError
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.store import resumption
-from megaflow.job.spec import JobSpec, Rehearsal
+from megaflow.job.spec import JobSpec, Rehearsal, Rehearsed
 from megaflow.job.worker.process.rehearsal import rehearse
 from megaflow.timely.communication.codec.encode import encode
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk
@@ -80,9 +80,9 @@ def test_what_does_not_fit_is_refused_with_its_reason(more: Any, error: type, sa
 
 
 def test_what_fits_is_not_refused(tmp_path: Path) -> None:
-    assert rehearse(task(tmp_path / "0", flow_of())) == frozenset()
-    assert rehearse(task(tmp_path / "1", flow_of(bins=8, version=2, upgrade=max, hash=len, rehash=True))) == frozenset()
-    assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) == frozenset()
+    assert rehearse(task(tmp_path / "0", flow_of())) == Rehearsed()
+    assert rehearse(task(tmp_path / "1", flow_of(bins=8, version=2, upgrade=max, hash=len, rehash=True))) == Rehearsed()
+    assert rehearse(task(tmp_path / "2", flow_of(name="sum"), renamed=(("count", "sum"),))) == Rehearsed()
 
 
 @pytest.mark.parametrize("field", ["partitions", "finished"])
@@ -97,8 +97,8 @@ def test_a_program_that_does_not_read_a_source_of_the_store_is_refused_by_the_na
             f"{', '.join(map(repr, names)) or 'none'}). Read it by flow.read(…, 'orders'), give --follow if"
         ) in str(found), found
     before = task(tmp_path / "new", reading("bills", "orders"), commit=has)
-    assert rehearse(before) == {"bills", "orders"}, "one that is new is read from its beginning"
-    assert sorted(resumption.rehearse_in_a_process(before)) == ["bills", "orders"]
+    assert rehearse(before) == Rehearsed(frozenset({"bills", "orders"})), "one that is new is read from its beginning"
+    assert resumption.rehearse_in_a_process(before) == Rehearsed(frozenset({"bills", "orders"}))
 
 
 class Order(NamedTuple):
@@ -138,7 +138,7 @@ TYPED = (("", (("id", "int"), ("note", "str"))),)
 def test_a_store_of_values_of_other_types_is_refused(stored: Any, program: Any, said: str, tmp_path: Path) -> None:
     found = rehearse(task(tmp_path, program, commit={"columns": stored}))
     if said is None:
-        assert found == frozenset()
+        assert found == Rehearsed()
     else:
         assert isinstance(found, StoreError) and re.search(said, str(found)), found
 
@@ -147,7 +147,7 @@ def test_files_that_are_followed_are_a_source(tmp_path: Path) -> None:
     has = {"partitions": (SourcePartition(-1, "lines", encode(7)),)}
     before = task(tmp_path, flow_of(), commit=has)
     assert isinstance(rehearse(before), StoreError)
-    assert rehearse(replace(before, inputs=InputNames(followed=(("", "", ""),)))) == frozenset()
+    assert rehearse(replace(before, inputs=InputNames(followed=(("", "", ""),)))) == Rehearsed()
 
 
 def test_a_checkpoint_that_another_job_has_removed_is_read(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_checkpoint_that_another_job_has_removed_is_read(tmp_path: Path) -> No
     for path in tmp_path.iterdir():
         path.unlink()
     opened = replace(before, opened=folder.opened)
-    assert list(resumption.rehearse_in_a_process(opened)) == []
+    assert resumption.rehearse_in_a_process(opened) == Rehearsed()
     wrong = replace(opened, part=replace(before.part, dropped=("nothing",)))
     with pytest.raises(StoreError, match="the store has no operator 'nothing'"):
         resumption.rehearse_in_a_process(wrong)

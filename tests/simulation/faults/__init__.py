@@ -33,6 +33,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
     "moved files": jobs.MOVED_FILES,
     "sources": jobs.SOURCES,
     "sinks": jobs.SINKS,
+    "restored": jobs.RESTORED,
     "durable Spark": jobs.DURABLE_SPARK,
     "stores": jobs.STORES,
     "folders": jobs.FOLDERS,

@@ -2,6 +2,23 @@
 
 from tests.simulation.planting import Fault
 
+RESTORED = {
+    "an older store is not noticed": Fault("compare", "newest > at", "False"),
+    "an older outside system is not noticed": Fault("compare", "newest < known", "False"),
+    "a commit does not know what was delivered": Fault(
+        "delivered_after", "latest.checkpoint if sink in waited else before.get(sink, 0)", "before.get(sink, 0)"
+    ),
+    "what was not delivered counts as delivered": Fault(
+        "delivered_after", "latest.checkpoint if sink in waited else before.get(sink, 0)", "latest.checkpoint"
+    ),
+    "a store has another lineage at each start": Fault("begin", "renews or not newest.lineage", "True"),
+    "sinks do not learn the lineage": Fault(
+        "OpenSink._open",
+        "SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage)",
+        "SinkPlace(self.name, keeper.worker, keeper.job, is_durable)",
+    ),
+}
+
 STORES = {
     "a commit is acknowledged before its name is durable": Fault(
         "Store.commit", "self._folder.sync_names()", "None"

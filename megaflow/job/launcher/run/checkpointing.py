@@ -32,6 +32,7 @@ from typing import Final, TypeAlias
 
 from megaflow.control import checkpoint_messages as messages
 from megaflow.control.launcher_messages import OutputClosed
+from megaflow.durable.lineage import delivered_after
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher import store
 from megaflow.job.launcher.outputs.epoch_merge import Leaving, Mark
@@ -178,7 +179,9 @@ class Checkpointing:
         if last is not None or self._has_ended:
             if (latest := self._keeper.latest).tokens and not self._undelivered:
                 self._is_last = True
-                self._keeper.commit(store.ToCommit(replace(latest, tokens=()), None, self._keeper.length))
+                delivered = delivered_after(latest, dict(latest.delivered))
+                last_one = replace(latest, tokens=(), delivered=delivered)
+                self._keeper.commit(store.ToCommit(last_one, None, self._keeper.length))
             return
         if draft is None or not draft.begun.at_end:
             raise StoreError("the job has ended without a last checkpoint")
@@ -239,7 +242,8 @@ class Checkpointing:
         if keeper is None or draft is None or not draft.is_complete:
             return
         assert draft.length is not None, "it is complete"
-        keeper.commit(draft.commit(keeper.latest, self._output.lengths(draft.length), self.parts.machine.wall()))
+        lengths, wall = self._output.lengths(draft.length), self.parts.machine.wall()
+        keeper.commit(draft.commit(keeper.latest, lengths, wall, keeper.dropped))
 
     def _fail(self, checkpoint: int, reason: str) -> None:
         now, self._reason = self.parts.machine.now(), reason

@@ -99,10 +99,11 @@ class RunOptions(JobOptions):
     same_file: Mapping[str, str] | None = None
     allow_loss: bool = False
     forget_missing: bool = False
+    accept_rows: Sequence[str] = ()
     conf: Mapping[str, str] | None = None
 
 
-SAME = {each.name for each in fields(JobSpec)} - {"args", "state", "on", "conf", "profile"}
+SAME = {each.name for each in fields(JobSpec)} - {"args", "state", "on", "conf", "profile", "accept_rows"}
 """Fields of a spec for which an argument has the same name and value."""
 
 
@@ -121,6 +122,7 @@ def begin(
             profile=profile_spec(options.profile, options.profile_calls),
             relocated=relocations((options.relocate or {}).items()),
             same_files=relocations((options.same_file or {}).items(), "--same-file"),
+            accept_rows=tuple(options.accept_rows),
             on=None if options.on is None else master_of(options.on),
             conf=parse_conf([f"{key}={value}" for key, value in (options.conf or {}).items()]),
         )
@@ -200,7 +202,8 @@ def run(*given: Any, **named: Any) -> list[Any]:
       removed. `relocate` (old path -> new path) names files and folders that have moved since the last call.
       `same_file` (path -> path) names copies of input files. `take_over` takes the folder from a launcher that does not
       answer. With `allow_loss` a job that follows files continues without lines that are gone. With `forget_missing` a
-      job continues without files that are gone.
+      job continues without files that are gone. `accept_rows` names sinks whose rows may be of another checkpoint than
+      the folder, or of the job that it was forked from.
 
     Raises PeerFailed with the traceback if the dataflow raises, UsageError for wrong arguments, and StoreError if the
     folder belongs to another job or the lines have changed. Ctrl-C stops the job: records that were read or pulled are

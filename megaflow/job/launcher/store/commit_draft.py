@@ -5,12 +5,13 @@ and splits are known and the output before its epoch is durable. Segments and sp
 the end of all lines, with the `Ended` of all workers.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
 from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
+from megaflow.durable.lineage import delivered_after
 from megaflow.errors import ProtocolError
 from megaflow.quick_dataclass import dataclass
 
@@ -62,8 +63,10 @@ class CommitDraft:
         whole = merged(part.whole for part in self.parts)
         self.ready = CheckpointReady(self.begun.checkpoint, segments, whole, (), tokens=tokens, read=self.begun.read)
 
-    def commit(self, latest: Commit, outputs: tuple[OutputLength, ...], written_at: float) -> ToCommit:
-        """Return the task to commit it. `latest` is the newest commit.
+    def commit(
+        self, latest: Commit, outputs: tuple[OutputLength, ...], written_at: float, dropped: Collection[str] = ()
+    ) -> ToCommit:
+        """Return the task to commit it. `latest` is the newest commit, `dropped` are sinks whose records were given up.
 
         Raises ProtocolError if the checkpoint does not follow `latest`.
         """
@@ -97,7 +100,8 @@ class CommitDraft:
             table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
             partitions=ready.partitions, finished=finished, tokens=ready.tokens,
             watermark=self._watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
-            bound=ready.bound, columns=begun.columns,
+            bound=ready.bound, columns=begun.columns, lineage=latest.lineage, parent=latest.parent,
+            delivered=delivered_after(latest, begun.sinks, dropped),
         )  # fmt: skip
         self.is_committing = True
         return ToCommit(commit, ready.splits, length, begun.names, dict(ready.read))

@@ -39,6 +39,7 @@ from megaflow.control.wording import Notice, quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
+from megaflow.durable.lineage import forked, standing_of
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError, naming
@@ -50,7 +51,7 @@ from megaflow.job.launcher.store.first_owners import OwnersBefore, first_owners,
 from megaflow.job.launcher.store.input_positions import check_compressed, check_followed, input_again, known_input
 from megaflow.job.launcher.store.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
-from megaflow.job.spec import AppFile, JobSpec, Rehearsal
+from megaflow.job.spec import AppFile, JobSpec, Rehearsal, Rehearsed
 from megaflow.rows.packed_rows import names_text
 from megaflow.spark import launching as spark
 
@@ -74,7 +75,8 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
     origin = open_origin(*spec.origin, spec.state, spec.relocated) if spec.origin is not None else None
     open_folder = partial(open_for_a_job, take_over=spec.take_over, for_a_copy=origin is not None)
     try:
-        return StoreKeeper(spec.state, spec.app.name, spec.checkpoints_kept, open_folder, origin, spec.relocated)
+        return StoreKeeper(spec.state, spec.app.name, spec.checkpoints_kept, open_folder, origin, spec.relocated,
+                           spec.dropped)  # fmt: skip
     except BaseException:
         if origin is not None:
             origin.close()
@@ -139,8 +141,8 @@ def check_has_these(keeper: StoreKeeper, spec: JobSpec) -> None:
         raise StoreError(f"--relocate: The store {keeper.path} is new and names no files. Leave this flag out.")
 
 
-def rehearse_in_a_process(task: Rehearsal) -> Collection[str]:
-    """Return the names of the sources that a program reads, without files.
+def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
+    """Return what a program reads, without files, and what its sinks have that its store does not know.
 
     Raises StoreError if the program cannot continue with the store, PeerFailed with the traceback if it cannot be
     built. Blocks for as long as a Python process needs to start and build the program.
@@ -157,8 +159,7 @@ def rehearse_in_a_process(task: Rehearsal) -> Collection[str]:
         case {"failed": str(text)}:
             raise PeerFailed(text)
         case answer:
-            sources: list[str] = answer["sources"]
-            return sources
+            return Rehearsed(frozenset(answer["sources"]), tuple(answer["newer"]))
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -192,12 +193,12 @@ def resume(
     writer: Writer,
     job_input: JobInput,
     report: Callable[[str], None],
-    rehearse: Callable[[Rehearsal], Collection[str]] = rehearse_in_a_process,
+    rehearse: Callable[[Rehearsal], Rehearsed] = rehearse_in_a_process,
 ) -> Resumption:
     """Take over a store, and bring input and output to its newest checkpoint; `report` prints for the user.
 
     Raises StoreError if they do not match the store, before anything has changed. `rehearse` raises an error if the
-    program does not match it, and returns the names of the sources that the program reads.
+    program, or a place to which its sinks write, does not match it.
     """
     found = keeper.found
     check_has_these(keeper, spec)
@@ -217,10 +218,16 @@ def resume(
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
-    if found is not None and found.checkpoint and not (is_same and found.columns is not None):
+    renews, compares = bool(spec.accept_rows), found is not None and bool(found.delivered) and spec.on is None
+    if found is not None and found.checkpoint and (compares or not (is_same and found.columns is not None)):
         folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
-        task = rehearsal_of(spec, replace(part, folder=folder, commit=found.number), job_input, writer, keeper.opened)
-        is_over = not rehearse(task) and is_over  # a source may be new
+        standing = standing_of(found if keeper.origin is None else forked(found), spec.accept_rows)
+        dry = replace(part, folder=folder, commit=found.number, standing=standing if compares else part.standing)
+        rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
+        is_over = not rehearsed.sources and is_over  # a source may be new
+        renews = renews or bool(rehearsed.newer)
+        for text in rehearsed.newer:
+            report(text)
     if not is_over:  # otherwise nothing of it is read
         keeper.check_whole()
     length = writer.hold(spec.take_over)
@@ -233,12 +240,13 @@ def resume(
             f"the output goes to {name}, which cannot be truncated: after a crash, the records since the last "
             "checkpoint are written again"
         )
-    begun = keeper.begin(writer.lengths(length))
+    begun = keeper.begin(writer.lengths(length), renews)
     if job_input.spark is not None:
         query = spark.keep_query(keeper.path, begun.spark, job_input.spark, job_input.names.rows)
         job_input = replace(job_input, spark=query)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
-    part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run)
+    part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
+                   standing=standing_of(begun, spec.accept_rows))  # fmt: skip
     owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
     if found is not None and keeper.origin is not None:
         text = resumption_text(begun, found.written_at, 0, time.time())
@@ -292,7 +300,8 @@ def go_on(
     owners = OwnersBefore(table, places)
     return Resumption(
         job_input,
-        replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed),
+        replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed,
+                standing=standing_of(latest, spec.accept_rows)),
         code=code,
         kept=first_owners(owners, len(kept), kept),
         gone=gone_text(owners),

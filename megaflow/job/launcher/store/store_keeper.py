@@ -64,13 +64,15 @@ class StoreKeeper:
 
     def __init__(
         self, path: str, app: str, kept: int, open_folder: Callable[[str], LocalFolder] = open_for_a_job,
-        origin: Origin | None = None, moved: Sequence[tuple[str, str]] = (),
+        origin: Origin | None = None, moved: Sequence[tuple[str, str]] = (), dropped: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Open the store and read its commits. If it raises StoreError, nothing has changed.
 
         A new store begins with `origin`. The keeper closes it, or the caller if this raises. `moved`: see `relocate`.
+        `dropped`: operators and sinks whose content is given up.
         """
         self.path = path
+        self.dropped = tuple(dropped)
         self._app, self._kept = app, kept
         self._folder = open_folder(path)
         self._store = Store(self._folder)
@@ -139,10 +141,11 @@ class StoreKeeper:
             if self.found is not None and self.origin is None:
                 check_whole(self._store, self.found)
 
-    def begin(self, outputs: tuple[OutputLength, ...]) -> Commit:
+    def begin(self, outputs: tuple[OutputLength, ...], renews: bool = False) -> Commit:
         """Take over the store for a job; return the newest commit, of a new incarnation. Raises StoreError.
 
-        `outputs` have their lengths if the store is new. The commit describes the input as `found` does.
+        `outputs` have their lengths if the store is new. The commit describes the input as `found` does. `renews`: the
+        store gets another lineage.
         """
         with naming(StoreError, f"Cannot write to the store {self.path}"):
             if self.origin is not None:
@@ -150,7 +153,7 @@ class StoreKeeper:
                 self.origin.close()
             if (known := self.found) is not None:
                 self._found[0] = replace(self._found[0], splits=known.splits, partitions=known.partitions)
-            self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found)
+            self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found, renews)
             self._folder.take_lock_over()
             restore_record(self._store, self.path, self._incarnation.latest)
         self._lengths = {self.latest.checkpoint: sum(each.length for each in self.latest.outputs)}

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from megaflow.connect.source_protocol import Source
 from megaflow.job.worker.process.flow import Flow, wire
 from megaflow.job.worker.process.named_inputs import NamedInputs
+from megaflow.job.worker.process.worker_sinks import WorkerSinks
 from megaflow.job.worker.writing.output import NamedOutputs
 from megaflow.program import Worker
 from megaflow.scope import Scope
@@ -48,17 +49,19 @@ def build_dry(
     args: Sequence[Any],
     inputs: NamedInputs | None = None,
     outputs: NamedOutputs | None = None,
-) -> frozenset[str]:
-    """Call a dataflow function with a flow whose lines or rows never come; return the names of the sources it reads.
+) -> tuple[frozenset[str], WorkerSinks]:
+    """Call a dataflow function with a flow whose lines or rows never come.
+
+    Return the names of the sources that it reads, and the sinks that it writes to.
 
     `inputs` and `outputs` are those of the job; None: they are not known, so any are possible.
     """
     inputs = NamedInputs(None, None, None) if inputs is None else inputs
     outputs = NamedOutputs() if outputs is None else outputs
     with worker.dataflow(function.__name__) as scope:
-        flow, _ = wire(worker, scope, InputHandle(), args, NeverReading, inputs, outputs)
+        flow, sinks = wire(worker, scope, InputHandle(), args, NeverReading, inputs, outputs)
         function(flow)
-    return frozenset(inputs.sources)
+    return frozenset(inputs.sources), sinks
 
 
 class NeverReading:

@@ -7,8 +7,9 @@ again, as the program may have changed in between.
 1. The process receives its task by standard input and answers by its original standard output. The program gets the
    null device in place of both and of standard error. Its output is not shown, because the workers will print it again.
    A fork must not keep the pipe of the answer open: the launcher waits for the pipe's end, and the fork may live on.
-2. The process reads the store as workers do, and writes nothing. If another job might remove files of the checkpoint
-   meanwhile, the launcher has them open, and passes them to this process (`Rehearsal.opened`).
+2. It opens the sinks that can tell what they have delivered, to compare that with the store (`lineage`).
+3. The process reads the store as workers do, and writes nothing there. If another job might remove files of the
+   checkpoint meanwhile, the launcher has them open, and passes them to this process (`Rehearsal.opened`).
 """
 
 import json
@@ -18,9 +19,9 @@ import sys
 
 from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.store import Store
-from megaflow.errors import MegaflowError, PeerFailed, StoreError
+from megaflow.errors import MegaflowError, OutputError, PeerFailed, StoreError
 from megaflow.job.files.followed_files import ONLY_FOLLOWED
-from megaflow.job.spec import Rehearsal
+from megaflow.job.spec import Rehearsal, Rehearsed
 from megaflow.job.worker.process.build_only import Enough, build_dry, build_only_worker
 from megaflow.job.worker.process.child import keep_from_forks
 from megaflow.job.worker.process.flow import Flow, build_flow
@@ -36,8 +37,8 @@ from megaflow.timely.dataflow.error_notes import format_user_traceback
 STDIN, STDOUT, STDERR = range(3)
 
 
-def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None) -> frozenset[str] | MegaflowError:
-    """Build a program; return the names of the sources it reads, or why it cannot be built or resume from the store.
+def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None) -> Rehearsed | MegaflowError:
+    """Build a program, and compare the store with the places of its sinks; return what was found, or what prevents it.
 
     `app` and `store` replace those that the task names.
     """
@@ -64,15 +65,19 @@ def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None
 
     try:
         app.function()
-        sources = build_dry(worker, build, args, NamedInputs(inputs.rows, inputs.lines), NamedOutputs(task.outputs))
+        named, outputs = NamedInputs(inputs.rows, inputs.lines), NamedOutputs(task.outputs)
+        sources, sinks = build_dry(worker, build, args, named, outputs)
         kept.rehearse(sources.union(name or ONLY_FOLLOWED for name in followed))
+        newer = sinks.compared(task.part.standing)
     except StoreError as error:
         return error
+    except OutputError as error:  # of a sink that cannot be opened, as the workers would report it
+        return PeerFailed("\n".join([str(error), *getattr(error, "__notes__", ())]))
     except Enough:
         return PeerFailed("The dataflow function must not step its worker. Leave that to megaflow.")
     except BaseException as error:
         return PeerFailed(format_user_traceback(error, task.job.debug))
-    return sources
+    return Rehearsed(sources, newer)
 
 
 def main() -> None:
@@ -90,8 +95,8 @@ def main() -> None:
             found: dict[str, object] = {"refused": str(error)}
         case MegaflowError() as error:
             found = {"failed": str(error)}
-        case sources:
-            found = {"sources": sorted(sources)}
+        case Rehearsed(sources, newer):
+            found = {"sources": sorted(sources), "newer": newer}
     with open(answer, "w") as pipe:
         json.dump(found, pipe)
     os._exit(0)  # even if threads of the program still run

@@ -26,9 +26,11 @@ from megaflow.control.checkpoint_messages import (
     TokensLeft,
     UnderWayAtJoin,
 )
+from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import Withdraw
 from megaflow.control.reports import SinkStatus
 from megaflow.durable.commits import SinkToken
+from megaflow.durable.lineage import NOT_COMPARED, Standing
 from megaflow.errors import BuildError
 from megaflow.job.worker import snapshots, writing
 from megaflow.job.worker.control.connection_handlers import LauncherDoor
@@ -65,6 +67,8 @@ class WorkerSinks:
         self._founders = worker.membership.ids
         self._begun: tuple[int, Sequence[SinkToken]] = (0, ()) if kept is None else kept.tokens()
         self._is_told = not self._has_joined or kept is None
+        self.lineage = "" if kept is None else kept.standing.lineage
+        self.standing = NOT_COMPARED if kept is None or self._has_joined else kept.standing
         self._report = worker.rescaling.report
         self.final: TokensAt | CutFailed | None = None  # this worker's part of the checkpoint at the end
 
@@ -110,6 +114,18 @@ class WorkerSinks:
         for operator in self._operators:
             operator.begin()
 
+    def compared(self, standing: Standing) -> tuple[str, ...]:
+        """Open and close the sinks that can tell what they have delivered.
+
+        Return, in words, which ones have delivered more than their store knows. Raises StoreUnfit if the job must not
+        go on, and the sinks' errors.
+        """
+        try:
+            found = [each.compared(standing) for each in self._sinks.values() if standing.lineage]
+        finally:
+            self.abandon()
+        return tuple(mismatch.text for mismatch in found if mismatch is not None and mismatch.is_newer)
+
     # Calls of the sinks
 
     def restored(self, sink: sinks.Sink[Any], name: str) -> tuple[int, Sequence[SinkToken]]:
@@ -122,6 +138,11 @@ class WorkerSinks:
             if token.sink == name and self._founders[ranks[token.worker] % len(self._founders)] == self.worker
         ]  # fmt: skip
         return number, mine
+
+    def tell(self, about: str, text: str) -> None:
+        """Show the user a text about a subject, once."""
+        if self._launcher is not None:
+            self._launcher.send(ToldOnce(self.worker, about, text))
 
     def prepared(self, number: int) -> None:
         """Report a checkpoint's tokens once all sinks have prepared."""

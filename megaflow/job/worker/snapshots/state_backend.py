@@ -68,6 +68,7 @@ class StateBackend:
         self._part = part
         self._memory = LocalRecovery() if memory is None else memory
         self.folder = part.folder
+        self.standing = part.standing  # of the store, as the launcher began with it
         self.store = open_store(part.folder)  # also of the outboxes
         self._durability = Durability()  # of the dataflow, once it is built
         self._kinds: dict[str, KeyKinds] = {}  # of operators, once they are built
@@ -92,6 +93,9 @@ class StateBackend:
         host = graph.extension(Writing).host
         self._sinks = () if host is None else host.names
         self._columns = tuple(sorted(graph.extension(ReadColumns).of.items()))
+        for name in {*self._part.standing.accepted}.difference(self._sinks):
+            there = ", ".join(map(repr, self._sinks)) or "none"
+            raise StoreUnfit(f"--accept-rows {name}: The program has no sink of this name. It writes to {there}.")
 
     def _check_sinks(self) -> None:
         """Raise StoreError unless the program writes, by name, to each sink whose prepared rows are not committed."""

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 from megaflow.connect.sink import Sink, SinkPlace
 from megaflow.connect.sink_host import Outlet
 from megaflow.durable.commits import SinkToken
+from megaflow.durable.lineage import Mismatch, Standing, compare
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import ProgramError
@@ -39,6 +40,8 @@ class SinkKeeper(Protocol):
 
     worker: int  # its id
     job: str  # the job's name
+    lineage: str  # of the store; "": there is no store
+    standing: Standing  # of the store with which the job began; on a worker that has joined, nothing is compared
     store: Store | None  # None: the job is not durable
     folder: str  # of the store; "": there is none
 
@@ -56,6 +59,9 @@ class SinkKeeper(Protocol):
 
     def failed(self, number: int, reason: str) -> None:
         """Note that a sink could not prepare for a checkpoint."""
+
+    def tell(self, about: str, text: str) -> None:
+        """Show the user a text about a subject, once."""
 
     def left(self, tokens: Sequence[SinkToken]) -> None:
         """Report the tokens that other workers must commit, as this worker leaves."""
@@ -92,10 +98,10 @@ class OpenSink(Outlet):
         self._activate = activate
         if self._is_open:
             return
-        keeper, self._is_open = self._keeper, True
-        with self._calling("open"):
-            self._sink.open(SinkPlace(self.name, keeper.worker, keeper.job, keeper.store is not None))
-        number, tokens = keeper.restored(self._sink, self.name)
+        self._open(self._keeper.lineage)
+        if (mismatch := self._compare(self._keeper.standing)) is not None:
+            self._keeper.tell(f"rows of {self.name}", mismatch.text)
+        number, tokens = self._keeper.restored(self._sink, self.name)
         self.commit(number, tokens)
 
     def write(self, epoch: int, batch: list[Any]) -> None:
@@ -138,6 +144,15 @@ class OpenSink(Outlet):
 
     # Calls of the worker
 
+    def compared(self, standing: Standing) -> Mismatch | None:
+        """Open the sink and compare what it has delivered with what the store knows, as `lineage.compare` does.
+
+        A sink that cannot tell is not opened.
+        """
+        if self._can_tell:
+            self._open(standing.lineage)
+        return self._compare(standing)
+
     @property
     def is_settled(self) -> bool:
         """Whether all records of cuts are prepared."""
@@ -178,6 +193,31 @@ class OpenSink(Outlet):
             self._is_open = False
             with self._calling("close"):
                 self._sink.close()
+
+    @property
+    def _can_tell(self) -> bool:
+        return getattr(self._sink, "delivered", None) is not None
+
+    def _open(self, lineage: str) -> None:
+        keeper, self._is_open = self._keeper, True
+        with self._calling("open"):
+            is_durable = keeper.store is not None or bool(lineage)
+            self._sink.open(SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage))
+
+    def _compare(self, standing: Standing) -> Mismatch | None:
+        if not standing.lineage or self.name in standing.accepted or not self._can_tell:
+            return None
+        newest, of_parent = self._newest(standing.lineage), None
+        if newest is None and standing.parent and not dict(standing.delivered).get(self.name):
+            of_parent = self._newest(standing.parent)
+        return compare(standing, self.name, newest, of_parent, self._sink.rewrites)
+
+    def _newest(self, lineage: str) -> int | None:
+        with self._calling("delivered(…)"):
+            newest = self._sink.delivered(lineage)  # type: ignore[attr-defined]
+            if newest is not None and type(newest) is not int:
+                raise ProgramError(f"delivered() must return the number of a checkpoint or None, not {newest!r:.100}.")
+        return newest
 
     # Methods that an outbox overrides
 

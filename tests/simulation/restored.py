@@ -1,0 +1,182 @@
+"""Random runs of whole durable jobs with sinks, whose store or outside system is restored from an earlier moment.
+
+As in `sinks`, with all the faults of `durable_jobs`. Between two attempts, the store with the output, the outside
+system, or both go back to what they were after an earlier attempt. Then
+1. if both go back to one moment, the job goes on;
+2. if one goes back alone and the job goes on, then in the end each row is outside once, so nothing was lost or doubled;
+3. a job is refused only if the sinks have delivered something between the two moments. After that, the other half goes
+   back as well, and the job goes on.
+An outside system without any delivery, and a store without a checkpoint, are as new: they are not restored alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from megaflow.testing.simulated_disk import SimulatedDisk
+from megaflow.testing.simulated_job import SimulatedJob
+from tests.simulation import durable_jobs
+from tests.simulation.durable_jobs import Attempts
+from tests.simulation.sinks import SINKS, Box, OneBox, Outside, PreparingSink, SinkAttempts
+
+MOMENTS_MAX = 5
+REFUSAL = "is an older copy"
+
+
+class NotingOutside(Outside):
+    """The outside system; it notes the lineage and the checkpoint of each delivery beside its rows."""
+
+    def __init__(self, random: Random) -> None:
+        super().__init__(random)
+        self.notes: dict[str, dict[str, tuple[str, int]]] = {name: {} for name in SINKS}  # sink -> token -> the two
+        self.noting = "", 0  # of the delivery under way
+
+    def see(self, sink: str, token: str, rows: list[Any]) -> None:
+        super().see(sink, token, rows)
+        self.notes[sink][token] = self.noting
+
+
+class Noting:
+    """What the sinks have in common."""
+
+    _outside: NotingOutside
+    _place: Any
+
+    def delivered(self, lineage: str) -> int | None:
+        notes = self._outside.notes[self._place.sink].values()
+        return max((n for of, n in notes if of == lineage), default=None)
+
+    def note(self, n: int) -> None:
+        self._outside.noting = self._place.lineage, n
+
+
+class NotingRows(Noting, PreparingSink):
+    """Sink that prepares rows itself."""
+
+    def commit(self, n: int, token: str) -> None:
+        self.note(n)
+        super().commit(n, token)
+
+
+class NotingBox(Noting, Box):
+    """Outbox of several workers."""
+
+    def deliver(self, n: int, token: str, records: Any) -> None:
+        self.note(n)
+        super().deliver(n, token, records)
+
+
+class NotingOneBox(Noting, OneBox):
+    """Outbox of one worker."""
+
+    def deliver(self, n: int, token: str, records: Any) -> None:
+        self.note(n)
+        super().deliver(n, token, records)
+
+
+@dataclass
+class Moment:
+    """Store and outside system between two attempts."""
+
+    disks: list[Any]  # content of those of the store and of the output
+    promise: tuple[Any, ...]  # what the storage knows about the store
+    outside: tuple[Any, ...]
+    delivered: Counter[str]  # tokens by sink
+    has_checkpoint: bool
+
+
+class RestoredAttempts(SinkAttempts):
+    """The attempts of a job; between them, its store or its outside system goes back."""
+
+    outside: NotingOutside
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        Attempts.__init__(self, seed, folder, kind=SimulatedJob)
+        self.outside = NotingOutside(Random(f"sinks {seed}"))
+        self.dice = Random(f"restored {seed}")
+        self.moments: list[Moment] = []
+
+    def job(self, flow: Callable[[Any], Any] = durable_jobs.dataflow, **options: Any) -> SimulatedJob:
+        outside = self.outside
+
+        def with_sinks(given: Any) -> Any:
+            stream = flow(given)
+            stream.write(NotingRows(outside), "rows")
+            stream.exchange(lambda row: row[1]).write(NotingBox(outside), "box")
+            return stream.write(NotingOneBox(outside), "one")
+
+        outside.job = Attempts.job(self, with_sinks, **options)
+        return outside.job
+
+    def note(self) -> None:
+        """Keep the present moment."""
+        storage, outside = self.storage, self.outside
+        disks = [deepcopy((disk.names, disk._durable, disk._changes)) for disk in (storage.store, storage.output)]
+        self.moments.append(Moment(
+            disks, (storage.acknowledged, storage.tried, storage.begun),
+            deepcopy((outside.marks, outside.seen, outside.notes)),
+            Counter({sink: len(marks) for sink, marks in outside.marks.items()}), storage.acknowledged is not None,
+        ))  # fmt: skip
+
+    def restore_store(self, moment: Moment) -> None:
+        storage = self.storage
+        disks: list[SimulatedDisk] = [storage.store, storage.output]
+        for disk, content in zip(disks, deepcopy(moment.disks)):
+            disk.names, disk._durable, disk._changes = content
+        storage.acknowledged, storage.tried, storage.begun = moment.promise
+
+    def restore_outside(self, moment: Moment) -> None:
+        self.outside.marks, self.outside.seen, self.outside.notes = deepcopy(moment.outside)
+
+    def go_back(self) -> None:
+        """Restore one half, or both, from an earlier moment; if the job is then refused, restore the other half."""
+        self.note()
+        now, before = self.moments[-1], self.dice.choice(self.moments)
+        what = self.dice.choice(["both", "store", "outside"])
+        if not before.has_checkpoint or (what == "outside" and any(not before.delivered[name] for name in SINKS)):
+            return
+        if what != "outside":
+            self.restore_store(before)
+        if what != "store":
+            self.restore_outside(before)
+        self.write(3)  # a job without anything to do starts no process, so only its rehearsal would compare
+        self.outside.is_quiet = True
+        launch = self.job(processes=self.dice.randint(1, 2)).run()
+        is_refused = launch.error is not None and REFUSAL in str(launch.error)
+        assert launch.outcome in ("ended", "over") or is_refused, f"{launch.outcome}: {launch.error}"
+        self.seen[f"{what} refused" if is_refused else f"{what} goes on"] += 1
+        if not is_refused:
+            return
+        assert now.delivered != before.delivered, f"refused, but nothing was delivered since: {launch.error}"
+        if what == "store":
+            self.restore_store(before)
+            self.restore_outside(before)
+        else:
+            self.restore_store(before)
+        self.moments.clear()
+
+
+def run(seed: int) -> Counter[str]:
+    """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="megaflow-restored-") as folder:
+            attempts = RestoredAttempts(seed, Path(folder))
+            attempts.note()
+            for _ in range(attempts.random.randint(2, MOMENTS_MAX)):
+                outcome = attempts.live(durable_jobs.draw(attempts.random, attempts.count)).outcome
+                attempts.note()
+                if attempts.dice.random() < 0.6:
+                    attempts.go_back()
+                if outcome == "ended":
+                    attempts.write(10)
+            attempts.end()
+            return attempts.seen
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {error!r}") from error
