@@ -11,8 +11,9 @@ what launcher, founders and tab hold. The run fails if a series of these figures
 2. Three histories are bounded, but fill in more than an hour. The limits leave room for them. The ledger of the last
    10,000 moves takes 2.5 MB in the coordinator's process. The charts get three coarse points a minute, for six hours.
    The page keeps 20,000 earlier rows of bins, to show an earlier time: its heap grows by some 0.03 MB a minute.
-3. The rule takes medians, because a heap grows and shrinks at any time. Of descriptors and threads it takes the least:
-   while another process is part of the job, the launcher has some for it.
+3. The rule takes medians, because a heap grows and shrinks at any time. Of descriptors and threads it takes the least
+   of all looks, one for each click: while another process is part of the job, the launcher has some for it. One look a
+   minute is too few, because the process comes and goes once a minute: all looks of a quarter may find it there.
 4. For each sample, the tables of the page are open and nothing is selected, so that samples differ only by what is left
    behind. The page goes on meanwhile. So its garbage is collected several times, and the least heap counts: with one
    collection, messages that came after it hid a leak of 0.3 MB a minute.
@@ -172,13 +173,15 @@ class WatchedJob:
 
     def held(self) -> dict[str, float]:
         """Return what launcher and founders hold."""
-        launcher = Held.by(self.launcher)
         return {
             "launcher": resident_bytes(self.launcher) / MEGABYTE,
             "workers": sum(map(resident_bytes, self.founders)) / MEGABYTE,
-            "descriptors": launcher.descriptors,
-            "threads": launcher.threads,
         }
+
+    def opened(self) -> tuple[int, int]:
+        """Return how many descriptors and threads the launcher has."""
+        launcher = Held.by(self.launcher)
+        return launcher.descriptors, launcher.threads
 
     def command(self, name: str, **given: object) -> int:
         status, record = self.page.command(name, **given)
@@ -239,14 +242,16 @@ def play(minutes: float, rng: random.Random, plant: str | None) -> list[Sample]:
             begun = time.monotonic()
             with steered(job, random.Random(rng.random())) as steering:
                 while time.monotonic() < begun + minutes * 60:
-                    until = time.monotonic() + pause
+                    until, opened = time.monotonic() + pause, [job.opened()]
                     while (now := time.monotonic()) < until:
                         clicker.click()
+                        opened.append(job.opened())
                         assert job.run.process.poll() is None, job.run.said
                         time.sleep(max(0.0, CLICK_SECONDS - (time.monotonic() - now)))
                     if steering.done():
                         steering.result()
                     held = {**clicker.held(), "tab": clicker.renderer_megabytes(), **job.held()}
+                    held |= zip(("descriptors", "threads"), map(min, zip(*opened)))
                     samples.append(Sample((time.monotonic() - begun) / 60, held))
                     print(samples[-1], f"after {clicker.clicks} clicks", flush=True)
                     console += [text for text in browser.errors() if REFUSAL not in text]
