@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 from megaflow.control.wording import Notice, quantity
 from megaflow.errors import MegaflowError, OutputError
 from megaflow.spark.query_spec import FILE_FORMATS
-from megaflow.spark.results_spec import FLAG, ResultsSpec, check_arrow, check_python, has_arrow
+from megaflow.spark.results_spec import FLAG, PASSING, ResultsSpec, check_arrow, check_python, has_arrow
 from megaflow.spark.spark_errors import root_cause
 
 POLL_SECONDS: Final = 0.5
@@ -87,7 +87,7 @@ def _place_of(session: Any, results: Served) -> Any:
 
 
 @contextlib.contextmanager
-def running_query(spec: ResultsSpec, results: Served) -> Iterator[None]:
+def running_query(spec: ResultsSpec, results: Served, is_resumed: bool = False) -> Iterator[None]:
     """Run the query during the block. Raises OutputError, SourceError or UsageError if it cannot begin."""
     from megaflow.spark.spark_session import spark_session
 
@@ -97,6 +97,8 @@ def running_query(spec: ResultsSpec, results: Served) -> Iterator[None]:
         folder = Path(stack.enter_context(temporary))
         session = stack.enter_context(spark_session(folder, held, report=results.report))
         results.report(Notice("waiting for Spark to start the query of the results"))
+        if is_resumed and not spec.is_compared and spec.format not in PASSING:
+            results.report(Notice(f"not checked: whether {spec} and the store are of one moment"))
         query = Query(spec, _beginning(spec, session, results), results.fail)
         query.start()
         query.watcher.start()

@@ -7,19 +7,22 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
-from megaflow.errors import UsageError
+from megaflow.errors import StoreError, UsageError
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.ddl import EXAMPLE, parse_ddl, schema_json
 from megaflow.spark.preflight import check_installation
 from megaflow.spark.push import VARIABLE
 from megaflow.spark.query_spec import FILE_FORMATS, TRIGGER_MAX, check_format, read_options, seconds_of
 
+PASSING: Final = ("console", "memory", "noop")  # what they get does not outlast the job
 SINKS: Final = ("console", "kafka", "memory", "noop")
 FLAG: Final = "--output "
 ARROW: Final = ("pandas", "pyarrow")
 PYTHON_SECONDS: Final = 60.0  # for another Python to start
+BATCH: Final = re.compile(r"\d+(\.compact)?")
 PROBE: Final = (  # prints the version, and the missing modules
     "import sys, importlib.util as util; "
     "print('%d.%d' % sys.version_info[:2], *(name for name in sys.argv[1:] if util.find_spec(name) is None))"
@@ -55,6 +58,38 @@ class ResultsSpec:
                 f"{FLAG}{self}: The folder is not empty, and does not belong to the store of a resumed job. Name a "
                 "new folder."
             )
+
+    def check_same_batches(self, checkpoint: Path) -> None:
+        """Raise StoreError unless the query's checkpoint and the folder of its output are of one moment.
+
+        Spark notes a batch in `offsets` before it writes it, in the output's `_spark_metadata` when it is written, and
+        in `commits` after that. It writes no batch that the output has noted. So beside an older checkpoint it would
+        leave rows out, and beside an older output, rows stay missing. Outputs that are not files of this machine are
+        not compared.
+        """
+        if not self.is_compared or not checkpoint.exists():
+            return
+        planned, done = (_newest(checkpoint / name) for name in ("offsets", "commits"))
+        written = _newest(Path(self.path, "_spark_metadata"))
+        if done <= written <= planned:
+            return
+        which = "the store" if written > planned else "the output"
+        raise StoreError(
+            f"{FLAG}{self}: Spark's query in the store has done batch {done}, but the output has noted {written}: "
+            f"{which} is an older copy, and rows would be left out. Restore both as they were at one moment, or begin "
+            "with a new --state folder and a new output."
+        )
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether `check_same_batches` can compare the output with the store."""
+        return self._is_local
+
+
+def _newest(folder: Path) -> int:
+    """Return the highest number of a batch in a folder of Spark's, -1 if there is none."""
+    names = os.listdir(folder) if folder.is_dir() else []
+    return max((int(name.removesuffix(".compact")) for name in names if BATCH.fullmatch(name)), default=-1)
 
 
 def parse_results_spec(output: str) -> ResultsSpec:

@@ -127,6 +127,37 @@ def test_each_row_is_written_once_whatever_is_killed(
     check_equal(written(out), running_counts())
 
 
+@pytest.mark.faults
+def test_a_store_and_files_of_spark_that_were_restored_apart_are_refused(tmp_path: Path) -> None:
+    out, state = tmp_path / "out", tmp_path / "kept"
+    output = f"spark:parquet:{out}?schema=word string, n long"
+    kept = ("--state", str(state), "--checkpoint-every", "0.2")
+    with running(tmp_path, output, *kept, "--rate", "30") as run:
+        wait_until(lambda: bool(written(out)) or run.process.poll() is not None, WAIT_SECONDS)
+        assert run.control("stop").returncode == 0, run.said
+        assert finished(run).code == 0, run.said
+    shutil.copytree(state, tmp_path / "early")
+    shutil.copytree(out, tmp_path / "early-out")
+    with running(tmp_path, output, *kept) as run:
+        assert finished(run).code == 0, run.said
+    check_equal(written(out), running_counts())
+    shutil.copytree(state, tmp_path / "late")
+    for older, which in (("early", "the store"), ("early-out", "the output")):
+        shutil.rmtree(state)
+        shutil.copytree(tmp_path / ("early" if older == "early" else "late"), state)
+        if older == "early-out":
+            shutil.rmtree(out)
+            shutil.copytree(tmp_path / older, out)
+        with running(tmp_path, output, *kept) as run:
+            ended = finished(run)
+        assert ended.code == 1 and f"{which} is an older copy" in ended.errors, ended.errors
+    shutil.rmtree(state)
+    shutil.copytree(tmp_path / "early", state)
+    with running(tmp_path, output, *kept) as run:
+        assert finished(run).code == 0, run.said
+    check_equal(written(out), running_counts())
+
+
 def test_a_record_that_does_not_fit_ends_the_job_and_is_named(tmp_path: Path) -> None:
     with running(tmp_path, "spark:noop?schema=word string, n string") as run:
         ended = finished(run)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from megaflow.errors import UsageError
+from megaflow.errors import StoreError, UsageError
 from megaflow.spark import results_spec
 from megaflow.spark.results_spec import check_python, check_results, parse_results_spec
 
@@ -44,6 +44,39 @@ def test_a_folder_that_has_something_is_refused(tmp_path: Path) -> None:
     (tmp_path / "_spark_metadata").mkdir()
     with pytest.raises(UsageError, match="The folder is not empty"):
         spec.check_new()
+
+
+@pytest.mark.parametrize(
+    ("planned", "done", "written", "older"),
+    [
+        ("0 1", "0 1", "0 1", ""),
+        ("0 1", "0", "0 1", ""),
+        ("0 1", "0", "0", ""),
+        ("9 10 .10.crc", "9", "9.compact 10", ""),
+        ("", "", "", ""),
+        ("0 1", "0 1", "0 1 2", "the store"),
+        ("0 1", "0 1", "0", "the output"),
+        ("0 1", "0 1", "", "the output"),
+    ],
+)
+def test_a_query_and_its_output_are_of_one_moment(
+    tmp_path: Path, planned: str, done: str, written: str, older: str
+) -> None:
+    checkpoint, out = tmp_path / "query", tmp_path / "out"
+    spec = parse_results_spec(f"spark:parquet:{out}?schema=n long")
+    spec.check_same_batches(checkpoint)
+    for folder, names in (
+        (checkpoint / "offsets", planned), (checkpoint / "commits", done), (out / "_spark_metadata", written)
+    ):  # fmt: skip
+        folder.mkdir(parents=True)
+        for name in names.split():
+            (folder / name).touch()
+    if not older:
+        spec.check_same_batches(checkpoint)
+        return
+    with pytest.raises(StoreError, match=f"{older} is an older copy"):
+        spec.check_same_batches(checkpoint)
+    parse_results_spec(f"spark:parquet:s3a://bucket/{out}?schema=n long").check_same_batches(checkpoint)
 
 
 def test_what_is_missing_for_arrow_is_one_line_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ from megaflow.job.launcher.processes.agent_door import AgentDoor
 from megaflow.job.launcher.processes.wakeups import call_later
 from megaflow.rows.result_rows import row_count
 from megaflow.spark.kept_query import JAVA, LAUNCHER, RESULTS, held_lock, note_holder
-from megaflow.spark.results_query import Served, running_query
+from megaflow.spark.results_query import QUERY, Served, running_query
 from megaflow.spark.results_spec import check_results, parse_results_spec
 from megaflow.timely.communication.role_handlers import Connection
 
@@ -58,18 +58,20 @@ class SparkResults(Writer):
 
     def __init__(
         self, schema: str, name: str, state: str | None, resumes: bool, query: Callable[[Served], Query] | None = None,
-        door: AgentDoor | None = None,
+        door: AgentDoor | None = None, check: Callable[[Path], None] = lambda checkpoint: None,
     ) -> None:  # fmt: skip
         """`schema` is in the form of `StructType.json`; `state` is the store's folder, None without a store.
 
         With `resumes`, results already in the store continue. `query` runs while results are served; None: the user
         runs one. `door` is a door that passes readers' requests on, and outlives the job; None: the job opens its own.
+        `check` raises StoreError if a query's checkpoint does not match what it has written.
         """
         self.schema = schema
         self.form = f"rows:{schema}"
         self.name = name
         self._resumes = resumes
         self._query = query
+        self._check = check
         self.secret = b""  # by which readers authenticate
         self.report: Callable[[str], None] = lambda text: None  # prints for the user
         self._on_failure: Callable[[MegaflowError], None] = lambda error: None
@@ -125,6 +127,8 @@ class SparkResults(Writer):
                 for path in (known, self.folder, *self.folder.parents[:2]):
                     sync_path(path)
             self._log = ResultsLog(self._files, self._is_stored)
+        if self._resumes:
+            self._check(self.folder / QUERY)
         return self._log.rows
 
     def write(self, epoch: int, records: list[Any]) -> None:
@@ -323,4 +327,5 @@ def open_results(output: str, state: str | None, mode: Mode = "new") -> SparkRes
     check_results(spec)
     if mode == "new":
         spec.check_new()
-    return SparkResults(spec.schema, spec.name, state, mode == "resume", partial(running_query, spec))
+    resumes, query = mode == "resume", partial(running_query, spec, is_resumed=mode == "resume")
+    return SparkResults(spec.schema, spec.name, state, resumes, query, check=spec.check_same_batches)
