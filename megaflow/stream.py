@@ -632,6 +632,13 @@ class WindowedStream(Generic[K, V]):
         """Return the records that were late for all their windows, which leave them out."""
         return EventStream(self._windowed.late(), self._unit, self._windowed.behind)
 
+    def partial(self) -> EventStream[tuple[K, events.Window, Any]]:
+        """Return the results of windows that lack records, because their states were dropped when the job resumed.
+
+        The value is that of the only aggregation, or a tuple of all. Without a call of this, they are left out.
+        """
+        return EventStream(self._windowed.partial(), self._unit, self._windowed.behind)
+
     def _results(self, accumulator: Any) -> EventStream[Any]:
         return EventStream(self._windowed.aggregated(accumulator), self._unit, self._windowed.behind)
 

@@ -100,6 +100,8 @@ STATE = grouped(
     repeated("--rename-state", "renamed", metavar="OLD=NEW",
              help="Give the saved state of operator OLD to operator NEW."),
     repeated("--drop-state", "dropped", metavar="NAME", help="Discard the saved state of operator NAME."),
+    option("--partial-windows", metavar="leave-out|emit", default="leave-out",
+           help="What to do with windows that lack records, because their states were dropped."),
     repeated("--accept-rows", "accept_rows", metavar="SINK",
              help="Resume though the rows of SINK are of another checkpoint, or of the job that was forked."),
     repeated("--relocate", "relocated", metavar="OLD=NEW",

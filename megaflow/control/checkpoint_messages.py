@@ -38,6 +38,7 @@ class DurableOperator:
     version: int = 1  # of its states
     kind: str = ""  # as in `durable.restored`
     form: str = ""  # as in `durable.restored`
+    partial: int | None = None  # as in `durable.partial_windows`
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,7 @@ class CheckpointBegun(OfCheckpoint):
     members: tuple[int, ...] = ()  # the workers of the job
     columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()  # of its CSV inputs, as in a commit
     read: tuple[tuple[int, SplitEnd], ...] = ()  # only at the end; otherwise `CheckpointReady` has them
+    furthest: int | None = None  # microseconds, the greatest timestamp so far; later ones are in `CheckpointReady`
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class CheckpointReady(OfCheckpoint):
     tokens: tuple[SinkToken, ...] = ()  # of sinks, each worker's in order
     committers: tuple[int, ...] = ()  # the workers that commit these, sorted
     bound: int | None = None  # microseconds, the greatest of all partitions; None: nothing was seen, or it is the end
+    furthest: int | None = None  # microseconds, the greatest timestamp so far, if any
     lines: int = 0  # lines read by its workers before its epoch, in this attempt
     ended: tuple[SourcePartition, ...] = ()  # reported since it began: ends that the next run may continue
     read: tuple[tuple[int, SplitEnd], ...] = ()  # of splits read to their ends since the last checkpoint

@@ -134,6 +134,8 @@ FILLED: Final = "rows_filled"
 CUT: Final = "rows_cut"
 SKIPPED_LINES: Final = "lines_of_skipped_rows"
 SKIPPED_VALUE_LINES: Final = "lines_of_skipped_values"
+PARTIAL_LEFT_OUT: Final = "partial_windows"
+KEYS_FORGOTTEN: Final = "keys_forgotten"
 READ_COUNTS: Final[Mapping[str, Callable[[int], str]]] = {
     MARKS: lambda count: f"{quantity(count, 'byte order mark')} left out at the beginning of rows",
     NULS_LEFT_OUT: lambda count: f"{quantity(count, 'NUL byte')} left out at the beginning of lines",
@@ -144,6 +146,8 @@ READ_COUNTS: Final[Mapping[str, Callable[[int], str]]] = {
         f"{quantity(count, 'further line')} skipped, because the skipped rows span lines. If each line is a row, give "
         "flow.csv multiline=False"
     ),
+    PARTIAL_LEFT_OUT: lambda count: f"{quantity(count, 'window')} left out because records are missing",
+    KEYS_FORGOTTEN: lambda count: f"the states of {quantity(count, 'key')} given up by upgrade",
     SKIPPED_VALUE_LINES: lambda count: f"{quantity(count, 'further line')} skipped, because the values span lines",
 }
 """What reading counts beside faults and replaced bytes: its name in a status -> the text for a count."""

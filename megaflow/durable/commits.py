@@ -34,8 +34,8 @@ COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "partitions": (), "finished": (), "clock": 0,
                "sources": (), "members": (), "bound": None, "columns": None, "lineage": "", "parent": "",
-               "delivered": ()},
-    "OperatorCut": {"form": ""},
+               "delivered": (), "furthest": None},
+    "OperatorCut": {"form": "", "partial": None},
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
                        "natural": False},
@@ -61,6 +61,7 @@ class OperatorCut:
     bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
     version: int = 1  # of its states, in all segments
     form: str = ""  # of its states, as the text of their `Form`; "": not known
+    partial: int | None = None  # microseconds: windows that begin up to then lack records; None: see `partial_windows`
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ class Commit:
     columns: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] | None = None
     """(CSV input, (column, type) of its values), sorted, see `csv_types`; None: not known, all values were str."""
     record: SegmentRef | None = None  # has Spark's record as of `spark`, if the checkpoint was given a name
+    furthest: int | None = None  # microseconds, the greatest timestamp of all records; None: there was none, or unknown
     lineage: str = ""  # of the store, see `lineage`; "": an earlier version began it
     parent: str = ""  # lineage of the store that it was forked from; "": it is no fork, or not known
     delivered: tuple[tuple[str, int], ...] = ()

@@ -41,6 +41,7 @@ from typing import Final
 
 from megaflow.durable.commits import COMMIT_NAME, Commit, OutputLength, commit_from_bytes, commit_name, commit_numbers
 from megaflow.durable.lineage import NOT_COMPARED, Standing, renewed
+from megaflow.durable.partial_windows import NONE_PARTIAL, PartialWindows
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
@@ -64,6 +65,7 @@ class DurablePart:
     is_changed: bool = False  # whether the program certainly differs from the one that wrote the commit
     run: int = 0  # the first incarnation of the current run, which continues through recoveries
     standing: Standing = NOT_COMPARED
+    partial: PartialWindows = NONE_PARTIAL
 
 
 def read_commit(store: Store, number: int) -> Commit:

@@ -12,11 +12,13 @@ operator:
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Any
 
 from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.key_kinds import KeyKinds, kinds_in
+from megaflow.durable.partial_windows import furthest_of
 from megaflow.durable.restored import Restored, StateDescriptor, misplaced, restore, unchanged
 from megaflow.durable.segments import SegmentReader
 from megaflow.durable.state_migration import adapt, adapter_of, check_version, has_changed, reshape, upgrade
@@ -34,6 +36,7 @@ class Recovery:
         Raises StoreDamaged or OSError, as do the methods that read blocks.
         """
         self._time = commit.time
+        self._furthest = furthest_of(commit)
         self._cuts = {renamed.get(cut.name, cut.name): cut for cut in commit.operators}  # by the operator's new name
         segments = sorted(commit.segments, key=lambda each: each.checkpoint)
         self._readers = [(each.checkpoint, each.open(store.read)) for each in segments]
@@ -61,7 +64,7 @@ class Recovery:
         if adapter is not unchanged:
             adapt(restored, adapter)
         if cut.version < descriptor.terms.version:
-            upgrade(restored, descriptor, cut.version)
+            return replace(restored, forgotten=upgrade(restored, descriptor, cut.version, self._furthest))
         return restored
 
     def key_kinds(self, descriptor: StateDescriptor) -> KeyKinds | None:
@@ -138,6 +141,15 @@ class Recovery:
         if (cut := self._cuts.get(descriptor.name)) is not None:
             was = self._earlier_binning(descriptor, cut) or descriptor.binning(descriptor.bins, None)
             check_readable(self._needed(cut), descriptor, cut, was)
+
+    def keys_written(self, operator: str) -> int:
+        """Return the number of keys written of an operator of the store; one that has changed counts twice."""
+        [cut] = [cut for cut in self._cuts.values() if cut.name == operator]
+        return sum(
+            entry.count for number, reader in self._readers for entry in reader.entries
+            if entry.operator == operator and entry.kind not in OF_TIMERS
+            and (entry.bin is None or cut.bases[entry.bin] == number)
+        )  # fmt: skip
 
     def _needed(self, cut: OperatorCut) -> Iterator[Block]:
         """Yield the blocks of an operator, without those of bins that were written whole later."""

@@ -57,6 +57,12 @@ class Form(Protocol):
     def adapter(self, kept: str) -> Adapt | None:
         """Return the adapter from states of a commit's form `kept` to this form; None if there is none."""
 
+    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
+        """Return the program's `upgrade`, or one that also handles what this form keeps beside the program's states.
+
+        `furthest`: the greatest timestamp of all records before the checkpoint, in microseconds; None: not known.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class NamedForm:
@@ -69,6 +75,10 @@ class NamedForm:
     def text(self) -> str:
         """Return the name."""
         return self.name
+
+    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
+        """Return the program's function."""
+        return upgrade
 
     def adapter(self, kept: str) -> Adapt | None:
         """Return an adapter for states of this name or the earlier one; None for all others."""
@@ -84,6 +94,10 @@ class AnyForm:
     def text(self) -> str:
         """Return an empty text."""
         return ""
+
+    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
+        """Return the program's function."""
+        return upgrade
 
     def adapter(self, kept: str) -> Adapt | None:
         """Return None for states of windows, `unchanged` for all others."""
@@ -128,6 +142,7 @@ class Restored:
     # like `timers`, but event timers, with times (line, microseconds); includes those that had become due
     events: dict[int, list[tuple[Any, Any, Any]]] = field(default_factory=dict)
     key_kinds: KeyKinds | None = None  # if new keys must be of a kind that the store has
+    forgotten: int = 0  # keys whose states an upgrade has given up
 
 
 def restore(

@@ -167,10 +167,22 @@ def _check_new(state: Any) -> None:
     encode(state)
 
 
-def upgrade(restored: Restored, descriptor: StateDescriptor, version: int) -> None:
-    """Replace states of an earlier version. Raises ProgramError, with its cause, if the program's `upgrade` raises."""
-    function = descriptor.terms.upgrade
-    assert function is not None, "the version was checked"
+def upgrade(restored: Restored, descriptor: StateDescriptor, version: int, furthest: int | None = None) -> int:
+    """Replace states of an earlier version; return how many keys the program's `upgrade` has forgotten.
+
+    `furthest`: see `Form.upgrading`. Raises ProgramError, with its cause, if `upgrade` raises.
+    """
+    own = descriptor.terms.upgrade
+    assert own is not None, "the version was checked"
+    forgotten = 0
+
+    def counted(key: Any, state: Any, version: int) -> Any:
+        nonlocal forgotten
+        new = own(key, state, version)
+        forgotten += new is None
+        return new
+
+    function = descriptor.terms.form.upgrading(counted, furthest)
     tried: set[type] = set()
     for bin, states in restored.states.items():
         upgraded = {}
@@ -188,3 +200,4 @@ def upgrade(restored: Restored, descriptor: StateDescriptor, version: int) -> No
                     "that version"
                 ) from error
         restored.states[bin] = {key: state for key, state in upgraded.items() if state is not None}
+    return forgotten

@@ -27,6 +27,8 @@ Span = tuple[int, int]  # start and end of a window
 DAYS_KNOWN: Final = 4096
 """Of so many days a worker knows the windows, which take microseconds to find."""
 
+DAYS_OF: Final = {"D": 1, "W": 7}  # of a unit; a month has at most 31
+
 
 class CalendarPanes(FixedWindows[CalendarWindows]):
     """The windows of the calendar."""
@@ -34,6 +36,11 @@ class CalendarPanes(FixedWindows[CalendarWindows]):
     def __init__(self, windows: CalendarWindows, accumulators: Accumulators, lateness: int) -> None:
         super().__init__(windows, accumulators, lateness)
         self._on_day = lru_cache(DAYS_KNOWN)(self._spans)
+
+    @property
+    def reach(self) -> int:
+        days = DAYS_OF.get(self._windows.unit, 31) * self._windows.count
+        return (days + 1) * DAY  # a day more, as clocks change
 
     def _spans(self, day: int) -> list[Span]:
         """Return the windows that have a part of a day in UTC."""

@@ -16,10 +16,14 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
-from megaflow.durable.restored import WINDOWS, Adapt, unchanged
+from megaflow.durable.restored import WINDOWS, Adapt, Upgrade, unchanged
 from megaflow.event_time.accumulators import Accumulators
 from megaflow.event_time.calendar_windows import CalendarWindows
 from megaflow.event_time.windows import SessionWindows, Windows
+
+UNTIL: Final = "until"
+WINDOWS_OF_KEY: Final = "windows"
+"""Keys of the state of a key whose windows may be partial: up to which begin, and its state otherwise."""
 
 _SESSIONS: Final = re.compile(r"session\((\d+)\.(\d{6})\)")
 _ADDRESS: Final = re.compile(" at 0x[0-9a-fA-F]+")  # other in each process
@@ -42,6 +46,17 @@ class WindowsForm:
         verbs = ", ".join(each.verb for each in self._accumulators)
         return f"{WINDOWS}{described(self._windows)} with {verbs or 'no aggregation'}"
 
+    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
+        """Return a function that also keeps up to when the windows of a forgotten key are partial."""
+
+        def upgraded(key: Any, state: Any, version: int) -> Any:
+            until, before = (state[UNTIL], state[WINDOWS_OF_KEY]) if type(state) is dict else (None, state)
+            new = None if before is None else upgrade(key, before, version)
+            until = furthest if new is None and before is not None else until
+            return new if until is None else {UNTIL: until, WINDOWS_OF_KEY: new}
+
+        return upgraded
+
     def adapter(self, kept: str) -> Adapt | None:
         """Return a function that turns a state of the windows in a store into one of these; None if there is none.
 
@@ -55,8 +70,20 @@ class WindowsForm:
             return unchanged
         if isinstance(self._windows, SessionWindows) and (found := _SESSIONS.fullmatch(theirs)) is not None:
             longer = self._windows.gap - int(found[1] + found[2])
-            return lengthened(longer, self._removes) if longer > 0 else None
+            return within(lengthened(longer, self._removes)) if longer > 0 else None
         return None
+
+
+def within(adapt: Adapt) -> Adapt:
+    """Return a function that adapts the windows of a key, also if some are partial."""
+
+    def adapted(state: Any) -> Any:
+        if type(state) is not dict:
+            return adapt(state)
+        before = state[WINDOWS_OF_KEY]
+        return {**state, WINDOWS_OF_KEY: None if before is None else adapt(before)}
+
+    return adapted
 
 
 def described(windows: Windows) -> str:

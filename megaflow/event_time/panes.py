@@ -48,6 +48,14 @@ class KeyWindows(ABC, Generic[W]):
         self._lateness = lateness
         self._accumulators = accumulators
 
+    joins: int = 1
+    """Microseconds after a record within which another window cannot begin apart from it: see `WindowFold`, rule 7."""
+
+    @property
+    @abstractmethod
+    def reach(self) -> int:
+        """Microseconds after a record until all of its windows are over, and those that begin within `joins` of it."""
+
     def deadline(self, state: list[Any]) -> int:
         """Return the watermark at which the key's next window closes, as far as is known now."""
         return self._closes_at(state[1])
@@ -126,6 +134,10 @@ class Panes(FixedWindows[AlignedWindows]):
     def __init__(self, windows: AlignedWindows, accumulators: Accumulators, lateness: int) -> None:
         super().__init__(windows, accumulators, lateness)
         self._width = windows.pane
+
+    @property
+    def reach(self) -> int:
+        return self._windows.size
 
     def take(self, state: State, records: list[Stamped], watermark: int) -> tuple[State, list[Stamped], int]:
         """Put stamped records of one key and epoch into their panes, see `KeyWindows.take`.

@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
+from megaflow.event_time.accumulators import Accumulators
 from megaflow.event_time.panes import NONE_LATE, Closed, KeyWindows, State
 from megaflow.event_time.record_bounds import apart, limit_of
 from megaflow.event_time.windows import SessionWindows
@@ -37,6 +38,14 @@ _END = itemgetter(1)
 
 class Sessions(KeyWindows[SessionWindows]):
     """The sessions of an operator."""
+
+    def __init__(self, windows: SessionWindows, accumulators: Accumulators, lateness: int) -> None:
+        super().__init__(windows, accumulators, lateness)
+        self.joins = windows.gap
+
+    @property
+    def reach(self) -> int:
+        return self.joins
 
     def deadline(self, state: list[Any]) -> int:
         return self._closes_at(state[1][0][1])

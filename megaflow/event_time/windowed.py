@@ -25,6 +25,12 @@ With `emit` and `marks`, a table of the results by key and window is right after
  6. If a run continues with a longer gap, the bounds of open sessions change between two results. The state then keeps
     the old ends until the next call for the key. That call is at the latest the one of the alarm.
 
+If states of windows were given up at a resume, windows up to a timestamp g lack records (`partial_windows`):
+ 7. A window is partial if it begins at g or before. A session is partial if it begins less than a gap after g: a record
+    at g would belong to it. Its results go to the stream of partial results, or are counted and left out.
+ 8. g holds for all keys (`Core.partial_until`), or for one key: then its state is a dict of g and the state proper.
+    This goes with the key, until no window can begin at g or before any more.
+
 The bounds of windows are in the stream's unit. If the program does not declare it, S learns it from records and states
 (`stream_unit`).
 
@@ -42,12 +48,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
+from megaflow.control.wording import PARTIAL_LEFT_OUT
 from megaflow.errors import BuildError
 from megaflow.event_time.accumulators import Accumulator, Accumulators
 from megaflow.event_time.calendar_panes import CalendarPanes
 from megaflow.event_time.calendar_windows import CalendarWindows
 from megaflow.event_time.fold_stamps import by_key
-from megaflow.event_time.kept_windows import WindowsForm
+from megaflow.event_time.kept_windows import UNTIL, WINDOWS_OF_KEY, WindowsForm
 from megaflow.event_time.panes import Closed, KeyWindows, Panes
 from megaflow.event_time.sessions import Sessions
 from megaflow.event_time.windows import (
@@ -77,6 +84,7 @@ Emit: TypeAlias = Literal["every", "epoch"]
 Output: TypeAlias = tuple[int, tuple[int, Any]]  # number of an aggregate or LATE, timestamp, record
 
 LATE: Final = -1
+PARTIAL: Final = -2
 _KEEPERS: Final = {AlignedWindows: Panes, CalendarWindows: CalendarPanes, SessionWindows: Sessions}
 
 
@@ -102,14 +110,33 @@ class WindowFold:
         self._removes = marks and emit is not None
         self._core = core
         self._overlap = overlap or emit is not None
+        self._partial_until = core.partial_until  # of the key of this call, in microseconds; None: nothing is partial
         core.store.events.are_alarms = True
         core.open_windows = self._count
 
     def _count(self) -> int:
-        return sum(map(self._windows.count, self._core.store.states.values()))
+        states = (state[WINDOWS_OF_KEY] if type(state) is dict else state for state in self._core.store.states.values())
+        return sum(self._windows.count(state) for state in states if state is not None)
 
     def __call__(self, key: Any, time: Any, records: list[Any], state: Any, timers: Any) -> tuple[Any, list[Output]]:
         """Put in the records of an epoch, or close the windows that are due: then `records` are the times of alarms."""
+        if type(state) is not dict:
+            return self._called(key, records, state, timers)
+        of_all, until = self._partial_until, state[UNTIL]
+        self._partial_until = until if of_all is None else max(until, of_all)
+        try:
+            state, out = self._called(key, records, state[WINDOWS_OF_KEY], timers)
+        finally:
+            self._partial_until = of_all
+        over = min(until + self._windows.reach + self._behind, GREATEST)
+        if state is None:
+            if self._core.store.events.watermark >= over:
+                return None, out
+            timers.at_event(over, over)
+        return {UNTIL: until, WINDOWS_OF_KEY: state}, out
+
+    def _called(self, key: Any, records: list[Any], state: Any, timers: Any) -> tuple[Any, list[Output]]:
+        """Do that for a key whose state is the windows alone."""
         watermark = self._core.store.events.watermark
         out: list[Output] = []
         if not self._unit.is_declared:
@@ -160,11 +187,32 @@ class WindowFold:
         for start, end, accumulated in closed:
             window = kind(bound(start), bound(end)) if local is None else kind(local(bound(start)), local(bound(end)))
             results = self._accumulators.results(accumulated)
+            if self._partial_until is not None and start < self._partial_until + self._windows.joins:
+                if not self._core.emits_partial:
+                    self._put_partial(out, key, window, end, results, mark)
+                    continue
             if self._overlap or len(results) > 1:  # or a reader of one could change another
                 results = [copies_of([result])[0] for result in results]
             for number, result in enumerate(results):
                 made = WindowResult(key, window, result, mark) if self._marks else (key, window, result)
                 out.append((number, (end - 1, made)))
+
+
+    def _put_partial(
+        self, out: list[Output], key: Any, window: Window, end: int, results: list[Any], mark: Kind
+    ) -> None:
+        """Add the results of a partial window to the outputs, or count it once it is closed."""
+        core = self._core
+        if core.partial_is_taken:
+            [result] = copies_of(results if len(results) == 1 else [tuple(results)])
+            made = WindowResult(key, window, result, mark) if self._marks else (key, window, result)
+            out.append((PARTIAL, (end - 1, made)))
+        elif self._emit is None or mark == "final":
+            core.remark(core.name, PARTIAL_LEFT_OUT, 1, lambda: (
+                f"{core.name!r} leaves out {window} of key {key!r:.80}: its state was dropped when the job resumed, so "
+                "it lacks records. This holds for all windows that were open then. .partial() returns their results as "
+                "a stream, and --partial-windows emit puts them out like all others."
+            ))  # fmt: skip
 
 
 class WindowedPort:
@@ -227,6 +275,11 @@ class WindowedPort:
         """Return a port of pairs of a timestamp and (key, value): the records that are late for all their windows."""
         self._core.late_is_taken = True
         return self._taken(LATE, "late")
+
+    def partial(self) -> Port[Any]:
+        """Return a port of the results of partial windows: like those of an aggregation, with a tuple of several."""
+        self._core.partial_is_taken = True
+        return self._taken(PARTIAL, "partial")
 
     def _lacking(self) -> str | None:
         if self._accumulators or self._core.late_is_taken:

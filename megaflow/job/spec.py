@@ -146,6 +146,7 @@ class JobSpec:
     renamed: tuple[tuple[str, str], ...] = ()  # operators: (name in the store, name in the program)
     relocated: tuple[tuple[str, str], ...] = ()  # files or folders: (path in the store, path now), absolute
     dropped: tuple[str, ...] = ()  # operators of the store whose states are no longer wanted
+    partial_windows: str = "leave-out"  # or "emit": what is done with results of windows that lack records
     accept_rows: tuple[str, ...] = ()  # sinks whose rows are taken as they are, though the store does not know them
     origin: tuple[str, str] | None = None  # folder of a store and checkpoint in it, from which a new store begins
     on: str | None = None  # Spark's master, "" for that of an existing session; None: the processes run here
@@ -223,6 +224,7 @@ class Rehearsed:
     """The outcome of a rehearsal that finds no fault."""
 
     sources: frozenset[str] = frozenset()  # names of what the program reads, without files
+    given_up: tuple[tuple[str, int], ...] = ()  # (operator whose states the user gives up, its keys at most)
     newer: tuple[str, ...] = ()  # for the user: which sinks have delivered more than the store knows
 
 

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import TypeAlias
 
 from megaflow.durable.blocks import Block
+from megaflow.durable.partial_windows import NONE_PARTIAL, PartialWindows
 from megaflow.durable.restored import Restored, StateDescriptor
 from megaflow.errors import BuildError
 from megaflow.quick_dataclass import dataclass
@@ -35,6 +36,10 @@ Restore: TypeAlias = Callable[[StateDescriptor, Collection[int]], Restored]
 """(operator, the bins that are wanted) -> their contents."""
 
 
+Remark: TypeAlias = Callable[[str, str, int, Callable[[], str] | None], None]
+"""Adds to the count of a kind of remark: (operator, kind, count, text for the first); see `wording.READ_COUNTS`."""
+
+
 @dataclass(slots=True)
 class Durability:
     """Whether and how the stateful operators of one dataflow are durable: an extension of its graph."""
@@ -43,6 +48,8 @@ class Durability:
     spent: Callable[[], float] | None = None  # processor seconds of the worker's thread; None: use the clock
     restore: Restore | None = None  # returns the contents with which each operator begins; None: it begins empty
     descriptors: dict[str, StateDescriptor] = field(default_factory=dict)  # operators with a state, by name
+    partial: PartialWindows = NONE_PARTIAL
+    remark: Remark | None = None
 
     def admit(self, descriptor: StateDescriptor, hears_commands: bool) -> None:
         """Register an operator with a state. Raises BuildError if it cannot be durable."""

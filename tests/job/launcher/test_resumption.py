@@ -63,7 +63,7 @@ class Bench:
 
     def rehearse(self, task: Rehearsal) -> Rehearsed:
         self.rehearsed.append(task)
-        return Rehearsed(frozenset(self.sources), self.newer)
+        return Rehearsed(frozenset(self.sources), newer=self.newer)
 
     def segment(self, checkpoint: int) -> SegmentRef:
         """Put a segment into the store, unless it is there; return its entry for a commit."""

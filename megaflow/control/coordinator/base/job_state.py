@@ -71,6 +71,7 @@ class Durable:
     watermark: int | None = None  # microseconds, if there was one
     clock: int = 0  # microseconds that the job had run
     bound: int | None = None  # microseconds, the greatest of all partitions that were read, if known
+    furthest: int | None = None  # microseconds, the greatest timestamp of all records, if known
     run: int = 0  # see `DurablePart`
 
 
@@ -173,6 +174,7 @@ class WatermarksState:
     late: tuple[tuple[str, Partition | None, tuple[tuple[int, int], ...], int], ...] = ()  # see `SeenLateness`
     branches: dict[tuple[str, Partition], float] = field(default_factory=dict)
     """Operator, partition that is idle there alone -> for how many seconds."""
+    furthest: int | None = None  # microseconds, of all records seen in all attempts; None: there were none
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,10 @@ class Checkpoints:
             one.partitions += self._lines.partitions.cut
             ready = one.conclude(self._lines.cut, min(self._roster.members.ids))
             one.read, ended = self._lines.read, self._lines.partitions.ended
-            self._stream.out.append(replace(ready, bound=self._watermarks.end.bound, ended=ended, read=one.read))
+            end = self._watermarks.end
+            self._stream.out.append(
+                replace(ready, bound=end.bound, furthest=end.furthest, ended=ended, read=one.read)
+            )
 
     def _begin(self, last: bool, table: RoutingTable, now: float) -> None:
         asked, self.asked = self.asked, []
@@ -182,6 +185,7 @@ class Checkpoints:
                 self._lines.partitions.known, self._durable.sinks, tuple(self._tokens if at_end else ()),
                 self._watermarks.micros, self._watermarks.told, self._durable.sources,
                 self._roster.members.ids, self._durable.columns, self._lines.read if at_end else (),
+                self._watermarks.end.furthest,
             )
         )
         return Checkpoint(number, since, at_end)

@@ -35,17 +35,22 @@ class EventTimeEnd:
     ([TellMaxima()], False, None, True)
     """
 
-    def __init__(self, closes: bool, bound: int | None) -> None:
-        """`closes`: see rule 2; `bound`: the greatest of all partitions that earlier attempts have read."""
+    def __init__(self, closes: bool, bound: int | None, furthest: int | None = None) -> None:
+        """`closes`: see rule 2; `bound`: the greatest of all partitions that earlier attempts have read.
+
+        `furthest`: the greatest timestamp that they have seen.
+        """
         self.closes = closes
         self.drains = True  # whether a stop closes everything; written by the controller
         self.bound = bound  # microseconds, the greatest of all partitions, if any
+        self.furthest = furthest  # microseconds, the greatest timestamp in all attempts, if any
         self.greatest: int | None = None  # microseconds, the greatest timestamp in this attempt, if any
         self._owing: set[WorkerId] | None = None  # workers whose sources still owe their maxima; None: not asked
 
     def see(self, micros: int, out_of_order: int) -> None:
         """Record the maximum of a partition."""
         self.greatest = micros if self.greatest is None else max(micros, self.greatest)
+        self.furthest = self.greatest if self.furthest is None else max(self.greatest, self.furthest)
         bound = micros - out_of_order
         self.bound = bound if self.bound is None else max(bound, self.bound)
 

@@ -79,7 +79,8 @@ class Watermarks:
     ) -> None:  # fmt: skip
         """A job without timed operators has no watermark, but may have timers by the clock."""
         self.is_over = False  # the infinite watermark is issued
-        self.end = EventTimeEnd(given.closes or durable is None, None if durable is None else durable.bound)
+        before = (None, None) if durable is None else (durable.bound, durable.furthest)
+        self.end = EventTimeEnd(given.closes or durable is None, *before)
         self.micros = None if durable is None else durable.watermark  # None: there was none
         self._operators = {name: each for name, each in given.operators.items() if each.inputs}
         self.is_on = bool(self._operators) or given.max_skew is not None  # else only the clock may be wanted
@@ -395,7 +396,7 @@ class Watermarks:
             self.micros, self.clock(now), self.told, self.wanting, self._maxima, self.end.greatest, self._firsts,
             {each: self._time(now) - since for each, since in self._idle.items()}, self._unread.pushed,
             self._unread.spark, self._idle_seconds, self._age(now), self.end.bound, self.end.closes, self._late.state(),
-            self._branches.state(self._time(now)),
+            self._branches.state(self._time(now)), self.end.furthest,
         )  # fmt: skip
 
     def resume(self, state: WatermarksState) -> None:
@@ -404,6 +405,7 @@ class Watermarks:
         self._clock, self.told, self.wanting = state.clock, state.told, state.wanting
         self._maxima, self._firsts = state.maxima, state.firsts
         self.end.greatest, self.end.bound, self.end.closes = state.greatest, state.bound, state.closes
+        self.end.furthest = state.furthest
         self._idle = {partition: -seconds for partition, seconds in state.idle.items()}
         self._unread.pushed, self._unread.spark = state.pushed, state.spark
         self._idle_seconds = state.idle_seconds

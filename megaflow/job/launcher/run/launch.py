@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from megaflow.control.messages import InputNames
 from megaflow.control.wording import Notice
+from megaflow.durable.partial_windows import CHOICES as PARTIAL_CHOICES
 from megaflow.errors import (
     ClusterError,
     KeepsFailing,
@@ -324,6 +325,8 @@ def check_spec(spec: JobSpec, more_files: int = 0) -> None:
          f"--rate must be a number of lines per second above 0, not {spec.rate or 0:g}."),
         (spec.encoding_errors not in ENCODING_ERRORS,
          f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}."),
+        (spec.partial_windows not in PARTIAL_CHOICES,
+         f"--partial-windows must be {' or '.join(PARTIAL_CHOICES)}, not {spec.partial_windows!r}."),
         (spec.allow_loss and not spec.follow, "--allow-loss applies to followed files: add --follow."),
         (spec.forget_missing and spec.follow,
          "--forget-missing applies to files that are not followed. For --follow, use --allow-loss."),

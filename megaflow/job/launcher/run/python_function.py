@@ -100,6 +100,7 @@ class RunOptions(JobOptions):
     allow_loss: bool = False
     forget_missing: bool = False
     accept_rows: Sequence[str] = ()
+    partial_windows: str = "leave-out"
     conf: Mapping[str, str] | None = None
 
 
@@ -203,7 +204,8 @@ def run(*given: Any, **named: Any) -> list[Any]:
       `same_file` (path -> path) names copies of input files. `take_over` takes the folder from a launcher that does not
       answer. With `allow_loss` a job that follows files continues without lines that are gone. With `forget_missing` a
       job continues without files that are gone. `accept_rows` names sinks whose rows may be of another checkpoint than
-      the folder, or of the job that it was forked from.
+      the folder, or of the job that it was forked from. `partial_windows="emit"` puts out the results of windows whose
+      states were dropped, though they are of a part of their records.
 
     Raises PeerFailed with the traceback if the dataflow raises, UsageError for wrong arguments, and StoreError if the
     folder belongs to another job or the lines have changed. Ctrl-C stops the job: records that were read or pulled are

@@ -7,6 +7,7 @@ the end of all lines, with the `Ended` of all workers.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
+from itertools import chain
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
 from megaflow.control.messages import Split, SplitEnd
@@ -56,6 +57,15 @@ class CommitDraft:
         """The watermark before the checkpoint. It covers what the end has closed, which must not open again."""
         return max((each for each in (self.begun.watermark, self.deadline) if each is not None), default=None)
 
+    @property
+    def _furthest(self) -> int | None:
+        """The greatest timestamp of all records before the checkpoint: as reported, or beside what is left to read."""
+        assert self.ready is not None, "the checkpoint is complete"
+        rests = [each.maxima for each in self.ready.splits] + [each.maxima for each in self.ready.partitions]
+        beside = [micros for _, micros in chain.from_iterable(rests)]
+        known = (self.begun.furthest, self.ready.furthest, *beside)
+        return max((each for each in known if each is not None), default=None)
+
     def end(self) -> None:
         """Note that the parts of all workers have arrived and that nothing is left to read."""
         segments = tuple(segment for part in self.parts for segment in part.segments)
@@ -84,7 +94,7 @@ class CommitDraft:
             bases = before.get(each.name, (None,) * each.bins)
             written = whole.get(each.name, frozenset())
             now = (begun.checkpoint if bin in written else base for bin, base in enumerate(bases))
-            operators.append(OperatorCut(each.name, each.kind, tuple(now), each.version, each.form))
+            operators.append(OperatorCut(each.name, each.kind, tuple(now), each.version, each.form, each.partial))
         names = {*begun.sinks, *(each.name for each in begun.operators)}
         before_names = {*(each.name for each in latest.operators), *(each.sink for each in latest.tokens)}
         gone = before_names.union(latest.dropped) - names
@@ -100,8 +110,8 @@ class CommitDraft:
             table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
             partitions=ready.partitions, finished=finished, tokens=ready.tokens,
             watermark=self._watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
-            bound=ready.bound, columns=begun.columns, lineage=latest.lineage, parent=latest.parent,
-            delivered=delivered_after(latest, begun.sinks, dropped),
+            bound=ready.bound, furthest=self._furthest, columns=begun.columns, lineage=latest.lineage,
+            parent=latest.parent, delivered=delivered_after(latest, begun.sinks, dropped),
         )  # fmt: skip
         self.is_committing = True
         return ToCommit(commit, ready.splits, length, begun.names, dict(ready.read))

@@ -41,6 +41,7 @@ from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
 from megaflow.durable.lineage import forked, standing_of
 from megaflow.durable.local_folder import open_for_a_job
+from megaflow.durable.partial_windows import PartialWindows, partial_windows
 from megaflow.durable.query_record import is_restored
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError, naming
 from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
@@ -159,7 +160,8 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
         case {"failed": str(text)}:
             raise PeerFailed(text)
         case answer:
-            return Rehearsed(frozenset(answer["sources"]), tuple(answer["newer"]))
+            given_up = tuple((name, keys) for name, keys in answer["given up"])
+            return Rehearsed(frozenset(answer["sources"]), given_up, tuple(answer["newer"]))
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -226,6 +228,8 @@ def resume(
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
         is_over = not rehearsed.sources and is_over  # a source may be new
         renews = renews or bool(rehearsed.newer)
+        for name, keys in rehearsed.given_up:
+            report(f"--drop-state {name} gives up the states of at most {quantity(keys, 'key')}")
         for text in rehearsed.newer:
             report(text)
     if not is_over:  # otherwise nothing of it is read
@@ -246,7 +250,7 @@ def resume(
         job_input = replace(job_input, spark=query)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
-                   standing=standing_of(begun, spec.accept_rows))  # fmt: skip
+                   standing=standing_of(begun, spec.accept_rows), partial=partial_of(begun, spec))  # fmt: skip
     owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
     if found is not None and keeper.origin is not None:
         text = resumption_text(begun, found.written_at, 0, time.time())
@@ -301,11 +305,16 @@ def go_on(
     return Resumption(
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed,
-                standing=standing_of(latest, spec.accept_rows)),
+                standing=standing_of(latest, spec.accept_rows), partial=partial_of(latest, spec)),
         code=code,
         kept=first_owners(owners, len(kept), kept),
         gone=gone_text(owners),
     )
+
+
+def partial_of(commit: Commit, spec: JobSpec) -> PartialWindows:
+    """Return which windows lack records if a job resumes from a commit."""
+    return partial_windows(commit, spec.renamed, spec.dropped, spec.partial_windows == "emit")
 
 
 def skipped_text(splits: Iterable[Split]) -> str:

@@ -77,7 +77,7 @@ def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None
         return PeerFailed("The dataflow function must not step its worker. Leave that to megaflow.")
     except BaseException as error:
         return PeerFailed(format_user_traceback(error, task.job.debug))
-    return Rehearsed(sources, newer)
+    return Rehearsed(sources, kept.given_up(), newer)
 
 
 def main() -> None:
@@ -95,8 +95,8 @@ def main() -> None:
             found: dict[str, object] = {"refused": str(error)}
         case MegaflowError() as error:
             found = {"failed": str(error)}
-        case Rehearsed(sources, newer):
-            found = {"sources": sorted(sources), "newer": newer}
+        case Rehearsed(sources, given_up, newer):
+            found = {"sources": sorted(sources), "given up": given_up, "newer": newer}
     with open(answer, "w") as pipe:
         json.dump(found, pipe)
     os._exit(0)  # even if threads of the program still run

@@ -101,4 +101,4 @@ class LocalRecovery:
         again = recovery.timers(descriptor, here) if here else Restored({}, {})
         whole = None if kept is None else (kept.states, kept.bins)
         timers, events = again.timers | read.timers, again.events | read.events
-        return Restored(found.states | read.states, timers, whole, events=events)
+        return Restored(found.states | read.states, timers, whole, events=events, forgotten=read.forgotten)

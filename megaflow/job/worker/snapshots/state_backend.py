@@ -19,13 +19,14 @@ from megaflow.connect.source_protocol import Source
 from megaflow.control.checkpoint_messages import DurableOperator
 from megaflow.control.coordinator.base.job_state import Durable
 from megaflow.control.staging_messages import StageEnd, StageLines
+from megaflow.control.wording import KEYS_FORGOTTEN
 from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit, Fingerprint, SinkToken
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.key_kinds import KeyKinds
 from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
-from megaflow.durable.restored import Restored, StateDescriptor, misplaced
+from megaflow.durable.restored import WINDOWS, Restored, StateDescriptor, misplaced
 from megaflow.durable.state_migration import inherited
 from megaflow.durable.store import Store
 from megaflow.errors import BuildError, StoreError, StoreUnfit
@@ -37,7 +38,7 @@ from megaflow.job.worker.snapshots.cut_keeper import CutKeeper
 from megaflow.job.worker.snapshots.cut_packer import CutPacker
 from megaflow.job.worker.snapshots.local_recovery import LocalRecovery
 from megaflow.megaphone.base.bins import BinStore
-from megaflow.megaphone.base.durability import Durability, Piece
+from megaflow.megaphone.base.durability import Durability, Piece, Remark
 from megaflow.megaphone.base.event_unit import NEVER
 from megaflow.megaphone.snapshot.journal import Journal
 from megaflow.megaphone.snapshot.retained_bins import RetainedBins
@@ -68,6 +69,7 @@ class StateBackend:
         self._part = part
         self._memory = LocalRecovery() if memory is None else memory
         self.folder = part.folder
+        self.remark: Remark = lambda operator, kind, count, text: None  # set before the dataflow is built
         self.standing = part.standing  # of the store, as the launcher began with it
         self.store = open_store(part.folder)  # also of the outboxes
         self._durability = Durability()  # of the dataflow, once it is built
@@ -84,6 +86,7 @@ class StateBackend:
         if self._part.is_changed:
             durability.sink = self._write_checked
         durability.restore = self._restore if self._part.commit is not None else None
+        durability.partial, durability.remark = self._part.partial, self.remark
 
     def check(self, graph: Graph) -> None:
         """Raise BuildError for an operator whose effect on the outputs no checkpoint would include."""
@@ -170,7 +173,10 @@ class StateBackend:
         """
         descriptors = self._durability.descriptors.values()
         operators = tuple(
-            DurableOperator(each.name, each.bins, each.terms.version, each.terms.kind, each.terms.form.text())
+            DurableOperator(
+                each.name, each.bins, each.terms.version, each.terms.kind, form := each.terms.form.text(),
+                self._part.partial.of(each.name) if form.startswith(WINDOWS) else None,
+            )
             for each in descriptors
         )
         every, run = self._part.checkpoint_every, self._part.run
@@ -185,7 +191,7 @@ class StateBackend:
         return replace(
             new, committed=commit.checkpoint, epoch=commit.time, next_worker=commit.next_worker, whole=whole,
             spark=commit.spark, untaken=untaken, partitions=commit.partitions, finished=commit.finished,
-            watermark=commit.watermark, clock=commit.clock, bound=commit.bound,
+            watermark=commit.watermark, clock=commit.clock, bound=commit.bound, furthest=commit.furthest,
         )  # fmt: skip
 
     def rehearse(self, sources: Collection[str]) -> None:
@@ -201,6 +207,11 @@ class StateBackend:
             if (wrong := self._recovery.misplaced(descriptor)) is not None:
                 raise misplaced(descriptor.name, *wrong)
             self._recovery.check_readable(descriptor)
+
+    def given_up(self) -> tuple[tuple[str, int], ...]:
+        """Return the operators of the commit whose states the user gives up, with the keys written of each."""
+        there = [] if self._commit is None else [cut.name for cut in self._commit.operators]
+        return tuple((name, self._recovery.keys_written(name)) for name in there if name in self._part.dropped)
 
     def _is_to_be_whole(self, commit: Commit) -> bool:
         self._check_sinks()
@@ -226,6 +237,8 @@ class StateBackend:
         if kinds is not None:
             self._kinds[descriptor.name] = kinds
         found = self._memory.restore(descriptor, bins, recovery)
+        if found.forgotten:
+            self.remark(descriptor.name, KEYS_FORGOTTEN, found.forgotten, None)
         return replace(found, bases=recovery.bases(descriptor), key_kinds=kinds)
 
     def _write_checked(self, cut: Piece, block: Block | None) -> None:
