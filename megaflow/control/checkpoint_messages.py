@@ -23,6 +23,10 @@ The receiver checks every record with `megaflow.control.shapes`; it trusts no re
 """
 
 
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import field
+
 from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Fingerprint, SinkToken, SourcePartition, UntakenLines
 from megaflow.durable.segments import SegmentRef
@@ -42,6 +46,33 @@ class DurableOperator:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Counts of input that workers left out or changed, in one attempt. No code changes the dicts.
+
+    >>> LeftOut({"orders": 1}, late={"sum": 2}) + LeftOut({"orders": 3})
+    LeftOut(skipped={'orders': 4}, replaced={}, read_counts={}, windowed={}, late={'sum': 2})
+    """
+
+    skipped: dict[str, int] = field(default_factory=dict)  # input -> skipped faults: parts that cannot be parsed
+    replaced: dict[str, int] = field(default_factory=dict)  # input -> sequences of bytes that are not text
+    read_counts: dict[str, dict[str, int]] = field(default_factory=dict)  # see `wording.READ_COUNTS`
+    windowed: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it received
+    late: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it left out as late
+
+    def __add__(self, other: "LeftOut") -> "LeftOut":
+        one, two = self.read_counts, other.read_counts
+        return LeftOut(
+            _sum(self.skipped, other.skipped), _sum(self.replaced, other.replaced),
+            {kind: _sum(one.get(kind, {}), two.get(kind, {})) for kind in {**one, **two}},
+            _sum(self.windowed, other.windowed), _sum(self.late, other.late),
+        )  # fmt: skip
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return dict(Counter(one) + Counter(other))
+
+
+@dataclass(frozen=True, slots=True)
 class OfCheckpoint:
     """Message about one checkpoint."""
 
@@ -58,6 +89,7 @@ class CutWritten(OfCheckpoint):
     segments: tuple[SegmentRef, ...]  # empty if nothing has changed
     whole: tuple[tuple[str, tuple[int, ...]], ...]  # (operator, bins that were written whole), sorted
     seconds: float  # of processor time
+    left_out: LeftOut = LeftOut()  # by its operators with windows, of records before the checkpoint's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +111,7 @@ class PositionsAt(OfCheckpoint):
     untaken: tuple[UntakenLines, ...] = ()
     partitions: tuple[SourcePartition, ...] = ()
     lines: int = 0  # lines that the worker has read before the checkpoint's time, in this attempt
+    left_out: LeftOut = LeftOut()  # while it read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +189,7 @@ class CheckpointReady(OfCheckpoint):
     lines: int = 0  # lines read by its workers before its epoch, in this attempt
     ended: tuple[SourcePartition, ...] = ()  # reported since it began: ends that the next run may continue
     read: tuple[tuple[int, SplitEnd], ...] = ()  # of splits read to their ends since the last checkpoint
+    left_out: LeftOut = LeftOut()  # by its workers before its epoch, in this attempt
 
 
 @dataclass(frozen=True, slots=True)

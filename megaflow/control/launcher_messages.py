@@ -6,10 +6,9 @@ coordinator's controller receives the launcher's answers to `StartProcesses`. Me
 `megaflow.control.checkpoint_messages`.
 """
 
-from dataclasses import field
 from typing import Any
 
-from megaflow.control.checkpoint_messages import CutFailed, CutWritten, TokensAt
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, LeftOut, TokensAt
 from megaflow.control.reports import BusyWorker
 from megaflow.quick_dataclass import dataclass
 
@@ -123,15 +122,11 @@ class Ended:
     latency: tuple[LatencyWindow, ...] = ()  # oldest first; for the figures before, during and after a move
     flow: tuple[float, float] | None = None  # seconds on its machine's clock: first line read, last epoch closed
     cut: CutWritten | CutFailed | None = None  # for the checkpoint at the end; None: it takes no part in one
-    skipped: dict[str, int] = field(default_factory=dict)  # input -> skipped faults: parts that cannot be parsed
     sinks: TokensAt | CutFailed | None = None  # for the checkpoint at the end, as for `cut`
-    replaced: dict[str, int] = field(default_factory=dict)  # input -> sequences of bytes that are not text
     open: Unfinished = Unfinished()  # still left
     early: Unfinished = Unfinished()  # closed, or fired, only because the job has ended
     deadline: int | None = None  # microseconds, the greatest watermark that any of these would have waited for
-    windowed: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it received
-    late: dict[str, int] = field(default_factory=dict)  # operator with windows -> records that it left out as late
-    read_counts: dict[str, dict[str, int]] = field(default_factory=dict)  # see `wording.READ_COUNTS`
+    left_out: LeftOut = LeftOut()
 
 
 @dataclass(frozen=True, slots=True)

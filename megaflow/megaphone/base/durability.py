@@ -26,6 +26,7 @@ class Piece:
     operator: str
     bins: tuple[int, ...]  # owned at the cut, sorted
     at_end: bool = False  # everything that ever happens is before the cut, whatever its time
+    windowed: tuple[int, int] = (0, 0)  # as `Core.windowed` at the cut
 
 
 CutSink: TypeAlias = Callable[[Piece, Block | None], None]

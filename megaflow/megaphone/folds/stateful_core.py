@@ -75,6 +75,8 @@ class Core:
         self.bins = self.store.count
         self.meter = LoadMeter(self.store.bin_of_key, self.context.now)
         context = self.context
+        if self.journal is not None:
+            self.journal.windowed = self.windowed
         self._installer = Installer(self.store, context.allocator.index, context.wall, self.router.shipper.installed)
 
     @property
@@ -132,6 +134,13 @@ class Core:
         """Return how many windows, timers for timestamps and timers by the clock are open here. Cost: linear."""
         timers, clock_timers = self.store.events.count()
         return (0, timers, clock_timers) if self.open_windows is None else (self.open_windows(), 0, 0)
+
+    def windowed(self) -> tuple[int, int]:
+        """Return how many records its windows received, and how many of them it left out as late: none without windows.
+
+        Late records that the program takes as a stream do not count as left out.
+        """
+        return (0, 0) if self.open_windows is None else (self.records, 0 if self.late_is_taken else self.late)
 
     def take_ledger(self) -> list[LedgerRow]:
         """Return the rows written since the last call, one for each bin that arrived here."""

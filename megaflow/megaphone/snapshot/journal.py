@@ -121,6 +121,7 @@ class Journal(BarrierActions):
         self._writer: SnapshotWriter | None = None  # of the last cut
         self.seconds = 0.0  # processor seconds that the last cut has taken so far
         self.records = 0  # applied since the last cut; written by S
+        self.windowed: Callable[[], tuple[int, int]] = lambda: (0, 0)  # set when the operator is built
         self.young: dict[Any, Any] | None = None  # key -> state, newer than in the store; None: no young dict is used
         self._noting = Noting.SPARSE
         self._follows = False
@@ -301,7 +302,8 @@ class Journal(BarrierActions):
             last.dense = last.dense and self.records > 0
             touched = len(last.keys) + len(last.young)
             self._note(choose(self._noting, self._cuts, touched, self.records, len(store.states)))
-        cut = Piece(number, since, outermost(time), self._operator, tuple(sorted(store.bins)), checkpoint.at_end)
+        owned, windowed = tuple(sorted(store.bins)), self.windowed()
+        cut = Piece(number, since, outermost(time), self._operator, owned, checkpoint.at_end, windowed)
         for each in changed:
             each.timers = [entry for entry in each.timers if entry[1][0] >= time and not checkpoint.at_end]
             each.events = [entry for entry in each.events if store.events.waits(entry[1])]

@@ -1,6 +1,7 @@
 """A checkpoint is committed once it is complete. Failures are reported, and no job succeeds without its last one."""
 
 import errno
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from megaflow.control.checkpoint_messages import (
     CutFailed,
     CutWritten,
     DurableOperator,
+    LeftOut,
     SinksCommitted,
 )
 from megaflow.control.launcher_messages import OutputClosed
@@ -250,9 +252,10 @@ def test_a_stop_counts_what_was_done_before_its_checkpoint(bench: Bench) -> None
     checkpoints.counted(OutputClosed(1, 12, ((9, 4), (10, 70))))
     checkpoints.counted(OutputClosed(2, None, ((9, 30),)))
     checkpoints.ended(None, worker=2)  # its report covers all workers
-    checkpoints.take(CheckpointReady(1, (), (), (), lines=12))
+    checkpoints.take(CheckpointReady(1, (), (), (), lines=12, left_out=LeftOut({"": 2}, late={"sum": 1})))
     bench.sync(1)
     bench.settle(Committed(1))
-    summary = RunSummary(lines=100, records=30)
+    summary = RunSummary(lines=100, records=30, skipped=Counter({"": 5}))
     checkpoints.sum_up(summary)
     assert (summary.stopped_at, summary.lines, summary.records) == (1, 112, 42)
+    assert (summary.skipped, summary.late) == ({"": 7}, {"sum": 1})

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from megaflow.control.checkpoint_messages import LeftOut
 from megaflow.control.launcher_messages import Coordinates, Ended, ToldOnce
 from megaflow.errors import PeerLost, SourceError
 from megaflow.job.exit_report import ReportPipe
@@ -134,7 +135,7 @@ def test_what_is_to_be_told_once_is_told_by_whichever_worker_meets_it_first(benc
 
 def test_the_lines_that_workers_have_skipped_are_added_up(bench: LoopBench) -> None:
     for worker, skipped in ((0, {"orders": 2}), (1, {"orders": 1, "payments": 4})):
-        bench.say(worker, Ended(worker, 9, 9, skipped=skipped))
+        bench.say(worker, Ended(worker, 9, 9, left_out=LeftOut(skipped)))
     assert bench.loop.summary.skipped == {"orders": 3, "payments": 4}
 
 

@@ -515,6 +515,34 @@ def test_a_summary_counts_skipped_lines_and_dropped_records(caplog: pytest.LogCa
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
+def test_a_stop_with_state_counts_what_it_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def counting(flow: megaflow.Flow) -> Any:
+        numbers = flow.json_lines(on_error="skip").event_time(float)
+        return numbers.window(megaflow.tumbling(10), key=str, name="dropping").count()
+
+    def line(number: int) -> str:
+        return "{" if number % 7 == 3 else str(number - 50 if number % 5 == 4 else number)
+
+    def left_out(*summaries: Any) -> Any:
+        names = "skipped", "late", "windowed"
+        return [sum((getattr(each, name) for each in summaries), Counter()) for name in names]
+
+    (tmp_path / "lines").write_text("".join(f"{line(number)}\n" for number in range(2000)))
+    given = {"lines": str(tmp_path / "lines"), "output": "none"}
+    whole = megaflow.start(counting, **given).wait(SECONDS)
+    with megaflow.start(counting, state=tmp_path / "kept", rate=100, **given) as job:
+        while job.status().workers[0].records < 20:
+            time.sleep(0.05)
+    first, said = job.wait(SECONDS), caplog.records[-1]
+    late = f"{first.late['dropping']} of {first.windowed['dropping']} records were late and left out by 'dropping'"
+    expected = f"; {first.skipped['']} faults skipped; {late}; stopped at checkpoint"
+    assert said.levelname == "WARNING" and expected in said.getMessage(), said
+    second = megaflow.start(counting, state=tmp_path / "kept", **given).wait(SECONDS)
+    assert 0 < first.lines < 2000
+    check_equal(first.lines + second.lines, whole.lines)
+    check_equal(left_out(first, second), left_out(whole))
+
+
 def test_jobs_lists_what_runs_and_stops_it() -> None:
     enough = threading.Event()
     with begin(dataflow, endless(enough), name="listed") as job:

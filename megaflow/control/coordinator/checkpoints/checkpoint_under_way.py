@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
-from megaflow.control.checkpoint_messages import CheckpointReady, CutFailed, CutWritten, PositionsAt, TokensAt
+from megaflow.control.checkpoint_messages import CheckpointReady, CutFailed, CutWritten, LeftOut, PositionsAt, TokensAt
 from megaflow.control.coordinator.base.events import Asked
 from megaflow.control.messages import CheckpointJob, Split, SplitEnd
 from megaflow.durable.commits import SinkToken, SourcePartition, UntakenLines
@@ -40,6 +40,7 @@ class UnderWay:
     prepared: dict[int, tuple[SinkToken, ...]] = field(default_factory=dict)  # worker -> its tokens, in order
     spark: tuple[tuple[str, int], ...] = ()  # query, newest batch in it
     lines: int = 0  # read before its epoch
+    left_out: LeftOut = LeftOut()  # before its epoch
     read: tuple[tuple[int, SplitEnd], ...] = ()  # as in `CheckpointReady`
     seconds: float = 0.0  # spent by the slowest worker
     ready: bool = False  # the launcher has it
@@ -63,15 +64,17 @@ class UnderWay:
     def learn(self, source: int, report: Report) -> str | None:
         """Record a worker's report; return why the checkpoint fails, if it does."""
         match report:
-            case CutWritten(_, segments, whole, seconds) if source in self.cuts:
+            case CutWritten(_, segments, whole, seconds, left_out) if source in self.cuts:
                 self.cuts.discard(source)
+                self.left_out += left_out
                 self.segments += segments
                 for operator, bins in whole:
                     self.whole.setdefault(operator, []).extend(bins)
                 self.seconds = max(self.seconds, seconds)
-            case PositionsAt(_, splits, untaken, partitions, lines) if source in self.positions:
+            case PositionsAt(_, splits, untaken, partitions, lines, left_out) if source in self.positions:
                 self.positions.discard(source)
                 self.lines += lines
+                self.left_out += left_out
                 self.splits += splits
                 self.partitions += partitions
                 self.untaken += untaken
@@ -102,7 +105,9 @@ class UnderWay:
         partitions = tuple(sorted(self.partitions, key=lambda each: -each.number))
         own = {worker for worker in self.prepared if self.prepared[worker]}
         tokens = self.tokens, tuple(sorted(own.union([first] if self.adopted else [])))
-        return CheckpointReady(self.number, segments, whole, left, untaken, partitions, *tokens, lines=self.lines)
+        return CheckpointReady(
+            self.number, segments, whole, left, untaken, partitions, *tokens, lines=self.lines, left_out=self.left_out
+        )
 
     def _check(self) -> None:
         assert self.is_reported or not self.ready

@@ -16,9 +16,10 @@
    commits the tokens of workers that left. When all tokens of the last checkpoint are committed, a further commit
    without tokens ends the run. So a later run does not commit them again, when a database may have lost the marks. If
    the launcher is killed before that, the next run commits the tokens again, and the marks decide.
-6. The summary of a stop counts the lines and records up to its checkpoint. Workers that have ended before have reported
-   all their lines and records. The launcher ends the others by force. So their sources report the lines that they have
-   read together with their positions, and each worker reports the records of the epochs that it closes.
+6. The summary of a stop counts the lines, the records and what was left out (`LeftOut`) up to its checkpoint. Workers
+   that have ended before have reported theirs. The launcher ends the others by force. So their sources report what they
+   have read and skipped together with their positions. Operators with windows report late records with their cuts, and
+   each worker reports the records of the epochs that it closes.
 7. After a hand-over, the next coordinator's messages come over another connection. They may overtake the last
    coordinator's messages about a checkpoint that it began and abandoned; the launcher ignores the latter. A checkpoint
    that was ready is over before a hand-over begins, because the last coordinator waited for the launcher's answer.
@@ -149,11 +150,12 @@ class Checkpointing:
         return closed
 
     def sum_up(self, summary: RunSummary) -> None:
-        """Add the lines and records before the last checkpoint of a stop, if there is one, to a summary."""
+        """Add what happened before the last checkpoint of a stop, if there is one, to a summary."""
         if (last := self.stopped) is not None and last.ready is not None:
             summary.stopped_at = last.begun.checkpoint
             summary.lines += last.ready.lines  # of workers that have not ended
             summary.records += self._records.total
+            summary.leave_out(last.ready.left_out)
 
     def end_if_all_have(self, running: Iterable[Collection[int]]) -> None:
         """Commit the end if all workers that run, given by process, wait for that commit."""

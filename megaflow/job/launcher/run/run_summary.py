@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import field
 
+from megaflow.control.checkpoint_messages import LeftOut
 from megaflow.control.latency import merged
 from megaflow.control.launcher_messages import Ended, LatencyWindow, OutputClosed, Unfinished
 from megaflow.control.reports import LatencyQuantiles
@@ -58,11 +59,7 @@ class RunSummary:
         """Add the final report of a worker, which may have ended long before the others."""
         self.lines += ended.lines
         self.records += ended.records
-        self.skipped.update(ended.skipped)
-        self.replaced.update(ended.replaced)
-        add_counts(self.read_counts, ended.read_counts)
-        self.late.update(ended.late)
-        self.windowed.update(ended.windowed)
+        self.leave_out(ended.left_out)
         self.open += ended.open
         self.early += ended.early
         if ended.latency:
@@ -78,6 +75,14 @@ class RunSummary:
             begins, ends = zip(ended.flow, *self.flows)
             self.flows = [(min(begins), max(ends))]
 
+    def leave_out(self, what: LeftOut) -> None:
+        """Add what workers have left out."""
+        self.skipped.update(what.skipped)
+        self.replaced.update(what.replaced)
+        add_counts(self.read_counts, what.read_counts)
+        self.late.update(what.late)
+        self.windowed.update(what.windowed)
+
 
 def ended_text(summary: RunSummary, noun: str = "line") -> str:
     """Return the text about the end of a run: a warning if records or faults were left out, otherwise a Notice.
@@ -89,12 +94,12 @@ def ended_text(summary: RunSummary, noun: str = "line") -> str:
     """
     since = "" if summary.since is None else f" since checkpoint {summary.since}"
     counts = f"{quantity(summary.lines, noun)}, {quantity(summary.records, 'record')}{since}"
-    text = f"{counts}, {summary.seconds:.2f} seconds"
-    if summary.stopped_at is not None:
-        return Notice(f"{text}; stopped at checkpoint {summary.stopped_at}; run the same command again to resume")
     lost = summed_texts(summary.skipped, summary.replaced, summary.read_counts)
     lost += dropped_texts(summary.late, summary.windowed)
-    return "; ".join([text, *lost]) if lost else Notice(text)
+    parts = [f"{counts}, {summary.seconds:.2f} seconds", *lost]
+    if summary.stopped_at is not None:
+        parts += [f"stopped at checkpoint {summary.stopped_at}", "run the same command again to resume"]
+    return "; ".join(parts) if lost else Notice("; ".join(parts))
 
 
 class RecordsBefore:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from megaflow.control.checkpoint_messages import LeftOut
 from megaflow.control.coordinator.base.events import Asked
 from megaflow.control.coordinator.base.job_state import FeedState, JobState
 from megaflow.control.coordinator.controller.controller import Controller
@@ -152,9 +153,8 @@ class WorkerProgram:
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
         cut = None if self._kept is None else self._kept.keeper.finish()
         launcher.send(Ended(
-            worker.index, lines, self._output.records, late.log.windows(), flow, cut, self._skipped.counts,
-            self._sinks.final, self._queue.replaced.counts, *unfinished(worker.stateful), *windowed(worker.stateful),
-            self._skipped.others,
+            worker.index, lines, self._output.records, late.log.windows(), flow, cut, self._sinks.final,
+            *unfinished(worker.stateful), self._left_out() + windowed(worker.stateful),
         ))  # fmt: skip
         yield from self._sinks.commit_last()
         while not launcher.is_drained:
@@ -245,7 +245,7 @@ class WorkerProgram:
         source = self._source = LineSource(
             flow.control.port, self._worker, self._shared.launcher, queue, self._lateness, self._probe,
             self._worker.rescaling.report, self._serve, None if self._kept is None else self._kept.keeper.write,
-            self._inputs.are_several, spec.job.idle_timeout,
+            self._inputs.are_several, self._left_out, spec.job.idle_timeout,
         )  # fmt: skip
         if self._kept is not None:
             self._queue.staging.restore(self._kept.restaged())
@@ -258,6 +258,11 @@ class WorkerProgram:
     def _blocked(self, now: float) -> dict[str, float]:
         """Return the seconds for which the source was held back."""
         return {} if self._source is None else self._source.held_back.seconds(now)
+
+    def _left_out(self) -> LeftOut:
+        """Return a copy of the counts of what was left out while lines were read."""
+        others = {kind: dict(counts) for kind, counts in self._skipped.others.items()}
+        return LeftOut(dict(self._skipped.counts), dict(self._queue.replaced.counts), others)
 
     def _serve(self) -> None:
         """Read the launcher's lines from now on; the calling thread polls."""

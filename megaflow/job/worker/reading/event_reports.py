@@ -22,6 +22,7 @@ no work is done per record.
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
+from megaflow.control.checkpoint_messages import LeftOut
 from megaflow.control.coordinator.base.job_state import EventTime, TimedOperator
 from megaflow.control.launcher_messages import Unfinished
 from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, Partition, PartitionsIdle
@@ -191,14 +192,13 @@ def event_time_of(graph: Graph, spec: ChildSpec) -> EventTime:
     )
 
 
-def windowed(operators: Iterable[Core]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return how many records each operator with windows received, and how many it left out as late.
-
-    Late records that the program takes as a stream do not count as left out.
-    """
-    folds = [each for each in operators if each.open_windows is not None and each.records]
-    late = {each.name: each.late for each in folds if each.late and not each.late_is_taken}
-    return {each.name: each.records for each in folds}, late
+def windowed(operators: Iterable[Core]) -> LeftOut:
+    """Return how many records each operator with windows received, and how many it left out as late."""
+    counts = {each.name: each.windowed() for each in operators}
+    return LeftOut(
+        windowed={name: records for name, (records, _) in counts.items() if records},
+        late={name: late for name, (_, late) in counts.items() if late},
+    )
 
 
 def unfinished(operators: Iterable[Core]) -> tuple[Unfinished, Unfinished, int | None]:

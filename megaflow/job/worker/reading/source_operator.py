@@ -43,7 +43,7 @@ from typing import Any
 
 from megaflow.connect.source_protocol import Source
 from megaflow.control import reading_messages
-from megaflow.control.checkpoint_messages import PositionsAt
+from megaflow.control.checkpoint_messages import LeftOut, PositionsAt
 from megaflow.control.coordinator.base.job_state import IDLE_SECONDS
 from megaflow.control.latency import LatencyMeter
 from megaflow.control.launcher_messages import ToldOnce
@@ -92,6 +92,7 @@ class LineSource:
     serve: Callable[[], None] = lambda: None  # makes the launcher's lines come to the queue from now on
     keep: Callable[[LinesCut], None] | None = None  # writes the rest of Spark's lines and reports it
     ships_batches: bool = False  # whether each batch is sent as one record, with the name of its input
+    left_out: Callable[[], LeftOut] = LeftOut  # returns what the worker has left out while it read
     idle_seconds: float = IDLE_SECONDS  # without a record: then a partition no longer holds back event time
 
     def __post_init__(self, control: Port[Numbered]) -> None:
@@ -238,10 +239,10 @@ class LineSource:
         """Report the rests of everything that was assigned or committed here before the checkpoint's time."""
         splits, partitions, lines = self.queue.remainders(), self.queue.partitions_left(), self.queue.lines_taken
         self._report_all(may_look=False)  # first: a commit needs the prints of ended splits
-        copy = None if self.keep is None else self.queue.untaken()
+        copy, left_out = None if self.keep is None else self.queue.untaken(), self.left_out()
 
         def tell(splits: tuple[Any, ...], partitions: tuple[Any, ...]) -> None:
-            report = PositionsAt(checkpoint, splits, (), partitions, lines)
+            report = PositionsAt(checkpoint, splits, (), partitions, lines, left_out)
             if copy is None or self.keep is None:
                 self.report(report)
             else:

@@ -14,7 +14,7 @@ from errno import EFBIG
 from itertools import count
 from typing import Final
 
-from megaflow.control.checkpoint_messages import CutFailed, CutWritten, PositionsAt
+from megaflow.control.checkpoint_messages import CutFailed, CutWritten, LeftOut, PositionsAt
 from megaflow.durable.blocks import Block, BlockKind, CutHeader
 from megaflow.durable.commits import UntakenLines
 from megaflow.durable.segments import SEGMENT_BYTES, SegmentRef, SegmentWriter, segment_name
@@ -65,6 +65,8 @@ class CutPacker:
         self._segment: SegmentWriter | None = None  # the one being filled
         self._segments: list[SegmentRef] = []
         self._whole: dict[str, dict[int, None]] = {}  # operator -> bins that were written whole
+        self._windowed: dict[str, int] = {}  # operator with windows -> records that it received
+        self._late: dict[str, int] = {}  # operator with windows -> records that it left out
         self._failure: CutFailed | None = None
 
     def take(self, cut: Piece, block: Block | None) -> CutWritten | CutFailed | None:
@@ -75,6 +77,8 @@ class CutPacker:
             self._begin(cut.number)
         if block is None:
             self._missing.discard(cut.operator)
+            for counts, count in zip((self._windowed, self._late), cut.windowed):
+                counts |= {cut.operator: count} if count else {}
             return None if self._missing else self._finish()
         if self._failure is None:
             if self._segment is None:
@@ -128,7 +132,8 @@ class CutPacker:
         if self._failure is not None:
             return self._failure
         whole = tuple((name, tuple(sorted(self._whole[name]))) for name in sorted(self._whole))
-        return CutWritten(self._number, tuple(self._segments), whole, 0.0)
+        left_out = LeftOut(windowed=self._windowed, late=self._late)
+        return CutWritten(self._number, tuple(self._segments), whole, 0.0, left_out)
 
     def _put_segment(self) -> None:
         """Put the segment that is being filled into the store, if there is one."""
