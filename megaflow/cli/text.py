@@ -180,7 +180,8 @@ def plan_text(plan: Plan) -> str:
         return NOTHING
     size = "" if plan.size is None else f" (about {quantity(plan.size[0], 'key')}, {bytes_text(plan.size[1])})"
     gap = f", {plan.gap:g} second{'' if plan.gap == 1 else 's'} apart" if plan.gap else ""
-    parts = [f"would move {quantity(len(plan.moves), 'bin')}{size} in {quantity(len(plan.steps), 'step')}{gap}:"]
+    bins = bins_of_text(len(plan.moves), plan.operators)
+    parts = [f"would move {bins}{size} in {quantity(len(plan.steps), 'step')}{gap}:"]
     sources = {bin: source for bin, source, _ in plan.moves}
     for number, step in enumerate(plan.steps[:STEPS_SHOWN], 1):
         changes = grouped(((sources[move.bin], move.worker), move.bin) for move in step)
@@ -199,8 +200,18 @@ def moved_text(moved: reports.MoveReport) -> str:
     """
     if not moved.steps:
         return NOTHING
-    what = f"{quantity(moved.bins, 'bin')} ({quantity(moved.keys, 'key')}, {bytes_text(moved.bytes)})"
+    bins = bins_of_text(moved.bins, moved.operators)
+    what = f"{bins} ({quantity(moved.keys, 'key')}, {bytes_text(moved.bytes)})"
     return f"moved {what} in {quantity(moved.steps, 'step')} that took {moved.seconds:.2f} seconds"
+
+
+def bins_of_text(bins: int, operators: int) -> str:
+    """Return a number of bins that move in each operator. Keys and bytes are those of all operators together.
+
+    >>> bins_of_text(128, 1), bins_of_text(128, 3)
+    ('128 bins', '128 bins of each of 3 operators')
+    """
+    return quantity(bins, "bin") + (f" of each of {operators} operators" if operators > 1 else "")
 
 
 def explanation_text(report: reports.Explanation) -> str:

@@ -291,10 +291,11 @@ class StepReport:
     """A reconfiguration that has taken effect."""
 
     epoch: int
-    bins: int
+    bins: int  # each in all operators
     bytes: int
     keys: int
     seconds: float
+    operators: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +303,12 @@ class MoveReport:
     """The steps of a plan, in total."""
 
     steps: int
-    bins: int
+    bins: int  # each in all operators
     bytes: int
     keys: int
     seconds: float
     epochs: tuple[int, ...]  # one a step
+    operators: int = 1
 
 
 @dataclass(frozen=True, slots=True)

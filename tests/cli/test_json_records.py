@@ -139,7 +139,7 @@ def test_accounts_of_commands() -> None:
         '{"worker": 2, "server": 0, "epoch": 9, "seconds": 0.25, "paused": 0.125}'
     )
     assert to_json(MoveReport(1, 2, 3, 4, 0.5, (9,))) == (
-        '{"steps": 1, "bins": 2, "bytes": 3, "keys": 4, "seconds": 0.5, "epochs": [9]}'
+        '{"steps": 1, "bins": 2, "bytes": 3, "keys": 4, "seconds": 0.5, "epochs": [9], "operators": 1}'
     )
 
 

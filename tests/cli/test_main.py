@@ -454,7 +454,7 @@ def test_a_worker_that_is_not_there_gets_no_bins(job: FakeConversation) -> None:
     assert says(result.stderr, "megaflow: ", "no worker 9", "the workers are 0, 1\n")
     result = megaflow("control", "move-bins", "--drain", "0", "--strategy", "all-at-once", "--json")
     assert json.loads(result.stdout) == {
-        "steps": 1, "bins": 2, "bytes": 1024, "keys": 10, "seconds": 0.25, "epochs": [9]
+        "steps": 1, "bins": 2, "bytes": 1024, "keys": 10, "seconds": 0.25, "epochs": [9], "operators": 1
     }  # fmt: skip
 
 

@@ -163,7 +163,7 @@ def total(steps: Sequence[reports.StepReport]) -> reports.MoveReport:
     """Return the account of several steps in total.
 
     >>> total([reports.StepReport(epoch=3, bins=1, bytes=10, keys=2, seconds=0.5)] * 2)
-    MoveReport(steps=2, bins=2, bytes=20, keys=4, seconds=1.0, epochs=(3, 3))
+    MoveReport(steps=2, bins=2, bytes=20, keys=4, seconds=1.0, epochs=(3, 3), operators=1)
     """
     return reports.MoveReport(
         len(steps),
@@ -172,4 +172,5 @@ def total(steps: Sequence[reports.StepReport]) -> reports.MoveReport:
         sum(step.keys for step in steps),
         sum(step.seconds for step in steps),
         tuple(step.epoch for step in steps),
+        max((step.operators for step in steps), default=1),
     )

@@ -45,6 +45,7 @@ class Plan:
     gap: float = 0.0  # seconds between steps
     size: tuple[int, int] | None = None  # approximate keys and bytes that move; None: not asked for
     removes: int | None = None  # the worker whose process leaves after the last step
+    operators: int = 1  # number of stateful operators; each moved bin moves in all of them
 
     @property
     def moves(self) -> list[tuple[int, int, int]]:
@@ -90,7 +91,8 @@ def make_plan(status: JobStatus, selection: Selection) -> Plan:
     validate(Map(target), len(table), members)
     steps = steps_to(status, table, target, selection.strategy, selection.batch)
     size = moving(status, table, target)
-    return Plan(table, target, steps, selection.strategy, selection.batch, selection.gap, size)
+    words = selection.strategy, selection.batch, selection.gap
+    return Plan(table, target, steps, *words, size, operators=len(status.operators))
 
 
 def remaining_plan(status: JobStatus, kept: KeptPlan, gap: float | None = None) -> Plan:

@@ -38,7 +38,7 @@ def test_a_plan_says_how_many_keys_and_bytes_move_in_all_operators_if_loads_are_
     assert plan_text(plan).startswith("would move 2 bins in 1 step:")
     record = status([0, 0, 1, 1], (0, 1), [load(0, 1.0), load(2, 9.0)], [load(0, 0.0, size=50), load(1, 2.0)])
     plan = make_plan(record, Selection(drain=0))
-    assert plan.size == (30, 250)
+    assert plan.size == (30, 250) and plan_text(plan).startswith("would move 2 bins of each of 2 operators (about 30")
     assert plan_text(make_plan(record, Selection(balance=True))) == NOTHING
     with pytest.raises(CommandRefused, match="no stateful operator"):
         make_plan(status([]), Selection(balance=True))

@@ -27,7 +27,7 @@ def test_workers_are_bound_by_bins_and_by_what_is_not_done() -> None:
 
 
 def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:
-    moves = Reconfigurations((0, 0))
+    moves = Reconfigurations((0, 0), operators=2)
     moves.add(ASKED, [Move(0, 1)], 5, 1.0)
     moved = (("count", 5, 10), ("join", 5, 20), ("count", 4, 40))  # two operators share the table
     entries = [LedgerEntry(operator, 0, epoch, 0, 1, size, 1, 0.1) for operator, epoch, size in moved]
@@ -35,5 +35,5 @@ def test_an_account_is_given_once_and_adds_up_the_ledgers() -> None:
     assert list(moves.ledger) == entries
     (pending,) = moves.pending.values()
     pending.seconds = 0.5
-    account = StepReport(epoch=5, bins=1, bytes=30, keys=2, seconds=0.5)
+    account = StepReport(epoch=5, bins=1, bytes=30, keys=2, seconds=0.5, operators=2)
     assert moves.finish(pending) == [Reply("client", Done(7, account))] and moves.finish(pending) == []

@@ -99,7 +99,8 @@ class Reconfigurations:
         if self.pending.pop(pending.epoch, None) is None:
             return []
         assert pending.seconds is not None, "it is done when the probe has passed"
-        report = StepReport(pending.epoch, pending.bins, pending.bytes, pending.keys, pending.seconds)
+        sizes = pending.bins, pending.bytes, pending.keys
+        report = StepReport(pending.epoch, *sizes, pending.seconds, self._operators)
         return [pending.asked.done(report)]
 
     def binds(self, ids: tuple[int, ...]) -> str | None:
