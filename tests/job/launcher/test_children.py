@@ -75,7 +75,20 @@ def test_a_killed_member_is_blamed_with_the_bins_that_another_says_it_had(childr
     assert killed.process is not None
     said = blame(children, "PeerFailed: whatever")
     who = f"worker 1 (127.0.0.1:2102, pid {killed.process.pid}) was killed by SIGKILL"
-    assert says(said, who, "65 of 256 bins of 'f' (0-63,128)", "run the job again")
+    assert says(said, who, "65 of 256 bins of 'f' (0-63,128)", "all other workers have been stopped", "run the job")
+
+
+@pytest.mark.parametrize("other", ["none", "left", "by hand"])
+def test_no_other_workers_are_said_to_be_stopped_if_none_were(children: Children, other: str) -> None:
+    start(children, dies(9), 0)
+    if other == "left":
+        start(children, fails(0), 1).running.clear()
+    if other == "by hand":
+        by_hand = Child(("10.0.0.7", 4711))
+        by_hand.join((1,))
+        children.all.append(by_hand)
+    said = blame(children)
+    assert "worker 0 " in said and "was killed by SIGKILL" in said and "stopped" not in said, said
 
 
 def test_one_that_never_was_a_member_is_not_to_blame(children: Children) -> None:
@@ -127,7 +140,7 @@ def test_a_limit_that_a_process_has_reached_is_no_loss(children: Children) -> No
 def test_a_kill_names_the_memory_that_was_exhausted(children: Children) -> None:
     killed = start(children, dies(9), 0)
     killed.out_of_memory = lambda: "because memory was exhausted"
-    assert "was killed by SIGKILL because memory was exhausted; all other workers" in blame(children)
+    assert "was killed by SIGKILL because memory was exhausted" in blame(children)
     assert killed.ended_by_itself and children.blamed_itself
 
 

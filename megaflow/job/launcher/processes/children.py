@@ -225,8 +225,11 @@ class Children:
     def _loss_of(self, child: Child, lost: ExitReport | None) -> ClusterError:
         """Blame a child, and return the error that names it."""
         self._blamed = child
-        bins = remedy = ""
+        bins = remedy = stopped = ""
+        others = [each for each in self.members if each is not child and not each.has_left]
+        if others and all(each.process is not None for each in others):  # else some end by themselves
+            stopped = f"; {STOPPED}"
         if lost is not None and set(lost.workers) & set(child.workers) and not self._is_durable:
             bins = f", and with it the state of {lost.bins}" if lost.bins else "; it owned no bins"
             remedy = f"; {RESTART}; {KEEP}" if lost.bins else f"; {KEEP}"
-        return child.with_last_lines(ClusterError(f"{child} {child.how_it_ended()}{bins}; {STOPPED}{remedy}"))
+        return child.with_last_lines(ClusterError(f"{child} {child.how_it_ended()}{bins}{stopped}{remedy}"))
