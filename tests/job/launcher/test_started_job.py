@@ -25,6 +25,7 @@ import pytest
 import megaflow
 from megaflow.control.client import commands
 from megaflow.errors import ClusterError, CommandRefused, JobNotFound, PeerFailed, PeerLost, UsageError
+from megaflow.job.launcher.outputs.program_output import ProgramWriter
 from megaflow.job.launcher.outputs.writer import ListWriter
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run import started_job
@@ -513,6 +514,48 @@ def test_a_summary_counts_skipped_lines_and_dropped_records(caplog: pytest.LogCa
         "; 1 fault skipped; 2 of 3 records were late and left out by 'dropping'"
     )
     assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+def failing_at_a_word(flow: megaflow.Flow) -> Any:
+    def fail(item: str) -> str:
+        if item == "fail":
+            raise ValueError("no such word")
+        return item
+
+    return flow.items().map(fail)
+
+
+def failures(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+
+
+def test_a_failure_that_no_call_raises_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    job = megaflow.start(failing_at_a_word, items=(items := queue.Queue[Any]()), output="none")
+    assert failures(caplog) == []
+    items.put("fail")
+    while not failures(caplog):
+        time.sleep(0.01)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no such word"):
+            job.wait(SECONDS)
+    (said,) = failures(caplog)
+    assert f"the job {job.name!r} has failed: Traceback" in said and "no such word" in said
+
+
+@pytest.mark.parametrize("way", ["wait", "outputs"])
+def test_a_failure_that_a_call_raises_is_not_logged(way: str, caplog: pytest.LogCaptureFixture) -> None:
+    writer = ProgramWriter(durable=False)
+
+    def items() -> Iterator[str]:
+        while not (writer.is_awaited if way == "outputs" else job.is_awaited):
+            time.sleep(0.01)
+        yield "fail"
+
+    options = LaunchOptions(JobSpec(pickle_app(failing_at_a_word)), None, lambda: writer, items=items())
+    job = JobHandle(options, writer)
+    with pytest.raises(ValueError, match="no such word"):
+        next(job.outputs()) if way == "outputs" else job.wait(SECONDS)
+    assert failures(caplog) == []
 
 
 def test_a_stop_with_state_counts_what_it_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

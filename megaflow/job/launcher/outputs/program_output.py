@@ -52,6 +52,7 @@ class ProgramWriter(Writer):
         self._released = 0  # records made ready in total
         self._record_bytes = 0.0  # average per record
         self._came = threading.Condition()
+        self._readers = 0  # threads that wait for a record
         self._wakers: list[Callable[[], None]] = []  # each called once, when there is something to read
         self._waiting: list[threading.Thread] = []  # for the job's end
         self._process = os.getpid()
@@ -63,6 +64,11 @@ class ProgramWriter(Writer):
         if self._waiting and (self.reader is None or self.reader in self._waiting or not self.reader.is_alive()):
             return 0
         return int(len(self.ready) * self._record_bytes)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a reader waits for the next record, or for the end. Any thread."""
+        return bool(self._readers or self._wakers)
 
     def bytes_of(self, records: list[Any]) -> int:
         """Return the estimated encoded size of the records. Encodes one of them."""
@@ -111,7 +117,11 @@ class ProgramWriter(Writer):
         check_process(self._process)
         self.freed()
         with self._came:
-            wait_in_slices(lambda seconds: self._came.wait_for(lambda: self.ready or self.is_over, seconds))
+            self._readers += 1
+            try:
+                wait_in_slices(lambda seconds: self._came.wait_for(lambda: self.ready or self.is_over, seconds))
+            finally:
+                self._readers -= 1
 
     def call_with_more(self, waker: Callable[[], None]) -> None:
         """Call `waker` once there is a record to read or none can come; from any thread, perhaps at once.

@@ -14,7 +14,8 @@
    in all items that were pulled. So the outputs are those of all items that the program has handed out. Other inputs,
    which do not delay this (see `megaflow.job.worker.reading.line_queue`), are stopped after that.
 7. The job logs what `megaflow run` prints on standard error: warnings, which are printed unless the program has set
-   up logging otherwise, and notices (`Notice`) with level INFO.
+   up logging otherwise, and notices (`Notice`) with level INFO. It logs its failure at once, unless a call of the
+   program raises it at that moment, or the program has ended the job.
 """
 
 import asyncio
@@ -77,7 +78,9 @@ class JobHandle:
         self._summary: RunSummary | None = None  # likewise, before `_ended`
         self._error: BaseException | None = None  # likewise
         self._settled, self._ended = threading.Event(), threading.Event()
-        self._awaited: list[None] = []  # one for each call that waits for the end; any thread
+        self._awaited: list[bool] = []  # for each call that waits for the end, whether it raises the error; any thread
+        self._is_made = False  # the constructor no longer raises the error
+        self._is_ended_here = False  # the program has called `end`
         self.is_stopping = False  # `stop` was called, and did not fail
 
         def report(text: str) -> None:
@@ -94,8 +97,12 @@ class JobHandle:
                 report(ended_text(self._summary, "line" if options.rows is None else "row"))
             except BaseException as error:
                 self._error = typed(error)
+            is_raised = any(self._awaited) or (output is not None and output.is_awaited)
             self._ended.set()
             self._settled.set()
+            if self._error is not None and self._is_made and not (is_raised or self._is_ended_here):
+                bug = None if isinstance(self._error, MegaflowError) else self._error
+                log.error("the job %r has failed: %s", self.name, wording(str(self._error)), exc_info=bug)
             if output is not None:
                 output.close()
 
@@ -110,6 +117,7 @@ class JobHandle:
             raise
         if sys.excepthook is sys.__excepthook__:
             sys.excepthook = show_failure
+        self._is_made = True
         if not self.is_running:
             self.wait()
 
@@ -147,15 +155,16 @@ class JobHandle:
             self.stop_or_end()
             return
         if error is not None:
-            with self._awaiting():  # a query of its results fails while the job is still ending
+            with self._awaiting(raises=True):  # a query of its results fails while the job is still ending
                 has_ended = self._ended.wait(LOOK_SECONDS)
             if has_ended:
                 self.wait()
             self.end()
             return
-        with contextlib.suppress(JobNotFound):
-            self.stop()
-        self.wait()
+        with self._awaiting(raises=True):
+            with contextlib.suppress(JobNotFound):
+                self.stop()
+            self.wait()
 
     @property
     def control(self) -> JobControl:
@@ -212,12 +221,13 @@ class JobHandle:
                 if error is not self._error and not (may_end and self._is_ending()):
                     self.is_stopping = False
                     raise
-        with self._awaiting():
+        with self._awaiting(raises=False):
             wait_in_slices(self._ended.wait)
 
     def end(self) -> None:
         """End the job at once, whatever its workers are doing. Blocks until it has ended; `wait` then raises."""
         check_process(self._process)
+        self._is_ended_here = True
         self._signals.end()  # ends a job that is still starting
         while not self._ended.wait(0.0 if self._job is None else LOOK_SECONDS):
             if self._job is None:
@@ -238,7 +248,7 @@ class JobHandle:
         ended within `timeout` seconds.
         """
         check_process(self._process)
-        with self._awaiting():
+        with self._awaiting(raises=True):
             is_over = wait_in_slices(self._ended.wait, timeout)
         if not is_over:
             raise TimeoutError(f"The job {self.name!r} has not ended within {timeout:g} s.")
@@ -268,13 +278,14 @@ class JobHandle:
             self.end()
 
     @contextlib.contextmanager
-    def _awaiting(self) -> Iterator[None]:
-        self._awaited.append(None)
+    def _awaiting(self, raises: bool) -> Iterator[None]:
+        """Note that a call waits for the end during the block, and whether it then raises the job's error."""
+        self._awaited.append(raises)
         try:
             with self._keeping():
                 yield
         finally:
-            self._awaited.pop()
+            self._awaited.remove(raises)
 
     @contextlib.contextmanager
     def _conversation(self) -> Iterator[Any]:
