@@ -19,6 +19,7 @@ from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.formats import csv_parser
 from megaflow.job.formats.csv_format import Csv
+from megaflow.job.formats.csv_parser import RowParser, kept_lines
 from megaflow.job.launcher.run.run_summary import RunSummary, ended_text
 from megaflow.job.worker.process.flow import Flow
 from megaflow.job.worker.process.named_inputs import NamedInputs, SkippedLines
@@ -298,6 +299,8 @@ def test_without_faults_on_error_makes_no_difference(tmp_path: Path, text: str) 
         max_size=9,
     )
 )
+@example([{"a": "\ufeff", "b": "\ufeff\ufeffx"}, {"a": "\ufeffa b", "b": "\ufeff"}])
+@example([{"a": "x" * 3_000_000, "b": "y"}])
 def test_what_csv_output_writes_is_read_back(tmp_path: Path, records: list[dict[str, str]]) -> None:
     path = tmp_path / "out.csv"
     lines = CsvRows(["a", "b"]).render(1, records)
@@ -379,6 +382,30 @@ def test_a_quote_that_stays_open_swallows_a_million_characters(
     assert abs(lost * 9 - csv_parser.FIELD_CHARACTERS) < 20
     path.write_text('k,n\na,"' + "x" * 900_000 + '"\n')
     assert rows_of(path) == [{"k": "a", "n": "x" * 900_000}]
+
+
+def test_a_long_field_in_one_line_is_no_fault(tmp_path: Path) -> None:
+    long = "x," * 1_500_000
+    path = tmp_path / "a.csv"
+    path.write_text(f'k,n\na,"{long}"\nb,"1\n2"\n', encoding="utf-8")
+    wanted = [("a", long), ("b", "1\n2")]
+    assert rows_of(path, as_=tuple) == rows_of(path, as_=tuple, comment="#") == wanted
+    assert pushed(["k,n", f'a,"{long}"'], as_=tuple) == wanted[:1]
+
+
+@pytest.mark.parametrize("lines", [10_480, 10_484, 10_485, 10_486, 10_487, 12_000, 25_000])
+def test_a_long_field_of_several_lines_is_a_fault_however_read(lines: int) -> None:
+    text = 'a\n"' + f"{'x' * 99}\n" * lines + 'x"\nb,"c\nd"\n'
+    kept = kept_lines(text)
+    parser = RowParser()
+    whole = parser.parse(text, True)
+    assert whole.rows[0] == ["a"] and whole.rows[-1] == ["b", "c\nd"]
+    assert [fault.end for fault in whole.faults] == ([] if lines < 10_486 else [10_487])
+    assert not whole.faults or "a field of several lines has more than 1,048,576 characters" in whole.faults[0].reason
+    for cut in (1, 5, 10_486, 10_487, 10_488, 11_000, lines + 1):
+        first = parser.parse("".join(kept[:cut]), False)
+        rest = parser.parse("".join(kept[first.lines :]), True)
+        assert first.rows + rest.rows == whole.rows and len(first.faults) + len(rest.faults) == len(whole.faults)
 
 
 def test_a_header_may_span_lines_and_follow_blanks(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 1. A row that the text leaves open, in quotes or after an escape character, is not among the rows. It is offered again
    with more text. At the end of the file it is a fault.
 2. After a fault, parsing continues at the line after the one where `csv` failed.
-3. `csv` fails if a field becomes longer than FIELD_CHARACTERS. So a quote without an end cannot swallow more than that.
+3. A field of several lines with more than FIELD_CHARACTERS is a fault. So a quote without an end cannot swallow more
+   than that. A field in one line may be as long as a line. The limit of `csv`, 128 KB by default, is one for the whole
+   process, and parsers run in several threads. So it is set once, in the workers, to the length of the longest line.
 4. With `multiline=False` each line is a row by itself, and a row that its line leaves open is a fault.
 5. A byte order mark at the beginning of a row is left out and counted: `cat` of two files leaves one between them. In
    quotes it is text.
@@ -13,16 +15,20 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from megaflow.control.wording import MARKS
 from megaflow.errors import UsageError
 from megaflow.job.formats.record_format import Fault, remark
-from megaflow.job.formats.text_lines import MARK, lines_of
+from megaflow.job.formats.text_lines import LINE_BYTES_MAX, MARK, lines_of
 
-FIELD_CHARACTERS: Final = 1 << 20
+FIELD_CHARACTERS: Final = 1 << 20  # of a field of several lines
+LONG: Final = (
+    f"a field of several lines has more than {FIELD_CHARACTERS:,} characters: is a closing quote missing? If not, "
+    "write such texts as JSON lines"
+)
 OPEN: Final = "unexpected end of data"  # the error of `csv` for a row that is open at the end of its lines
 
 
@@ -44,6 +50,10 @@ class FoundRow(NamedTuple):
     reason: str = ""
     marks: int = 0  # byte order marks before it
     is_open: bool = False  # whether the text ends in the row
+
+
+class LongField(Exception):
+    """A field of several lines has too many characters, and has not ended."""
 
 
 class RowParser:
@@ -69,8 +79,8 @@ class RowParser:
             ) from None
         if comment is not None and not (isinstance(comment, str) and comment):
             raise UsageError(f"flow.csv(): comment must be the text that begins a comment, not {comment!r:.20}.")
-        if csv.field_size_limit() < FIELD_CHARACTERS:  # the limit of the process, 128 KB by default
-            csv.field_size_limit(FIELD_CHARACTERS)
+        if csv.field_size_limit() < LINE_BYTES_MAX:
+            csv.field_size_limit(LINE_BYTES_MAX)
 
     def parse_lines(self, lines: Sequence[str]) -> ParsedRows:
         """Return the rows of lines, with each line as one row."""
@@ -88,14 +98,18 @@ class RowParser:
         if not self.multiline:
             yield from self._one_by_one(lines)
             return
-        feed = LineFeed(lines, self._comment)
+        feed = LineFeed(lines, self._comment, self._characters_open)
         while True:
             reader = csv.reader(feed, **self._format)
             try:
                 while True:
                     begin = feed.begin_row()
                     row = next(reader)
+                    if feed.is_long(row):
+                        raise LongField
                     yield FoundRow(row, feed.row, feed.taken, marks=feed.marks)
+            except LongField:
+                yield FoundRow(None, feed.row, feed.taken, LONG, feed.marks)
             except StopIteration:
                 if feed.taken > begin:  # comments follow the last row
                     yield FoundRow([], begin, feed.taken, marks=feed.marks)
@@ -108,8 +122,12 @@ class RowParser:
                     is_open = True
                     reason = "a quoted field does not end, or the file ends with an escape character"
                 elif reason.startswith("field larger"):
-                    reason = f"a field has more than {FIELD_CHARACTERS} characters: is a closing quote missing?"
+                    reason = f"{reason}, which csv.field_size_limit sets"
                 yield FoundRow(None, feed.row, feed.taken, reason, feed.marks, is_open)
+
+    def _characters_open(self, lines: Sequence[str]) -> int:
+        """Return the number of characters so far of the field that is open at the end of lines of one row."""
+        return len(next(csv.reader(lines, **{**self._format, "strict": False}))[-1])
 
     def _one_a_line(self, lines: Sequence[str]) -> ParsedRows | None:
         """Return the rows of lines without comments. None if some line is not exactly one row."""
@@ -128,7 +146,7 @@ class RowParser:
 
     def _collected(self, lines: Sequence[str], is_end: bool, text: str) -> ParsedRows:
         rows, ends, faults = list[list[str]](), list[int](), list[Fault]()
-        if self.multiline and not self._is_special(text):
+        if self.multiline and len(text) <= FIELD_CHARACTERS and not self._is_special(text):
             reader = csv.reader(lines, **self._format)
             with suppress(csv.Error):
                 for row in reader:
@@ -166,23 +184,46 @@ class RowParser:
 class LineFeed:
     """Lines for a `csv.reader`, without the comments between rows and the byte order marks before them."""
 
-    def __init__(self, lines: Sequence[str], comment: str | None) -> None:
+    def __init__(
+        self, lines: Sequence[str], comment: str | None, characters_open: Callable[[Sequence[str]], int]
+    ) -> None:
+        """`characters_open` returns the length of the field that is open after some lines of a row."""
         self.taken = 0  # number of lines passed to the reader or left out
         self.row = 0  # the first line of the row being read
         self.marks = 0  # byte order marks left out before that row
         self._lines = lines
         self._comment = comment
+        self._characters_open = characters_open
         self._is_new = True  # no line of that row was passed yet
+        self._characters = 0  # of the lines of that row that were passed
+        self._allowed = 0  # no field of that row is too long before the row has more characters than this
 
     def begin_row(self) -> int:
         """Note that the next line begins a row. Return its number."""
         self.row, self._is_new, self.marks = self.taken, True, 0
+        self._characters, self._allowed = 0, FIELD_CHARACTERS
         return self.row
+
+    def is_long(self, row: Sequence[str]) -> bool:
+        """Return whether a field of a whole row spans lines and is too long."""
+        if self._characters <= FIELD_CHARACTERS:
+            return False
+        return any(len(each) > FIELD_CHARACTERS and ("\n" in each or "\r" in each) for each in row)
+
+    def _check(self) -> None:
+        """Raise LongField if the field that is open is too long."""
+        lines = [*self._lines[self.row : self.taken]]
+        lines[0] = lines[0].lstrip(MARK)
+        if (size := self._characters_open(lines)) > FIELD_CHARACTERS:
+            raise LongField
+        self._allowed = self._characters + FIELD_CHARACTERS - size
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
+        if self._characters > self._allowed and not self._is_new and self.taken < len(self._lines):
+            self._check()
         while self.taken < len(self._lines):
             line = self._lines[self.taken]
             self.taken += 1
@@ -194,6 +235,7 @@ class LineFeed:
                 self.row = self.taken
                 continue
             self._is_new = False
+            self._characters += len(line)
             return line
         raise StopIteration
 

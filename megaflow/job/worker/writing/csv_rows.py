@@ -10,7 +10,8 @@ record, and sends them before its rows. The launcher writes the first line and c
 | bool, int, float, str | as Python writes them; a lone surrogate: U+FFFD |
 | other single values of `json_lines` | as there: a date in ISO 8601, an Enum as its value, … |
 
-A field that contains a comma, a quote or a line end is quoted. Lists and dicts are refused: a field is one value.
+A field that contains a comma, a quote or a line end is quoted. So is a byte order mark at the beginning of a row, which
+readers otherwise leave out. Lists and dicts are refused: a field is one value.
 """
 
 import csv
@@ -21,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 from megaflow.errors import ProgramError
+from megaflow.job.formats.text_lines import MARK
 from megaflow.job.worker.writing.json_lines import ATOMS, plain, shown
 from megaflow.rows.row_values import is_utf8
 
@@ -55,7 +57,7 @@ class CsvRows:
         for record in left:
             row = self._row(record)
             write(row if ATOMS.issuperset(map(type, row)) else [cell(value, record) for value in row])
-        ended = [f"{encodable(line)[:-2]}\n" for line in lines]
+        ended = [f"{line[:-2] if line.isascii() else readable(line[:-2])}\n" for line in lines]
         return [self._columns, *ended] if self._says and ended else ended
 
     def _row(self, record: Any) -> Row:
@@ -122,11 +124,18 @@ def cell(value: Any, record: Any) -> Any:
     return made
 
 
-def encodable(line: str) -> str:
-    """Return a line with U+FFFD in place of each lone surrogate, which UTF-8 cannot encode."""
-    if line.isascii() or is_utf8(line):
-        return line
-    return line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+def readable(line: str) -> str:
+    """Return a line with its byte order mark in quotes, and U+FFFD in place of lone surrogates, which UTF-8 lacks.
+
+    >>> readable("\\ufeffa,b")
+    '"\\ufeffa",b'
+    """
+    if not is_utf8(line):
+        line = line.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if line.startswith(MARK):
+        first, *rest = line.split(",", 1)
+        line = ",".join([f'"{first}"', *rest])
+    return line
 
 
 def misfit(record: Any, what: str, names: Sequence[Any], columns: Sequence[str]) -> ProgramError:
