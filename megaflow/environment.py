@@ -8,8 +8,9 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from typing import Final
+
+from megaflow.errors import similar
 
 PREFIX: Final = "MEGAFLOW_"
 OF_OPTIONS: Final = """
@@ -39,8 +40,8 @@ def complaints(names: Iterable[str]) -> Iterator[str]:
     The environment variable MEGAFLOW_XYZ has no effect. docs/environment.md lists the variables that have.
     """
     for name in sorted(name for name in names if name.startswith(PREFIX) and name not in KNOWN):
-        near = get_close_matches(name.removeprefix(PREFIX), (known.removeprefix(PREFIX) for known in KNOWN), n=1)
-        hint = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/environment.md lists the variables that have."
+        near = similar(name.removeprefix(PREFIX), (known.removeprefix(PREFIX) for known in KNOWN))
+        hint = f"Did you mean {PREFIX}{near}?" if near else "docs/environment.md lists the variables that have."
         yield f"The environment variable {name} has no effect. {hint}"
 
 

@@ -37,9 +37,10 @@
         └── JoinDenied        a running cluster did not admit this process
 
 Each error carries one message, so all errors survive `copy` and `pickle`. A message states what was asked, with which
-value, where, and what to do instead.
+value, where, and what to do instead. If a name is wrong, `similar` finds the name that was meant.
 """
 
+from collections.abc import Iterable
 
 SIGNAL_WORDS = {1: "ended by SIGHUP", 2: "interrupted", 15: "ended by SIGTERM"}
 
@@ -287,3 +288,49 @@ class naming:
         """Raise the error."""
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise self._kind(f"{self._what}: {error.strerror or error}{self._end}") from error
+
+
+ERRORS_MAX = 3  # typing errors in a name
+FAR = ERRORS_MAX + 1
+
+
+def similar(wrong: str, names: Iterable[str]) -> str | None:
+    """Return the name that a user who wrote a wrong one probably meant; None if no name is so near.
+
+    A letter that is missing, wrong, too much or swapped with its neighbour is one typing error. A name may have one for
+    each three letters, and at most ERRORS_MAX. Capital and small letters are the same. A name with other digits, or
+    with quite another beginning, was not meant. Cost: linear in the names, as most differ in length or beginning.
+
+    >>> similar("cuont", ["sum", "count"]), similar("Orders", ["order", "orders"]), similar("words", ["count"])
+    ('count', 'orders', None)
+    >>> similar("b.txt", ["a.txt"]), similar("part-2.csv", ["part-1.csv"]), similar("order", ["orders_late"])
+    (None, None, None)
+    """
+    found: list[tuple[int, str]] = []
+    one = wrong.casefold()
+    for name in names:
+        other = name.casefold()
+        most = min(ERRORS_MAX, max(len(one), len(other)) // 3)
+        if abs(len(one) - len(other)) > most or not (one[:1] in other[:2] or other[:1] in one[:2]):
+            continue
+        if (errors := _typing_errors(one, other)) <= most:
+            found.append((errors, name))
+    return min(found)[1] if found else None
+
+
+def _typing_errors(one: str, other: str) -> int:
+    """Return how many typing errors turn one text into another; an error in a digit counts as FAR."""
+    weights = [FAR if letter.isdigit() else 1 for letter in other]
+    before, row = [0], [0]  # row: of each beginning of `other`, for the letters of `one` so far
+    for weight in weights:
+        row.append(row[-1] + weight)
+    for i, letter in enumerate(one):
+        own = FAR if letter.isdigit() else 1
+        earlier, before, row = before, row, [row[0] + own]
+        for j, wanted in enumerate(other):
+            wrong = 0 if letter == wanted else max(own, weights[j])
+            least = min(before[j] + wrong, before[j + 1] + own, row[j] + weights[j])
+            if i and j and letter == other[j - 1] and wanted == one[i - 1]:
+                least = min(least, earlier[j - 1] + 1)
+            row.append(least)
+    return row[-1]

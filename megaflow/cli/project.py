@@ -9,7 +9,6 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from importlib import resources
 from typing import Any
 
@@ -17,7 +16,7 @@ import click
 
 from megaflow.cli.help import Command
 from megaflow.cli.options import answer, option
-from megaflow.errors import MegaflowError, UsageError, naming
+from megaflow.errors import MegaflowError, UsageError, naming, similar
 
 TEMPLATES = ("wordcount", "events", "table", "spark", "engine")  # in the order in which the help describes them
 NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")  # of a project in a pyproject.toml
@@ -31,8 +30,8 @@ class TemplateName(click.Choice[str]):
         """Return the name. Raises UsageError, with the nearest one, for others."""
         if value in self.choices:
             return str(value)
-        near = get_close_matches(str(value).lower(), self.choices, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self.choices)}."
+        near = similar(str(value), self.choices)
+        hint = f"Did you mean {near!r}?" if near else f"There are: {', '.join(self.choices)}."
         raise UsageError(f"There is no template {value!r}. {hint}")
 
 

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -26,7 +25,7 @@ from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.copying import copy_store, open_to_copy, segments_of
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.reading import OperatorStates, Unreadable, find_operator, open_checkpoint
-from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreError, UsageError, naming
+from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreError, UsageError, naming, similar
 from megaflow.job.worker.writing import json_lines
 from megaflow.megaphone.base.bins import BinStore
 
@@ -79,8 +78,8 @@ def get_state(
 def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> str:
     """Return an error that names the missing key and a similar one. Cost: reads the operator's states."""
     keys = [key for _, found in states.by_bin() for key in found]
-    near = get_close_matches(key, [each for each in keys if isinstance(each, str)], n=1)
-    hint = f". Did you mean {near[0]!r}?" if near else f", such as {keys[0]!r:.80}." if keys else "."
+    near = similar(key, [each for each in keys if isinstance(each, str)])
+    hint = f". Did you mean {near!r}?" if near else f", such as {keys[0]!r:.80}." if keys else "."
     count = quantity(len(keys), "key")
     return f"Operator {operator!r} has no key {key} at checkpoint {commit.checkpoint}. It has {count}{hint}"
 

@@ -10,7 +10,6 @@
 """
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
 from megaflow.durable.blocks import Block, BlockKind, keys_of, states_of
@@ -22,7 +21,7 @@ from megaflow.durable.restored import bare
 from megaflow.durable.segments import IndexEntry, SegmentReader
 from megaflow.durable.state_migration import among
 from megaflow.durable.store import Store
-from megaflow.errors import ProtocolError, StoreDamaged, StoreError
+from megaflow.errors import ProtocolError, StoreDamaged, StoreError, similar
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.class_names import unknown_in
 
@@ -95,8 +94,8 @@ def find_checkpoint(path: str, content: StoreContent, chosen: int | str | None) 
         hint = f"; readable checkpoints, by number: {sound}" if sound else ""
         raise StoreDamaged("; ".join(content.damage) + hint)
     there = ", ".join(map(str, [*sorted({each.checkpoint for each in content.commits}), *names]))
-    near = get_close_matches(str(chosen), names, n=1)
-    question = f"; did you mean {near[0]!r}? It" if near else "; it"
+    near = similar(str(chosen), names)
+    question = f"; did you mean {near!r}? It" if near else "; it"
     raise StoreError(f"the store {path} has no checkpoint {chosen}{question} has {there}")
 
 

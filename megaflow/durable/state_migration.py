@@ -20,13 +20,12 @@ The decision uses only values: a commit, and the program's terms for its operato
     gone, or has other fields, arrive as old records.
 """
 
-import difflib
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.restored import WINDOWS, Adapt, Restored, StateDescriptor, bare, unchanged
-from megaflow.errors import ProgramError, StoreError
+from megaflow.errors import ProgramError, StoreError, similar
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.codec.old_classes import OldRecord
 
@@ -81,10 +80,12 @@ def _check_renaming(old: str, new: str, descriptors: Collection[str], kept: Coll
 
 
 def _without_heir(name: str, new: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, new, n=1)
-    hint = f"; did you mean {near[0]!r}? Then add --rename-state {name}={near[0]}" if near else ""
-    hint = hint or (f"; if it has a new name ({', '.join(map(repr, new))}), add --rename-state "
-                    f"{name}=NEW" if new else "")
+    hint, near = "", similar(name, new)
+    if near is not None:
+        hint = f"; did you mean {near!r}? Then add --rename-state {name}={near}"
+    elif new:
+        heir = new[0] if len(new) == 1 else "NEW"
+        hint = f"; if it has a new name ({', '.join(map(repr, new))}), add --rename-state {name}={heir}"
     return (
         f"the store has the state of operator {name!r}, but the program has no such operator{hint}; or give an "
         f"operator that name= again, or give up the state with --drop-state {name}"
@@ -93,8 +94,8 @@ def _without_heir(name: str, new: Sequence[str]) -> str:
 
 def among(wrong: str, names: Collection[str], title: str = "Operators") -> str:
     """Return the end of a sentence about a wrong name: the name that was perhaps meant, and all names under a title."""
-    near = difflib.get_close_matches(wrong, names, n=1)
-    question = f"; did you mean {near[0]!r}?" if near else "."
+    near = similar(wrong, names)
+    question = f"; did you mean {near!r}?" if near else "."
     return f"{question} {title}: {', '.join(names) or 'none'}"
 
 

@@ -16,11 +16,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, Final
 
-from megaflow.errors import BuildError
+from megaflow.errors import BuildError, similar
 from megaflow.megaphone.base.event_unit import GREATEST, LEAST
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.dataflow.argument_checks import shown
@@ -132,8 +131,8 @@ def zone_of(tz: str | tzinfo) -> tzinfo:
         zone: tzinfo = zoneinfo.ZoneInfo(tz)
     except (KeyError, ValueError, OSError):  # OSError: the name is one of a folder
         names = zoneinfo.available_timezones()
-        near = get_close_matches(tz, names, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "use a name such as 'Europe/Berlin'"
+        near = similar(tz, names)
+        hint = f"did you mean {near!r}?" if near else "use a name such as 'Europe/Berlin'"
         if not names:
             hint = "this machine has no time zones; install the package tzdata"
         raise BuildError(f"tumbling(tz={tz!r:.80}) ({user_line()}): there is no such time zone; {hint}") from None

@@ -4,14 +4,13 @@ A module is looked up in the current directory first, like `python -m`, and then
 """
 
 import ast
-import difflib
 import os
 import pkgutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from megaflow.errors import UsageError
+from megaflow.errors import UsageError, similar
 from megaflow.job.spec import AppFile
 
 FUNCTION = "dataflow"  # the default
@@ -25,8 +24,8 @@ def find_app(text: str) -> AppFile:
     path, module = Path(name), ""
     if not path.is_file():
         if not is_module_name(name):
-            near = difflib.get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=1)
-            hint = f"; did you mean {str(path.with_name(near[0]))!r}?" if near else ""
+            near = similar(path.with_suffix(".py").name, [other.name for other in path.parent.glob("*.py")])
+            hint = f"; did you mean {str(path.with_name(near))!r}?" if near else ""
             raise UsageError(f"there is no file {name!r}{hint}")
         path, module = find_module(name), name
     try:
@@ -62,8 +61,8 @@ def find_module(name: str) -> Path:
         if found is None:
             where = f"the package {package!r}" if package else f"{os.getcwd()}, or where Python looks,"
             there = [f"{package}.{each.name}" if package else each.name for each in pkgutil.iter_modules(places[:1])]
-            near = difflib.get_close_matches(whole, there, n=1)
-            hint = f"; did you mean {near[0] + rest!r}?" if near else ""
+            near = similar(whole, there)
+            hint = f"; did you mean {near + rest!r}?" if near else ""
             raise UsageError(f"there is no file {name!r}, and {where} has no module {whole!r}{hint}")
         origin, below = found
         if rest and not below:
@@ -141,8 +140,8 @@ def hint_among(wrong: str, names: list[str]) -> str:
     >>> hint_among("dataflw", ["count", "dataflow"])
     "; did you mean 'dataflow'? There are: count, dataflow"
     """
-    near = difflib.get_close_matches(wrong, names, n=1)
-    question = f"; did you mean {near[0]!r}?" if near else "."
+    near = similar(wrong, names)
+    question = f"; did you mean {near!r}?" if near else "."
     return f"{question} There are: {', '.join(names) or 'none'}"
 
 

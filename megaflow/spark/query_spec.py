@@ -1,12 +1,11 @@
 """The meaning of `--lines spark:FORMAT:PATH?option=value&…` and `--rows NAME=spark:…`."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Any
 from urllib.parse import parse_qsl
 
-from megaflow.errors import UsageError
+from megaflow.errors import UsageError, similar
 from megaflow.quick_dataclass import dataclass
 
 FILE_FORMATS = ("text", "csv", "json", "parquet", "orc", "xml", "avro", "delta")
@@ -109,7 +108,7 @@ def spark_spec_of(path: str) -> str | None:
     ('spark:kafka:?kafka.bootstrap.servers=HOST:PORT&subscribe=words', 'spark:csv:in', None, 'spark:text:in')
     """
     kind, colon, rest = path.partition(":")
-    if ":" in rest and difflib.get_close_matches(kind.lower(), ("spark",)):
+    if ":" in rest and similar(kind, ("spark",)):
         return f"spark:{rest}"
     if not colon or kind not in FILE_FORMATS + OTHER_FORMATS:
         return None
@@ -125,9 +124,9 @@ def check_format(text: str, kind: str, path: str, others: tuple[str, ...] = OTHE
     if kind in others and path:
         raise _wrong(text, f"format '{kind}' has no path (found {path!r}), only options: spark:{kind}:?option=value")
     if kind not in FILE_FORMATS + others and "." not in kind:
-        near = difflib.get_close_matches(kind.lower(), FILE_FORMATS + others, n=1)
+        near = similar(kind, FILE_FORMATS + others)
         known = ", ".join(FILE_FORMATS + others)
-        hint = f"did you mean '{near[0]}'?" if near else f"it must be one of {known}, or the class of a plug-in"
+        hint = f"did you mean '{near}'?" if near else f"it must be one of {known}, or the class of a plug-in"
         raise _wrong(text, f"Spark has no format '{kind}'; {hint}")
 
 

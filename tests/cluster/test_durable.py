@@ -529,7 +529,7 @@ def test_a_changed_program_goes_on_once_it_is_said_how(tmp_path: Path, start: Ca
     end(run(FIRST), 0)
     before = contents(tmp_path / "store", out)
     said = end(run(SECOND, "--processes", "2"), 1)
-    assert "did you mean 'words'? Then add --rename-state count=words" in said and "Traceback" not in said
+    assert "if it has a new name ('words'), add --rename-state count=words" in said and "Traceback" not in said
     refused = SECOND.replace(", rehash=True", "")
     assert "give the old hash= again" in end(run(refused, "--rename-state", "count=words"), 1)
     assert "end_of_the_world" in end(run(FIRST.replace("flow.lines()", "flow.end_of_the_world()")), 1)

@@ -41,6 +41,7 @@ def test_a_renamed_or_dropped_operator_is_found_or_left_and_the_second_time_too(
     [
         ("count", (), (), "has the state of operator 'sum', but the program has no such operator; or give an "),
         ("counts sum", (), (), "but the program has no such operator; did you mean 'counts'. Then add --rename-"),
+        ("sum words", (), (), "such operator; if it has a new name .'words'., add --rename-state count=words; or give"),
         ("sum a b", (), (), "the program has no such operator; if it has a new name .'a', 'b'., add --rename-state"),
         ("count sum", (("count", "cuont"),), (), "no operator 'cuont'; did you mean 'count'. Operators: count, sum"),
         ("count sum x", (("count", "x"),), (), "--rename-state count=x: the program still has operator 'count', "),

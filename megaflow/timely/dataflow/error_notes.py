@@ -17,11 +17,11 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from operator import length_hint
 from pathlib import Path
 from types import FrameType
 
+from megaflow.errors import similar
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.order import Product
 
@@ -89,8 +89,8 @@ def format_user_traceback(error: BaseException, debug: bool = False) -> str:
     """
     shown = traceback.TracebackException.from_exception(error)
     if sys.version_info < (3, 12) and isinstance(error, AttributeError):  # newer ones suggest the name themselves
-        if error.name is not None and (near := get_close_matches(error.name, dir(error.obj), n=1)):
-            shown.__notes__ = [*(shown.__notes__ or ()), f"Did you mean: {near[0]!r}?"]
+        if error.name is not None and (near := similar(error.name, dir(error.obj))):
+            shown.__notes__ = [*(shown.__notes__ or ()), f"Did you mean: {near!r}?"]
     if not debug:
         _hide_engine(shown)
     return "".join(shown.format())

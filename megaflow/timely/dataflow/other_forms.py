@@ -13,11 +13,11 @@ the form that works here.
 import linecache
 import re
 import sys
-from difflib import get_close_matches
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from megaflow.errors import similar
 from megaflow.timely.dataflow.error_notes import is_ours
 
 _BATCH = "write session.give_batch(records)"
@@ -102,8 +102,8 @@ def _attribute_form(error: AttributeError) -> str | None:
         if form is not None and kind.__module__.startswith(("megaflow.", "builtins")):
             return form
     if sys.version_info < (3, 12) and type(made).__module__.startswith("megaflow."):  # later Pythons say this
-        similar = get_close_matches(str(error.name), dir(made), 1)
-        return f"did you mean {similar[0]!r}?" if similar else None
+        near = similar(str(error.name), dir(made))
+        return f"did you mean {near!r}?" if near else None
     return None
 
 

@@ -69,7 +69,8 @@ def test_a_file_of_almost_this_name_is_named(tmp_path: Path, monkeypatch: pytest
     for wrong, right in (("rivre.txt", "river.txt"), (f"{tmp_path}/rver.txt", f"{tmp_path}/river.txt")):
         with pytest.raises(SourceError, match=rf"no such file or directory .* Did you mean '{right}'\?$"):
             find_input(wrong, 1, "replace")
-    for wrong in ("orders.txt", "no/such/river.txt"):
+    (tmp_path / "b.jsonl").write_text("{}\n")
+    for wrong in ("orders.txt", "no/such/river.txt", "a.jsonl", "river2.txt"):
         with pytest.raises(SourceError, match=r"no such file or directory \(from '[^']*'\)\.$"):
             find_input(wrong, 1, "replace")
 

@@ -21,14 +21,13 @@ import contextlib
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
-from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
 from megaflow.control.coordinator.base.epoch_clock import CommandStream
 from megaflow.control.coordinator.base.events import Asked, Reply
 from megaflow.control.messages import GetState, StatesShown
 from megaflow.control.reports import StateReport
-from megaflow.errors import CommandRefused
+from megaflow.errors import CommandRefused, similar
 from megaflow.megaphone.base.barrier_actions import Shown
 from megaflow.megaphone.base.routing import Lookup
 from megaflow.megaphone.folds.stateful_core import Core
@@ -68,8 +67,8 @@ def places_of(views: Sequence[Core], asked: GetState) -> Places:
     keeping = {view.name: view for view in views if view.barrier_actions is not None}
     name, key = asked.operator, asked.key
     if name not in keeping:
-        near = get_close_matches(name, keeping, n=1)
-        question = f"; did you mean {near[0]!r}?" if near else "."
+        near = similar(name, keeping)
+        question = f"; did you mean {near!r}?" if near else "."
         there = ", ".join(keeping) or "none"
         raise CommandRefused(f"the job has no operator {name!r} with a state{question} Operators with a state: {there}")
     if (count := [view.name for view in views].count(name)) > 1:

@@ -7,7 +7,6 @@ without a name or named inputs. The same rules apply to each input.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import glob
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias
 from megaflow.control.messages import InputNames, Split
 from megaflow.durable.commits import Fingerprint
 from megaflow.durable.incarnation import DurablePart
-from megaflow.errors import SourceError, UsageError
+from megaflow.errors import SourceError, UsageError, similar
 from megaflow.job.exit_report import KeptBins
 from megaflow.job.files.splits import find_files, plan_splits
 from megaflow.job.launcher.inputs.file_lines import FileLines
@@ -30,7 +29,6 @@ from megaflow.rows.packed_rows import names_text
 from megaflow.spark import launching
 
 STDIN = 0
-SIMILAR = 0.85  # of 1: names with letters swapped, missing or doubled reach it; a.txt and b.txt do not
 ONLY_ITEMS = "items"  # the name of items that are given without one
 BARE = "if the first part of a path has a =, write ./NAME=…"
 
@@ -277,8 +275,8 @@ def _find_files(path: str) -> list[str]:
             raise SourceError(f"{error} Did you mean {spec!r}?") from None
         folder, name = os.path.split(path)
         others = [each for each in glob.glob("*", root_dir=folder or None) if each != name]
-        if near := difflib.get_close_matches(name, others, n=1, cutoff=SIMILAR):
-            raise SourceError(f"{error} Did you mean {os.path.join(folder, near[0])!r}?") from None
+        if near := similar(name, others):
+            raise SourceError(f"{error} Did you mean {os.path.join(folder, near)!r}?") from None
         raise
 
 

@@ -4,11 +4,10 @@
 options only if all of them are known.
 """
 
-import difflib
 import os
 from typing import Final
 
-from megaflow.errors import UsageError
+from megaflow.errors import UsageError, similar
 from megaflow.job.formats.text_encoding import parse_encoding
 from megaflow.quick_dataclass import dataclass
 
@@ -58,7 +57,7 @@ def _is_meant(name: str) -> bool:
     """Return whether a user who wrote this name probably meant the option `encoding`."""
     option = ENCODING[:-1]
     is_begun = len(name) > 1 and option.startswith(name)
-    return is_begun or name == "charset" or bool(difflib.get_close_matches(name, [option], n=1))
+    return is_begun or name == "charset" or bool(similar(name, [option]))
 
 
 def options_meant(path: str) -> str:
@@ -76,5 +75,5 @@ def options_meant(path: str) -> str:
         if sign and _is_meant(name.lower()):
             meant.append(f"{ENCODING}{value}")
         else:
-            meant += difflib.get_close_matches(option.lower(), [UNORDERED, ORDERED, NATURAL], n=1)
+            meant += filter(None, [similar(option, [UNORDERED, ORDERED, NATURAL])])
     return f"{body}?{'&'.join(meant)}" if mark and len(meant) == text.count("&") + 1 else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import difflib
 import os
 import re
 import stat
@@ -16,7 +15,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TextIO
 
-from megaflow.errors import UsageError
+from megaflow.errors import UsageError, similar
 from megaflow.job.launcher.inputs.launcher_input import files_read
 from megaflow.job.launcher.outputs.csv_file import CsvWriter
 from megaflow.job.launcher.outputs.opened_output import STDOUT, STDOUT_NAMES, Mode
@@ -102,8 +101,8 @@ def open_writer(
     if output not in ("-", "none"):
         hint = f"; did you mean {name and f'{name}='}jsonl:{output}?" if output.endswith((".jsonl", ".json")) else "."
         hint = f"; did you mean {name and f'{name}='}csv:{output}?" if output.endswith(".csv") else hint
-        if path and (near := difflib.get_close_matches(kind.lower(), ("jsonl", "csv", "spark"), n=1)):
-            hint = f"; did you mean {name and f'{name}='}{near[0]}:{path}?"
+        if path and (near := similar(kind, ("jsonl", "csv", "spark"))):
+            hint = f"; did you mean {name and f'{name}='}{near}:{path}?"
         raise UsageError(f"--output {whole}: must be {KINDS}{hint}")
     if mode in ("overwrite", "append"):
         raise UsageError(
