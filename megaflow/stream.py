@@ -481,8 +481,7 @@ class EventStream(Stream[T]):
     """Records of type T, each with a timestamp beside it that functions do not see."""
     def __init__(self, pairs: Port[stamped.Stamped[T]], unit: StreamUnit, behind: int = 0) -> None:
         self.pairs: Port[stamped.Stamped[T]] = pairs  # stamp (see `record_bounds`) and record
-        self.unit = unit  # in which the program counts timestamps
-        self.behind = behind
+        self.unit, self.behind = unit, behind  # `unit`: in which the program counts timestamps
 
     @cached_property
     def port(self) -> Port[T]:
@@ -573,8 +572,7 @@ class WindowedStream(Generic[K, V]):
     """Records (K, V) grouped into windows, see `EventStream.window`. Its methods return streams of their results."""
 
     def __init__(self, windowed: events.WindowedPort, unit: StreamUnit) -> None:
-        self._windowed = windowed
-        self._unit = unit
+        self._windowed, self._unit = windowed, unit
 
     def count(self) -> EventStream[tuple[K, events.Window, int]]:
         """Count the values of each window: (key, Window, count)."""
@@ -654,7 +652,7 @@ class MarkedStream(Protocol[K, V]):
     def mean(self) -> EventStream[events.WindowResult[K, Any]]: ...
     def collect(self) -> EventStream[events.WindowResult[K, list[V]]]: ...
     def reduce(self, f: Callable[[V, V], V]) -> EventStream[events.WindowResult[K, V]]: ...
-    def fold(
-        self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A] | None = ...
-    ) -> EventStream[events.WindowResult[K, A]]: ...
+    def fold(self, init: A, add: Callable[[A, V], A], merge: Callable[[A, A], A] | None = ...) -> EventStream[
+        events.WindowResult[K, A]]: ...  # fmt: skip
     def late(self) -> EventStream[tuple[K, V]]: ...
+    def partial(self) -> EventStream[events.WindowResult[K, Any]]: ...

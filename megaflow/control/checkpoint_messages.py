@@ -42,7 +42,7 @@ class DurableOperator:
     version: int = 1  # of its states
     kind: str = ""  # as in `durable.restored`
     form: str = ""  # as in `durable.restored`
-    partial: int | None = None  # as in `durable.partial_windows`
+    partial: int | None = None  # as in `durable.state_migration`
 
 
 @dataclass(frozen=True, slots=True)

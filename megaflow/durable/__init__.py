@@ -7,7 +7,6 @@ operators, workers and times only as names and numbers.
 blocks        content of a cut: the changed keys, whole bins and timers of an operator, as columns
 restored      the states and timers of an operator, rebuilt from the blocks of a checkpoint
 state_migration  the states that each operator of a program inherits, with their names and versions
-partial_windows  which windows lack records, because states were given up
 recovery      the initial states of a job's operators, read from the segments that a commit names, and the check that a
               program can read them
 key_kinds     whether a changed program still gives an operator keys of the same kind

@@ -61,7 +61,7 @@ class OperatorCut:
     bases: tuple[int | None, ...]  # bin -> checkpoint in which it was last written whole; None: never
     version: int = 1  # of its states, in all segments
     form: str = ""  # of its states, as the text of their `Form`; "": not known
-    partial: int | None = None  # microseconds: windows that begin up to then lack records; None: see `partial_windows`
+    partial: int | None = None  # microseconds: windows that begin up to then lack records; None: see `state_migration`
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ from typing import Final
 
 from megaflow.durable.commits import COMMIT_NAME, Commit, OutputLength, commit_from_bytes, commit_name, commit_numbers
 from megaflow.durable.lineage import NOT_COMPARED, Standing, renewed
-from megaflow.durable.partial_windows import NONE_PARTIAL, PartialWindows
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
+from megaflow.durable.state_migration import NONE_PARTIAL, PartialWindows
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
 

@@ -18,10 +18,17 @@ from typing import Any
 from megaflow.durable.blocks import OF_TIMERS, Block, BlockKind, keys_of, pack, states_of
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.key_kinds import KeyKinds, kinds_in
-from megaflow.durable.partial_windows import furthest_of
 from megaflow.durable.restored import Restored, StateDescriptor, misplaced, restore, unchanged
 from megaflow.durable.segments import SegmentReader
-from megaflow.durable.state_migration import adapt, adapter_of, check_version, has_changed, reshape, upgrade
+from megaflow.durable.state_migration import (
+    adapt,
+    adapter_of,
+    check_version,
+    furthest_of,
+    has_changed,
+    reshape,
+    upgrade,
+)
 from megaflow.durable.store import Store
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.timely.communication.codec.class_names import Shape, shapes_in

@@ -18,14 +18,22 @@ The decision uses only values: a commit, and the program's terms for its operato
     store of commit format 2 or earlier does not record what its states are, so nothing is compared then.
  6. `upgrade` receives each key's last state once, but no older ones and no payloads of timers. Objects whose class is
     gone, or has other fields, arrive as old records.
+
+Windows that were open at the checkpoint had records whose states are gone, if states were given up by `--drop-state`,
+or by an `upgrade` that returned None. Records after the checkpoint make such a window anew: its result is *partial*.
+ 7. Let g be the greatest timestamp of all records before the checkpoint. A window that begins after g had none of them.
+    So all others may be partial, whichever keys and bounds the windows have now. (Sessions: see `WindowFold`.)
+ 8. If states of windows are dropped, all operators with windows that begin without states are partial up to g. A commit
+    keeps g for each of them, through all restarts. If `upgrade` forgets a key, g stays in the state of that key.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.restored import WINDOWS, Adapt, Restored, StateDescriptor, bare, unchanged
 from megaflow.errors import ProgramError, StoreError, similar
+from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.codec.old_classes import OldRecord
 
@@ -202,3 +210,44 @@ def upgrade(restored: Restored, descriptor: StateDescriptor, version: int, furth
                 ) from error
         restored.states[bin] = {key: state for key, state in upgraded.items() if state is not None}
     return forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class PartialWindows:
+    """Up to which timestamps windows may lack records, in microseconds.
+
+    >>> partial = PartialWindows((("kept", None), ("since", 7)), 9)
+    >>> partial.of("kept"), partial.of("since"), partial.of("new")
+    (None, 7, 9)
+    """
+
+    known: tuple[tuple[str, int | None], ...] = ()  # operator with states in the commit -> its limit; None: it has none
+    fresh: int | None = None  # the limit of all others
+    are_emitted: bool = False  # whether their results are put out like all others
+
+    def of(self, operator: str) -> int | None:
+        """Return the limit of an operator; None if its windows lack nothing."""
+        return dict(self.known).get(operator, self.fresh)
+
+
+NONE_PARTIAL: Final = PartialWindows()
+CHOICES: Final = ("leave-out", "emit")
+"""What a user may wish for the results of partial windows."""
+
+
+def partial_windows(
+    commit: Commit, renamed: Iterable[tuple[str, str]], dropped: Collection[str], are_emitted: bool
+) -> PartialWindows:
+    """Return the limits of a job that resumes from a commit and gives up the states of the dropped operators."""
+    names = dict(renamed)
+    known = tuple((names.get(cut.name, cut.name), cut.partial) for cut in commit.operators if cut.name not in dropped)
+    has_dropped = any(cut.name in dropped and cut.form.startswith(WINDOWS) for cut in commit.operators)
+    return PartialWindows(known, furthest_of(commit) if has_dropped else None, are_emitted)
+
+
+def furthest_of(commit: Commit) -> int | None:
+    """Return the greatest timestamp before a commit; None if there was none.
+
+    Commits of earlier versions have only the greatest bound, which is less by `out_of_order`.
+    """
+    return commit.bound if commit.furthest is None else commit.furthest

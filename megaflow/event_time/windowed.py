@@ -25,7 +25,7 @@ With `emit` and `marks`, a table of the results by key and window is right after
  6. If a run continues with a longer gap, the bounds of open sessions change between two results. The state then keeps
     the old ends until the next call for the key. That call is at the latest the one of the alarm.
 
-If states of windows were given up at a resume, windows up to a timestamp g lack records (`partial_windows`):
+If states of windows were given up at a resume, windows up to a timestamp g lack records (`state_migration`):
  7. A window is partial if it begins at g or before. A session is partial if it begins less than a gap after g: a record
     at g would belong to it. Its results go to the stream of partial results, or are counted and left out.
  8. g holds for all keys (`Core.partial_until`), or for one key: then its state is a dict of g and the state proper.
@@ -48,7 +48,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
-from megaflow.control.wording import PARTIAL_LEFT_OUT
 from megaflow.errors import BuildError
 from megaflow.event_time.accumulators import Accumulator, Accumulators
 from megaflow.event_time.calendar_panes import CalendarPanes
@@ -208,7 +207,7 @@ class WindowFold:
             made = WindowResult(key, window, result, mark) if self._marks else (key, window, result)
             out.append((PARTIAL, (end - 1, made)))
         elif self._emit is None or mark == "final":
-            core.remark(core.name, PARTIAL_LEFT_OUT, 1, lambda: (
+            core.leave_out(core.name, lambda: (
                 f"{core.name!r} leaves out {window} of key {key!r:.80}: its state was dropped when the job resumed, so "
                 "it lacks records. This holds for all windows that were open then. .partial() returns their results as "
                 "a stream, and --partial-windows emit puts them out like all others."

@@ -227,6 +227,12 @@ class Rehearsed:
     given_up: tuple[tuple[str, int], ...] = ()  # (operator whose states the user gives up, its keys at most)
     newer: tuple[str, ...] = ()  # for the user: which sinks have delivered more than the store knows
 
+    @property
+    def texts(self) -> list[str]:
+        """What the user should know."""
+        lost = [f"--drop-state {name} gives up the states of at most {keys} keys" for name, keys in self.given_up]
+        return [*lost, *self.newer]
+
 
 def send_spec(stdin: IO[bytes] | None, spec: ChildSpec) -> None:
     """Send a process its part over its standard input, which then stays open."""

@@ -10,7 +10,6 @@ from dataclasses import field
 from typing import TypeAlias
 
 from megaflow.durable.blocks import Block
-from megaflow.durable.partial_windows import NONE_PARTIAL, PartialWindows
 from megaflow.durable.restored import Restored, StateDescriptor
 from megaflow.errors import BuildError
 from megaflow.quick_dataclass import dataclass
@@ -37,8 +36,8 @@ Restore: TypeAlias = Callable[[StateDescriptor, Collection[int]], Restored]
 """(operator, the bins that are wanted) -> their contents."""
 
 
-Remark: TypeAlias = Callable[[str, str, int, Callable[[], str] | None], None]
-"""Adds to the count of a kind of remark: (operator, kind, count, text for the first); see `wording.READ_COUNTS`."""
+LeaveOut: TypeAlias = Callable[[str, Callable[[], str]], None]
+"""Counts a partial window that an operator leaves out; the function returns a text, for the first one."""
 
 
 @dataclass(slots=True)
@@ -49,8 +48,9 @@ class Durability:
     spent: Callable[[], float] | None = None  # processor seconds of the worker's thread; None: use the clock
     restore: Restore | None = None  # returns the contents with which each operator begins; None: it begins empty
     descriptors: dict[str, StateDescriptor] = field(default_factory=dict)  # operators with a state, by name
-    partial: PartialWindows = NONE_PARTIAL
-    remark: Remark | None = None
+    partial_until: Callable[[str], int | None] = lambda operator: None  # see `state_migration`
+    emits_partial: bool = False  # whether results of partial windows are put out like all others
+    leave_out: LeaveOut = lambda operator, text: None
 
     def admit(self, descriptor: StateDescriptor, hears_commands: bool) -> None:
         """Register an operator with a state. Raises BuildError if it cannot be durable."""

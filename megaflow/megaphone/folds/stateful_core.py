@@ -18,7 +18,7 @@ from megaflow.megaphone.base.barrier_actions import BarrierActions, Showing
 from megaflow.megaphone.base.bin_trial import STATE, check_pairs
 from megaflow.megaphone.base.bins import BinStore, stable_hash
 from megaflow.megaphone.base.chunks import Chunk, Installer, LedgerRow
-from megaflow.megaphone.base.durability import Durability, Remark
+from megaflow.megaphone.base.durability import Durability, LeaveOut
 from megaflow.megaphone.base.flat_ends import AnyInput, AnyOutput, flat_input, flat_output
 from megaflow.megaphone.base.flat_times import FlatTime
 from megaflow.megaphone.base.routing import Clock, RoutingTable, Watermark
@@ -66,7 +66,7 @@ class Core:
     partial_until: int | None = None  # microseconds: windows that begin up to then may lack records; None: none does
     emits_partial: bool = False  # whether their results are put out like all others
     partial_is_taken: bool = False  # whether the program has them as a stream; set during the build
-    remark: Remark = lambda operator, kind, count, text: None
+    leave_out: LeaveOut = lambda operator, text: None  # called for each closed one that nobody takes
     lasts_by_clock: bool = False  # whether its states last by the job's clock; set by the policy
     _seen: int = 0  # records that had been applied at the last call of `keep`
     _tried: set[type] = field(default_factory=set)  # types of keys, states and payloads that are known to travel
@@ -299,9 +299,8 @@ def build(
     ends = flat_input(state, scope), flat_output(output, scope)
     may_be_asked = actions is not None and commands is not None and hears_default(scope, commands)
     core = Core(name, store, router, data, *ends, context, actions, journal, bool(scope.rounds), may_be_asked)
-    core.partial_until, core.emits_partial = durability.partial.of(name), durability.partial.are_emitted
-    if durability.remark is not None:
-        core.remark = durability.remark
+    core.partial_until, core.emits_partial = durability.partial_until(name), durability.emits_partial
+    core.leave_out = durability.leave_out
 
     def make(capabilities: list[Capability], info: OperatorInfo) -> Callable[[], None]:
         core.activate = info.activator.activate

@@ -202,15 +202,13 @@ def run(*given: Any, **named: Any) -> list[Any]:
     - `rename_state` (old name -> new name) and `drop_state` handle states in the folder whose operators were renamed or
       removed. `relocate` (old path -> new path) names files and folders that have moved since the last call.
       `same_file` (path -> path) names copies of input files. `take_over` takes the folder from a launcher that does not
-      answer. With `allow_loss` a job that follows files continues without lines that are gone. With `forget_missing` a
-      job continues without files that are gone. `accept_rows` names sinks whose rows may be of another checkpoint than
-      the folder, or of the job that it was forked from. `partial_windows="emit"` puts out the results of windows whose
-      states were dropped, though they are of a part of their records.
+      answer. With `allow_loss` a job that follows files continues without lines that are gone, with `forget_missing`
+      another one without files. `accept_rows` names sinks that may have rows of another checkpoint. With
+      `partial_windows="emit"`, windows that lack records since their states were dropped give results.
 
     Raises PeerFailed with the traceback if the dataflow raises, UsageError for wrong arguments, and StoreError if the
-    folder belongs to another job or the lines have changed. Ctrl-C stops the job: records that were read or pulled are
-    processed, then `Interrupted` is raised, a KeyboardInterrupt whose `records` holds the results so far. A second
-    Ctrl-C ends the job at once, with the same exception.
+    folder belongs to another job or the lines have changed. Ctrl-C stops the job: what was read or pulled is processed,
+    then `Interrupted` is raised, a KeyboardInterrupt whose `records` holds the results so far. A second one ends it.
     """
     writer = ListWriter()
     with naming_arguments():

@@ -39,10 +39,10 @@ from megaflow.control.wording import Notice, quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart
-from megaflow.durable.lineage import forked, standing_of
+from megaflow.durable.lineage import Standing, forked, standing_of
 from megaflow.durable.local_folder import open_for_a_job
-from megaflow.durable.partial_windows import PartialWindows, partial_windows
 from megaflow.durable.query_record import is_restored
+from megaflow.durable.state_migration import PartialWindows, partial_windows
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError, naming
 from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
 from megaflow.job.launcher.outputs.several_outputs import compare_lengths
@@ -181,6 +181,31 @@ def has_nothing_left(found: Commit, job_input: JobInput) -> bool:
     return found.ended and not (reads or may_read or found.tokens)
 
 
+def with_input(
+    keeper: StoreKeeper, spec: JobSpec, job_input: JobInput, report: Callable[[str], None]
+) -> Commit | None:
+    """Return the commit that a job begins with, as the input is now; set the keeper's input. Raises StoreError."""
+    found = keeper.found
+    if found is not None:
+        check_kind(found, job_input, f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title)
+    if found is not None and found.spark and not is_restored(keeper.path, found):
+        spark.check_record(keeper.path, found.spark, job_input.names.rows)
+    keeper.input, found = known_input(found, job_input, spec, report)
+    if found is not None:
+        for check in (check_followed, check_compressed):
+            check(found, job_input.names.followed, spec.allow_loss, report)
+    return found
+
+
+def dry_part(keeper: StoreKeeper, found: Commit, part: DurablePart, standing: Standing) -> DurablePart:
+    """Return the part of a rehearsal: it begins with the commit that was found, or with the one to be forked."""
+    if keeper.origin is None:
+        return replace(part, commit=found.number, standing=standing)
+    if standing.lineage:
+        standing = standing_of(forked(found), standing.accepted)
+    return replace(part, folder=os.path.abspath(keeper.origin.path), commit=found.number, standing=standing)
+
+
 def rehearsal_of(
     spec: JobSpec, part: DurablePart, job_input: JobInput, writer: Writer, opened: tuple[tuple[str, int], ...]
 ) -> Rehearsal:
@@ -202,18 +227,9 @@ def resume(
     Raises StoreError if they do not match the store, before anything has changed. `rehearse` raises an error if the
     program, or a place to which its sinks write, does not match it.
     """
-    found = keeper.found
     check_has_these(keeper, spec)
     keeper.check_outputs(writer.lengths(0))
-    if found is not None:
-        check_kind(found, job_input, f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title)
-    if found is not None and found.spark and not is_restored(keeper.path, found):
-        spark.check_record(keeper.path, found.spark, job_input.names.rows)
-    keeper.input, found = known_input(found, job_input, spec, report)
-    keeper.found = found  # with this the store begins
-    if found is not None:
-        for check in (check_followed, check_compressed):
-            check(found, job_input.names.followed, spec.allow_loss, report)
+    found = keeper.found = with_input(keeper, spec, job_input, report)  # with this the store begins
     job_input = replace(job_input, splits=keeper.input.to_read)
     part = DurablePart(os.path.abspath(keeper.path), 0, None, spec.checkpoint_every, spec.renamed, spec.dropped)
     is_over = found is not None and has_nothing_left(found, job_input) and not spec.close_windows
@@ -222,15 +238,11 @@ def resume(
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
     renews, compares = bool(spec.accept_rows), found is not None and bool(found.delivered) and spec.on is None
     if found is not None and found.checkpoint and (compares or not (is_same and found.columns is not None)):
-        folder = part.folder if keeper.origin is None else os.path.abspath(keeper.origin.path)
-        standing = standing_of(found if keeper.origin is None else forked(found), spec.accept_rows)
-        dry = replace(part, folder=folder, commit=found.number, standing=standing if compares else part.standing)
+        dry = dry_part(keeper, found, part, standing_of(found, spec.accept_rows) if compares else part.standing)
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
         is_over = not rehearsed.sources and is_over  # a source may be new
         renews = renews or bool(rehearsed.newer)
-        for name, keys in rehearsed.given_up:
-            report(f"--drop-state {name} gives up the states of at most {quantity(keys, 'key')}")
-        for text in rehearsed.newer:
+        for text in rehearsed.texts:
             report(text)
     if not is_over:  # otherwise nothing of it is read
         keeper.check_whole()

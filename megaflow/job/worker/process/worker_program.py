@@ -215,7 +215,7 @@ class WorkerProgram:
                 part = spec.durable if founds else replace(spec.durable, commit=None)
                 keep = self._shared.keep or snapshots.StateBackend
                 self._kept = keep(self._worker, part, memory=self._shared.memory)
-                self._kept.remark = self._skipped.count
+                self._kept.count = self._skipped.count
             outputs = NamedOutputs([name for name in forms if name])
             flow, self._sinks = wire(
                 self._worker, scope, self._control, spec.job.args, self._reading, self._inputs, outputs, self._kept,

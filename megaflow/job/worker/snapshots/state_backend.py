@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from megaflow.connect.sink_host import Writing
 from megaflow.connect.source_protocol import Source
 from megaflow.control.checkpoint_messages import DurableOperator
 from megaflow.control.coordinator.base.job_state import Durable
 from megaflow.control.staging_messages import StageEnd, StageLines
-from megaflow.control.wording import KEYS_FORGOTTEN
+from megaflow.control.wording import KEYS_FORGOTTEN, PARTIAL_LEFT_OUT
 from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit, Fingerprint, SinkToken
 from megaflow.durable.incarnation import DurablePart, read_commit
@@ -38,13 +38,16 @@ from megaflow.job.worker.snapshots.cut_keeper import CutKeeper
 from megaflow.job.worker.snapshots.cut_packer import CutPacker
 from megaflow.job.worker.snapshots.local_recovery import LocalRecovery
 from megaflow.megaphone.base.bins import BinStore
-from megaflow.megaphone.base.durability import Durability, Piece, Remark
+from megaflow.megaphone.base.durability import Durability, Piece
 from megaflow.megaphone.base.event_unit import NEVER
 from megaflow.megaphone.snapshot.journal import Journal
 from megaflow.megaphone.snapshot.retained_bins import RetainedBins
 from megaflow.program import Worker
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.dataflow.graph import Graph, Node
+
+Count: TypeAlias = Callable[[str, str, int, Callable[[], str] | None], None]
+"""Adds to the count of a kind of remark: (operator, kind, count, text for the first); see `wording.READ_COUNTS`."""
 
 
 def open_folder(folder: str) -> Store:
@@ -69,7 +72,7 @@ class StateBackend:
         self._part = part
         self._memory = LocalRecovery() if memory is None else memory
         self.folder = part.folder
-        self.remark: Remark = lambda operator, kind, count, text: None  # set before the dataflow is built
+        self.count: Count = lambda operator, kind, count, text: None  # set before the dataflow is built
         self.standing = part.standing  # of the store, as the launcher began with it
         self.store = open_store(part.folder)  # also of the outboxes
         self._durability = Durability()  # of the dataflow, once it is built
@@ -86,7 +89,8 @@ class StateBackend:
         if self._part.is_changed:
             durability.sink = self._write_checked
         durability.restore = self._restore if self._part.commit is not None else None
-        durability.partial, durability.remark = self._part.partial, self.remark
+        durability.partial_until, durability.emits_partial = self._part.partial.of, self._part.partial.are_emitted
+        durability.leave_out = lambda operator, text: self.count(operator, PARTIAL_LEFT_OUT, 1, text)
 
     def check(self, graph: Graph) -> None:
         """Raise BuildError for an operator whose effect on the outputs no checkpoint would include."""
@@ -238,7 +242,7 @@ class StateBackend:
             self._kinds[descriptor.name] = kinds
         found = self._memory.restore(descriptor, bins, recovery)
         if found.forgotten:
-            self.remark(descriptor.name, KEYS_FORGOTTEN, found.forgotten, None)
+            self.count(descriptor.name, KEYS_FORGOTTEN, found.forgotten, None)
         return replace(found, bases=recovery.bases(descriptor), key_kinds=kinds)
 
     def _write_checked(self, cut: Piece, block: Block | None) -> None:
