@@ -378,8 +378,8 @@ def watermark_text(status: WatermarkStatus) -> str:
     watermark: 2 s, for 3 s: all partitions have been idle for 12 s, so it is that of the furthest one
       idle for 12.3 s: a, the furthest one
     >>> status = WatermarkStatus(2_000_000, age_seconds=3.2, all_idle_seconds=12.3, stands_at="errors")
-    >>> print(watermark_text(status).partition(", but ")[2])
-    errors lacks advance_when_idle=True, so it is that of the furthest one there
+    >>> print(watermark_text(status).partition(" s, ")[2].partition(", ")[2])
+    and errors has come least far and lacks advance_when_idle=True, so it is where that is
     """
     if status.is_infinite:
         return "watermark: infinite, because all lines have been read"
@@ -392,7 +392,7 @@ def watermark_text(status: WatermarkStatus) -> str:
     if status.all_idle_seconds is not None and not status.held_by:
         so = "so it is that of the furthest one" if status.micros is not None else "and none has a record yet"
         if status.stands_at is not None:
-            so = f"but {status.stands_at} lacks advance_when_idle=True, so it is that of the furthest one there"
+            so = f"and {status.stands_at} has come least far and lacks advance_when_idle=True, so it is where that is"
         held = f": all partitions have been idle for {status.all_idle_seconds:.0f} s, {so}"
     return "\n".join([f"{head}{held}", *idle_texts(status.idle_partitions), *limit_texts(status.read_limits)])
 

@@ -58,7 +58,8 @@ class Cursor:
     def __init__(self, cursor: Any, paramstyle: str) -> None:
         self.raw = cursor  # of the driver
         self._paramstyle = paramstyle
-        self.is_mysql = driver_of(type(cursor)) in MYSQL
+        self.driver = driver_of(type(cursor))
+        self.is_mysql = self.driver in MYSQL
 
     def execute(self, statement: str, *values: Any) -> None:
         """Run a statement with the values of its parameters."""

@@ -142,16 +142,26 @@ class DatabaseSink(OutboxSink[Any]):
             _log.warning("%s; so %s is not compared with the store; %s", failure, self._table, DELIVERIES_NEEDED)
         self._look()
         self._plan(self._statement)
+        if self._lineage:
+            self._whole_name = self._database.transaction(self._find_whole_name)[:200]
 
     def delivered(self, lineage: str) -> int | None:
         """Return the last checkpoint of a lineage of which rows are in the table; None if there is none."""
 
         def find(cursor: Cursor) -> int | None:
-            cursor.execute(sql.NEWEST_DELIVERY, lineage, self._table[:200])
+            cursor.execute(sql.NEWEST_DELIVERY, lineage, self._whole_name)
             newest = cursor.rows()[0][0]
             return None if newest is None else int(newest)
 
         return self._database.transaction(find)
+
+    def _find_whole_name(self, cursor: Cursor) -> str:
+        """Return the name of the table with its schema: a program may write it or not."""
+        query = sql.SCHEMA_OF.get(cursor.driver)
+        if query is None or len(self._names) > 1:
+            return self._table
+        cursor.execute(query)
+        return sql.shown(sql.table_name([str(cursor.rows()[0][0]), *self._names]))
 
     def _deliveries_failure(self) -> OutputError | None:
         """Return why the rows beside the marks cannot be kept; None if they can."""
@@ -235,7 +245,7 @@ class DatabaseSink(OutboxSink[Any]):
                 is_new = self._mark(cursor, token)
                 if self._lineage:
                     cursor.execute(sql.DROP_DELIVERY, token)  # of a job of another lineage, or whose mark was deleted
-                    cursor.execute(sql.ADD_DELIVERY, token, self._lineage, self._table[:200], n)
+                    cursor.execute(sql.ADD_DELIVERY, token, self._lineage, self._whole_name, n)
                 if is_new:
                     for each in old:
                         cursor.execute(sql.DROP_MARK, each)

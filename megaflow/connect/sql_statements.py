@@ -39,6 +39,11 @@ CREATE_DELIVERIES: Final = (
     f"CREATE TABLE IF NOT EXISTS {DELIVERIES} "
     "(token VARCHAR(64) PRIMARY KEY, lineage VARCHAR(32), target VARCHAR(200), n BIGINT)"
 )
+SCHEMA_OF: Final = {  # driver -> query for the schema of a table that is named without one
+    "sqlite3": "SELECT 'main'",
+    **dict.fromkeys(("psycopg", "psycopg2", "pg8000", "duckdb"), "SELECT current_schema()"),
+    **dict.fromkeys(("pymysql", "MySQLdb", "mysql", "mariadb"), "SELECT DATABASE()"),
+}
 NEWEST_DELIVERY: Final = f"SELECT MAX(n) FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER}"
 ADD_DELIVERY: Final = (
     f"INSERT INTO {DELIVERIES} (token, lineage, target, n) VALUES ({', '.join(PARAMETER * 4)})"

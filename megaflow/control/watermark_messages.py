@@ -128,7 +128,7 @@ class WatermarkStatus:
     held_by: HoldsBack | None = None  # None: no partition that is still to be read
     idle_partitions: tuple[IdlePartition, ...] = ()
     all_idle_seconds: float | None = None  # for which all partitions have been idle; None: some are not
-    stands_at: str | None = None  # operator without `advance_when_idle` that keeps all from following the clock now
+    stands_at: str | None = None  # operator without `advance_when_idle` whose bound then counts, as others are further
     lateness: tuple[PartitionLateness, ...] = ()  # of partitions that had records out of order
     read_limits: dict[str, int] = field(default_factory=dict)
     """Input -> microseconds up to which its files are read, with `--max-skew`; other inputs have no limit.

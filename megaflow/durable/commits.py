@@ -33,8 +33,8 @@ COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "partitions": (), "finished": (), "clock": 0,
-               "sources": (), "members": (), "bound": None, "columns": None, "lineage": "", "parent": "",
-               "delivered": (), "furthest": None},
+               "sources": (), "members": (), "bound": None, "columns": None, "lineage": "", "parents": (),
+               "earlier": (), "delivered": (), "furthest": None},
     "OperatorCut": {"form": "", "partial": None},
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
@@ -173,7 +173,8 @@ class Commit:
     record: SegmentRef | None = None  # has Spark's record as of `spark`, if the checkpoint was given a name
     furthest: int | None = None  # microseconds, the greatest timestamp of all records; None: there was none, or unknown
     lineage: str = ""  # of the store, see `lineage`; "": an earlier version began it
-    parent: str = ""  # lineage of the store that it was forked from; "": it is no fork, or not known
+    parents: tuple[str, ...] = ()  # if it is a fork: lineages of the store that it was forked from, of its parent, …
+    earlier: tuple[str, ...] = ()  # lineages that it had before, the newest first
     delivered: tuple[tuple[str, int], ...] = ()
     """(Sink, last checkpoint of which it had delivered records; 0: none), sorted."""
 

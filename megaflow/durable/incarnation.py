@@ -44,7 +44,7 @@ from megaflow.durable.lineage import NOT_COMPARED, Standing, renewed
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
 from megaflow.durable.state_migration import NONE_PARTIAL, PartialWindows
 from megaflow.durable.store import Store
-from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
+from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced, StoreUnfit
 
 CHECKPOINTS_KEPT: Final = 3
 ASIDE: Final = r"(?:\.\d+\.tmp)?"  # the suffix that `store` gives to a file while it writes it
@@ -119,6 +119,20 @@ def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) 
         raise StoreDamaged(
             f"{commit_name(commit.number)} names {segment.name} with {segment.length} bytes, but it has {length}; "
             "restore the store from a backup"
+        )
+
+
+def check_same_store(store: Store, part: DurablePart) -> None:
+    """Raise StoreUnfit unless the folder that this process sees is the job's store: it has the job's lineage.
+
+    Raises StoreDamaged, StoreError or OSError. Costs reading the newest commits.
+    """
+    found = read_commits(store)
+    if not found or found[0].lineage != part.standing.lineage:
+        what = "another store" if found else "no store"
+        raise StoreUnfit(
+            f"The job keeps its state in {part.folder}, but this process sees {what} there, so what it wrote would be "
+            "missing in the job's. All machines must see the same folder under this path: mount it here."
         )
 
 

@@ -3,8 +3,8 @@
 A store and a database are restored apart. A store of checkpoint 4 beside a table with the rows of 9 would write those
 of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get them.
 
-1. A store draws a *lineage* with its first commit. Copies of the store keep it. A fork draws its own, and names that of
-   its parent.
+1. A store draws a *lineage* with its first commit. Copies of the store keep it. A fork draws its own, and names those
+   of its parent and of all before that.
 2. A sink that can tell notes the lineage and the checkpoint of each delivery, in the transaction of its rows.
    Deliveries of a checkpoint begin only when it is durable (rule 2 of `megaflow.connect.sink`). So one above the
    store's newest checkpoint shows that the store was restored from an older copy, or that another job runs on a copy.
@@ -15,7 +15,8 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
    places, the founding workers compare when they open their sinks. That is soon enough for the places: nothing is
    delivered before the first new checkpoint, for which all founders must have opened.
 5. If a job goes on beside later deliveries, it first draws another lineage. Otherwise the next restart would find them
-   again, and later ones could not be told from its own.
+   again, and later ones could not be told from its own. The commit keeps the lineages that it had before: if a place
+   has deliveries of one of them and none of the present one, it is an older copy.
 """
 
 from collections.abc import Collection, Iterable
@@ -33,13 +34,15 @@ class Standing:
     """What a store says about the places that the job's sinks write to."""
 
     lineage: str = ""  # "": there is no store, or nothing is compared
-    parent: str = ""  # lineage of the store from which it was forked; "": it is no fork
+    parents: tuple[str, ...] = ()  # lineages of the stores from which it was forked; empty: it is no fork
+    earlier: tuple[str, ...] = ()  # lineages that it had before
     checkpoint: int = 0  # its newest
     delivered: tuple[tuple[str, int], ...] = ()  # (sink, last checkpoint of which it delivered records; 0: none)
     accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
 
 
 NOT_COMPARED: Final = Standing()
+KEPT_MAX: Final = 16  # lineages that a commit keeps: of parents, and of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +53,27 @@ class Mismatch:
     is_newer: bool  # whether the sink has later deliveries: see rule 5
 
 
+def others(standing: Standing, sink: str) -> tuple[str, ...]:
+    """Return the lineages of which a place must have no deliveries if it has none of the store's own."""
+    return standing.earlier if dict(standing.delivered).get(sink) else standing.parents
+
+
 def standing_of(commit: Commit, accepted: tuple[str, ...] = ()) -> Standing:
     """Return what a commit says."""
-    return Standing(commit.lineage, commit.parent, commit.checkpoint, commit.delivered, accepted)
+    return Standing(commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, accepted)
 
 
 def renewed(commit: Commit) -> Commit:
     """Return a commit with a new lineage, of which nothing was delivered."""
-    return replace(commit, lineage=uuid4().hex, delivered=tuple((sink, 0) for sink, _ in commit.delivered))
+    earlier = (commit.lineage, *commit.earlier)[:KEPT_MAX] if commit.lineage else ()
+    delivered = tuple((sink, 0) for sink, _ in commit.delivered)
+    return replace(commit, lineage=uuid4().hex, earlier=earlier, delivered=delivered)
 
 
 def forked(commit: Commit) -> Commit:
     """Return the first commit of a fork."""
-    return replace(renewed(commit), parent=commit.lineage)
+    begun = renewed(commit)
+    return replace(begun, parents=(*begun.earlier, *commit.parents)[:KEPT_MAX], earlier=())
 
 
 def delivered_after(
@@ -82,22 +93,27 @@ def delivered_after(
 
 
 def compare(
-    standing: Standing, sink: str, newest: int | None, of_parent: int | None, rewrites: bool
+    standing: Standing, sink: str, newest: int | None, other: int | None, rewrites: bool
 ) -> Mismatch | None:
     """Compare a store with what a sink has delivered; return a difference that does not matter, None if there is none.
 
-    `newest`: the last checkpoint of the lineage with a delivery; None: none is known there. `of_parent`: the same of
-    the parent. `rewrites`: a record that is written again replaces itself. Raises StoreUnfit if rows would be twice in
-    the place, or missing.
+    `newest`: the last checkpoint of the lineage with a delivery; None: none is known there. Then `other` is the last
+    one of the `others` of the standing. `rewrites`: a record that is written again replaces itself. Raises StoreUnfit
+    if rows would be twice in the place, or missing.
 
     >>> compare(Standing("a", checkpoint=9, delivered=(("rows", 9),)), "rows", 9, None, False)
     """
     known, at = dict(standing.delivered).get(sink, 0), standing.checkpoint
     accept = f"To go on with the rows as they are, give --accept-rows {sink}"
-    if of_parent is not None:
+    if other is not None and known:
+        raise StoreUnfit(
+            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the rows there are of an "
+            f"earlier time, before the job went on beside other rows: the database is an older copy. {accept}."
+        )
+    if other is not None:
         raise StoreUnfit(
             f"The sink {sink!r} writes where the job of the forked checkpoint writes, and has rows of its checkpoint "
-            f"{of_parent} there. Both jobs would write the rows after the fork. Write to another table. {accept}; so "
+            f"{other} there. Both jobs would write the rows after the fork. Write to another table. {accept}; so "
             "too if the rows were deleted."
         )
     if newest is None:
@@ -116,8 +132,8 @@ def compare(
         raise StoreUnfit(
             f"The store is at checkpoint {at}, but the sink {sink!r} has delivered rows of checkpoint {newest}: the "
             f"store is an older copy, and the job would write the rows after checkpoint {at} a second time. Restore "
-            "the newest store; or restore the table, with megaflow_marks and megaflow_deliveries, as they were at "
-            f"checkpoint {at}. {accept}."
+            "the newest store; or restore the rows, with what the sink has noted beside them, as they were at checkpoint "
+            f"{at}. {accept}."
         )
     if newest < known:
         raise StoreUnfit(

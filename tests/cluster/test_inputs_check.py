@@ -183,3 +183,17 @@ def test_new_files_are_read_by_a_process_that_sees_them(start: Callable[..., Run
     assert code == 0, said
     check_equal(sorted(output.split()), wanted, said)
     assert not any("disappeared" in line for line in [*said, *joiner.said]), [*said, *joiner.said]
+
+
+@pytest.mark.slow
+def test_a_process_that_sees_another_state_folder_may_not_join(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, WORDS, a="a\nb\n")
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow", "--state", "/proc/self/cwd/kept")
+    (machines.there / "in").rmdir()
+    (machines.there / "in").symlink_to(machines.here / "in")
+    (machines.there / "kept").mkdir()
+    code, _, said = machines.join()
+    assert code == 1 and any(says(line, "this process sees no store there", "mount it here") for line in said), said
+    assert len(job.status()["workers"]) == 1
+    assert job.control("stop").returncode == 0
+    assert job.end()[0] == 0

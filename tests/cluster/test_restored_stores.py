@@ -151,6 +151,11 @@ def test_a_table_with_a_key_goes_on_beside_an_older_store(start: Callable[..., R
     assert "exit code 0" in said and "'counts': the store is at checkpoint" in said, said
     said = desk.run("b")
     assert "exit code 0" in said and "the store is at checkpoint" not in said, "there is another lineage now"
+    shutil.copy(desk.database, desk.folder / "database-late")
+    desk.restore_database("early")
+    said = desk.run("d")
+    assert "exit code 1" in said and "the database is an older copy" in said, said
+    desk.restore_database("late")
     with desk.open() as connection:
         check_equal(dict(connection.execute("SELECT word, n FROM counts")), {"a": 2, "b": 2, "c": 1})
 
@@ -167,7 +172,10 @@ def test_a_fork_into_the_table_of_its_parent_is_refused(desk: Desk) -> None:
     assert "exit code 0" in desk.run(store="fork", out="fork.jsonl", options=accepted)
     assert "exit code 0" in desk.run("d", store="fork", out="fork.jsonl"), "it has rows of its own now"
     check_equal(desk.words(), Counter("abcd"))
-    said = desk.run("e", options=("--accept-rows", "word"))
+    grandchild = ("--from-checkpoint", f"{desk.folder / 'fork'}:{newest}")
+    said = desk.run("e", store="again", out="again.jsonl", options=grandchild)
+    assert "exit code 1" in said and "Both jobs would write the rows after the fork" in said, said
+    said = desk.run("f", options=("--accept-rows", "word"))
     assert "exit code 1" in said and "--accept-rows word: The program has no sink of this name" in said, said
 
 

@@ -75,6 +75,9 @@ def test_a_sink_tells_what_it_has_delivered_of_each_lineage(totals: Totals) -> N
     elsewhere = DatabaseSink(f"sqlite:{totals.path}", "sums", ["name", "total"], create=create)
     elsewhere.open(place)
     assert elsewhere.delivered("first") is None, "of another table"
+    same = DatabaseSink(f"sqlite:{totals.path}", "main.totals", ["name", "total"])
+    same.open(place)
+    assert same.delivered("first") == 3
     assert totals.query() == [("x", 1), ("y", 2)]
     assert totals.query("SELECT count(*) FROM megaflow_deliveries") == [(2,)], "probes are removed"
 

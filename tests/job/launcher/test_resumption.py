@@ -396,11 +396,11 @@ def test_a_store_with_sinks_is_rehearsed_and_may_get_another_lineage(bench: Benc
     app.write_text("dataflow = 1")
     code = Fingerprint("app.py:dataflow", (), {"app.py": digest(app.read_bytes())})
     bench.leave(3, read=44, written=220, code=code, lineage="a", delivered=(("box", 2),))
-    assert bench.run().part.standing == Standing("a", "", 3, (("box", 2),))
-    assert [each.part.standing for each in bench.rehearsed] == [Standing("a", "", 3, (("box", 2),))]
+    assert bench.run().part.standing == Standing("a", (), (), 3, (("box", 2),))
+    assert [each.part.standing for each in bench.rehearsed] == [Standing("a", (), (), 3, (("box", 2),))]
     fork = bench.run("none", store="fork", origin=(str(bench.folder / "store"), "3"))
     there = bench.rehearsed[-1].part.standing
-    assert there.parent == fork.part.standing.parent == "a" and there.delivered == (("box", 0),)
+    assert there.parents == fork.part.standing.parents == ("a",) and there.delivered == (("box", 0),)
     assert len({"a", there.lineage, fork.part.standing.lineage}) == 3
     bench.newer = ("box has more",)
     renewed = bench.run().part.standing

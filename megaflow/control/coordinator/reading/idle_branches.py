@@ -10,8 +10,8 @@ few records of a busy partition. A branch without records would hold the waterma
    greatest `out_of_order` of all of them. Let m be the greatest timestamp of the partition at any operator. No maximum
    is greater than m. So a record that makes an idle branch active again is late by the watermark only if it is below
    m - `out_of_order`. If the branches take the same timestamps, one operator before them would call it late as well.
-3. If a partition is idle as a whole, its branches that became idle before still count like this. The others do not:
-   they have come as far as the partition has. So reports name no branch of an idle partition.
+3. If a partition is idle as a whole, everything that was read of it was processed. So each of its branches has come as
+   far as the furthest one: m less the greatest `out_of_order`. Reports name no branch of an idle partition.
 4. A branch is active again when one of its records has come, or when the partition changes hands.
 5. A file that is read once has no idle branches. Otherwise the speed of a run would decide which of its records are
    late.
@@ -76,6 +76,14 @@ class IdleBranches:
     def idle(self, partition: Partition, operators: Iterable[str]) -> Iterator[tuple[str, float]]:
         """Iterate over the operators at which a partition is idle, each with the time since when."""
         return ((name, self._since[name, partition]) for name in operators if self.is_idle(name, partition))
+
+    def come(
+        self, partition: Partition, operators: Mapping[str, TimedOperator],
+        maxima: Mapping[tuple[str, Partition], int],
+    ) -> int:  # fmt: skip
+        """Return how far the branches of an idle partition have come; arguments and NEVER are as for `reached`."""
+        seen = [maxima[name, partition] for name in operators if (name, partition) in maxima]
+        return max(seen) - max(each.out_of_order for each in operators.values()) if seen else NEVER
 
     def reached(
         self, partition: Partition, operators: Mapping[str, TimedOperator],

@@ -10,7 +10,7 @@
    With `advance_when_idle`, event time follows the clock from then on. The last windows of a quiet partition close once
    as much time has passed as their ends were ahead of event time. The time that passes is added to the greatest bound,
    or to the watermark of that moment if that is greater. So a coordinator that takes over never goes back.
-4. An operator without `advance_when_idle` stops the others at its own bound. A status names it (`stands_at`).
+4. So an operator without `advance_when_idle` stops the others at its own bound. A status names it (`stands_at`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -62,5 +62,6 @@ class IdleTime:
             for name, bound in seen.items()
         }
         least = min(reached, key=reached.__getitem__, default=None)
-        self.stands_at = least if self._advancing and least not in self._advancing else None
+        is_behind = least is not None and reached[least] < max(reached.values())
+        self.stands_at = least if is_behind and least not in self._advancing else None
         return None if least is None else min(reached[least], GREATEST)

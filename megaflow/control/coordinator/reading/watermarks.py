@@ -275,14 +275,16 @@ class Watermarks:
             following = self._following(each)
             if not following:
                 continue
-            is_idle = self._is_idle(each, now)
+            is_idle, may_have_branches = self._is_idle(each, now), each.partition[0] in ("partition", "spark")
+            come = self._branches.come(each.partition, following, self._maxima) if may_have_branches else NEVER
             for name, operator in following.items():
                 value, holder = self._value(name, operator, each), name
+                if is_idle:
+                    idle[name] = max(value, come, idle.get(name, NEVER))
+                    continue
                 if self._branches.is_idle(name, each.partition):
                     value, holder = max((value, name), self._branches.reached(each.partition, following, self._maxima))
-                if is_idle:
-                    idle[name] = max(value, idle.get(name, NEVER))
-                elif least is None or value < least:
+                if least is None or value < least:
                     least, held = value, (holder, each)
             if least == NEVER:
                 break

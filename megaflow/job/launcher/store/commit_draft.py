@@ -111,7 +111,7 @@ class CommitDraft:
             partitions=ready.partitions, finished=finished, tokens=ready.tokens,
             watermark=self._watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
             bound=ready.bound, furthest=self._furthest, columns=begun.columns, lineage=latest.lineage,
-            parent=latest.parent, delivered=delivered_after(latest, begun.sinks, dropped),
+            parents=latest.parents, earlier=latest.earlier, delivered=delivered_after(latest, begun.sinks, dropped),
         )  # fmt: skip
         self.is_committing = True
         return ToCommit(commit, ready.splits, length, begun.names, dict(ready.read))

@@ -28,6 +28,7 @@ from megaflow.control.latency import LatencyMeter
 from megaflow.control.launcher_messages import Coordinates, Ended, LinesTaken, ToldOnce
 from megaflow.control.messages import TableWish
 from megaflow.durable.commits import SourcePartition
+from megaflow.durable.incarnation import check_same_store
 from megaflow.durable.restored import StateDescriptor
 from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.log_records import MARK, LogPlace, places, settle
@@ -213,6 +214,8 @@ class WorkerProgram:
         with self._worker.dataflow(spec.name) as scope:
             if spec.durable is not None:
                 part = spec.durable if founds else replace(spec.durable, commit=None)
+                if self._is_first and may_be_elsewhere(spec):
+                    check_same_store(snapshots.open_folder(part.folder), part)
                 keep = self._shared.keep or snapshots.StateBackend
                 self._kept = keep(self._worker, part, memory=self._shared.memory)
                 self._kept.count = self._skipped.count

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from megaflow.connect.sink import Sink, SinkPlace
 from megaflow.connect.sink_host import Outlet
 from megaflow.durable.commits import SinkToken
-from megaflow.durable.lineage import Mismatch, Standing, compare
+from megaflow.durable.lineage import Mismatch, Standing, compare, others
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import ProgramError
@@ -207,10 +207,10 @@ class OpenSink(Outlet):
     def _compare(self, standing: Standing) -> Mismatch | None:
         if not standing.lineage or self.name in standing.accepted or not self._can_tell:
             return None
-        newest, of_parent = self._newest(standing.lineage), None
-        if newest is None and standing.parent and not dict(standing.delivered).get(self.name):
-            of_parent = self._newest(standing.parent)
-        return compare(standing, self.name, newest, of_parent, self._sink.rewrites)
+        newest, found = self._newest(standing.lineage), list[int]()
+        if newest is None:
+            found = [n for each in others(standing, self.name) if (n := self._newest(each)) is not None]
+        return compare(standing, self.name, newest, max(found, default=None), self._sink.rewrites)
 
     def _newest(self, lineage: str) -> int | None:
         with self._calling("delivered(…)"):
