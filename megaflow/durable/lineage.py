@@ -132,8 +132,8 @@ def compare(
         raise StoreUnfit(
             f"The store is at checkpoint {at}, but the sink {sink!r} has delivered rows of checkpoint {newest}: the "
             f"store is an older copy, and the job would write the rows after checkpoint {at} a second time. Restore "
-            "the newest store; or restore the rows, with what the sink has noted beside them, as they were at checkpoint "
-            f"{at}. {accept}."
+            "the newest store; or restore the rows, with what the sink has noted beside them, as they were at "
+            f"checkpoint {at}. {accept}."
         )
     if newest < known:
         raise StoreUnfit(
