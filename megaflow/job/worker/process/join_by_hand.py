@@ -8,9 +8,13 @@ them, and it listens where they can reach it.
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 from megaflow.control.messages import Done, JobSettings, Moved, Request, SettingsQuery
+from megaflow.durable.incarnation import check_same_store
+from megaflow.durable.local_folder import open_in_a_job
+from megaflow.durable.store import Store
 from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError, StateKept
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import FORMS, Address, ChildSpec, JobSpec, JoiningProcess, address_of, listening
@@ -48,6 +52,9 @@ def join_job(
             f"The job at {place} keeps its state in {settings.durable.folder}, which is not a folder on this "
             "machine. All machines must see it under this path."
         )
+    if settings.durable is not None:
+        with closing(Store(open_in_a_job(settings.durable.folder))) as store:
+            check_same_store(store, settings.durable)
     check_profile(spec.profile, settings.workers)
     name = settings.job
     spec = replace(

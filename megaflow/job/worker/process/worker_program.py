@@ -214,11 +214,11 @@ class WorkerProgram:
         with self._worker.dataflow(spec.name) as scope:
             if spec.durable is not None:
                 part = spec.durable if founds else replace(spec.durable, commit=None)
-                if self._is_first and may_be_elsewhere(spec):
-                    check_same_store(snapshots.open_folder(part.folder), part)
                 keep = self._shared.keep or snapshots.StateBackend
                 self._kept = keep(self._worker, part, memory=self._shared.memory)
                 self._kept.count = self._skipped.count
+                if self._is_first and spec.job.on is not None:
+                    check_same_store(self._kept.store, part)
             outputs = NamedOutputs([name for name in forms if name])
             flow, self._sinks = wire(
                 self._worker, scope, self._control, spec.job.args, self._reading, self._inputs, outputs, self._kept,
