@@ -118,7 +118,7 @@ EVENT_MOVES = {
     "a session that a record ends later ends where it did": Fault(
         "Sessions._insert", "max(end, met[-1][1])", "met[-1][1]"
     ),
-    "what a stop closes is final": Fault("WindowFold.__call__", "EarlyWindow if events.by_stop else Window", "Window"),
+    "what a stop closes is final": Fault("WindowFold._called", "EarlyWindow if events.by_stop else Window", "Window"),
     "a session that grows leaves its early result behind": Fault(
         "Sessions.replaced", "micros < intervals[number][0] or micros + gap > intervals[number][1]", "False"
     ),
@@ -143,9 +143,10 @@ EVENT_MOVES = {
         "Stream._outputs", "max(each.behind for each in (self, *others))", "0"
     ),
     "outputs of event timers are judged by the watermark that fires them": Fault(
-        "WindowFold.__call__",
+        "WindowFold._called",
         "watermark = self._core.store.events.watermark",
-        "events = self._core.store.events\nwatermark = max(events.watermark, events._coming.get(time, [-1])[0])",
+        "events = self._core.store.events\n"
+        "watermark = max(events.watermark, *(coming for coming, _ in events._coming.values()), -1)",
     ),
     "a timestamp of a function is raised to those before it": Fault(
         "OutputStamper.begin", "self._stamping(), NEVER, as_it_is", "self._stamping(), NEVER, max"

@@ -385,7 +385,7 @@ DURABLE_SPARK = {
         """replace(
             new, committed=commit.checkpoint, epoch=commit.time, next_worker=commit.next_worker, whole=whole,
             spark=commit.spark, untaken=untaken, partitions=commit.partitions, finished=commit.finished,
-            watermark=commit.watermark, clock=commit.clock, bound=commit.bound,
+            watermark=commit.watermark, clock=commit.clock, bound=commit.bound, furthest=commit.furthest,
         )""",
         "replace(new, committed=commit.checkpoint, epoch=commit.time, next_worker=commit.next_worker, whole=whole)",
     ),
