@@ -103,7 +103,7 @@ STATE = grouped(
     option("--partial-windows", metavar="leave-out|emit", default="leave-out",
            help="What to do with windows that lack records, because their states were dropped."),
     repeated("--accept-rows", "accept_rows", metavar="SINK",
-             help="Resume though the rows of SINK are of another checkpoint, or of the job that was forked."),
+             help="Resume though SINK has rows of another checkpoint or job."),
     repeated("--relocate", "relocated", metavar="OLD=NEW",
              help="Resume with the input and output files of folder OLD in folder NEW."),
 )  # fmt: skip

@@ -38,18 +38,56 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+from uuid import uuid4
 
 from megaflow.durable.commits import COMMIT_NAME, Commit, OutputLength, commit_from_bytes, commit_name, commit_numbers
-from megaflow.durable.lineage import NOT_COMPARED, Standing, renewed
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
-from megaflow.durable.state_migration import NONE_PARTIAL, PartialWindows
 from megaflow.durable.store import Store
 from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced, StoreUnfit
 
 CHECKPOINTS_KEPT: Final = 3
+LINEAGES_MAX: Final = 16  # that a commit keeps: of parents, and of its own
 ASIDE: Final = r"(?:\.\d+\.tmp)?"  # the suffix that `store` gives to a file while it writes it
 COMMIT_FILE: Final = re.compile(COMMIT_NAME.pattern + ASIDE)
 SEGMENT_FILE: Final = re.compile(SEGMENT_NAME.pattern + ASIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a store says about the places that the job's sinks write to: see `lineage`."""
+
+    lineage: str = ""  # "": there is no store, or nothing is compared
+    parents: tuple[str, ...] = ()  # lineages of the stores from which it was forked; empty: it is no fork
+    earlier: tuple[str, ...] = ()  # lineages that it had before
+    checkpoint: int = 0  # its newest
+    delivered: tuple[tuple[str, int], ...] = ()  # (sink, last checkpoint of which it delivered records; 0: none)
+    accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
+
+
+NOT_COMPARED: Final = Standing()
+
+
+@dataclass(frozen=True, slots=True)
+class PartialWindows:
+    """Up to which timestamps windows may lack records, in microseconds: see `state_migration`.
+
+    >>> partial = PartialWindows((("kept", None), ("since", 7)), 9)
+    >>> partial.of("kept"), partial.of("since"), partial.of("new")
+    (None, 7, 9)
+    """
+
+    known: tuple[tuple[str, int | None], ...] = ()  # operator with states in the commit -> its limit; None: it has none
+    fresh: int | None = None  # the limit of all others
+    are_emitted: bool = False  # whether their results are put out like all others
+
+    def of(self, operator: str) -> int | None:
+        """Return the limit of an operator; None if its windows lack nothing."""
+        return dict(self.known).get(operator, self.fresh)
+
+
+NONE_PARTIAL: Final = PartialWindows()
+PARTIAL_CHOICES: Final = ("leave-out", "emit")
+"""What a user may wish for the results of partial windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +382,13 @@ def begin(
         incarnation._doom_what_is_left()
         incarnation.collect()
     return incarnation
+
+
+def renewed(commit: Commit) -> Commit:
+    """Return a commit with a new lineage, of which nothing was delivered."""
+    earlier = (commit.lineage, *commit.earlier)[:LINEAGES_MAX] if commit.lineage else ()
+    delivered = tuple((sink, 0) for sink, _ in commit.delivered)
+    return replace(commit, lineage=uuid4().hex, earlier=earlier, delivered=delivered)
 
 
 def check_named(commit: Commit, name: str) -> None:

@@ -21,28 +21,11 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Final
-from uuid import uuid4
 
 from megaflow.durable.commits import Commit
+from megaflow.durable.incarnation import LINEAGES_MAX, Standing, renewed
 from megaflow.errors import StoreUnfit
 from megaflow.quick_dataclass import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a store says about the places that the job's sinks write to."""
-
-    lineage: str = ""  # "": there is no store, or nothing is compared
-    parents: tuple[str, ...] = ()  # lineages of the stores from which it was forked; empty: it is no fork
-    earlier: tuple[str, ...] = ()  # lineages that it had before
-    checkpoint: int = 0  # its newest
-    delivered: tuple[tuple[str, int], ...] = ()  # (sink, last checkpoint of which it delivered records; 0: none)
-    accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
-
-
-NOT_COMPARED: Final = Standing()
-KEPT_MAX: Final = 16  # lineages that a commit keeps: of parents, and of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +46,10 @@ def standing_of(commit: Commit, accepted: tuple[str, ...] = ()) -> Standing:
     return Standing(commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, accepted)
 
 
-def renewed(commit: Commit) -> Commit:
-    """Return a commit with a new lineage, of which nothing was delivered."""
-    earlier = (commit.lineage, *commit.earlier)[:KEPT_MAX] if commit.lineage else ()
-    delivered = tuple((sink, 0) for sink, _ in commit.delivered)
-    return replace(commit, lineage=uuid4().hex, earlier=earlier, delivered=delivered)
-
-
 def forked(commit: Commit) -> Commit:
     """Return the first commit of a fork."""
     begun = renewed(commit)
-    return replace(begun, parents=(*begun.earlier, *commit.parents)[:KEPT_MAX], earlier=())
+    return replace(begun, parents=(*begun.earlier, *commit.parents)[:LINEAGES_MAX], earlier=())
 
 
 def delivered_after(

@@ -28,12 +28,12 @@ or by an `upgrade` that returned None. Records after the checkpoint make such a 
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from megaflow.durable.commits import Commit, OperatorCut
+from megaflow.durable.incarnation import PartialWindows
 from megaflow.durable.restored import WINDOWS, Adapt, Restored, StateDescriptor, bare, unchanged
 from megaflow.errors import ProgramError, StoreError, similar
-from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.communication.codec.old_classes import OldRecord
 
@@ -210,29 +210,6 @@ def upgrade(restored: Restored, descriptor: StateDescriptor, version: int, furth
                 ) from error
         restored.states[bin] = {key: state for key, state in upgraded.items() if state is not None}
     return forgotten
-
-
-@dataclass(frozen=True, slots=True)
-class PartialWindows:
-    """Up to which timestamps windows may lack records, in microseconds.
-
-    >>> partial = PartialWindows((("kept", None), ("since", 7)), 9)
-    >>> partial.of("kept"), partial.of("since"), partial.of("new")
-    (None, 7, 9)
-    """
-
-    known: tuple[tuple[str, int | None], ...] = ()  # operator with states in the commit -> its limit; None: it has none
-    fresh: int | None = None  # the limit of all others
-    are_emitted: bool = False  # whether their results are put out like all others
-
-    def of(self, operator: str) -> int | None:
-        """Return the limit of an operator; None if its windows lack nothing."""
-        return dict(self.known).get(operator, self.fresh)
-
-
-NONE_PARTIAL: Final = PartialWindows()
-CHOICES: Final = ("leave-out", "emit")
-"""What a user may wish for the results of partial windows."""
 
 
 def partial_windows(

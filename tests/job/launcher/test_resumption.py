@@ -12,8 +12,7 @@ import pytest
 from megaflow.control.messages import InputNames, Split, SplitEnd
 from megaflow.durable.blocks import BlockKind, CutHeader, pack
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
-from megaflow.durable.incarnation import begin
-from megaflow.durable.lineage import Standing
+from megaflow.durable.incarnation import Standing, begin
 from megaflow.durable.local_folder import LOCK, open_for_a_job
 from megaflow.durable.query_record import keep_record
 from megaflow.durable.segments import SegmentRef, SegmentWriter, segment_name

@@ -28,12 +28,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from typing import Final, TypeAlias
 
 from megaflow.control import checkpoint_messages as messages
 from megaflow.control.launcher_messages import OutputClosed
-from megaflow.durable.lineage import delivered_after
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher import store
 from megaflow.job.launcher.outputs.epoch_merge import Leaving, Mark
@@ -181,9 +179,7 @@ class Checkpointing:
         if last is not None or self._has_ended:
             if (latest := self._keeper.latest).tokens and not self._undelivered:
                 self._is_last = True
-                delivered = delivered_after(latest, dict(latest.delivered))
-                last_one = replace(latest, tokens=(), delivered=delivered)
-                self._keeper.commit(store.ToCommit(last_one, None, self._keeper.length))
+                self._keeper.commit(store.ToCommit(store.without_tokens(latest), None, self._keeper.length))
             return
         if draft is None or not draft.begun.at_end:
             raise StoreError("the job has ended without a last checkpoint")

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from megaflow.control.messages import InputNames
 from megaflow.control.wording import Notice
-from megaflow.durable.state_migration import CHOICES as PARTIAL_CHOICES
+from megaflow.durable.incarnation import PARTIAL_CHOICES
 from megaflow.errors import (
     ClusterError,
     KeepsFailing,

@@ -15,7 +15,7 @@ in `__init__.pyi`.
 from megaflow.front_door import offer
 
 _NAMES = {
-    "megaflow.job.launcher.store.commit_draft": ("CommitDraft", "ToCommit"),
+    "megaflow.job.launcher.store.commit_draft": ("CommitDraft", "ToCommit", "without_tokens"),
     "megaflow.job.launcher.store.resumption": ("go_on", "open_store", "resume", "resumption_text"),
     "megaflow.job.launcher.store.store_keeper": ("StoreKeeper",),
 }  # module -> names that it offers

@@ -6,7 +6,7 @@ the end of all lines, with the `Ended` of all workers.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import chain
 
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
@@ -115,6 +115,11 @@ class CommitDraft:
         )  # fmt: skip
         self.is_committing = True
         return ToCommit(commit, ready.splits, length, begun.names, dict(ready.read))
+
+
+def without_tokens(latest: Commit) -> Commit:
+    """Return a commit once all of its tokens are committed."""
+    return replace(latest, tokens=(), delivered=delivered_after(latest, dict(latest.delivered)))
 
 
 def merged(whole: Iterable[Iterable[tuple[str, tuple[int, ...]]]]) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -38,11 +38,11 @@ from megaflow.control.messages import Split
 from megaflow.control.wording import Notice, quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit
 from megaflow.durable.copying import Origin
-from megaflow.durable.incarnation import DurablePart
-from megaflow.durable.lineage import Standing, forked, standing_of
+from megaflow.durable.incarnation import DurablePart, PartialWindows, Standing
+from megaflow.durable.lineage import forked, standing_of
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.query_record import is_restored
-from megaflow.durable.state_migration import PartialWindows, partial_windows
+from megaflow.durable.state_migration import partial_windows
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError, naming
 from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
 from megaflow.job.launcher.outputs.several_outputs import compare_lengths

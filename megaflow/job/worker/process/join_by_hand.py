@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from megaflow.control.messages import Done, JobSettings, Moved, Request, SettingsQuery
-from megaflow.durable.incarnation import check_same_store
+from megaflow.durable.incarnation import DurablePart, check_same_store
 from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.store import Store
 from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError, StateKept
@@ -24,6 +24,17 @@ from megaflow.program import Worker
 from megaflow.timely.communication.address import address_text
 from megaflow.timely.communication.client import Client
 from megaflow.timely.dataflow.error_notes import format_user_traceback
+
+
+def check_state(part: DurablePart, place: str) -> None:
+    """Raise ConfigMismatch or StoreError unless this process sees the state folder of the job at this address."""
+    if not os.path.isdir(part.folder):
+        raise ConfigMismatch(
+            f"The job at {place} keeps its state in {part.folder}, which is not a folder on this machine. All machines "
+            "must see it under this path."
+        )
+    with closing(Store(open_in_a_job(part.folder))) as store:
+        check_same_store(store, part)
 
 
 def join_job(
@@ -47,14 +58,8 @@ def join_job(
                 f"The job at {place} wants its output in the unknown form {form!r}. Does it run another version of "
                 "megaflow?"
             )
-    if settings.durable is not None and not os.path.isdir(settings.durable.folder):
-        raise ConfigMismatch(
-            f"The job at {place} keeps its state in {settings.durable.folder}, which is not a folder on this "
-            "machine. All machines must see it under this path."
-        )
     if settings.durable is not None:
-        with closing(Store(open_in_a_job(settings.durable.folder))) as store:
-            check_same_store(store, settings.durable)
+        check_state(settings.durable, place)
     check_profile(spec.profile, settings.workers)
     name = settings.job
     spec = replace(

@@ -30,7 +30,7 @@ from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import Withdraw
 from megaflow.control.reports import SinkStatus
 from megaflow.durable.commits import SinkToken
-from megaflow.durable.lineage import NOT_COMPARED, Standing
+from megaflow.durable.incarnation import NOT_COMPARED, Standing
 from megaflow.errors import BuildError
 from megaflow.job.worker import snapshots, writing
 from megaflow.job.worker.control.connection_handlers import LauncherDoor

@@ -21,7 +21,8 @@ from typing import Any, Final, Protocol
 from megaflow.connect.sink import Sink, SinkPlace
 from megaflow.connect.sink_host import Outlet
 from megaflow.durable.commits import SinkToken
-from megaflow.durable.lineage import Mismatch, Standing, compare, others
+from megaflow.durable.incarnation import Standing
+from megaflow.durable.lineage import Mismatch, compare, others
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import ProgramError
