@@ -12,6 +12,7 @@ simulated_cluster    called by a test: runs, one attempt of a job after the othe
 changes              the changes that a test can plan
 cluster_plan         when each change is due, and its outcome
 cluster_job          one attempt of a job, in which changes happen
+cluster_pace         when the lines become due
 cluster_files        the lines, as files that grow
 copied_program       the program, as each process has it
 kept_records         the outputs, which outlast a launcher

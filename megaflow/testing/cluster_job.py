@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 from typing import Any
 
 from megaflow.control.messages import AddProcesses, Reconfigure
@@ -21,6 +22,7 @@ from megaflow.job.worker.process.worker_program import WorkerProgram
 from megaflow.megaphone.base.routing import Map, Move
 from megaflow.testing.changes import Change, Crash, Join, Kill, Leave, MoveSome, Stop
 from megaflow.testing.cluster_files import ClusterFiles
+from megaflow.testing.cluster_pace import SLOW_SECONDS, GroupedSchedule, seconds_for
 from megaflow.testing.cluster_plan import ClusterPlan, Planned
 from megaflow.testing.copied_program import CopiedApp, CopiedProgram
 from megaflow.testing.kept_records import KeptOutput, RecordWriter
@@ -32,11 +34,9 @@ from megaflow.testing.simulated_process import SimulatedProcess
 from megaflow.testing.simulated_storage import JobStorage
 
 _QUIET_SECONDS = 3.0  # without news, until a job whose files grow is stopped: it looks for files once a second
-_SECONDS = (0.0, 0.1, 0.3)  # simulated time in which all lines come, if no change is planned
-_CHANGE_SECONDS = 0.15  # the same, per change
 _PACED_SECONDS = 0.5  # between two looks at how many lines are left
+_PACE_SECONDS = 0.006  # that one action takes at most, times workers; else ticks of the clock come without a pause
 _SHOWN_MAX = 1_000  # characters shown of a dataflow's pointstamps
-_SLOW_SECONDS = 12.0  # time for the rest during a client's change, so the change takes place among these lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class ClusterRun:
 class ClusterJob(SimulatedJob):
     """Job with planned changes. `launch.outcome` tells how its attempt ended.
 
-    A change that moves bins takes up to hundreds of steps, each hundreds of actions. So the limit of actions starts
-    anew with each request that the job has carried out, and with each kill, crash and stop. These are finite in number.
+    A change that moves bins takes up to hundreds of steps, each hundreds of actions. So `actions_max` starts anew with
+    each request that the job has carried out, and with each kill, crash and stop. These are finite in number.
     """
 
     def __init__(self, attempt: int, run: ClusterRun, now: float, processes: int, workers: int) -> None:
@@ -71,14 +71,15 @@ class ClusterJob(SimulatedJob):
         self._run = run
         self.spec = replace(self.spec, **run.settings)
         if self.spec.rate is None and run.files.count:
-            seconds = len(run.plan.left) * _CHANGE_SECONDS or self.random.choice(_SECONDS)
+            seconds = seconds_for(len(run.plan.left), self.random)
             self.spec = replace(self.spec, rate=run.files.count / seconds if seconds else None)
         self._is_slow, self._paced_at = False, now  # whether lines come slowly, and since when they have this pace
         self._clock = now
-        self.actions_max += 100 * (run.files.count + run.items)
-        if run.files.growth:
-            self.actions_max += int(20_000 * run.files.growth[-1].seconds)
-        self.seconds_max += now + (run.files.growth[-1].seconds if run.files.growth else 0.0)
+        lasts = run.files.growth[-1].seconds if run.files.growth else 0.0  # until the last line is due
+        lasts += run.files.count / rate if (rate := run.settings["rate"]) is not None else 0.0
+        self.actions_max += 100 * (run.files.count + run.items) + int(20_000 * lasts)
+        self.idle_seconds_max += lasts
+        self.seconds_max += now + lasts
         self._talk = Talk(self)
         self._progress = 0  # requests carried out, and changes that happened
         self._changed = now, 0  # clock seconds of the last read record, and the count by then
@@ -105,6 +106,12 @@ class ClusterJob(SimulatedJob):
 
     def built(self, process: SimulatedProcess, program: WorkerProgram) -> None:
         """Make changes possible where a sink prepares or commits."""
+        workers = sum(len(each.programs) for each in self.processes if each.exit_code is None)
+        self._pace = min(self._pace, _PACE_SECONDS / workers)
+        if self._run.settings["rate"] is None and (rate := self.spec.rate) is not None:
+            queue = program._queue
+            dice, lines = Random(f"pace {self.seed} {program._worker.index}"), self._run.files.count // workers
+            queue._schedule = GroupedSchedule(rate * queue.share, self._clock, dice, lines)
         self._set_pace(program)
         for view in program._worker.stateful:
             view.store.in_order = partial(sorted, key=repr)  # independent of this Python process's hashes
@@ -142,7 +149,7 @@ class ClusterJob(SimulatedJob):
         for planned in run.plan.due(self.records, self._seconds):
             self._carry_out(planned)
         if self._progress != (progress := self._talk.answered + len(run.plan.said)):
-            self._progress, self.actions_at_progress = progress, self.actions
+            self._progress, self.actions_at_change = progress, self.actions
         is_slow = bool(run.plan.asked) or run.plan.begun is not None
         if self._is_slow != is_slow or (is_slow and self._clock > self._paced_at + _PACED_SECONDS):
             self._is_slow, self._paced_at = is_slow, self._clock
@@ -179,7 +186,7 @@ class ClusterJob(SimulatedJob):
     def _set_pace(self, program: WorkerProgram) -> None:
         if (rate := self.spec.rate) is not None:
             left = max(1, self._run.files.count - self._run.plan.records - self.records)
-            program._queue.rate = min(rate, left / _SLOW_SECONDS) if self._is_slow else rate
+            program._queue.rate = min(rate, left / SLOW_SECONDS) if self._is_slow else rate
             program._queue._scheduled = 0.0  # it follows the new rate from now on
 
     def _is_quiet(self) -> bool:
@@ -189,6 +196,15 @@ class ClusterJob(SimulatedJob):
             self._changed = self._clock, self.records
             return False
         return self._clock - seconds > _QUIET_SECONDS
+
+    def reached(self) -> object:
+        """Return a value that changes with each progress, also of changes."""
+        plan = self._run.plan
+        return super().reached(), self._progress, len(plan.left), len(plan.asked), plan.begun, len(plan.refusals)
+
+    def awaits_lines(self) -> bool:
+        """Return whether lines are left that will come or be due later."""
+        return bool(self._run.files.growth) or super().awaits_lines()
 
     # Changes
 

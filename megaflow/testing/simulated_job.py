@@ -14,6 +14,10 @@ the parts that can act, the dice choose one at a time. So a seed that fails fail
 3. The input files are real, and do not change.
 4. After each step the controller checks itself. From time to time the job checks that no bin has two owners and that
    all staged records are accounted for. It raises Violation, with the seed, if a check fails or nothing can happen.
+5. A job is endless if it makes no progress for `idle_actions_max` actions: it reads no line, puts out no record, moves
+   no state and begins no change. Ticks of the clock and empty epochs are no progress. But a job may wait for a time of
+   the clock: it *rests* if nothing is possible until the next tick. So actions count from the last rest on, and not
+   while lines will be due later. A job that only waits is endless after `idle_seconds_max`.
 """
 
 from __future__ import annotations
@@ -47,6 +51,8 @@ from megaflow.testing.simulated_storage import STORE, JobStorage
 
 _PACES = (0.0001, 0.001, 0.003)
 """Possible values of the seconds that one action takes at most; each run draws one."""
+_LOOK_ACTIONS = 1_000
+"""Number of actions between two looks whether the job has made progress."""
 _CHECKED_SHARE = 0.05  # share of steps after which owners are checked: a check costs more than a step
 
 
@@ -59,7 +65,9 @@ class SimulatedJob:
     are not replaced.
     """
 
-    actions_max = 30_000  # without progress: ten times as many as the longest runs without planned changes take
+    idle_actions_max = 30_000  # without progress or rest
+    idle_seconds_max = 600.0  # of the simulated clock, without progress
+    actions_max = 500_000  # in all: a program may read or put out records without end
     seconds_max = 3_600.0  # of the simulated clock
 
     def __init__(
@@ -82,7 +90,10 @@ class SimulatedJob:
         self.wires = Wires(self.random)
         self.processes: list[SimulatedProcess] = []  # all processes ever
         self.actions = 0
-        self.actions_at_progress = 0  # the limit counts actions from here on
+        self.actions_at_change = 0  # `actions_max` counts from here on
+        self._reached: object = None  # by the last progress that was found
+        self._progressed = 0, 0.0  # actions and clock seconds when it was found
+        self._rested = 0  # actions when last nothing was possible
         self.killed: list[SimulatedProcess] = []
         self.killed_members: list[SimulatedProcess] = []  # killed processes that the launcher would miss
         self._clock, self._ports = 0.0, 5000
@@ -185,8 +196,10 @@ class SimulatedJob:
         self._clock += self.random.random() * self._pace / (1 + self.wires.under_way / 8)  # ticks must not pile up
         while self._planned and self._planned[0][0] <= self.actions:
             self._planned.pop(0)[1]()
-        if self.actions - self.actions_at_progress > self.actions_max or self._clock > self.seconds_max:
-            raise self.violation(f"no end after {self.actions} actions and {self._clock:.0f} simulated seconds")
+        if self.actions % _LOOK_ACTIONS == 0:
+            self._check_progress()
+        if self.actions - self.actions_at_change > self.actions_max or self._clock > self.seconds_max:
+            raise self.violation(self._no_end)
         actions, weights = self._possible()
         if actions:
             with suppress(Crashed):  # the acting process has ended
@@ -199,7 +212,44 @@ class SimulatedJob:
             return
         if not due:
             raise self.violation("nothing can happen any more, and the job has not ended")
-        self._clock = max(self._clock, min(due))
+        self._clock, self._rested = max(self._clock, min(due)), self.actions
+
+    def reached(self) -> object:
+        """Return a value that changes with each progress: lines read, records put out, bins moved, workers ended."""
+        return [
+            (program._worker.index, program._queue.lines_taken, program._output.records,
+             [sink.rows for sink in program._sinks._sinks.values()],
+             [view.owned() for view in program._worker.stateful])
+            for program in self._running_programs()
+        ]  # fmt: skip
+
+    def awaits_lines(self) -> bool:
+        """Return whether lines are left that will be due later."""
+        queues = (program._queue for program in self._running_programs())
+        return any(
+            each._next and each._schedule is not None and each._schedule.due_at(each.lines_taken) > self._clock
+            for each in queues
+        )
+
+    def _running_programs(self) -> Iterator[WorkerProgram]:
+        for process in self.processes:
+            yield from (life.program for life in process.lives.values() if life.program is not None)
+
+    def _check_progress(self) -> None:
+        """Raise Violation if the job makes no progress."""
+        if self._reached != (reached := self.reached()):
+            self._reached, self._progressed = reached, (self.actions, self._clock)
+        actions, seconds = self._progressed
+        is_busy = self.actions - max(actions, self._rested) > self.idle_actions_max and not self.awaits_lines()
+        if is_busy or self._clock - seconds > self.idle_seconds_max:
+            raise self.violation(
+                f"{self._no_end}. In the last {self.actions - actions} actions and {self._clock - seconds:.0f} "
+                "simulated seconds, no line was read, no record put out, no state moved and no change begun"
+            )
+
+    @property
+    def _no_end(self) -> str:
+        return f"no end after {self.actions} actions and {self._clock:.0f} simulated seconds"
 
     def _possible(self) -> tuple[list[Callable[[], None]], list[float]]:
         now = self._clock

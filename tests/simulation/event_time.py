@@ -90,8 +90,6 @@ class LoggedStorage(JobStorage):
 class EventJob(SimulatedJob):
     """Job whose partitions become idle soon."""
 
-    actions_max = 150_000  # three times the longest run: partitions wait for time to pass
-
     def __init__(self, *given: Any, idle_seconds: float, closes: bool, **options: Any) -> None:
         super().__init__(*given, **options)
         self.spec = replace(self.spec, idle_timeout=idle_seconds, close_windows=closes)

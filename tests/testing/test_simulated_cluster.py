@@ -597,6 +597,73 @@ def test_a_run_without_end_says_what_is_outstanding(monkeypatch: pytest.MonkeyPa
     assert undone in raised.value.__notes__[0].replace("worker=0", "0")
 
 
+def test_a_long_run_with_two_joins_comes_to_its_end() -> None:
+    cluster = SimulatedCluster(seed=1, rate=1.2)
+    for record in (34, 37):
+        cluster.at(record=record, do=Join())
+    found = cluster.run(
+        lambda flow: flow.lines().map(lambda word: (word, 1)).stateful_state_machine(count, bins=4),
+        lines=[["a", "b"] * 10, ["b", "c"] * 10],
+    )
+    assert dict(found) == {"a": 10, "b": 20, "c": 10} and len(cluster.happened) == 2, cluster.refusals
+    assert cluster.seconds > 28, "in twenty seconds it takes 30,000 actions"
+
+
+class Endless:
+    """A source of a user's own with a mistake: its one partition never ends."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def discover(self) -> Found:
+        return Found(["one"])
+
+    def open(self, partition: str, position: int | None) -> "Endless":
+        return self
+
+    def read(self, limit: int) -> Any:
+        return self._answer
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_an_endless_run_is_found_and_names_the_users_seed(seconds: float) -> None:
+    cluster = SimulatedCluster(seed=2)
+    with pytest.raises(Violation, match=r"^seed 2: no end after \d+ actions .* no line was read, no record") as raised:
+        cluster.run(lambda flow: flow.read(Endless(Idle(after_seconds=seconds)), "endless"))
+    assert "2001" not in str(raised.value)
+    assert cluster.seconds < 700, "ticks of the clock are no progress"
+
+
+def test_a_source_that_reads_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterJob, "actions_max", 20_000)  # instead of a minute of processor time
+    with pytest.raises(Violation, match=r"^seed 2: no end after \d+ actions"):
+        SimulatedCluster(seed=2).run(lambda flow: flow.read(Endless((["a"], 1)), "endless"))
+
+
+def test_most_seeds_read_one_partition_far_ahead_of_another() -> None:
+    def pay(order: str, what: str, seen: str | None) -> Any:
+        return what, [order] if what == "paid" and seen is None else []
+
+    def dataflow(flow: Any) -> Any:  # its mistake: a payment may be read before its order
+        return flow.lines().flat_map(lambda line: [tuple(line.split())] if line else []).stateful_state_machine(
+            pay, bins=8
+        )  # fmt: skip
+
+    orders = [f"{n} ordered" for n in range(100)]
+    payments = [*[""] * 8, *(f"{n} paid" for n in range(92))]  # eight lines later than the orders
+    found = []
+    for seed in range(10):
+        cluster = SimulatedCluster(seed)
+        cluster.at(record=50, do=Join())
+        cluster.at(record=150, do=Leave(1))
+        found.append(bool(cluster.run(dataflow, lines=[orders, payments])))
+        assert len(cluster.happened) == 2, cluster.refusals
+    assert sum(found) >= 8, found
+
+
 def test_a_stop_without_a_store_ends_the_run() -> None:
     cluster = SimulatedCluster(seed=1, rate=100.0)
     cluster.at(record=10, do=Stop())
