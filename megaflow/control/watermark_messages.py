@@ -30,6 +30,12 @@ Partition: TypeAlias = tuple[str, int | str]
         ("spark", query)     all data of a query
 """
 
+
+def may_have_idle_branches(partition: Partition) -> bool:
+    """Return whether one operator alone may find a partition idle; see rule 5 of `idle_branches`."""
+    return partition[0] in ("partition", "spark")
+
+
 # Workers to the coordinator ------------------------------------------------------------
 
 

@@ -23,7 +23,9 @@ from megaflow.event_time.windows import SessionWindows, Windows
 
 UNTIL: Final = "until"
 WINDOWS_OF_KEY: Final = "windows"
-"""Keys of the state of a key whose windows may be partial: up to which begin, and its state otherwise."""
+ALARM: Final = "alarm"
+"""Keys of the state of a key whose windows may be partial: up to which begin; its state otherwise; and the time of the
+alarm that removes it, once that is set."""
 
 _SESSIONS: Final = re.compile(r"session\((\d+)\.(\d{6})\)")
 _ADDRESS: Final = re.compile(" at 0x[0-9a-fA-F]+")  # other in each process

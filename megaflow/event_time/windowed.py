@@ -53,7 +53,7 @@ from megaflow.event_time.accumulators import Accumulator, Accumulators
 from megaflow.event_time.calendar_panes import CalendarPanes
 from megaflow.event_time.calendar_windows import CalendarWindows
 from megaflow.event_time.fold_stamps import by_key
-from megaflow.event_time.kept_windows import UNTIL, WINDOWS_OF_KEY, WindowsForm
+from megaflow.event_time.kept_windows import ALARM, UNTIL, WINDOWS_OF_KEY, WindowsForm
 from megaflow.event_time.panes import Closed, KeyWindows, Panes
 from megaflow.event_time.sessions import Sessions
 from megaflow.event_time.windows import (
@@ -124,15 +124,18 @@ class WindowFold:
         of_all, until = self._partial_until, state[UNTIL]
         self._partial_until = until if of_all is None else max(until, of_all)
         try:
-            state, out = self._called(key, records, state[WINDOWS_OF_KEY], timers)
+            windows, out = self._called(key, records, state[WINDOWS_OF_KEY], timers)
         finally:
             self._partial_until = of_all
+        state = {**state, WINDOWS_OF_KEY: windows}
         over = min(until + self._windows.reach + self._behind, GREATEST)
-        if state is None:
+        if windows is None:
             if self._core.store.events.watermark >= over:
                 return None, out
-            timers.at_event(over, over)
-        return {UNTIL: until, WINDOWS_OF_KEY: state}, out
+            if state.get(ALARM) != over:
+                timers.at_event(over, over)
+                state[ALARM] = over
+        return state, out
 
     def _called(self, key: Any, records: list[Any], state: Any, timers: Any) -> tuple[Any, list[Output]]:
         """Do that for a key whose state is the windows alone."""

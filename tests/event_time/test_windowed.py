@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from megaflow import EarlyWindow, EventStream, Map, Move, Stream, Window, session, sliding, tumbling
 from megaflow.errors import BuildError, ProgramError
 from megaflow.event_time.calendar_windows import CalendarWindows
+from megaflow.event_time.kept_windows import UNTIL, WINDOWS_OF_KEY
 from megaflow.event_time.windowed import Emit
 from megaflow.event_time.windows import AlignedWindows, SessionWindows, Windows
 from megaflow.job.worker.writing.json_lines import to_json
@@ -227,6 +228,20 @@ def test_all_that_a_stream_of_windows_is_aggregated_to_shares_one_operator() -> 
     results = [3, 9, 1, 5, 3.0, [1, 3, 5], 15, "315", 5, 3, [5, 3], [1, 3]]
     assert [output for _, output in hands.outputs] == [("a", window, result) for result in results]
     assert hands.workers[0].stateful[0].keys() == 0, "nothing is left of a key whose windows are closed"
+    hands.finish()
+
+
+def test_a_key_that_an_upgrade_forgot_has_one_alarm() -> None:
+    hands = by_hand(lambda stream, placing: stream.window(tumbling(60), **placing).count())
+    view = hands.workers[0].stateful[0]
+    send(hands, watermark=100)
+    view.store.create("a", {UNTIL: 200 * SECOND, WINDOWS_OF_KEY: None})
+    for seconds in (10, 20, 30):
+        send(hands, (seconds, ("a", 1)))
+    assert view.store.events.count() == (1, 0), "late records open no window, so one alarm at the end is enough"
+    send(hands, watermark=300)
+    assert view.keys() == 0
+    assert hands.outputs == []
     hands.finish()
 
 

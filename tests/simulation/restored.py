@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +94,7 @@ class Moment:
 class RestoredAttempts(SinkAttempts):
     """The attempts of a job; between them, its store or its outside system goes back."""
 
+    kinds = NotingRows, NotingBox, NotingOneBox
     outside: NotingOutside
 
     def __init__(self, seed: int, folder: Path) -> None:
@@ -102,18 +102,6 @@ class RestoredAttempts(SinkAttempts):
         self.outside = NotingOutside(Random(f"sinks {seed}"))
         self.dice = Random(f"restored {seed}")
         self.moments: list[Moment] = []
-
-    def job(self, flow: Callable[[Any], Any] = durable_jobs.dataflow, **options: Any) -> SimulatedJob:
-        outside = self.outside
-
-        def with_sinks(given: Any) -> Any:
-            stream = flow(given)
-            stream.write(NotingRows(outside), "rows")
-            stream.exchange(lambda row: row[1]).write(NotingBox(outside), "box")
-            return stream.write(NotingOneBox(outside), "one")
-
-        outside.job = Attempts.job(self, with_sinks, **options)
-        return outside.job
 
     def note(self) -> None:
         """Keep the present moment."""

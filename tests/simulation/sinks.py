@@ -130,18 +130,21 @@ class OneBox(Box):
 class SinkAttempts(Attempts):
     """The attempts of a job that writes to sinks."""
 
+    kinds: tuple[type[PreparingSink], type[Box], type[OneBox]] = PreparingSink, Box, OneBox  # for SINKS
+    outside: Outside
+
     def __init__(self, seed: int, folder: Path) -> None:
         super().__init__(seed, folder)
         self.outside = Outside(Random(f"sinks {seed}"))
 
     def job(self, flow: Callable[[Any], Any] = dataflow, **options: Any) -> SimulatedJob:
-        outside = self.outside
+        outside, (rows, box, one) = self.outside, self.kinds
 
         def with_sinks(given: Any) -> Any:
             stream = flow(given)
-            stream.write(PreparingSink(outside), "rows")
-            stream.exchange(lambda row: row[1]).write(Box(outside), "box")
-            return stream.write(OneBox(outside), "one")
+            stream.write(rows(outside), "rows")
+            stream.exchange(lambda row: row[1]).write(box(outside), "box")
+            return stream.write(one(outside), "one")
 
         outside.job = super().job(with_sinks, **options)
         return outside.job

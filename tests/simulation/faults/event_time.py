@@ -315,7 +315,7 @@ BRANCHES = {
         "min(each.out_of_order for each in operators.values())",
     ),
     "a file that ends has idle branches": Fault(
-        "EventReports._watching", "len(self._operators) > 1 and partition[0] == 'partition'", "len(self._operators) > 1"
+        "EventReports._watching", "len(self._operators) > 1 and may_have_idle_branches(...)", "len(self._operators) > 1"
     ),
 }
 

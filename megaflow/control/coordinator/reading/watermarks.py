@@ -58,7 +58,7 @@ from megaflow.control.coordinator.reading.split_pool import name_key, place_of
 from megaflow.control.coordinator.reading.unread_partitions import Unread, UnreadPartitions, input_of, shown
 from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import CommitTaken, Split
-from megaflow.control.watermark_messages import EventTimeReport, Partition
+from megaflow.control.watermark_messages import EventTimeReport, Partition, may_have_idle_branches
 from megaflow.durable.commits import SourcePartition
 from megaflow.megaphone.base.event_unit import INFINITE, NEVER
 from megaflow.megaphone.base.routing import Clock, Watermark
@@ -275,8 +275,8 @@ class Watermarks:
             following = self._following(each)
             if not following:
                 continue
-            is_idle, may_have_branches = self._is_idle(each, now), each.partition[0] in ("partition", "spark")
-            come = self._branches.come(each.partition, following, self._maxima) if may_have_branches else NEVER
+            is_idle, has_branches = self._is_idle(each, now), may_have_idle_branches(each.partition)
+            come = self._branches.come(each.partition, following, self._maxima) if has_branches else NEVER
             for name, operator in following.items():
                 value, holder = self._value(name, operator, each), name
                 if is_idle:

@@ -25,7 +25,13 @@ from typing import Any, Final
 from megaflow.control.checkpoint_messages import LeftOut
 from megaflow.control.coordinator.base.job_state import EventTime, TimedOperator
 from megaflow.control.launcher_messages import Unfinished
-from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, Partition, PartitionsIdle
+from megaflow.control.watermark_messages import (
+    MaximaSeen,
+    MaximaTold,
+    Partition,
+    PartitionsIdle,
+    may_have_idle_branches,
+)
 from megaflow.errors import BuildError
 from megaflow.job.spec import ChildSpec
 from megaflow.megaphone.base.event_inputs import EventTimes
@@ -84,7 +90,7 @@ class EventReports:
 
     def _watching(self, partition: Partition) -> Iterable[str]:
         """Return for which operators, and whether for ANY, this source finds out whether a partition is idle."""
-        return (ANY, *self._operators) if len(self._operators) > 1 and partition[0] == "partition" else (ANY,)
+        return (ANY, *self._operators) if len(self._operators) > 1 and may_have_idle_branches(partition) else (ANY,)
 
     def tagged(self, batch: list[Any], partition: Partition, epoch: int, now: float) -> list[Any]:
         """Return a batch that is read now, with its tag. `now` excludes the time for which its input was held."""
