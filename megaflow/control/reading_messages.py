@@ -3,7 +3,7 @@
     coordinator ─ AssignSplits, AssignPartitions ─▶ sources ─ SplitRead, of each ─▶ coordinator
     coordinator ─ RevokeSplits ─▶ sources ─ SplitsRevoked ─▶ coordinator ─ AssignSplits ─▶ others
     coordinator ─ RevokePartitions ─▶ a source ─ PartitionsRevoked ─▶ coordinator ─ AssignPartitions ─▶ others
-    a source ─ PartitionMissing ─▶ coordinator ─ RevokePartitions, or StayWithPartition ─▶ the source
+    a source ─ PartitionMissing ─▶ coordinator ─ RevokeSplits, RevokePartitions, or StayWithPartition ─▶ the source
     coordinator ─ Withdraw ─▶ sources of workers that leave ─ SplitsReturned ─▶ coordinator ─ AssignSplits ─▶ others
     coordinator ─ ShareRate, ReadLimits ─▶ sources
 
@@ -56,7 +56,7 @@ class RevokePartitions:
 
 @dataclass(frozen=True, slots=True)
 class StayWithPartition:
-    """Keep looking for a partition: no process of the job finds it."""
+    """Keep looking for a partition: no process of the job finds it. Of a split: open it, or fail."""
 
     worker: int
     number: int
@@ -115,7 +115,10 @@ class PartitionsRevoked:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMissing:
-    """A source does not find a partition that it was given. It looks again and again until it must hand it back."""
+    """A source cannot open a partition or a split that it was given. It keeps it until it is revoked.
+
+    It looks for a partition again and again, but not for a split.
+    """
 
     number: int
 

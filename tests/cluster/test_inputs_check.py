@@ -4,6 +4,7 @@
 under the same paths, as on two machines.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,18 @@ from tests.words import says
 pytestmark = pytest.mark.cluster
 
 WORDS = "def dataflow(flow):\n    return flow.lines()\n"
+AWAY = """
+import os
+
+def dataflow(flow):
+    try:
+        os.close(os.open("away", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        pass
+    else:
+        {how}
+    return flow.lines()
+"""
 SINK = """
 import os
 from megaflow.connect import Sink
@@ -84,8 +97,11 @@ class Machines:
         for name, text in files.items():
             (self.here / "in" / f"{name}.log").write_text(text)
 
+    def start(self, *words: str) -> Run:
+        return self._start(str(self.app), "--name", "job", *words, cwd=self.here)
+
     def run(self, *words: str) -> Run:
-        job = self._start(str(self.app), "--name", "job", *words, cwd=self.here)
+        job = self.start(*words)
         job.status_when(lambda status: status["state"] == "running")
         return job
 
@@ -183,6 +199,27 @@ def test_new_files_are_read_by_a_process_that_sees_them(start: Callable[..., Run
     assert code == 0, said
     check_equal(sorted(output.split()), wanted, said)
     assert not any("disappeared" in line for line in [*said, *joiner.said]), [*said, *joiner.said]
+
+
+@pytest.mark.parametrize("how", ["os.chdir('../there')", "os.seteuid(65534)"])
+def test_files_that_a_process_cannot_open_are_read_by_the_other(
+    start: Callable[..., Run], tmp_path: Path, how: str
+) -> None:
+    if os.geteuid() and "seteuid" in how:
+        pytest.skip("this takes root, to take rights away from one process")
+    machines = Machines(start, tmp_path, AWAY.format(how=how), **{name: f"{name}\n" * 9 for name in "abcdefgh"})
+    for path in (machines.here / "in").iterdir():
+        path.chmod(0o600)
+    code, output, said = machines.start("--lines", "/proc/self/cwd/in", "--processes", "2").end()
+    assert code == 0, said
+    check_equal(sorted(output.split()), sorted([*"abcdefgh"] * 9), said)
+    assert (machines.here / "away").exists()
+
+
+def test_a_file_that_no_process_can_open_ends_the_job(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, "import os\nos.chdir('../there')\n" + WORDS, a="a\n")
+    code, _, said = machines.start("--lines", "/proc/self/cwd/in", "--processes", "2").end()
+    assert code == 1 and any(says(line, "Cannot read", "/in/a.log", "No such file or directory") for line in said), said
 
 
 @pytest.mark.slow

@@ -87,6 +87,11 @@ class SplitReader:
             self.close()
             raise
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is open."""
+        return self._file >= 0
+
     def _begin(self) -> None:
         """Find the lines of the split in the open file."""
         if not self._format.is_of_lines:

@@ -12,6 +12,7 @@ Prints are hashes that identify the part of a file that was read, without keepin
    compressed file.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -26,6 +27,8 @@ HEAD_BYTES: Final = 4096
 NUL_BLOCK_BYTES: Final = 1 << 20  # of NULs at once, which are passed over
 SAMPLES: Final = 8  # of a file, spread evenly over the part that was read
 SAMPLE_BYTES: Final = 4096
+ELSEWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ESTALE)
+"""Errors of a file that another process may be able to open: on another machine, or with other rights."""
 
 
 class reading(naming):
@@ -36,6 +39,11 @@ class reading(naming):
 
     def __init__(self, path: str, kind: type[MegaflowError] = SourceError) -> None:
         super().__init__(kind, f"Cannot read {path!r}")
+
+
+def may_be_open_elsewhere(error: BaseException | None) -> bool:
+    """Return whether a process that cannot open a file because of this error may leave it to another process."""
+    return isinstance(error, OSError) and error.errno in ELSEWHERE
 
 
 def read_head(path: str) -> bytes:

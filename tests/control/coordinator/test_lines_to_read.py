@@ -1,7 +1,9 @@
 """The remaining lines are spread over the workers that read, and always have a reader."""
 
 from itertools import product
+from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +13,15 @@ from megaflow.control.coordinator.base.roster import Roster
 from megaflow.control.coordinator.reading.lines_to_read import HELD_MIN, LinesToRead, Stock
 from megaflow.control.coordinator.reading.split_pool import SplitPool, spread
 from megaflow.control.messages import Split
-from megaflow.control.reading_messages import AssignSplits, RevokeSplits, SplitRead, SplitsRevoked
+from megaflow.control.reading_messages import (
+    AssignSplits,
+    PartitionMissing,
+    RevokeSplits,
+    SplitRead,
+    SplitsReturned,
+    SplitsRevoked,
+    StayWithPartition,
+)
 from tests.control.coordinator.test_controller import founding
 
 
@@ -79,10 +89,13 @@ def test_lone_reader_is_given_files_of_all_inputs() -> None:
 class Readers:
     """Workers that obey commands and read nothing by themselves."""
 
-    def __init__(self, splits: list[Split], workers: int) -> None:
+    def __init__(self, splits: list[Split], workers: int, ordered: tuple[str, ...] = ()) -> None:
         self.stream = CommandStream()
-        self.lines = LinesToRead(Roster(founding([*range(workers)])), self.stream, splits, False)
+        self.roster = Roster(founding([*range(workers)]))
+        self.lines = LinesToRead(self.roster, self.stream, splits, False, ordered=ordered)
         self.held: dict[int, dict[int, Split]] = {worker: {} for worker in range(workers)}
+        self.given: list[tuple[int, int]] = []  # each (worker, number) that was assigned
+        self.stays: list[tuple[int, int]] = []  # each that no process could open, and that its holder must open
 
     def settle(self) -> int:
         """Obey commands until there are none; return how many times splits were revoked."""
@@ -95,6 +108,9 @@ class Readers:
                     case AssignSplits(given_):
                         for worker, splits in given_.items():
                             self.held[worker].update((split.number, split) for split in splits)
+                            self.given += [(worker, split.number) for split in splits]
+                    case StayWithPartition(worker, number):
+                        self.stays.append((worker, number))
                     case RevokeSplits(numbers):
                         for worker, some in numbers.items():
                             back = tuple(self.held[worker].pop(number) for number in some)
@@ -135,3 +151,45 @@ def test_there_is_an_end_to_taking_back(
             readers.settle()
     idle = [worker for worker, some in readers.held.items() if not some]
     assert not idle or max(map(len, readers.held.values())) < 2, f"{idle} have nothing: {readers.held}"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_each_process_tries_a_split_that_another_cannot_open(seed: int) -> None:
+    random, workers, count = Random(seed), Random(seed).randint(1, 4), 14
+    ordered = random.choice(((), ("a",)))
+    sees = {(worker, number) for worker in range(workers) for number in range(count) if random.random() < 0.5}
+    readers = Readers([Split(number, f"a{number:02}", 5, 1 << 20, "a") for number in range(count)], workers, ordered)
+    missed: set[tuple[int, int]] = set()
+    failed: set[int] = set()
+    readers.settle()
+    while any(readers.held.values()):
+        held = [(worker, number) for worker, some in readers.held.items() for number in some]
+        able = [each for each in held if each in sees or each not in missed or each in readers.stays]
+        worker, number = random.choice(able)
+        if (worker, number) in sees or (worker, number) in readers.stays:
+            failed |= set() if (worker, number) in sees else {number}
+            assert readers.held[worker].pop(number).start == 5, "its position is kept"
+            readers.lines.learn(worker, SplitRead(number), False)
+        else:
+            missed.add((worker, number))
+            readers.lines.learn(worker, PartitionMissing(number), False)
+        readers.settle()
+        readers.lines._check()
+    assert failed == {number for number in range(count) if not any((each, number) in sees for each in range(workers))}
+    assert missed.isdisjoint(sees) and readers.lines.over and not readers.lines.state.missing
+    assert max(map(readers.given.count, missed), default=1) == 1, "each process gets it once"
+
+
+def test_a_split_returns_to_a_process_that_tried_it_if_the_other_leaves() -> None:
+    readers = Readers([Split(0, "a", 0, 9)], 2)
+    readers.settle()
+    readers.lines.learn(0, PartitionMissing(0), False)
+    readers.settle()
+    assert [*readers.held[1]] == [0]
+    readers.roster.close((1,))
+    readers.lines.learn(1, SplitsReturned((readers.held[1].pop(0),)), False)
+    readers.settle()
+    assert [*readers.held[0]] == [0] and not readers.stays
+    readers.lines.learn(0, PartitionMissing(0), False)
+    readers.settle()
+    assert readers.stays == [(0, 0)]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from megaflow.control.coordinator.reading.split_pool import spread
 from megaflow.control.messages import CommitBatch, CommitTaken, PushedEnded, Split, SplitEnd
-from megaflow.control.reading_messages import SplitRead
+from megaflow.control.reading_messages import PartitionMissing, SplitRead
 from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.watermark_messages import Partition
 from megaflow.errors import SourceError
@@ -25,6 +25,7 @@ from megaflow.job.worker.reading.line_queue import LineQueue
 from megaflow.job.worker.reading.reading_pace import Schedule
 from megaflow.job.worker.reading.staging import Staging
 from tests.job.worker.scripted_source import Scripted, source_partitions
+from tests.rights import without_rights
 
 
 def take_all(feed: LineQueue, now: float = 0.0) -> list[str]:
@@ -207,14 +208,68 @@ def test_closing_drops_what_is_unread(tmp_path: Path) -> None:
     assert feed.take_reports() == []
 
 
-def test_a_file_that_is_gone_is_an_error_when_it_is_its_turn(tmp_path: Path) -> None:
-    path = tmp_path / "text"
-    path.write_text("a\n")
+def hide(path: Path, how: str) -> None:
+    """Make a file one that this process cannot open."""
+    if how == "gone":
+        path.unlink()
+    elif how == "no right":
+        path.chmod(0)
+    else:
+        path.unlink()
+        path.parent.rmdir()
+        path.parent.write_text("a file in place of the folder\n")
+
+
+REASONS = pytest.mark.parametrize(
+    "how, why", [("gone", "No such file"), ("no right", "Permission denied"), ("no folder", "Not a directory")]
+)
+
+
+@REASONS
+def test_split_that_cannot_be_opened_is_passed_over(tmp_path: Path, how: str, why: str) -> None:
+    paths = [tmp_path / name / "text" for name in "abc"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(f"{path}, 1\n{path}, 2\n")
     feed = LineQueue(Staging(0))
-    feed.assign(plan_splits([str(path)], 1))
-    path.unlink()
-    with pytest.raises(SourceError, match="No such file"):
-        feed.take(0.0)
+    feed.assign(splits := [replace(split, start=len(f"{paths[0]}, 1\n")) for split in plan_splits(map(str, paths))])
+    hide(paths[1], how)
+    with without_rights():
+        assert take_all(feed) == [f"{paths[0]}, 2", f"{paths[2]}, 2"]
+        assert feed.take_reports() == [SplitRead(0), PartitionMissing(1), SplitRead(2)]
+        assert feed.remainders() == (splits[1],) and ("split", 1) in feed.partitions()
+        assert not feed.ready and feed.take_reports() == [], "it is reported once"
+        feed.stay(7)
+        assert not feed.ready, "another split"
+        feed.stay(1)
+        with pytest.raises(SourceError, match=why):
+            feed.take(0.0)
+
+
+def test_missing_split_is_handed_back_and_read_elsewhere(tmp_path: Path) -> None:
+    (path := tmp_path / "text").write_text("a\nb\n")
+    [split] = plan_splits([str(path)])
+    one, other = LineQueue(Staging(0)), LineQueue(Staging(1))
+    one.assign([split])
+    path.chmod(0)
+    with without_rights():
+        assert not one.ready
+    assert one.give_back([split.number]) == (split,) and not one.remainders()
+    one.stay(split.number)
+    assert not one.ready, "it is not here"
+    other.assign([split])
+    assert take_all(other) == ["a", "b"]
+
+
+def test_split_that_can_be_opened_at_last_is_read(tmp_path: Path) -> None:
+    (path := tmp_path / "text").write_text("a\n")
+    feed = LineQueue(Staging(0))
+    feed.assign(plan_splits([str(path)]))
+    path.rename(hidden := tmp_path / "hidden")
+    assert not feed.ready
+    hidden.rename(path)
+    feed.stay(0)
+    assert take_all(feed) == ["a"]
 
 
 @given(

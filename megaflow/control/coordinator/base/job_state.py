@@ -151,6 +151,9 @@ class LinesState:
     sharers: tuple[int, ...] = ()  # workers that share `--rate` equally; empty: no such command was issued
     begun: dict[int, tuple[int, Split]] = field(default_factory=dict)  # number -> first reader, of these, from byte 0
     read: dict[int, SplitEnd] = field(default_factory=dict)  # split read to its end, until a checkpoint has that
+    missing: dict[int, set[int]] = field(default_factory=dict)  # number -> workers whose processes cannot open it
+    refused: dict[int, int | None] = field(default_factory=dict)
+    """Number of a missing one that waits for another process -> the worker that has it; None: it is in the pool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ Spark's lines are in `spark_commits`.
 10. Files of an `ordered` input are given in the order of their names. So a file that has not begun has no record that
    is earlier than the first record of any file before it. Event time need not wait for it; see `watermarks`.
 11. The workers that hold splits share `--rate` equally. When that set changes, a command reports the new one.
+12. A worker may be unable to open the file of a split (`PartitionMissing`): its machine does not show the file, or the
+   process may not read it. The split is then revoked and given at once to a worker of a process that has not tried it.
+   Each process gets it once, because rule 3 spares it. So this comes to an end. The last holder must then open the file
+   (`StayWithPartition`). If it cannot, the job fails. If that holder leaves instead, another one tries again. All the
+   time the split is unread, so it holds back event time.
 """
 
 from collections import Counter
@@ -155,8 +160,12 @@ class LinesToRead:
             self.partitions.learn(report, ended, source)
         held = self.state.held.get(source, {})
         match report:
+            case reading_messages.PartitionMissing(number) if number in held:
+                self.state.missing.setdefault(number, set()).update(self._roster.process_of(source))
+                self.state.refused[number] = source
             case reading_messages.SplitRead(number, _, end):
                 held.pop(number, None)
+                self.state.missing.pop(number, None)
                 if end is not None:
                     self.state.read[number] = end
             case PushedEnded(elsewhere, places, maxima):
@@ -166,7 +175,7 @@ class LinesToRead:
             case reading_messages.SplitsRevoked(splits):
                 for number in self._revoked.pop(source):
                     held.pop(number, None)
-                self.pool.put(splits)
+                self._put_back(splits)
                 if source in self._owed:
                     self._owed.discard(source)
                     self._cut += splits
@@ -174,14 +183,18 @@ class LinesToRead:
                 assert source not in self._revoked, f"worker {source} has closed its source before it handed back"
                 self._roster.closed(source)
                 self.state.held.pop(source, None)
-                self.pool.put(splits)
+                self._put_back(splits)
+
+    def _put_back(self, splits: Sequence[Split]) -> None:
+        self.pool.put(splits)
+        self.state.refused.update((split.number, None) for split in splits if split.number in self.state.missing)
 
     def go_on(self) -> None:
         """Give splits to readers that need them, or revoke splits that others lack; called after each event."""
         if self.partitions.state.holders:
             self.partitions.go_on()
         readers = self._roster.readers
-        commands: list[Any] = []
+        commands: list[Any] = self._pass_on(readers) if self.state.refused else []
         if self.pool:
             if given := self._give(readers):
                 commands.append(reading_messages.AssignSplits(given))
@@ -194,6 +207,35 @@ class LinesToRead:
             commands.append(reading_messages.ShareRate(sharers))
         if commands:
             self._stream.issue(*commands)
+
+    def _pass_on(self, readers: Sequence[WorkerId]) -> list[Any]:
+        """Return the commands that bring splits to processes that may open them: see rule 12."""
+        commands: list[Any] = []
+        revoked: dict[WorkerId, tuple[int, ...]] = {}
+        given: dict[WorkerId, tuple[Split, ...]] = {}
+        for number, holder in [*self.state.refused.items()] if readers else ():
+            tried = self.state.missing[number]
+            if holder is None:
+                worker = min(readers, key=lambda each: (each in tried, self._load(each), each))
+                split = self.pool.pull(number)
+                self._hand(worker, split)
+                given[worker] = (*given.get(worker, ()), split)
+            elif holder in self._revoked:
+                continue  # until it has answered
+            elif tried.issuperset(readers):
+                commands.append(reading_messages.StayWithPartition(holder, number))
+            else:
+                revoked[holder] = (*revoked.get(holder, ()), number)
+            del self.state.refused[number]
+        self._revoked |= revoked
+        commands += [reading_messages.RevokeSplits(revoked)] if revoked else []
+        return [*commands, reading_messages.AssignSplits(given)] if given else commands
+
+    def _hand(self, worker: WorkerId, split: Split) -> None:
+        """Note that a worker gets a split."""
+        self.state.held.setdefault(worker, {})[split.number] = split
+        if split.input in self.state.ordered and not (split.start or split.skip):
+            self.state.begun[split.number] = worker, split
 
     def _give(self, readers: Sequence[WorkerId]) -> dict[WorkerId, tuple[Split, ...]]:
         """Take splits from the pool, for one worker after another, until each has what it needs."""
@@ -208,9 +250,7 @@ class LinesToRead:
                 if split is None:
                     hungry.remove(worker)
                     continue
-                self.state.held.setdefault(worker, {})[split.number] = split
-                if split.input in self.state.ordered and not (split.start or split.skip):
-                    self.state.begun[split.number] = worker, split
+                self._hand(worker, split)
                 loads[worker] += size_of(split)
                 stocks[worker].add(split)
                 given.setdefault(worker, []).append(split)
@@ -226,7 +266,7 @@ class LinesToRead:
             surplus = max(0, counts[source] - counts[to]) // 2
             if surplus and (load := self._load(to)) < (most := self._load(source)):
                 spared = self._spared(source, surplus)
-                if load < most - sum(size_of(self.state.held[source][number]) for number in spared):
+                if spared and load < most - sum(size_of(self.state.held[source][number]) for number in spared):
                     chosen[source] = spared
         return chosen
 
@@ -235,12 +275,12 @@ class LinesToRead:
         return sum(map(size_of, self.state.held.get(worker, {}).values()))
 
     def _spared(self, worker: WorkerId, count: int) -> tuple[int, ...]:
-        """Return the splits to take back from a worker, in the order in which it holds them."""
+        """Return the splits to take back from a worker, in the order in which it holds them, none by rule 12."""
         held = self.state.held[worker]
         firsts = {split.input: number for number, split in reversed(held.items())}
         latest = [*held][::-1]
         spared = {*sorted(latest, key=lambda number: firsts[held[number].input] == number)[:count]}
-        return tuple(number for number in held if number in spared)
+        return tuple(number for number in held if number in spared and number not in self.state.missing)
 
     def check_leave(self, ids: Sequence[WorkerId], commits_over: bool) -> None:
         """Raise CommandRefused if no worker could read the remaining lines after these workers have left."""
@@ -261,3 +301,4 @@ class LinesToRead:
         places += [number for some in self.state.held.values() for number in some]
         assert len(places) == len(set(places)), f"a split is in two places: {sorted(places)}"
         assert self._revoked.keys() <= self.state.held.keys()
+        assert self.state.refused.keys() <= self.state.missing.keys() <= {*places}

@@ -101,6 +101,16 @@ class SplitPool:
             self._dealt[split.input][split.number] = split
         self._parts = {}
 
+    def pull(self, number: int) -> Split:
+        """Remove and return the split of this number. Cost: O(splits)."""
+        split = next(each for each in self if each.number == number)
+        if split.input in self._lines:
+            self._lines[split.input].remove(split)
+        else:
+            del self._dealt[split.input][number]
+        self._parts = {}
+        return split
+
     def take(
         self, worker: WorkerId, loads: Mapping[WorkerId, int], lacks: Callable[[str], bool] = lambda input: True
     ) -> Split | None:

@@ -69,7 +69,7 @@ class LineQueue:
         self.now = 0.0  # seconds; set by the source whenever it runs
         self._encoding_errors = encoding_errors
         self.replaced = ReplacedBytes()  # bytes that are not valid text
-        self._splits = OpenSplits(self._count_left_out, lambda read: self._reports.append(read))
+        self._splits = OpenSplits(self._count_left_out, lambda report: self._reports.append(report))
         self._split: SplitReader | None = None  # the split of the next batch
         self._from_pushed = False  # the next batch was pushed
         self._assigned = False  # there are splits, which set the share
@@ -101,6 +101,10 @@ class LineQueue:
         for each in partitions:
             self.open_partitions.add([each])
             self.turns.add(("partition", each.input))
+
+    def stay(self, number: int) -> None:
+        """Note that no process could open a split, or finds a partition."""
+        (self._splits if number >= 0 else self.open_partitions).stay(number)
 
     def share_rate(self, workers: int) -> None:
         """Read at an equal share of the rate among the `workers` that have splits."""

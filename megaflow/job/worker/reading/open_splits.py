@@ -5,24 +5,30 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from megaflow.control.messages import Split, SplitEnd
-from megaflow.control.reading_messages import SplitRead
+from megaflow.control.reading_messages import PartitionMissing, SplitRead
+from megaflow.errors import SourceError
 from megaflow.job.files.split_reader import SplitReader
+from megaflow.job.formats.raw_file import may_be_open_elsewhere
 
 
 class OpenSplits:
     """The splits that a worker has not read to the end. One writer: its line queue."""
 
-    def __init__(self, left_out: Callable[[SplitReader], None], ended: Callable[[SplitRead], None]) -> None:
+    def __init__(
+        self, left_out: Callable[[SplitReader], None], report: Callable[[SplitRead | PartitionMissing], None]
+    ) -> None:
         """`left_out` counts the lines that a reader has passed without a record; it is called when there may be more.
 
-        `ended` receives the report of each split that is read to its end.
+        `report` receives the report of each split that is read to its end, or that this process cannot open.
         """
         self._readers: dict[str, deque[SplitReader]] = {}  # input -> its readers, in the order of reading
+        self._missing: dict[int, SplitReader] = {}  # number -> a reader whose file this process cannot open
+        self._stays: set[int] = set()  # numbers of splits that no process could open; this one tries again
         self._left_out = left_out
-        self._ended = ended
+        self._report = report
 
     def __len__(self) -> int:
-        return sum(map(len, self._readers.values()))
+        return sum(map(len, self._readers.values())) + len(self._missing)
 
     def add(self, readers: Iterable[SplitReader]) -> None:
         """Also read these splits."""
@@ -35,14 +41,32 @@ class OpenSplits:
         return some[0] if some else None
 
     def read(self, input: str) -> tuple[SplitReader | None, list[Any]]:
-        """Return the next batch of an input, an empty one if there is none. Raises SourceError."""
+        """Return the next batch of an input, an empty one if there is none. Raises SourceError.
+
+        Splits that another process may be able to open are passed over and reported.
+        """
         some = self._readers.get(input)
         while some:
             reader = some[0]
-            if batch := reader.next_batch():
+            try:
+                batch = reader.next_batch()
+            except SourceError as error:
+                number = reader.split.number
+                if reader.is_open or number in self._stays or not may_be_open_elsewhere(error.__cause__):
+                    raise
+                self._missing[number] = some.popleft()
+                self._report(PartitionMissing(number))
+                continue
+            if batch:
                 return reader, batch
             self._end(reader)
         return None, []
+
+    def stay(self, number: int) -> None:
+        """Read a split that no process could open next: open it, or raise. Do nothing if it is not here."""
+        if (reader := self._missing.pop(number, None)) is not None:
+            self._stays.add(number)
+            self._readers[reader.split.input].appendleft(reader)
 
     def rest(self, untaken: SplitReader | None, lines: int) -> tuple[Split, ...]:
         """Return the rest of each split. The last `lines` lines of the batch of `untaken` belong to its rest.
@@ -69,19 +93,22 @@ class OpenSplits:
                     self._left_out(each)
                     each.close()
             self._readers[input] = deque(each for each in some if each.split.number not in numbers)
+        self._missing = {number: each for number, each in self._missing.items() if number not in numbers}
+        self._stays.difference_update(numbers)
 
     def end(self) -> None:
         """Stop reading all splits."""
         for each in self._all():
             each.close()
         self._readers.clear()
+        self._missing.clear()
 
     def _end(self, reader: SplitReader) -> None:
         """Remove a reader that has nothing left."""
         self._left_out(reader)
         self._readers[reader.split.input].remove(reader)
         end = SplitEnd(reader.print, reader.open_from) if reader.print else None
-        self._ended(SplitRead(reader.split.number, end=end))
+        self._report(SplitRead(reader.split.number, end=end))
 
     def _all(self) -> list[SplitReader]:
-        return [each for some in self._readers.values() for each in some]
+        return [*(each for some in self._readers.values() for each in some), *self._missing.values()]

@@ -202,7 +202,7 @@ class LineSource:
             case reading_messages.RevokePartitions(worker, numbers) if worker == self._info.worker:
                 self._hand_back(reading_messages.PartitionsRevoked, self.queue.give_back_partitions(numbers))
             case reading_messages.StayWithPartition(worker, number) if worker == self._info.worker:
-                self.queue.open_partitions.stay(number)
+                self.queue.stay(number)
             case CommitBatch():
                 self.queue.staging.commit(command)
             case ReadPushed(worker, places, maxima) if worker == self._info.worker:
