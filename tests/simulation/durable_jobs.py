@@ -37,7 +37,7 @@ from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, 
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
 from megaflow.testing.simulated_storage import JobStorage
-from tests.simulation.jobs import BINS, PADDING, WORDS, few_held
+from tests.simulation.jobs import BINS, PADDING, WORDS, blind, few_held
 from tests.simulation.owners import OwningJob
 
 SECONDS = 0.5  # in which all lines arrive
@@ -227,7 +227,7 @@ class Attempts:
         if by_hand.random() < 0.2:
             plan.by_hand = (by_hand.randint(100, 1000),)
         prepare(plan, job, storage)
-        with few_held(self._seed):
+        with few_held(self._seed), blind(self._seed):
             launch = job.run()
         self.actions = job.actions
         storage.store.happenings.clear()

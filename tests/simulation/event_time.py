@@ -216,7 +216,7 @@ class EventAttempts:
             closes=self._storage is not None and self._storage.closes, job_input=self._input, **plan.options,
         )  # fmt: skip
         durable_jobs.prepare(plan, job, self._storage)
-        with many_watermarks(self._seed), jobs.few_held(self._seed):
+        with many_watermarks(self._seed), jobs.few_held(self._seed), jobs.blind(self._seed):
             launch = job.run()
         durable_jobs.check_joins(job)
         self._seconds += job.now() + 1.0

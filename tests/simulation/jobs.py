@@ -16,13 +16,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from errno import ENOENT
 from random import Random
 from typing import Any
 
 from megaflow.control.coordinator.reading import lines_to_read
-from megaflow.control.messages import GetState
+from megaflow.control.messages import GetState, Split
 from megaflow.control.reports import StateReport
 from megaflow.errors import ClusterError
+from megaflow.job.files.split_reader import SplitReader
+from megaflow.job.formats.raw_file import reading
+from megaflow.job.worker.reading.line_queue import LineQueue
 from megaflow.testing.simulated_clients import Talk, Waits, add, balance, move, remove, remove_first, stop
 from megaflow.testing.simulated_job import SimulatedJob
 from megaflow.testing.simulated_launch import SimulatedLaunch
@@ -92,6 +96,36 @@ def few_held(seed: int) -> Iterator[None]:
         lines_to_read.HELD_BYTES = before
 
 
+@contextmanager
+def blind(seed: int) -> Iterator[None]:
+    """In some runs, let readers not find their files, unless no process has found them."""
+    sight, real = Random(f"sight {seed}"), LineQueue.reader
+    blindness = sight.choice((0.0, 0.0, 0.4))
+
+    def reader(queue: LineQueue, split: Split) -> SplitReader:
+        made = real(queue, split)
+        return blinded(made) if sight.random() < blindness else made
+
+    LineQueue.reader = reader  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        LineQueue.reader = real  # type: ignore[method-assign]
+
+
+def blinded(reader: SplitReader) -> SplitReader:
+    """Return a reader that does not find its file at its first look."""
+    real = reader._open
+
+    def look() -> None:
+        reader._open = real  # type: ignore[method-assign]
+        with reading(reader.split.path):
+            raise FileNotFoundError(ENOENT, "No such file or directory")
+
+    reader._open = look  # type: ignore[method-assign]
+    return reader
+
+
 def draw_crash(seed: int) -> Plan:
     """Draw the same plan, and kill a process."""
     plan, random = draw(seed), Random(f"crash {seed}")
@@ -142,7 +176,7 @@ def run(seed: int, drawn: Callable[[int], Plan] = draw) -> tuple[SimulatedJob, S
         job.client(*scripts, seconds=seconds)
     for action, what in plan.actions:
         job.at(action, getattr(job, what))
-    with few_held(seed):
+    with few_held(seed), blind(seed):
         launch = job.run()
     try:
         judge(plan, job, launch)

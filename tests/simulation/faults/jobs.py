@@ -149,7 +149,7 @@ INTERLEAVED = {
 JOBS = {
     "what a leaver returns is given to nobody": Fault(
         "LinesToRead.learn",
-        "self.state.held.pop(source, None)\nself.pool.put(splits)",
+        "self.state.held.pop(source, None)\nself._put_back(splits)",
         "self.state.held.pop(source, None)",
     ),
     "what is taken back is given on before it has come": Fault(
@@ -159,9 +159,13 @@ JOBS = {
     ),
     "what is taken back is given to nobody": Fault(
         "LinesToRead.learn",
-        "self.pool.put(splits)\nif source in self._owed:\n    self._owed.discard(source)\n    self._cut += splits",
+        "self._put_back(splits)\nif source in self._owed:\n    self._owed.discard(source)\n    self._cut += splits",
         "pass",
     ),
+    "a worker is not told to open a file that no process has found": Fault(
+        "LinesToRead._pass_on", "commands.append(reading_messages.StayWithPartition(holder, number))", "pass"
+    ),
+    "a worker hands back no file that it does not find": Fault("OpenSplits._all", "self._missing.values()", "()"),
     "the next coordinator counts epochs from the one before last": Fault(
         "JobStanding.state", "stream.epoch", "stream.epoch - 1"
     ),
