@@ -75,12 +75,15 @@ class Exhausted:
 
 @dataclass(frozen=True, slots=True)
 class NotHere:
-    """Result of `read`: this process does not find the partition, but another process may. Used by followed files.
+    """Result of `read`: this process cannot open the partition, but another process may. Used by followed files.
 
-    Another process then reads the partition. If no process finds it, one keeps looking, and `stay` is called there.
+    Another process then reads the partition. If no process can, one keeps trying, and `stay` is called there.
     """
 
     after_seconds: float  # of a monotonic clock, until the next `read`
+    why: str = ""  # what this process lacks, and why
+    unread: int | None = None  # bytes that the partition has and that were not read; None: unknown
+    is_held: bool = False  # it is known to exist, so event time waits for it even if no process can open it
 
 
 Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted | NotHere

@@ -121,6 +121,8 @@ class PartitionMissing:
     """
 
     number: int
+    why: str = ""  # what its process lacks, and why
+    unread: int | None = None  # bytes of a partition that were not read; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

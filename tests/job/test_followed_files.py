@@ -1,5 +1,6 @@
 """Files grow and are renamed, truncated and removed. Each line is read once, in order."""
 
+import errno
 import gzip
 import os
 import tracemalloc
@@ -20,6 +21,7 @@ from megaflow.job.formats.record_format import LINES, RecordFormat
 from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.job.launcher.run.launch import find_followed
 from tests.job.reading import Counted
+from tests.rights import without_rights
 from tests.words import says
 
 CASES = Path(__file__).parent.parent / "cases"
@@ -38,6 +40,7 @@ class Bench:
         self.source = FollowedFiles(str(pattern), **more)
         self.readers: dict[int, FollowedFile] = {}
         self.positions: dict[int, Any] = {}
+        self.staying: set[int] = set()
 
     def read(self, limit: int = 100) -> list[Any]:
         """Return all that can be read now, file by file."""
@@ -48,6 +51,9 @@ class Bench:
         for inode, reader in self.readers.items():
             while not isinstance(answer := reader.read(limit), Idle):
                 if isinstance(answer, NotHere):
+                    if inode in self.staying:
+                        break
+                    self.staying.add(inode)
                     reader.stay()  # there is no other process
                     continue
                 assert len(answer[0]) <= limit
@@ -60,6 +66,7 @@ class Bench:
         for reader in self.readers.values():
             reader.close()
         self.source = FollowedFiles(self.source.pattern, format=format)
+        self.staying.clear()
         self.readers = {inode: self.source.open(inode, position) for inode, position in self.positions.items()}
 
 
@@ -532,7 +539,7 @@ def test_a_new_file_that_no_process_finds_is_reported_and_read_if_it_comes(tmp_p
     reader = source.open(inode, None)
     assert isinstance(reader.read(9), NotHere) and told == {}
     reader.stay()
-    assert isinstance([reader.read(9) for _ in range(2)][1], Idle)
+    assert isinstance(reader.read(9), NotHere)
     assert says(told.popitem()[1], "*.log", str(inode), "no process")
     away.rename(file)
     records: list[str] = []
@@ -540,3 +547,109 @@ def test_a_new_file_that_no_process_finds_is_reported_and_read_if_it_comes(tmp_p
         records += answer[0]
     reader.close()
     assert records == ["one"] and told == {}
+
+
+class Denied:
+    """A file of a pattern, a reader of it, and what was reported."""
+
+    def __init__(self, folder: Path, text: str, position: Any = None) -> None:
+        self.told: dict[str, str] = {}
+        self.lost: list[tuple[str, int]] = []
+        self.file = folder / "a.log"
+        self.file.write_text(text)
+        pattern, tell = f"{folder}/*.log", self.told.__setitem__
+        self.source = FollowedFiles(pattern, tell=tell, lose=lambda *lost: self.lost.append(lost))
+        self.inode = self.file.stat().st_ino
+        self.reader = self.source.open(self.inode, None)
+
+    def read(self) -> list[Any]:
+        """Return all that can be read, and the answer after that."""
+        records: list[Any] = []
+        while isinstance(answer := self.reader.read(9), tuple):
+            records += answer[0]
+            self.position = answer[1]
+        return [*records, answer]
+
+    def move(self) -> None:
+        """Let another reader continue from the position."""
+        self.reader.close()
+        self.reader = self.source.open(self.inode, self.position)
+
+    def is_missing(self, unread: int, why: str = "Permission denied") -> bool:
+        with without_rights():
+            *records, answer = self.read()
+        assert isinstance(answer, NotHere) and not records, (records, answer)
+        return says(answer.why, str(self.file), why) and (answer.unread, answer.is_held) == (unread, True)
+
+
+def test_new_file_that_may_not_be_opened_is_read_elsewhere(tmp_path: Path) -> None:
+    job = Denied(tmp_path, "one\ntwo\n")
+    job.file.chmod(0)
+    assert job.is_missing(8) and job.told == {}
+    job.reader.stay()
+    assert job.is_missing(8) and says(*job.told.values(), str(job.file), "Permission denied", "no process")
+    append(job.file, "three\n")
+    assert job.is_missing(14), "it grows"
+    assert job.read()[:-1] == ["one", "two", "three"], "another process has the right"
+    assert job.lost == []
+
+
+def test_file_that_may_not_be_opened_any_more_keeps_its_position(tmp_path: Path) -> None:
+    job = Denied(tmp_path, "one\n")
+    assert job.read()[:-1] == ["one"]
+    job.file.chmod(0)
+    job.move()
+    with without_rights():
+        assert isinstance(job.read()[0], Idle), "nothing of it is unread"
+    append(job.file, "two\n")
+    assert job.is_missing(4)
+    job.reader.stay()
+    assert job.is_missing(4) and job.is_missing(4)
+    job.move()
+    assert job.read()[:-1] == ["two"] and job.lost == []
+
+
+def test_quiet_file_that_may_not_be_opened_again_is_not_lost(tmp_path: Path) -> None:
+    job = Denied(tmp_path, "one\n")
+    assert job.read()[:-1] == ["one"]
+    job.source.descriptors.close(job.reader._held, -1)  # for another file
+    append(job.file, "two\n")
+    job.file.chmod(0)
+    assert all(job.is_missing(4) for _ in range(3))
+    job.file.chmod(0o600)
+    assert job.read()[:-1] == ["two"] and job.lost == []
+
+
+@pytest.mark.parametrize("fails", ["pread", "fstat"])
+def test_file_whose_handle_is_stale_is_read_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """It takes a network to make a handle stale, so the error is raised in place of the system's."""
+    job = Denied(tmp_path, "one\n")
+    assert job.read()[:-1] == ["one"]
+    append(job.file, "two\n" * 9)
+    answer = job.reader.read(1)
+    assert isinstance(answer, tuple) and answer[0] == ["two"]
+    job.position = answer[1]
+    append(job.file, "three\n")
+
+    def stale(*_: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, fails, stale)
+        *records, answer = job.read()
+        assert isinstance(answer, NotHere) and says(answer.why, str(job.file), "Stale file handle"), answer
+        assert records == ["two"] * 8 and (answer.unread, answer.is_held) == (6, True)
+        assert isinstance(job.reader.read(9), NotHere)
+    job.move()
+    assert job.read()[:-1] == ["three"] and job.lost == []
+
+
+def test_folder_that_may_not_be_searched_is_searched_elsewhere(tmp_path: Path) -> None:
+    job = Denied(tmp_path, "one\n")
+    tmp_path.chmod(0o600)
+    with without_rights():
+        assert isinstance(job.read()[0], NotHere)
+    tmp_path.chmod(0o700)
+    assert job.read()[:-1] == ["one"]

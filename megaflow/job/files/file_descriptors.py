@@ -22,7 +22,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
-from megaflow.errors import LimitReached
+from megaflow.errors import LimitReached, SourceError
+from megaflow.job.formats.raw_file import may_be_open_elsewhere
 from megaflow.job.limits import limit_text
 
 RESERVE: Final = 256  # descriptors below the soft limit for everything else; at most half of them
@@ -104,6 +105,8 @@ class OwnDescriptor:
         self.state: tuple[int, ...] = ()  # of the file when it became quiet; empty: it is not quiet
         self.known = 0  # size of the quiet file when it was last looked at
         self.waits_since: float | None = None  # seconds of the clock; None: it does not wait for a descriptor
+        self.refusal = ""  # why this process cannot open the file, which is there; "": it has not tried, or can
+        self.refused_size: int | None = None  # of that file, in bytes, if known
         self._shared = shared
         self._quiet_since: float | None = None  # seconds of the clock; None: it had something new
 
@@ -113,17 +116,32 @@ class OwnDescriptor:
         return bool(self.state)
 
     def open(self, path: str, now: float, tell: Callable[[str, str], None]) -> bool:
-        """Open a file. Return False if it must wait for a descriptor; `tell` reports a long wait.
+        """Open a file. Return False if it must wait for a descriptor, or is not to be opened here: see `refusal`.
 
-        Raises the errors of `FileDescriptors.open`.
+        `tell` reports a long wait. Raises the other errors of `FileDescriptors.open`.
         """
-        file = self._shared.open(self, path)
+        try:
+            file = self._shared.open(self, path)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or not may_be_open_elsewhere(error):
+                raise
+            self.waits_since = None
+            self._note_refusal(path, f"{path!r} cannot be opened: {error.strerror}")
+            return False
         if file is not None:
             self.file, self.waits_since = file, None
             return True
         self.wait(now, tell, f"{path!r} waits to be opened: as many files are open as the limit allows, and all have "
                              "unread lines")  # fmt: skip
         return False
+
+    def refuse(self, path: str, error: SourceError) -> bool:
+        """Note that reading the open file has failed. Return whether another process may be able to read it."""
+        self._note_refusal(path, str(error).rstrip("."))
+        return may_be_open_elsewhere(error.__cause__)
+
+    def _note_refusal(self, path: str, why: str) -> None:
+        self.refusal, self.refused_size = why, next(iter(_state_of(path)[2:]), None)
 
     def has_to_wait(self, pattern: str, now: float, tell: Callable[[str, str], None]) -> bool:
         """Return whether a file was not found or opened because no descriptor is free; report a long wait."""

@@ -19,7 +19,8 @@
    file had bytes. They are left out and reported once other bytes and the line's end follow. Until then, the reader
    waits before them. It does not keep them in memory. NULs elsewhere are text.
 8. A reader that has never found its file says `NotHere`, because another process may find it. Only if no process does
-   are the file's unread bytes lost.
+   are the file's unread bytes lost. A reader that finds its file but cannot open it says `NotHere` also, because
+   another process may have the right to, or a handle that is not stale. Then nothing is lost: the reader tries again.
 9. If descriptors are few, the file that has been quiet for longest is closed (`file_descriptors`). It is compared with
    its last state as often as an open file, by its path and inode, and opened again if it has changed. If it is renamed,
    rule 5 finds it. If it is not found for DELETED_SECONDS, rule 4 holds. So lines that are written to a closed file are
@@ -42,17 +43,14 @@ from megaflow.errors import SourceError
 from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor, is_any_free
 from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, beside, digest, text_of
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
-from megaflow.job.formats.file_formats import compression_of, encoding_of
-from megaflow.job.formats.raw_file import HEAD_BYTES, NUL_BLOCK_BYTES, nuls_at_start, reading
+from megaflow.job.formats.raw_file import HEAD_BYTES, NUL_BLOCK_BYTES, nuls_at_start, nuls_from, nuls_text, reading
 from megaflow.job.formats.record_format import LINES, Count, OpenedFile, RecordBlock, RecordFormat, RecordParser
-from megaflow.job.formats.text_encoding import NotText, ReplacedBytes, check_is_text
+from megaflow.job.formats.text_encoding import NotText, ReplacedBytes
 from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, before_nuls, lines_before
 
 POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
 FIND_SECONDS: Final = 1.0  # between searches for new files
 DELETED_SECONDS: Final = 5.0  # for which a program may still write to a removed file
-
-NUL_BLOCKS: Final = 64  # passed over in one call
 
 ONLY_FOLLOWED: Final = "lines"
 """The source name of followed files, if they are the only lines."""
@@ -77,10 +75,8 @@ class FollowedFiles:
         followed files of the process.
         """
         self.pattern = pattern
-        self.errors = errors
-        self.format = format
-        self.input, self.encoding = input, encoding
-        self.replaced = replaced
+        self.input, self.format = input, format
+        self.errors, self.encoding, self.replaced = errors, encoding, replaced
         self.tell, self.now, self.count = tell, now, count
         self.lose = self._tell_of_loss if lose is None else lose
         self.descriptors = FileDescriptors() if descriptors is None else descriptors
@@ -103,7 +99,7 @@ class FollowedFile:
     """One file, on one worker."""
 
     def __init__(self, source: FollowedFiles, inode: int, position: Position | None) -> None:
-        self.inode = inode
+        self.inode, self._source = inode, source
         seen = FilePosition.of(position)
         self.path, self._offset, self._digest = seen.path, seen.offset, seen.tail
         self._size = seen.size  # of the file when it was last looked at
@@ -112,7 +108,6 @@ class FollowedFile:
         self._is_first_look = position is not None  # of this reader
         self._copy: RotatedCopy | None = None  # read in place of the file
         self.lives = 0  # times that it has begun again
-        self._source = source
         self._moved = position is not None  # it may have been renamed since
         self._held = OwnDescriptor(source.descriptors)
         self._buffer = b""  # bytes from `_offset + _nuls` on, read and not yet returned
@@ -122,21 +117,32 @@ class FollowedFile:
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
         self._is_compressed = False  # if so, it is not read
-        self._waits_here = False  # this reader has found the file, or no process finds it
+        self._is_found = self._stays = False  # this reader has found the file; no process can open it
+        self._gone = 0  # unread bytes of the file, which no process finds
         self._tail = b""  # the bytes before `_offset`
         self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
 
     def read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
         """Return records. Raises SourceError if the file cannot be read or parsed."""
+        try:
+            return self._read(limit)
+        except SourceError as error:
+            if not self._held.refuse(self.path, error):
+                raise
+            self.close()
+            self._digest, self._moved, self._buffer, self._block = digest(self._tail), True, b"", None
+            return self._not_here()
+
+    def _read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
         if not self._is_ready():
             if self._held.has_to_wait(self._source.pattern, self._source.now(), self._source.tell):
                 return Idle(after_seconds=POLL_SECONDS, is_held=True)
-            if not self._waits_here:
-                return NotHere(after_seconds=FIND_SECONDS)
+            if self._held.refusal or not self._is_found:
+                return self._not_here()
             if not self._held.is_quiet:
                 self._lose()
             return self._news() or Idle(after_seconds=POLL_SECONDS if self._held.is_quiet else FIND_SECONDS)
-        self._waits_here = True
+        self._is_found = True
         if self._is_compressed:
             return self._news() or self._rest()
         if self._said is None and self._held.file >= 0:  # a checkpoint must know the file before its first line is read
@@ -157,6 +163,19 @@ class FollowedFile:
                 self._source.replaced.note(self._source.input, count, self._text.name)
         self._pass(len(part.data))
         return part.records, self._position()
+
+    def _not_here(self) -> tuple[list[Any], Position] | NotHere | Idle:
+        """Return why the file is not open. If no process finds it, its bytes are lost."""
+        is_refused, size = bool(self._held.refusal), self._held.refused_size if self._held.refusal else self._size
+        unread = None if size is None else max(0, size - self._offset)
+        if self._stays and unread and not is_refused:
+            self._gone += unread
+            self._lose()
+            return [], self._position()
+        if is_refused and unread == 0:
+            return Idle(after_seconds=FIND_SECONDS)
+        why = self._held.refusal or self._source.names.absence(self.inode, self.path)
+        return NotHere(FIND_SECONDS, why, None if unread is None else unread + self._gone, is_refused)
 
     def _news(self) -> tuple[list[Any], Position] | None:
         """Return an empty batch if the position is new, or if more can be read at once."""
@@ -207,17 +226,20 @@ class FollowedFile:
             self._copy = None
 
     def look(self) -> None:
-        """Check whether the file or its copy exists. Calls `lose` if unread bytes are gone."""
+        """Check whether the file or its copy exists. Calls `lose` if unread bytes are gone. Raises SourceError."""
         if not self._find():
+            if self._held.refusal:
+                raise SourceError(f"{self._held.refusal}.")
             self._lose()
         self.close()
 
     def stay(self) -> None:
-        """Note that no process finds the file: it is waited for here. Report that if no process has ever opened it."""
-        self._waits_here, pattern = True, self._source.pattern
-        if not self.path:
-            what = f"A new file of {pattern!r}, with inode {self.inode}, is not read: no process of the job finds it"
-            self._source.tell(f"not found {self.inode}", f"{what}. It is read if it appears again.")
+        """Note that no process can open the file: it is waited for here. Report that unless its loss is reported."""
+        self._stays = True
+        if self._held.refusal or not self.path:
+            why = self._held.refusal or self._source.names.absence(self.inode, self.path)
+            what = f"{why}: no process of the job can read it"
+            self._source.tell(f"not read {self.inode}", f"{what}. It is read once this process can open it.")
 
     def bytes_at(self, start: int, size: int) -> bytes:
         """Return some bytes of the open file. Raises SourceError."""
@@ -269,29 +291,15 @@ class FollowedFile:
         nuls, self._nuls = self._nuls, 0
         self._offset += nuls
         self._tail = self._tail_at(self._offset)
-        self._source.count(NULS_LEFT_OUT, nuls, lambda: (
-            f"{self.path!r} has {nuls} NUL bytes before byte {self._offset}. They are left out: a program has written "
-            "on at its old place in a truncated file"
-        ))  # fmt: skip
+        self._source.count(NULS_LEFT_OUT, nuls, lambda: nuls_text(self.path, nuls, self._offset))
 
     def _begin_text(self) -> Text | None:
         """Return the decoder of the file. None if it is compressed. Raises SourceError if it is not text."""
         self._start = nuls_at_start(self.bytes_at, self._offset)
-        head, encoding = self.bytes_at(self._start, HEAD_BYTES), self._source.encoding
-        if compression := compression_of(head):
-            self._source.tell(
-                f"compressed {self.path}",
-                f"{self.path!r} is compressed by {compression}, so it cannot be followed. Name it without --follow.",
-            )
-            self._is_compressed = True
-            return None
-        check_is_text(head, repr(self.path), self.path, encoding)
-        if not encoding and (marked := encoding_of(head)):
-            raise SourceError(
-                f"Cannot follow {self.path!r}: it is in {marked.upper()}, whose lines do not end at single "
-                "bytes. Write it in UTF-8, or leave --follow out."
-            )
-        return Text(repr(self.path), self._source.errors, encoding)
+        head, source = self.bytes_at(self._start, HEAD_BYTES), self._source
+        text = Text.growing(head, self.path, source.errors, source.encoding, source.tell)
+        self._is_compressed = text is None
+        return text
 
     def _opened(self, text: Text, is_end: bool) -> RecordParser | None:
         """Return the parser of the file. None if it needs more of the file, or if the file has ended without a head."""
@@ -302,10 +310,8 @@ class FollowedFile:
 
         try:
             return self._source.format.open(text, OpenedFile(self.path, beginning, self.lines_before))
-        except NotText:
-            raise
-        except SourceError:
-            if not is_end:
+        except SourceError as error:
+            if isinstance(error, NotText) or not is_end:
                 raise
             return None
 
@@ -317,7 +323,8 @@ class FollowedFile:
         self._tail = (self._tail + data)[-SAMPLE_BYTES:]
 
     def _find(self) -> bool:
-        """Open the file under its current name. Return whether it exists."""
+        """Open the file under its current name. Return whether it exists and can be opened."""
+        self._held.refusal = ""
         renamed = beside(self.path, self.inode, self._offset, self._digest) if self._moved else None
         named = self._source.names.of(self.inode, self._source.now(), FIND_SECONDS, POLL_SECONDS)
         for path in filter(None, (named, renamed)):
@@ -327,7 +334,7 @@ class FollowedFile:
                         return False
                 except FileNotFoundError:
                     continue
-            status = os.fstat(self._held.file)
+                status = os.fstat(self._held.file)
             if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
                 self._moved, self._let_go_at = False, None
                 self._tail = self._tail_at(self._offset)
@@ -335,7 +342,7 @@ class FollowedFile:
                     if self._open_copy():
                         return True
                     self._begin_anew()
-                self.path, self._is_first_look = path, False
+                self.path, self._is_first_look, self._gone = path, False, 0
                 self._note_size(status.st_size)
                 return True
             self.close()
@@ -392,7 +399,8 @@ class FollowedFile:
         if self._copy is not None:
             self._buffer += self._copy.read()
             return self._copy.has_ended
-        status = os.fstat(self._held.file)
+        with reading(self.path):
+            status = os.fstat(self._held.file)
         before = self.bytes_at(self._offset - len(self._tail), len(self._tail))
         if status.st_size < self._offset + self._nuls + len(self._buffer) or before != self._tail:
             self._begin_anew()
@@ -401,22 +409,15 @@ class FollowedFile:
         if had >= LINE_BYTES_MAX:
             raise self._source.format.too_long(repr(self.path), LINE_BYTES_MAX, f"byte {self._offset}")
         self._buffer = self.bytes_at(self._offset + self._nuls, size)
-        if self._buffer.startswith(b"\0"):
-            self._pass_over_nuls()
+        if self._buffer and not self._buffer.strip(b"\0"):
+            self._nuls += nuls_from(self.bytes_at, self._offset + self._nuls)
+            self._buffer = self.bytes_at(self._offset + self._nuls, NUL_BLOCK_BYTES)
         if len(self._buffer) > had:
             self._held.goes_on()
         if len(self._buffer) > had or status.st_nlink:
             self._let_go_at = None
             return False
         return self._let_go()
-
-    def _pass_over_nuls(self) -> None:
-        """Count NULs that fill the buffer, and read on after them, as far as one call may."""
-        for _ in range(NUL_BLOCKS):
-            if self._buffer.strip(b"\0") or not self._buffer:
-                return
-            self._nuls += len(self._buffer)
-            self._buffer = self.bytes_at(self._offset + self._nuls, NUL_BLOCK_BYTES)
 
     def _let_go(self) -> bool:
         """Close a file without a name, after a while. Return whether its last line must be read first."""

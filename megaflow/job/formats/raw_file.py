@@ -25,6 +25,7 @@ PIECE_BYTES: Final = 64 * 1024
 HEAD_BYTES: Final = 4096
 """Enough for all marks of formats, and for the first kilobytes of a compressed text."""
 NUL_BLOCK_BYTES: Final = 1 << 20  # of NULs at once, which are passed over
+NUL_BLOCKS: Final = 64  # passed over in one call
 SAMPLES: Final = 8  # of a file, spread evenly over the part that was read
 SAMPLE_BYTES: Final = 4096
 ELSEWHERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ESTALE)
@@ -132,6 +133,25 @@ class TextPrint:
         if self.length < self._wanted:
             return None
         return _digest(self._wanted, lambda start, end: bytes(self._samples[start, end]))
+
+
+def nuls_text(path: str, nuls: int, offset: int) -> str:
+    """Return the text about so many NULs before a place in a file, which were left out."""
+    return (
+        f"{path!r} has {nuls} NUL bytes before byte {offset}. They are left out: a program has written "
+        "on at its old place in a truncated file"
+    )
+
+
+def nuls_from(bytes_at: Callable[[int, int], bytes], start: int) -> int:
+    """Return how many NULs are read from a place on, block by block, until a block has other bytes, or is the last."""
+    at = start
+    for _ in range(NUL_BLOCKS):
+        data = bytes_at(at, NUL_BLOCK_BYTES)
+        if not data or data.strip(b"\0"):
+            break
+        at += len(data)
+    return at - start
 
 
 def nuls_at_start(bytes_at: Callable[[int, int], bytes], offset: int) -> int:

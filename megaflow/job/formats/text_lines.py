@@ -11,10 +11,11 @@
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
-from megaflow.errors import UsageError
-from megaflow.job.formats.text_encoding import ENCODING_ERRORS, UTF_8, NotText, decode_counted
+from megaflow.errors import SourceError, UsageError
+from megaflow.job.formats.file_formats import compression_of, encoding_of
+from megaflow.job.formats.text_encoding import ENCODING_ERRORS, UTF_8, NotText, check_is_text, decode_counted
 
 T = TypeVar("T")
 
@@ -52,6 +53,26 @@ class Text:
         self.errors = errors
         self.encoding = encoding or UTF_8
         self.has_replaced = False  # whether bytes were ever replaced
+
+    @classmethod
+    def growing(
+        cls, head: bytes, path: str, errors: str, encoding: str, tell: Callable[[str, str], None]
+    ) -> Self | None:  # fmt: skip
+        """Return the decoder of a growing file that begins with `head`. None if it is compressed; `tell` reports that.
+
+        Raises SourceError if it is not text, or cannot be cut into lines while it grows.
+        """
+        if compression := compression_of(head):
+            what = f"{path!r} is compressed by {compression}, so it cannot be followed"
+            tell(f"compressed {path}", f"{what}. Name it without --follow.")
+            return None
+        check_is_text(head, repr(path), path, encoding)
+        if not encoding and (marked := encoding_of(head)):
+            raise SourceError(
+                f"Cannot follow {path!r}: it is in {marked.upper()}, whose lines do not end at single "
+                "bytes. Write it in UTF-8, or leave --follow out."
+            )
+        return cls(repr(path), errors, encoding)
 
     def decode(self, data: bytes, position: int) -> str:
         """Return the text of `data`, which starts at byte `position` of the input.

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from megaflow.connect import Exhausted, Idle
-from megaflow.control.reading_messages import SplitRead
+from megaflow.connect.source_protocol import NotHere
+from megaflow.control.reading_messages import PartitionMissing, PartitionSeen, SplitRead
 from megaflow.control.reports import PartitionLag
 from megaflow.durable.commits import SourcePartition
 from megaflow.errors import CannotTravel, SourceError
@@ -73,6 +74,28 @@ def test_one_that_is_held_is_not_idle() -> None:
     assert bench.read(0.0) == [] and [*bench.open.empty(1.0)] == [] and bench.open.wait(1.0) == 1.0
     assert bench.read(2.0) == [] and [*bench.open.empty(9.0)] == []
     assert bench.read(9.0) == ["a0"] and bench.read(9.0) == [] and [*bench.open.empty(10.0)] == [(-1, 9.0)]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_missing_one_is_not_idle_while_a_process_may_open_it(exists: bool) -> None:
+    def missing(unread: int) -> NotHere:
+        return NotHere(1.0, "it is locked", unread, exists)
+
+    bench = Bench(a=[missing(5), missing(5), missing(5), missing(7), 1, Idle()])
+    reports: list[Any] = []
+
+    def read(now: float) -> Any:
+        return bench.open.read("numbers", 9, now, reports.append)
+
+    read(0.0), read(1.0)
+    assert [*bench.open.empty(9.0)] == []
+    bench.open.stay(-1)
+    read(2.0), read(3.0)
+    assert [*bench.open.empty(9.0)] == ([] if exists else [(-1, 8.0)]), "no process finds it, or it is there"
+    assert reports == [PartitionMissing(-1, "it is locked", 5), PartitionMissing(-1, "it is locked", 7)]
+    assert read(4.0)[1] == ["a0"] and reports[2:] == [PartitionSeen(-1)]
+    read(5.0)
+    assert len(reports) == 3
 
 
 def test_one_has_nothing_since_it_said_so_first_unless_it_may_have_something_by_now() -> None:

@@ -35,6 +35,7 @@ from megaflow.control.messages import (
     StatusQuery,
     StopJob,
 )
+from megaflow.control.reading_messages import PartitionMissing
 from megaflow.control.reports import CheckpointStatus, LedgerEntry
 from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import Fingerprint, SinkToken, SourcePartition
@@ -132,7 +133,7 @@ class PartitionsState:
     known: dict[tuple[str, bytes], SourcePartition]  # without positions, except the ends of those that may go on
     holders: dict[int, int | None]  # number of an unread one -> its worker; None: not given yet
     bounds: dict[int, int]  # number -> microseconds of event time before which it has nothing; unread ones only
-    missing: dict[int, set[int]]  # number of an unread one -> workers whose processes do not find it
+    missing: dict[int, dict[int, PartitionMissing]]  # number of an unread one -> worker -> its process's report
     staying: dict[int, int]  # number of one that no process finds -> the worker that keeps looking
 
     @property

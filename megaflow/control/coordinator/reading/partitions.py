@@ -119,7 +119,7 @@ class Partitions:
             holder = self.state.holders[number]
             if holder is None or holder not in tried:
                 continue
-            if not tried.issuperset(readers):
+            if not tried.keys() >= {*readers}:
                 self._is_news = True  # others may follow
                 if not self.revoked:
                     self._revoke(holder, (number,))
@@ -160,9 +160,11 @@ class Partitions:
         self._is_news = True
         match report:
             case reading_messages.PartitionMissing(number) if number in self.state.holders:
-                self.state.missing.setdefault(number, set()).update(self._process_of(source))
+                told = dict.fromkeys(self._process_of(source), report)
+                self.state.missing.setdefault(number, {}).update(told)
             case reading_messages.PartitionSeen(number) if number in self.state.missing:
-                self.state.missing[number].difference_update(self._process_of(source))
+                for worker in self._process_of(source):
+                    self.state.missing[number].pop(worker, None)
             case reading_messages.SplitRead(number, left):
                 for each in (self.state.holders, self.state.bounds, self.state.missing, self.state.staying):
                     each.pop(number, None)

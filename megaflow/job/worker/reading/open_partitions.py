@@ -114,8 +114,8 @@ class PartitionReader:
         self._opened: OpenPartition[Any] | None = None
         self.empty_since: float | None = None  # seconds, since when it has nothing; None: not empty, or not asked
         self.asked = 0.0  # seconds, of the last time when it had nothing
-        self.is_missing = False  # this process did not find it when it last looked
-        self.stays = False  # no process finds it
+        self.missing: PartitionMissing | None = None  # why this process could not open it when it last tried
+        self.stays = False  # no process can open it
 
     def read(self, limit: int) -> list[Any] | Idle | Exhausted | NotHere:
         """Return the next batch, perhaps empty, or why there is none. Raises the source's errors, with a note."""
@@ -237,12 +237,14 @@ class OpenPartitions:
         for _ in range(len(ready)):
             reader = ready.popleft()
             answer = reader.read(limit)
-            if isinstance(answer, NotHere) != reader.is_missing:
-                reader.is_missing = not reader.is_missing
-                report((PartitionMissing if reader.is_missing else PartitionSeen)(reader.unread.number))
+            missing = None
+            if isinstance(answer, NotHere):
+                missing = PartitionMissing(reader.unread.number, answer.why, answer.unread)
+                answer = Idle(after_seconds=answer.after_seconds, is_held=answer.is_held or not reader.stays)
+            if missing != reader.missing:
+                report(PartitionSeen(reader.unread.number) if missing is None else missing)
+                reader.missing = missing
             match answer:
-                case NotHere(after_seconds):
-                    self._lie_down(reader, Idle(after_seconds=after_seconds, is_held=not reader.stays), now)
                 case Idle() as idle:
                     self._lie_down(reader, idle, now)
                 case Exhausted(resumable):
