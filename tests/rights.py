@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 VERSION = 0x20080522
+PR_CAPBSET_DROP = 24
 OVERRIDES = (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
 Half = ctypes.c_uint32 * 3  # effective, permitted, inheritable; of capabilities 0 to 31
@@ -35,3 +36,9 @@ def without_rights() -> Iterator[None]:
     finally:
         sets[0][0] = before
         _call("capset", header, sets)
+
+
+def give_up_rights() -> None:
+    """Make the permissions of files hold for the program that this process will run."""
+    for each in () if os.geteuid() else OVERRIDES:
+        _call("prctl", PR_CAPBSET_DROP, each, 0, 0, 0)

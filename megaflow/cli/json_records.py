@@ -10,8 +10,9 @@ from megaflow.control.watermark_messages import IdlePartition, WatermarkStatus
 from megaflow.timely.order import Product
 
 LEFT_OUT: dict[type, dict[str, Any]] = {
-    reports.JobStatus: {**dict.fromkeys(("checkpoint", "launcher", "restart", "output", "watermark")), "attempt": 0},
-    reports.Explanation: dict.fromkeys(("output", "watermark")),
+    reports.JobStatus: {**dict.fromkeys(("checkpoint", "launcher", "restart", "output", "watermark")), "attempt": 0,
+                        "missing": ()},
+    reports.Explanation: {**dict.fromkeys(("output", "watermark")), "missing": ()},
     reports.WorkerStatus: {
         "timers": None, "inputs": {}, "skipped": {}, "replaced": {}, "read_counts": {}, "partitions": (), "sinks": (),
         "memory_bytes": None, "blocked_seconds": {}, "outputs": {}, "arrived": {}, "pauses": reports.Durations(),

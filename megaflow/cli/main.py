@@ -192,7 +192,7 @@ def run(
     from megaflow.job.launcher.outputs.writer import Writer
     from megaflow.job.launcher.run.launch import LaunchOptions, launch
     from megaflow.job.launcher.run.published_job import started_text
-    from megaflow.job.launcher.run.run_summary import ended_text
+    from megaflow.job.launcher.run.run_summary import report_end
     from megaflow.job.log_records import LogPlace, default_place
     from megaflow.job.patient_stream import print_patiently
     from megaflow.job.profile.report import profile_spec
@@ -243,7 +243,7 @@ def run(
         report(started_text(job, workers))
 
     summary = launch(options, report, started, signals=True)
-    report(ended_text(summary, "row" if rows else "line"))
+    report_end(summary, "row" if rows else "line", spec.state is not None, report)
     if summary.interrupted:
         click.get_current_context().exit(INTERRUPTED)
 

@@ -10,7 +10,15 @@ from typing import Final
 from megaflow.control import reports
 from megaflow.control.client.move_request import Plan
 from megaflow.control.watermark_messages import HoldsBack, IdlePartition, WatermarkStatus
-from megaflow.control.wording import busy_text, busy_where, counted_texts, quantity, ranges_text, workers_text
+from megaflow.control.wording import (
+    busy_text,
+    busy_where,
+    counted_texts,
+    missing_texts,
+    quantity,
+    ranges_text,
+    workers_text,
+)
 from megaflow.timely.order import Product, grouped
 
 LEDGER_SHOWN = 10  # newest moves; --json has them all
@@ -64,6 +72,7 @@ def status_text(status: reports.JobStatus) -> str:
     parts += counted_texts(status)
     parts += [f"worker {each.id}: {STATES[each.state]}" for each in status.workers if each.state != "running"]
     parts += silent_texts(status.silent, members(status)) + ([status.output] if status.output else [])
+    parts += missing_texts(status.missing)
     parts += [change_text(change) for change in status.changes]
     parts += [joining_text(each, status.busy) for each in status.joining]
     for operator in status.operators:
@@ -220,6 +229,7 @@ def explanation_text(report: reports.Explanation) -> str:
     parts = silent_texts(report.silent, members(report)) + ([report.output] if report.output else [])
     if epoch is None:
         return "\n".join([f"job {report.job}: {UNKNOWN}", *parts])
+    parts += missing_texts(report.missing)
     parts += [joining_text(each, report.busy) for each in report.joining]
     parts += [watermark_text(report.watermark)] if report.watermark is not None else []
     if report.settled:

@@ -9,7 +9,7 @@ coordinator's controller receives the launcher's answers to `StartProcesses`. Me
 from typing import Any
 
 from megaflow.control.checkpoint_messages import CutFailed, CutWritten, LeftOut, TokensAt
-from megaflow.control.reports import BusyWorker
+from megaflow.control.reports import BusyWorker, MissingPartition
 from megaflow.quick_dataclass import dataclass
 
 
@@ -127,6 +127,7 @@ class Ended:
     early: Unfinished = Unfinished()  # closed, or fired, only because the job has ended
     deadline: int | None = None  # microseconds, the greatest watermark that any of these would have waited for
     left_out: LeftOut = LeftOut()
+    missing: tuple[MissingPartition, ...] = ()  # partitions that no process could open; from the coordinator only
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class RevokePartitions:
 
 @dataclass(frozen=True, slots=True)
 class StayWithPartition:
-    """Keep looking for a partition: no process of the job finds it. Of a split: open it, or fail."""
+    """Keep trying to open a partition, as no process of the job can; of a split: open it now, or fail."""
 
     worker: int
     number: int
@@ -127,7 +127,7 @@ class PartitionMissing:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSeen:
-    """A source has found a partition that was missing."""
+    """A source has opened a partition that was missing."""
 
     number: int
 

@@ -65,6 +65,17 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingPartition:
+    """A partition of a source, such as a followed file, that no process has opened so far, with unread bytes."""
+
+    input: str
+    why: str  # what the processes lack, and why
+    worker: int  # that holds it and tries again
+    tried: tuple[int, ...]  # the workers of all processes that cannot open it, sorted
+    unread: int | None  # bytes; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
 class SinkStatus:
     """A sink on one worker."""
 
@@ -244,6 +255,7 @@ class JobStatus:
     output: str | None = None  # what the job waits for, as the launcher reports; None: only for the workers
     launcher: str | None = None  # why it does not answer, if the state is "silent"
     attempt: int = 0  # launches and restarts that the store has seen; 0: there is none, or no worker has answered
+    missing: tuple[MissingPartition, ...] = ()  # that their holders cannot open
 
     def __repr__(self) -> str:
         lines, records = (sum(getattr(each, what) for each in self.workers) for what in ("lines", "records"))
@@ -281,6 +293,7 @@ class Explanation:
     busy: tuple[BusyWorker, ...] = ()  # as the launcher reports, if some are silent
     watermark: WatermarkStatus | None = None  # also what holds the watermark back; None: no operator takes timestamps
     output: str | None = None  # what the job waits for, as the launcher reports; None: only for the workers
+    missing: tuple[MissingPartition, ...] = ()  # partitions that their holders cannot open
 
 
 # Accounts -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from megaflow.control.reports import BusyWorker, JobStatus
+from megaflow.control.reports import BusyWorker, JobStatus, MissingPartition
 
 NONE_READ: Final[Mapping[str, Mapping[str, int]]] = MappingProxyType({})
 
@@ -47,6 +47,24 @@ def busy_where(busy: BusyWorker) -> str:
         return f"waiting for {busy.seconds:.1f} s for {busy.waits}{facts}"
     facts += f", record {busy.record}" if busy.record is not None else ""
     return f"in {place or 'one step'} for {busy.seconds:.1f} s{facts}"
+
+
+def missing_text(missing: MissingPartition) -> str:
+    """Return why a partition is not read, and how many bytes of it.
+
+    >>> missing_text(MissingPartition("logs", "'a.log' cannot be opened: Permission denied", 1, (0, 1), 14))
+    "'a.log' cannot be opened: Permission denied (workers 0, 1): 14 bytes are not read"
+    """
+    what = "it is not read" if missing.unread is None else f"{quantity(missing.unread, 'byte')} are not read"
+    return f"{missing.why} ({workers_text(missing.tried)}): {what}"
+
+
+def missing_texts(missing: Sequence[MissingPartition]) -> list[str]:
+    """Return what a status says of partitions that no process can open, and what helps."""
+    return [
+        f"{missing_text(each)}; worker {each.worker} tries again, so make the file readable there, under its path"
+        for each in missing
+    ]
 
 
 def ranges_text(bins: Sequence[int]) -> str:

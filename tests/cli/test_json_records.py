@@ -19,6 +19,7 @@ from megaflow.control.reports import (
     JoinReport,
     LatencyQuantiles,
     LedgerEntry,
+    MissingPartition,
     MoveReport,
     OperatorLoad,
     PartitionLag,
@@ -31,6 +32,7 @@ from megaflow.control.reports import (
 )
 from megaflow.control.watermark_messages import HoldsBack, IdlePartition, PartitionLateness, WatermarkStatus
 from megaflow.timely.order import Product
+from tests.words import says
 
 FULL = (
     '{"job": "app", "state": "running", "epoch": 9, "frontier": 8, "workers": [{"id": 0, "state": "running", "pid": '
@@ -148,6 +150,19 @@ def test_what_the_output_waits_for_is_in_a_status_that_knows_of_it() -> None:
     status = JobStatus("app", "running", 9, 7, (), (), output=waits)
     assert json.loads(to_json(status))["output"] == waits and waits in status_text(status).splitlines()
     assert "output" not in json.loads(to_json(replace(status, output=None)))
+
+
+def test_unopened_partitions_are_in_status_and_explanation() -> None:
+    missing = (MissingPartition("logs", "'a.log' is locked", 1, (0, 1), None),)
+    status, report = JobStatus("app", "running", 9, 7, (), ()), Explanation("app", 9, 8, True)
+    for value, text in ((status, status_text), (report, explanation_text)):
+        assert "missing" not in json.loads(to_json(value))
+        some = replace(value, missing=missing)
+        assert json.loads(to_json(some))["missing"] == [
+            {"input": "logs", "why": "'a.log' is locked", "worker": 1, "tried": [0, 1], "unread": None}
+        ]
+        [line] = [each for each in text(some).splitlines() if each not in text(value)]  # type: ignore[operator]
+        assert says(line, "'a.log' is locked (workers 0, 1)", "it is not read", "worker 1 tries again")
 
 
 def test_how_far_partitions_of_sources_are_behind_is_in_a_status_that_knows_of_some() -> None:

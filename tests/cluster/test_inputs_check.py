@@ -5,14 +5,17 @@ under the same paths, as on two machines.
 """
 
 import os
+import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cluster.processes import Run
+from tests.cluster.processes import Run, records_of
 from tests.results import check_equal
+from tests.rights import give_up_rights
 from tests.words import says
 
 pytestmark = pytest.mark.cluster
@@ -214,6 +217,80 @@ def test_files_that_a_process_cannot_open_are_read_by_the_other(
     assert code == 0, said
     check_equal(sorted(output.split()), sorted([*"abcdefgh"] * 9), said)
     assert (machines.here / "away").exists()
+
+
+def test_followed_file_is_read_by_a_process_with_the_right(start: Callable[..., Run], tmp_path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("this takes root, to take rights away from one process")
+    names = [*"abcdefgh"]
+    machines = Machines(start, tmp_path, AWAY.format(how="os.seteuid(65534)"), **{each: f"{each}\n" for each in names})
+    for path in (machines.here / "in").iterdir():
+        path.chmod(0o600)
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow", "--processes", "2")
+    job.status_when(lambda status: lines(status) == len(names))
+    assert job.control("stop").returncode == 0
+    code, output, said = job.end()
+    assert code == 0, said
+    check_equal(sorted(output.split()), names, said)
+
+
+class Locked(Machines):
+    """A job of two processes that follows a file which none of them may open."""
+
+    def follow(self, *words: str) -> Run:
+        self.file = self.here / "in" / "a.log"
+        self.file.chmod(0)
+        self._start = partial(self._start, preexec_fn=give_up_rights)
+        job = self.run("--lines", f"{self.here}/in/*.log", "--follow", "--processes", "2", *words)
+        [missing] = job.status_when(lambda status: len(status.get("missing", [{}])[0].get("tried", "")) == 2)["missing"]
+        assert says(missing["why"], str(self.file), "Permission denied") and missing["unread"] == 8, missing
+        return job
+
+
+@pytest.mark.parametrize("how", ["stop", "interrupt"])
+def test_stop_with_an_unread_followed_file_fails(
+    start: Callable[..., Run], tmp_path: Path, how: str
+) -> None:
+    machines = Locked(start, tmp_path, WORDS, a="one\ntwo\n", b="three\n")
+    job = machines.follow()
+    for command in ("explain", "status"):
+        told = job.control(command).stdout.splitlines()
+        wanted = str(machines.file), "Permission denied", "workers 0, 1", "8 bytes"
+        assert any(says(line, *wanted) for line in told), told
+    if how == "stop":
+        assert job.control("stop").returncode == 0
+    else:
+        job.process.send_signal(signal.SIGINT)
+    code, output, said = job.end()
+    assert code == 1 and says(said[-1], str(machines.file), "Permission denied", "8 bytes are not read"), said
+    check_equal(output.split(), ["three"], said)
+
+
+def test_a_followed_file_that_can_be_opened_at_last_is_read(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Locked(start, tmp_path, WORDS, a="one\ntwo\n", b="three\n")
+    job = machines.follow()
+    machines.file.chmod(0o600)
+    assert "missing" not in job.status_when(lambda status: lines(status) == 3)
+    assert job.control("stop").returncode == 0
+    code, output, said = job.end()
+    assert code == 0, said
+    check_equal(sorted(output.split()), ["one", "three", "two"], said)
+
+
+def test_stop_that_keeps_the_position_of_a_file_succeeds(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Locked(start, tmp_path, WORDS, a="one\ntwo\n", b="three\n")
+    words = "--state", str(tmp_path / "kept"), "--output", f"jsonl:{tmp_path}/out"
+    job = machines.follow(*words)
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    machines.file.chmod(0o600)
+    job = machines.run("--lines", f"{machines.here}/in/*.log", "--follow", *words)
+    job.status_when(lambda status: lines(status) == 2)
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    check_equal(sorted(records_of(tmp_path / "out")), ["one", "three", "two"], said)
 
 
 def test_a_file_that_no_process_can_open_ends_the_job(start: Callable[..., Run], tmp_path: Path) -> None:

@@ -557,8 +557,8 @@ class Denied:
         self.lost: list[tuple[str, int]] = []
         self.file = folder / "a.log"
         self.file.write_text(text)
-        pattern, tell = f"{folder}/*.log", self.told.__setitem__
-        self.source = FollowedFiles(pattern, tell=tell, lose=lambda *lost: self.lost.append(lost))
+        tell = self.told.__setitem__
+        self.source = FollowedFiles(str(folder), tell=tell, lose=lambda *lost: self.lost.append(lost))
         self.inode = self.file.stat().st_ino
         self.reader = self.source.open(self.inode, None)
 
@@ -569,6 +569,12 @@ class Denied:
             records += answer[0]
             self.position = answer[1]
         return [*records, answer]
+
+    def lock(self, more: str = "") -> None:
+        """Append to the file, and take the right to read it away."""
+        self.file.chmod(0o600)
+        append(self.file, more)
+        self.file.chmod(0)
 
     def move(self) -> None:
         """Let another reader continue from the position."""
@@ -584,27 +590,28 @@ class Denied:
 
 def test_new_file_that_may_not_be_opened_is_read_elsewhere(tmp_path: Path) -> None:
     job = Denied(tmp_path, "one\ntwo\n")
-    job.file.chmod(0)
+    job.lock()
     assert job.is_missing(8) and job.told == {}
     job.reader.stay()
     assert job.is_missing(8) and says(*job.told.values(), str(job.file), "Permission denied", "no process")
-    append(job.file, "three\n")
+    job.lock("three\n")
     assert job.is_missing(14), "it grows"
-    assert job.read()[:-1] == ["one", "two", "three"], "another process has the right"
-    assert job.lost == []
+    job.file.chmod(0o600)
+    assert job.read()[:-1] == ["one", "two", "three"] and job.lost == []
 
 
 def test_file_that_may_not_be_opened_any_more_keeps_its_position(tmp_path: Path) -> None:
     job = Denied(tmp_path, "one\n")
     assert job.read()[:-1] == ["one"]
-    job.file.chmod(0)
+    job.lock()
     job.move()
     with without_rights():
         assert isinstance(job.read()[0], Idle), "nothing of it is unread"
-    append(job.file, "two\n")
+    job.lock("two\n")
     assert job.is_missing(4)
     job.reader.stay()
     assert job.is_missing(4) and job.is_missing(4)
+    job.file.chmod(0o600)
     job.move()
     assert job.read()[:-1] == ["two"] and job.lost == []
 
@@ -613,8 +620,7 @@ def test_quiet_file_that_may_not_be_opened_again_is_not_lost(tmp_path: Path) -> 
     job = Denied(tmp_path, "one\n")
     assert job.read()[:-1] == ["one"]
     job.source.descriptors.close(job.reader._held, -1)  # for another file
-    append(job.file, "two\n")
-    job.file.chmod(0)
+    job.lock("two\n")
     assert all(job.is_missing(4) for _ in range(3))
     job.file.chmod(0o600)
     assert job.read()[:-1] == ["two"] and job.lost == []
@@ -648,8 +654,10 @@ def test_file_whose_handle_is_stale_is_read_elsewhere(
 
 def test_folder_that_may_not_be_searched_is_searched_elsewhere(tmp_path: Path) -> None:
     job = Denied(tmp_path, "one\n")
-    tmp_path.chmod(0o600)
+    tmp_path.chmod(0)
     with without_rights():
-        assert isinstance(job.read()[0], NotHere)
+        [answer] = job.read()
+    assert isinstance(answer, NotHere) and says(answer.why, str(tmp_path), "Permission denied"), answer
+    assert (answer.unread, answer.is_held) == (None, True)
     tmp_path.chmod(0o700)
-    assert job.read()[:-1] == ["one"]
+    assert job.read()[:-1] == ["one"] and job.lost == []

@@ -8,14 +8,14 @@ have three fields: a path, a byte and a digest. Their other fields are unknown.
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Self, TypeAlias
 
 from megaflow.errors import SourceError
 from megaflow.job.files.file_descriptors import is_any_free
 from megaflow.job.files.splits import find_files
 from megaflow.job.formats.compression import has_suffix
-from megaflow.job.formats.raw_file import may_be_open_elsewhere, reading
+from megaflow.job.formats.raw_file import reading
 from megaflow.quick_dataclass import dataclass
 
 SAMPLE_BYTES: Final = 256
@@ -95,11 +95,12 @@ class Names:
     def of(self, inode: int, now: float, found_seconds: float, missing_seconds: float) -> str | None:
         """Return the path of an inode, None if there is none. It is at most so many seconds old.
 
-        If no descriptor is free, the paths are those of the last look: no folder can be searched.
+        If no descriptor is free, the paths are those of the last look: no folder can be searched. Raises SourceError.
         """
         due = self._due_again if inode in self._paths else self._due_missing
         if now >= due and is_any_free():
-            self._paths = inodes(self._pattern, may_be_open_elsewhere)
+            with reading(self._pattern):
+                self._paths = inodes(self._pattern)
             self._due_again, self._due_missing = now + found_seconds, now + missing_seconds
         return self._paths.get(inode)
 
@@ -112,20 +113,15 @@ class Names:
         return self._paths.get(inode, f"inode {inode}")
 
 
-def inodes(pattern: str, passes: Callable[[OSError], bool] = lambda error: False) -> dict[int, str]:
-    """Return the existing files, by inode, except files with an error that `passes`.
-
-    Raises SourceError if two file systems use the same inode number.
-    """
+def inodes(pattern: str) -> dict[int, str]:
+    """Return the existing files, by inode. Raises SourceError if two file systems use the same inode number."""
     found: dict[int, str] = {}
     devices: dict[int, int] = {}
     for path in matching(pattern):
         with reading(path):
             try:
                 status = os.stat(path)
-            except OSError as error:
-                if not (isinstance(error, FileNotFoundError) or passes(error)):
-                    raise
+            except FileNotFoundError:
                 continue
         if devices.setdefault(status.st_ino, status.st_dev) != status.st_dev:
             raise SourceError(

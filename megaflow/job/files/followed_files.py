@@ -19,8 +19,8 @@
    file had bytes. They are left out and reported once other bytes and the line's end follow. Until then, the reader
    waits before them. It does not keep them in memory. NULs elsewhere are text.
 8. A reader that has never found its file says `NotHere`, because another process may find it. Only if no process does
-   are the file's unread bytes lost. A reader that finds its file but cannot open it says `NotHere` also, because
-   another process may have the right to, or a handle that is not stale. Then nothing is lost: the reader tries again.
+   are the file's unread bytes lost. A reader that finds its file but cannot open it also says `NotHere`. The right may
+   be missing, or the handle stale, only in this process. Nothing is lost, because the reader keeps its position.
 9. If descriptors are few, the file that has been quiet for longest is closed (`file_descriptors`). It is compared with
    its last state as often as an open file, by its path and inode, and opened again if it has changed. If it is renamed,
    rule 5 finds it. If it is not found for DELETED_SECONDS, rule 4 holds. So lines that are written to a closed file are
@@ -165,7 +165,7 @@ class FollowedFile:
         return part.records, self._position()
 
     def _not_here(self) -> tuple[list[Any], Position] | NotHere | Idle:
-        """Return why the file is not open. If no process finds it, its bytes are lost."""
+        """Return why the file is not open. If no process finds it, report that its bytes are lost."""
         is_refused, size = bool(self._held.refusal), self._held.refused_size if self._held.refusal else self._size
         unread = None if size is None else max(0, size - self._offset)
         if self._stays and unread and not is_refused:

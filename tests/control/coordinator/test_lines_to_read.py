@@ -180,7 +180,7 @@ def test_each_process_tries_a_split_that_another_cannot_open(seed: int) -> None:
     assert max(map(readers.given.count, missed), default=1) == 1, "each process gets it once"
 
 
-def test_a_split_returns_to_a_process_that_tried_it_if_the_other_leaves() -> None:
+def test_split_returns_to_a_tried_process_if_the_other_leaves() -> None:
     readers = Readers([Split(0, "a", 0, 9)], 2)
     readers.settle()
     readers.lines.learn(0, PartitionMissing(0), False)

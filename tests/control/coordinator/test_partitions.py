@@ -20,6 +20,7 @@ from megaflow.control.reading_messages import (
     SplitRead,
     SplitsReturned,
 )
+from megaflow.control.reports import MissingPartition
 from megaflow.durable.commits import SourcePartition
 from megaflow.timely.membership import Membership
 from tests.control.coordinator.coordination import Coordination
@@ -297,6 +298,23 @@ class Sighted(Bench):
                 self._missed.discard((worker, number))
                 self.learn(PartitionSeen(number), source=worker)
         return before != self._missed
+
+
+def test_unopened_partitions_are_named_with_reasons_and_bytes() -> None:
+    bench = Bench("s")
+    bench.found(b"a", b"b", b"c", over=True)
+    holders = bench.all.state.holders
+    for number, unread in ((-1, 5), (-2, None), (-3, 0)):
+        for worker in (0, 1):
+            report = PartitionMissing(number, f"locked on {worker}", unread if worker == holders[number] else 7)
+            bench.learn(report, source=worker)
+    assert bench.all.unopened == (
+        MissingPartition("s", "locked on 0; locked on 1", 0, (0, 1), 5),
+        MissingPartition("s", "locked on 1; locked on 0", 1, (0, 1), 7),
+    ), "the last one has nothing to read"
+    bench.learn(PartitionSeen(-1), source=1)
+    bench.learn(PartitionSeen(-2), source=1)
+    assert [each.tried for each in bench.all.unopened] == [(0,)], "worker 1 holds the second one and has found it"
 
 
 def part(number: int) -> SourcePartition:

@@ -1,9 +1,13 @@
 """A run's summary is the sum of its workers. Its memory does not grow as workers come and go."""
 
+import pytest
+
 from megaflow.control.latency import WINDOW_SECONDS, WINDOWS_MAX, LatencyLog, merged
 from megaflow.control.launcher_messages import Ended, LatencyWindow
-from megaflow.control.reports import LatencyQuantiles
-from megaflow.job.launcher.run.run_summary import LATENCY_SECONDS, RunSummary
+from megaflow.control.reports import LatencyQuantiles, MissingPartition
+from megaflow.errors import SourceError
+from megaflow.job.launcher.run.run_summary import LATENCY_SECONDS, RunSummary, report_end
+from tests.words import says
 
 
 def windows(begin: int, count: int, bucket: int = 0) -> tuple[LatencyWindow, ...]:
@@ -56,3 +60,15 @@ def test_a_worker_that_had_nothing_to_do_adds_nothing() -> None:
     summary = RunSummary()
     summary.add(Ended(0, 0, 0))
     assert summary == RunSummary()
+
+
+@pytest.mark.parametrize("unread, words", [(14, "14 bytes are not read"), (None, "it is not read")])
+def test_unread_bytes_are_an_error_unless_a_next_run_reads_them(unread: int | None, words: str) -> None:
+    summary, reports = RunSummary(3, 3, 0.4), list[str]()
+    report_end(summary, "line", False, reports.append)
+    summary.add(Ended(0, 0, 0, missing=(MissingPartition("", "'a.log' is locked", 1, (0, 1), unread),)))
+    report_end(summary, "line", True, reports.append)
+    with pytest.raises(SourceError) as error:
+        report_end(summary, "line", False, reports.append)
+    assert says(str(error.value), "'a.log' is locked", "workers 0, 1", words)
+    assert len(reports) == 3 and len({*reports}) == 1

@@ -239,6 +239,7 @@ def test_split_that_cannot_be_opened_is_passed_over(tmp_path: Path, how: str, wh
         assert feed.take_reports() == [SplitRead(0), PartitionMissing(1), SplitRead(2)]
         assert feed.remainders() == (splits[1],) and ("split", 1) in feed.partitions()
         assert not feed.ready and feed.take_reports() == [], "it is reported once"
+        assert [*feed.empty(9.0)] == [], "it is not idle"
         feed.stay(7)
         assert not feed.ready, "another split"
         feed.stay(1)
@@ -257,6 +258,7 @@ def test_missing_split_is_handed_back_and_read_elsewhere(tmp_path: Path) -> None
     assert one.give_back([split.number]) == (split,) and not one.remainders()
     one.stay(split.number)
     assert not one.ready, "it is not here"
+    path.chmod(0o600)
     other.assign([split])
     assert take_all(other) == ["a", "b"]
 

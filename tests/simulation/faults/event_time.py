@@ -191,6 +191,9 @@ LATE_RECORDS = {
 }  # fmt: skip
 
 EVENT_TIME = {
+    "a file that a worker cannot open does not count": Fault(
+        "LinesToRead.unread", "yield split, worker", "if split.number not in self.state.missing: yield split, worker"
+    ),
     "a partition that was never read does not count": Fault(
         "Watermarks._least",
         "not following",

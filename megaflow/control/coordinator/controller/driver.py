@@ -210,7 +210,7 @@ class ControllerDriver:
             joining = self.controller.joins.statuses(now)
             report = Explanation(
                 self.job, each.epoch, each.frontier, question is None, tuple(held_by), silent, joining,
-                watermark=self.controller.watermarks.status(now),
+                watermark=self.controller.watermarks.status(now), missing=self.controller.lines.partitions.unopened,
             )  # fmt: skip
             answer(each.asked.client, messages.Done(each.asked.request.id, report))
         self._explaining = waiting

@@ -39,6 +39,7 @@ class JobStanding:
             ledger=tuple(moves.ledger) if query.ledger else (),
             joining=changes.joins.statuses(now), silent=tuple(sorted(question.silent)),
             checkpoint=changes.checkpoints.status(now), watermark=self.watermarks.status(now),
+            missing=changes.lines.partitions.unopened,
         )  # fmt: skip
 
     def state(self, now: float) -> JobState:

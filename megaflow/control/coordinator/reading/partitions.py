@@ -32,11 +32,12 @@ partitions arrive here as values and go to workers by command. So a coordinator 
    other part knows that number by then. A recovery belongs to the same run, and leaves the partition alone. A worker
    reports an end before its positions at a later checkpoint. So when a checkpoint is complete, `ended` has the ends
    that were under way when it began.
-9. A worker may not find a partition, such as a file on a machine that does not mount its folder (`PartitionMissing`).
-   The partition is then revoked and given to a worker of another process, and so on. Each process gets it once, unless
-   it has seen the partition meanwhile, because rule 6 also spares it. So this comes to an end. If no process finds it,
-   its holder keeps looking, until a process joins that has not looked. Until a process has found the partition, or none
-   does, its holder does not report it as idle, so it holds back event time.
+9. A worker may not find a partition, such as a file on a machine that does not mount its folder, or may be unable to
+   open it (`PartitionMissing`). The partition is then revoked and given to a worker of another process, and so on. Each
+   process gets it once, unless it has seen the partition meanwhile, because rule 6 also spares it. So this comes to an
+   end. If no process can open it, its holder keeps trying, until a process joins that has not tried. Meanwhile the
+   holder does not report it as idle, so it holds back event time. There is one exception: no process finds it. It may
+   be gone for good, so event time does not wait for it any longer.
 """
 
 from collections import Counter
@@ -48,6 +49,7 @@ from megaflow.control.coordinator.base.epoch_clock import CommandStream
 from megaflow.control.coordinator.base.events import Discovered
 from megaflow.control.coordinator.base.job_state import Durable, PartitionsState
 from megaflow.control.coordinator.base.roster import Roster
+from megaflow.control.reports import MissingPartition
 from megaflow.durable.commits import SourcePartition
 from megaflow.timely.membership import WorkerId
 
@@ -85,6 +87,20 @@ class Partitions:
     def unread(self) -> Iterator[tuple[SourcePartition, WorkerId | None]]:
         """Each partition that is not read to its end, without position, and its holder; None: it has none."""
         return ((self._numbers[number], worker) for number, worker in self.state.holders.items())
+
+    @property
+    def unopened(self) -> tuple[MissingPartition, ...]:
+        """The partitions with unread bytes that their holders cannot open. A report of the holder is the newest."""
+        found = []
+        for number, told in sorted(self.state.missing.items(), reverse=True):
+            holder = self.state.holders[number]
+            if holder is None or holder not in told or told[holder].unread == 0:
+                continue
+            reports = [told[holder], *told.values()]
+            unread = next((each.unread for each in reports if each.unread is not None), None)
+            why = "; ".join(dict.fromkeys(each.why for each in reports))
+            found.append(MissingPartition(self._numbers[number].input, why, holder, tuple(sorted(told)), unread))
+        return tuple(found)
 
     @property
     def known(self) -> tuple[SourcePartition, ...]:

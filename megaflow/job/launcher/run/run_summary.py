@@ -1,13 +1,15 @@
 """Summary of a run, from the final reports of its workers, and the text that reports the end of the run."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import field
 
 from megaflow.control.checkpoint_messages import LeftOut
 from megaflow.control.latency import merged
 from megaflow.control.launcher_messages import Ended, LatencyWindow, OutputClosed, Unfinished
-from megaflow.control.reports import LatencyQuantiles
-from megaflow.control.wording import Notice, add_counts, dropped_texts, quantity, summed_texts
+from megaflow.control.reports import LatencyQuantiles, MissingPartition
+from megaflow.control.wording import Notice, add_counts, dropped_texts, missing_text, quantity, summed_texts
+from megaflow.errors import SourceError
 from megaflow.quick_dataclass import dataclass
 
 LATENCY_SECONDS = 120.0  # as much as a busy worker's log covers
@@ -33,6 +35,7 @@ class RunSummary:
     read_counts: dict[str, Counter[str]] = field(default_factory=dict)  # kind -> input: see `wording.READ_COUNTS`
     late: Counter[str] = field(default_factory=Counter)  # operator with windows -> late records left out
     windowed: Counter[str] = field(default_factory=Counter)  # operator with windows -> records received
+    missing: tuple[MissingPartition, ...] = ()  # that no process could open
     stopped_at: int | None = None  # checkpoint of a stop: lines and records count up to there
     latency: list[LatencyWindow] = field(default_factory=list)  # of all workers together, oldest first; only the newest
     flows: list[tuple[float, float]] = field(default_factory=list)  # when lines flowed on any worker: one span, or none
@@ -60,6 +63,7 @@ class RunSummary:
         self.lines += ended.lines
         self.records += ended.records
         self.leave_out(ended.left_out)
+        self.missing += ended.missing
         self.open += ended.open
         self.early += ended.early
         if ended.latency:
@@ -100,6 +104,17 @@ def ended_text(summary: RunSummary, noun: str = "line") -> str:
     if summary.stopped_at is not None:
         parts += [f"stopped at checkpoint {summary.stopped_at}", "run the same command again to resume"]
     return "; ".join(parts) if lost else Notice("; ".join(parts))
+
+
+def report_end(summary: RunSummary, noun: str, is_kept: bool, report: Callable[[str], None]) -> None:
+    """Report the end of a run. `is_kept`: the job keeps its positions, so the next run reads what this one did not.
+
+    Raises SourceError if bytes were not read that no other run will read.
+    """
+    report(ended_text(summary, noun))
+    if summary.missing and not is_kept:
+        what = "; ".join(map(missing_text, summary.missing))
+        raise SourceError(f"The job has ended without all of its input: {what}. Run it again once it can read them.")
 
 
 class RecordsBefore:

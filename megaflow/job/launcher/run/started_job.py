@@ -44,7 +44,7 @@ from megaflow.job.launcher.program.typed_failure import typed
 from megaflow.job.launcher.run.job_control import TIMEOUT_SECONDS, JobControl
 from megaflow.job.launcher.run.launch import LaunchOptions, launch
 from megaflow.job.launcher.run.published_job import started_text
-from megaflow.job.launcher.run.run_summary import RunSummary, ended_text
+from megaflow.job.launcher.run.run_summary import RunSummary, report_end
 from megaflow.job.script_logging import print_own_lines
 
 LOOK_SECONDS: Final = 0.2  # delay after which the program's end is noticed
@@ -94,7 +94,8 @@ class JobHandle:
         def work() -> None:
             try:
                 self._summary = launch(options, report, started, self._signals)
-                report(ended_text(self._summary, "line" if options.rows is None else "row"))
+                noun, is_kept = "line" if options.rows is None else "row", options.spec.state is not None
+                report_end(self._summary, noun, is_kept, report)
             except BaseException as error:
                 self._error = typed(error)
             is_raised = any(self._awaited) or (output is not None and output.is_awaited)

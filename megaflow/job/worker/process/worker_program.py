@@ -156,6 +156,7 @@ class WorkerProgram:
         launcher.send(Ended(
             worker.index, lines, self._output.records, late.log.windows(), flow, cut, self._sinks.final,
             *unfinished(worker.stateful), self._left_out() + windowed(worker.stateful),
+            () if (lines_to_read := self._lines_to_read()) is None else lines_to_read.partitions.unopened,
         ))  # fmt: skip
         yield from self._sinks.commit_last()
         while not launcher.is_drained:
