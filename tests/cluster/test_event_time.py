@@ -100,6 +100,7 @@ def test_branch_without_records_does_not_stop_event_time(tmp_path: Path) -> None
         wait_until(lambda: len(closed()) >= 3, STATUS_SECONDS)
         found = watermark(job)
         assert [each.operator for each in found.idle_partitions] == ["error"] and found.held_by.operator == "click"
+        assert {each.partition for each in (*found.idle_partitions, found.held_by)} == {str(log)}, "no inode"
         assert "  idle at error alone for " in watermark_text(found)
         with log.open("a") as file:
             file.write(f"{latest[0]} error\n")

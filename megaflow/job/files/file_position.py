@@ -90,7 +90,8 @@ class Names:
 
     def present(self) -> list[int]:
         """Look for the files now; return their inodes, in the order of their paths."""
-        return [*inodes(self._pattern)]
+        self._paths = found = inodes(self._pattern)
+        return [*found]
 
     def of(self, inode: int, now: float, found_seconds: float, missing_seconds: float) -> str | None:
         """Return the path of an inode, None if there is none. It is at most so many seconds old.

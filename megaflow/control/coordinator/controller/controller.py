@@ -44,6 +44,7 @@ from megaflow.control.coordinator.moves.reconfigurations import Pending, Reconfi
 from megaflow.control.coordinator.moves.trials import Trials
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead, Reading
 from megaflow.control.coordinator.reading.spark_commits import Commits
+from megaflow.control.coordinator.reading.unread_partitions import Describe, decoded
 from megaflow.control.coordinator.reading.watermarks import Watermarks
 from megaflow.control.messages import CommitBatch
 from megaflow.control.watermark_messages import EventTimeReport
@@ -63,7 +64,8 @@ class Controller:
     many Spark queries feed the job. `ports`: where executors may stage. `processes`: the workers of each process
     (by default each is a process). `pins`: why workers may never leave. `stage_of`: the engine's stage of a join.
     `places_of`: the bins of a key that a client asks for. `durable`: there are checkpoints. `event_time`: the
-    operators that take timestamps, and from which inputs. `state`: what another controller left.
+    operators that take timestamps, and from which inputs. `state`: what another controller left. `describe`:
+    the text that names a source's partition.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Controller:
         durable: Durable | None = None,
         sources: Sequence[str] = (),
         event_time: EventTime = EventTime(),  # noqa: B008
+        describe: Describe = decoded,
     ) -> None:
         self.handed_over = False  # to another controller: this one accepts no further events
         self.ended = False  # no command follows: the control stream is closed, or the launcher ends the workers
@@ -102,7 +105,7 @@ class Controller:
         commits = self._commits = Commits(roster, stream, queries, None if durable is None else durable.spark)
         self._restored = None if durable is None else durable.untaken
         lines = self.lines = LinesToRead(roster, stream, splits, pushed, rated, sources, durable, event_time.ordered)
-        self.watermarks = Watermarks(event_time, stream, lines, commits, roster, durable)
+        self.watermarks = Watermarks(event_time, stream, lines, commits, roster, durable, describe)
         checkpoints = self._checkpoints = Checkpoints(job, roster, stream, durable, commits, lines, self.watermarks)
         self._lookups = Lookups(stream, places_of)
         self.drain_detector = DrainDetector(stream)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 from megaflow import event_time
 from megaflow.control.coordinator.reading.idle_time import MICROS
-from megaflow.control.coordinator.reading.unread_partitions import Unread, shown
+from megaflow.control.coordinator.reading.unread_partitions import Describe, Unread, decoded, shown
 from megaflow.control.watermark_messages import Partition, PartitionLateness
 
 READ: Final = None  # stands for all partitions of an operator that are read to their ends
@@ -48,13 +48,16 @@ class SeenLateness:
         """Add up the counts of all other partitions, which are read to their ends."""
         self._seen = self._added_up(unread)
 
-    def statuses(self, unread: Iterable[Unread]) -> tuple[PartitionLateness, ...]:
-        """Return the rows of a status; rows of finished partitions come last. Cost: linear in unread partitions."""
+    def statuses(self, unread: Iterable[Unread], describe: Describe = decoded) -> tuple[PartitionLateness, ...]:
+        """Return the rows of a status; rows of finished partitions come last. Cost: linear in unread partitions.
+
+        `describe` is as for `shown`.
+        """
         known = {each.partition: each for each in unread}
         rows = []
         for (operator, partition), seen in self._added_up(known).items():
             each = None if partition is READ else known[partition]
-            input, name = ("", None) if each is None else (each.input, shown(each))
+            input, name = ("", None) if each is None else (each.input, shown(each, describe))
             p50, p99 = seen.quantile(0.5) / MICROS, seen.quantile(0.99) / MICROS
             rows.append(PartitionLateness(operator, input, name, seen.records, p50, p99, seen.greatest / MICROS))
         return tuple(sorted(rows, key=lambda row: row.partition is None))

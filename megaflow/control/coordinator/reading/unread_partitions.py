@@ -10,7 +10,7 @@ that have begun, and the next one. The files after it have no earlier records th
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from megaflow.control.coordinator.base.roster import Roster
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
@@ -28,6 +28,8 @@ SHOWN: Final = {
     "split": "a file", "partition": "partitions that it has not reported yet", "pushed": "the launcher's input",
     "items": "the items", "spark": "the query",
 }  # fmt: skip
+
+Describe: TypeAlias = Callable[[SourcePartition], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,14 @@ def input_of(query: str) -> str:
     return query.rpartition("-")[0]
 
 
-def shown(unread: Unread) -> str:
-    """Return how a status shows a partition.
+def decoded(partition: SourcePartition) -> str:
+    """Return the text of a partition whose source does not describe it."""
+    text = repr(decode(partition.partition))
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+
+
+def shown(unread: Unread, describe: Describe = decoded) -> str:
+    """Return how a status shows a partition. `describe` returns the text of a source's partition.
 
     >>> shown(Unread(("split", 7), "", 0, Split(7, "logs/a.json", 0, 9))), shown(Unread(("pushed", ""), "", 0))
     ('logs/a.json', "the launcher's input")
@@ -114,7 +122,6 @@ def shown(unread: Unread) -> str:
     match unread.what:
         case Split(path=path, start=start):
             return f"{path} from byte {start} on" if start else path
-        case SourcePartition(partition=partition):
-            text = repr(decode(partition))
-            return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+        case SourcePartition() as partition:
+            return describe(partition)
     return SHOWN[unread.partition[0]]

@@ -55,7 +55,14 @@ from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reading.seen_lateness import SeenLateness
 from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.split_pool import name_key, place_of
-from megaflow.control.coordinator.reading.unread_partitions import Unread, UnreadPartitions, input_of, shown
+from megaflow.control.coordinator.reading.unread_partitions import (
+    Describe,
+    Unread,
+    UnreadPartitions,
+    decoded,
+    input_of,
+    shown,
+)
 from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import CommitTaken, Split
 from megaflow.control.watermark_messages import EventTimeReport, Partition, may_have_idle_branches
@@ -75,9 +82,13 @@ class Watermarks:
 
     def __init__(
         self, given: EventTime, stream: CommandStream, lines: LinesToRead, commits: Commits, roster: Roster,
-        durable: Durable | None = None,
+        durable: Durable | None = None, describe: Describe = decoded,
     ) -> None:  # fmt: skip
-        """A job without timed operators has no watermark, but may have timers by the clock."""
+        """A job without timed operators has no watermark, but may have timers by the clock.
+
+        `describe` returns the text by which a status names a source's partition.
+        """
+        self._describe = describe
         self.is_over = False  # the infinite watermark is issued
         before = (None, None) if durable is None else (durable.bound, durable.furthest)
         self.end = EventTimeEnd(given.closes or durable is None, *before)
@@ -357,7 +368,7 @@ class Watermarks:
         holds, lag = None if held is None or self.is_over else self._holds(*held), self.end.lag(self.micros)
         return watermark_messages.WatermarkStatus(
             self.micros, self.is_over, self._age(now), lag, holds, idle, self._all_idle.seconds(now),
-            self._all_idle.stands_at, self._late.statuses(unread), self._fronts.limits,
+            self._all_idle.stands_at, self._late.statuses(unread, self._describe), self._fronts.limits,
         )  # fmt: skip
 
     def _age(self, now: float) -> float:
@@ -368,8 +379,8 @@ class Watermarks:
         maximum = self._maxima.get((name, each.partition))
         bound = self._bound(name, self._operators[name], each) if maximum is None else None
         in_order = self._unread.are_ordered(each)
-        lag, worker = self.end.lag(maximum), each.worker
-        return watermark_messages.HoldsBack(name, each.input, shown(each), maximum, worker, bound, in_order, lag)
+        lag, partition = self.end.lag(maximum), shown(each, self._describe)
+        return watermark_messages.HoldsBack(name, each.input, partition, maximum, each.worker, bound, in_order, lag)
 
     def _resting(self, each: Unread, now: float) -> Iterator[watermark_messages.IdlePartition]:
         """Iterate over the status of a partition that is idle, or of its idle branches."""
@@ -388,7 +399,7 @@ class Watermarks:
         """Return one status, with the least of the maxima that the named operators have seen."""
         maxima = [self._maxima[key] for name in names if (key := (name, each.partition)) in self._maxima]
         lag = self.end.lag(min(maxima, default=None))
-        return watermark_messages.IdlePartition(each.input, shown(each), seconds, lag, operator)
+        return watermark_messages.IdlePartition(each.input, shown(each, self._describe), seconds, lag, operator)
 
     def state(self, now: float) -> WatermarksState:
         """Return what the next coordinator needs. All Spark batches must be taken in."""

@@ -353,7 +353,7 @@ class WorkerProgram:
             spec.name, worker.membership, operators, pins=worker.rescaling.pins,
             join_timeout_seconds=spec.job.join_timeout_seconds, stage_of=worker.rescaling.coordination.stage_of,
             places_of=partial(places_of, worker.stateful), rated=spec.job.rate is not None,
-            event_time=self._event_time, **more
+            event_time=self._event_time, describe=self._queue.open_partitions.describe, **more
         )  # fmt: skip
         self._coordinator = ControllerDriver(
             worker, controller, self._control, spec.name, self._probe, launcher.send, spec.address, self._handed_over,

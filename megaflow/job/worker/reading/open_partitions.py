@@ -169,17 +169,18 @@ class PartitionReader:
     def title(self) -> str:
         """The text that names the partition in errors."""
         where = "its beginning" if self._position is None else f"position {self._describe(self._position)}"
-        return f"in source {self.unread.input!r}, partition {self._name}, at {where}"
+        return f"in source {self.unread.input!r}, partition {self.name}, at {where}"
 
     def lag(self) -> PartitionLag:
         """Return the partition's entry in a status."""
         ask = getattr(self._opened, "lag", None)
         position = "" if self._position is None else self._describe(self._position)
         lag = None if ask is None else ask()
-        return PartitionLag(self.unread.input, self._name, position, None if lag is None else int(lag))
+        return PartitionLag(self.unread.input, self.name, position, None if lag is None else int(lag))
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The text of the partition."""
         text: str = getattr(self._source, "describe_partition", shown)(self._partition)
         return text
 
@@ -277,6 +278,10 @@ class OpenPartitions:
                 number = reader.unread.number
                 sleeps = number in self._idle and self._idle[number][1] > now and number not in self._woken
                 yield number, reader.empty_since + (0.0 if sleeps else now - reader.asked)
+
+    def describe(self, partition: SourcePartition) -> str:
+        """Return the text by which a status names a partition, also one that is read by another worker."""
+        return PartitionReader(partition, self.sources[partition.input]).name
 
     def rest(self, untaken: PartitionReader | None) -> tuple[SourcePartition, ...]:
         """Return the rest of each partition; the last batch of the one with reader `untaken` belongs to its rest."""
