@@ -145,13 +145,14 @@ class DatabaseSink(OutboxSink[Any]):
         if self._lineage:
             self._whole_name = self._database.transaction(self._find_whole_name)[:200]
 
-    def delivered(self, lineage: str) -> int | None:
-        """Return the last checkpoint of a lineage of which rows are in the table; None if there is none."""
+    def delivered(self, lineage: str) -> tuple[int, list[str]] | None:
+        """Return the last checkpoint of a lineage of which rows are in the table, and its tokens there; None without.
+        """
 
-        def find(cursor: Cursor) -> int | None:
-            cursor.execute(sql.NEWEST_DELIVERY, lineage, self._whole_name)
-            newest = cursor.rows()[0][0]
-            return None if newest is None else int(newest)
+        def find(cursor: Cursor) -> tuple[int, list[str]] | None:
+            cursor.execute(sql.NEWEST_DELIVERIES, *[lineage, self._whole_name] * 2)
+            newest = cursor.rows()
+            return (int(newest[0][0]), [str(token) for _, token in newest]) if newest else None
 
         return self._database.transaction(find)
 

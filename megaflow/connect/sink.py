@@ -30,11 +30,12 @@ With `--state`, n is the number of a checkpoint. Each record becomes visible exa
 Without `--state`, n counts flushes on each worker: one per second in which something was written, and one at the end.
 Each is `prepare(n)`, followed at once by `commit(n, token)`. If a run is repeated, it writes again.
 
-A store and an outside system are restored apart. A sink may define `delivered(lineage) -> int | None`, which returns
-the greatest n of all its commits under this lineage, or None without one. It has to note (lineage, n) with each commit,
-also with a second one of a token: `place.lineage` is that of the store. The job compares this with the store before it
+A store and an outside system are restored apart. A sink may define `delivered(lineage) -> tuple[int, list] | None`,
+which returns the greatest n of all its commits under this lineage, and the list of tokens that were committed with it,
+or None without any. It has to note token, lineage and n with each commit, and with a second one of a token to replace
+what it noted: `place.lineage` is that of the store. The job compares this with the store before it
 writes anything, after `open`. If the store is older, rows would be written twice; if the outside system is older, they
-would be missing. Both are refused.
+would be missing. Both are refused. So is a process that joins and finds none of the running job's commits.
 
 Most databases cannot keep rows durable but invisible. For those, write an `OutboxSink`: megaflow keeps the rows in the
 store until they may become visible.

@@ -44,7 +44,10 @@ SCHEMA_OF: Final = {  # driver -> query for the schema of a table that is named 
     **dict.fromkeys(("psycopg", "psycopg2", "pg8000", "duckdb"), "SELECT current_schema()"),
     **dict.fromkeys(("pymysql", "MySQLdb", "mysql", "mariadb"), "SELECT DATABASE()"),
 }
-NEWEST_DELIVERY: Final = f"SELECT MAX(n) FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER}"
+NEWEST_DELIVERIES: Final = (
+    f"SELECT n, token FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER} "
+    f"AND n = (SELECT MAX(n) FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER})"
+)
 ADD_DELIVERY: Final = (
     f"INSERT INTO {DELIVERIES} (token, lineage, target, n) VALUES ({', '.join(PARAMETER * 4)})"
 )

@@ -34,7 +34,7 @@ COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "partitions": (), "finished": (), "clock": 0,
                "sources": (), "members": (), "bound": None, "columns": None, "lineage": "", "parents": (),
-               "earlier": (), "delivered": (), "furthest": None},
+               "earlier": (), "delivered": (), "delivered_tokens": (), "furthest": None},
     "OperatorCut": {"form": "", "partial": None},
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
@@ -177,6 +177,8 @@ class Commit:
     earlier: tuple[str, ...] = ()  # lineages that it had before, the newest first
     delivered: tuple[tuple[str, int], ...] = ()
     """(Sink, last checkpoint of which it had delivered records; 0: none), sorted."""
+    delivered_tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """(Sink, digests of its tokens of that checkpoint), sorted; without those of which they are not known."""
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:

@@ -61,6 +61,8 @@ class Standing:
     earlier: tuple[str, ...] = ()  # lineages that it had before
     checkpoint: int = 0  # its newest
     delivered: tuple[tuple[str, int], ...] = ()  # (sink, last checkpoint of which it delivered records; 0: none)
+    tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (sink, digests of its tokens of that checkpoint)
+    newest: frozenset[str] = frozenset()  # digests of all tokens of the newest checkpoint, of any sink
     accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
 
 
@@ -388,7 +390,7 @@ def renewed(commit: Commit) -> Commit:
     """Return a commit with a new lineage, of which nothing was delivered."""
     earlier = (commit.lineage, *commit.earlier)[:LINEAGES_MAX] if commit.lineage else ()
     delivered = tuple((sink, 0) for sink, _ in commit.delivered)
-    return replace(commit, lineage=uuid4().hex, earlier=earlier, delivered=delivered)
+    return replace(commit, lineage=uuid4().hex, earlier=earlier, delivered=delivered, delivered_tokens=())
 
 
 def check_named(commit: Commit, name: str) -> None:

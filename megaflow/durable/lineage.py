@@ -8,24 +8,36 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
 2. A sink that can tell notes the lineage and the checkpoint of each delivery, in the transaction of its rows.
    Deliveries of a checkpoint begin only when it is durable (rule 2 of `megaflow.connect.sink`). So one above the
    store's newest checkpoint shows that the store was restored from an older copy, or that another job runs on a copy.
-3. A commit has the last checkpoint with a delivery of each sink. All deliveries of a checkpoint are made before the
-   next one is durable (rule 5 there). So if the newest one that the sink finds is older, rows are missing there. If it
-   finds none at all, the place is new or was emptied, as users do on purpose.
+3. A commit has the last checkpoint with a delivery of each sink, and the tokens of that. All deliveries of a checkpoint
+   are made before the next one is durable (rule 5 there). So if the newest one that the sink finds is older, or lacks
+   some of the tokens, rows are missing there: a copy may have been taken between two workers' deliveries. If it finds
+   none at all, the place is new or was emptied, as users do on purpose.
 4. The launcher compares before anything changes, in a rehearsal. For processes on other machines, which may see other
    places, the founding workers compare when they open their sinks. That is soon enough for the places: nothing is
    delivered before the first new checkpoint, for which all founders must have opened.
 5. If a job goes on beside later deliveries, it first draws another lineage. Otherwise the next restart would find them
    again, and later ones could not be told from its own. The commit keeps the lineages that it had before: if a place
    has deliveries of one of them and none of the present one, it is an older copy.
+6. If store and place are restored together, the job numbers its checkpoints anew from there, in the same lineage. A
+   copy of the place from before then has the same numbers with other tokens, or numbers without a delivery.
+7. A process that joins opens its sinks and looks for what the job has delivered since it began. If that is missing, the
+   process sees another place under the same address, and is refused. Before the first delivery nothing is compared.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from hashlib import blake2b
+from itertools import chain
+from typing import TypeAlias
 
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import LINEAGES_MAX, Standing, renewed
 from megaflow.errors import StoreUnfit
 from megaflow.quick_dataclass import dataclass
+from megaflow.timely.order import grouped
+
+Delivered: TypeAlias = tuple[int, frozenset[str]]
+"""The last checkpoint of which a place has rows of one lineage, and digests of its tokens there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +55,21 @@ def others(standing: Standing, sink: str) -> tuple[str, ...]:
 
 def standing_of(commit: Commit, accepted: tuple[str, ...] = ()) -> Standing:
     """Return what a commit says."""
-    return Standing(commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, accepted)
+    known = (tokens for sink, tokens in commit.delivered_tokens if dict(commit.delivered)[sink] == commit.checkpoint)
+    newest = frozenset(chain((digest(each.token) for each in commit.tokens), *known))
+    return Standing(
+        commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, commit.delivered_tokens,
+        newest, accepted,
+    )  # fmt: skip
+
+
+def digest(token: bytes) -> str:
+    """Return a short name of an encoded token.
+
+    >>> digest(b"rows 7")
+    '1bfa2d9e18561e1f'
+    """
+    return blake2b(token, digest_size=8).hexdigest()
 
 
 def forked(commit: Commit) -> Commit:
@@ -54,30 +80,38 @@ def forked(commit: Commit) -> Commit:
 
 def delivered_after(
     latest: Commit, sinks: Iterable[str], dropped: Collection[str] = ()
-) -> tuple[tuple[str, int], ...]:
-    """Return, for the commit after `latest`, the last checkpoint of which each of these sinks has delivered records.
+) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Return `delivered` and `delivered_tokens` of the commit after `latest`, of these sinks.
 
     `dropped`: sinks whose waiting records the user has given up.
 
     >>> delivered_after(Commit(7, 5, 41, 1, delivered=(("box", 3), ("old", 2))), ["box", "new"])
-    (('box', 3), ('new', 0))
+    ((('box', 3), ('new', 0)), ())
     """
-    before, waited = dict(latest.delivered), {token.sink for token in latest.tokens}.difference(dropped)
-    return tuple(
-        (sink, latest.checkpoint if sink in waited else before.get(sink, 0)) for sink in sorted(sinks)
+    waited = grouped((token.sink, digest(token.token)) for token in latest.tokens)
+    before, tokens = dict(latest.delivered), dict(latest.delivered_tokens)
+    for sink in dropped:
+        before.pop(sink, None)  # perhaps some workers have delivered its records
+        tokens.pop(sink, None)
+        waited.pop(sink, None)
+    tokens |= {sink: tuple(sorted(some)) for sink, some in waited.items()}
+    return (
+        tuple((sink, latest.checkpoint if sink in waited else before.get(sink, 0)) for sink in sorted(sinks)),
+        tuple((sink, tokens[sink]) for sink in sorted(sinks) if sink in tokens),
     )
 
 
 def compare(
-    standing: Standing, sink: str, newest: int | None, other: int | None, rewrites: bool
+    standing: Standing, sink: str, found: Delivered | None, other: int | None, rewrites: bool
 ) -> Mismatch | None:
     """Compare a store with what a sink has delivered; return a difference that does not matter, None if there is none.
 
-    `newest`: the last checkpoint of the lineage with a delivery; None: none is known there. Then `other` is the last
-    one of the `others` of the standing. `rewrites`: a record that is written again replaces itself. Raises StoreUnfit
-    if rows would be twice in the place, or missing.
+    `found`: the last checkpoint of the lineage with a delivery, and digests of its tokens; None: none is known there.
+    Then `other` is the last one of the `others` of the standing. `rewrites`: a record that is written again replaces
+    itself. Raises StoreUnfit if rows would be twice in the place, or missing.
 
-    >>> compare(Standing("a", checkpoint=9, delivered=(("rows", 9),)), "rows", 9, None, False)
+    >>> standing = Standing("a", (), (), 9, (("rows", 9),), (("rows", ("x", "y")),), frozenset("xyz"))
+    >>> compare(standing, "rows", (9, frozenset("xyz")), None, False)
     """
     known, at = dict(standing.delivered).get(sink, 0), standing.checkpoint
     accept = f"To go on with the rows as they are, give --accept-rows {sink}"
@@ -92,13 +126,14 @@ def compare(
             f"{other} there. Both jobs would write the rows after the fork. Write to another table. {accept}; so "
             "too if the rows were deleted."
         )
-    if newest is None:
+    if found is None:
         if not known:
             return None
         return Mismatch(
             f"sink {sink!r}: the store has delivered rows up to checkpoint {known}, but nothing notes that there. The "
             "table was emptied, or this is another database; the job goes on without these rows", False,
         )  # fmt: skip
+    newest, tokens = found
     if newest > at:
         if rewrites:
             return Mismatch(
@@ -111,10 +146,38 @@ def compare(
             "the newest store; or restore the rows, with what the sink has noted beside them, as they were at "
             f"checkpoint {at}. {accept}."
         )
-    if newest < known:
+    is_part = newest == known and not tokens.issuperset(dict(standing.tokens).get(sink, ()))
+    if newest < known or is_part:
+        part = "a part " if is_part else ""
         raise StoreUnfit(
-            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the newest there are of "
-            f"checkpoint {newest}: the database is an older copy, and the rows in between would stay missing. Restore "
-            f"the database as it was at checkpoint {known}, or the store as it was at checkpoint {newest}. {accept}."
+            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the newest there are "
+            f"{part}of checkpoint {newest}: the database is an older copy, and the rows in between would stay missing. "
+            f"Restore the database as it was at checkpoint {known}, or the store as it was at checkpoint {newest}. "
+            f"{accept}."
+        )
+    are_known = known < at or sink in dict(standing.tokens)
+    if 0 < known < newest < at or (newest == at and are_known and not tokens <= standing.newest):
+        raise StoreUnfit(
+            f"The sink {sink!r} has rows of a checkpoint {newest} that this store did not deliver: the database is an "
+            "older copy, of a time before both were last restored. Restore the newest database, or a store and a "
+            f"database of one time. {accept}."
         )
     return None
+
+
+def check_same_place(commit: Commit, since: int, sink: str, found: Delivered | None) -> None:
+    """Raise StoreUnfit if a process that joins sees another place than the job: see rule 6.
+
+    `commit`, the newest, was read before `found`, which is as for `compare`. `since`: the checkpoint at which the job
+    began.
+
+    >>> check_same_place(Commit(7, 5, 41, 1, delivered=(("box", 3),)), 2, "box", (4, frozenset()))
+    """
+    known = dict(commit.delivered).get(sink, 0)
+    if known > since and (found is None or found[0] < known):
+        there = "none of the job" if found is None else f"none after checkpoint {found[0]}"
+        raise StoreUnfit(
+            f"The job has delivered rows of checkpoint {known} to the sink {sink!r}, but this process finds {there} "
+            "where its own sink writes: its address of the sink means another place. A relative path, a variable of "
+            "the environment and localhost may mean something else here; let them mean the same everywhere."
+        )

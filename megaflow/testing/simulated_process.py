@@ -320,9 +320,8 @@ class SimulatedProcess:
             if worker is not None and (launcher.is_here or not worker.rescaling.joining):
                 launcher.send(self._child.failed(worker, error))
             self._child.report(ExitReport("failed", str(error)))
-            if isinstance(self._spec.part, JoiningProcess) and not isinstance(
-                error, JoinDenied | ConfigMismatch | Crashed
-            ):
+            joins = isinstance(self._spec.part, JoiningProcess) and (worker is None or worker.rescaling.joining)
+            if joins and not isinstance(error, JoinDenied | ConfigMismatch | Crashed):
                 self.failed_to_join = error
         if self.fabric is not None and worker is not None and not isinstance(error, PeerFailed):
             self.fabric.abort(FailureReport(worker.index, address_text(self.address), str(error)))

@@ -6,6 +6,7 @@ under the same paths, as on two machines.
 
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import Run, records_of
+from tests.cluster.processes import Run, records_of, wait_until
 from tests.results import check_equal
 from tests.rights import give_up_rights
 from tests.words import says
@@ -55,6 +56,14 @@ class File(Sink):
 
 def dataflow(flow):
     return flow.lines().write(File(), name="rows")
+"""
+TABLE = """
+from megaflow.connect import DatabaseSink
+
+def dataflow(flow):
+    made = "CREATE TABLE IF NOT EXISTS rows (word TEXT)"
+    sink = DatabaseSink("sqlite:/proc/self/cwd/out/shop.db", "rows", ["word"], create=made)
+    return flow.lines().map(lambda word: (word,)).write(sink, name="rows")
 """
 SOURCE = """
 import os
@@ -311,3 +320,35 @@ def test_a_process_that_sees_another_state_folder_may_not_join(start: Callable[.
     assert len(job.status()["workers"]) == 1
     assert job.control("stop").returncode == 0
     assert job.end()[0] == 0
+
+
+@pytest.mark.slow
+def test_a_process_that_sees_another_database_may_not_join(start: Callable[..., Run], tmp_path: Path) -> None:
+    machines = Machines(start, tmp_path, TABLE, a="a\n")
+    (machines.there / "in").rmdir()
+    for folder in (machines.here / "out", machines.there / "out"):
+        folder.mkdir()
+    (machines.there / "in").symlink_to(machines.here / "in")
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow", "--state", str(tmp_path / "kept"))
+
+    def words() -> list[str]:
+        with sqlite3.connect(machines.here / "out" / "shop.db") as connection:
+            return sorted(word for (word,) in connection.execute("SELECT word FROM rows"))
+
+    for count, word in enumerate("bc", 1):  # the commit of "b" knows that rows of "a" were delivered
+        wait_until(lambda count=count: len(words()) == count, 60)
+        with (machines.here / "in" / "a.log").open("a") as file:
+            file.write(f"{word}\n")
+    wait_until(lambda: len(words()) == 3, 60)
+    code, _, said = machines.join()
+    assert code == 1 and any(says(line, "'rows'", "finds none of the job", "another place") for line in said), said
+    assert len(job.status()["workers"]) == 1
+    (machines.there / "out" / "shop.db").unlink()
+    (machines.there / "out").rmdir()
+    (machines.there / "out").symlink_to(machines.here / "out")
+    start(str(machines.app), "--join", "job", cwd=machines.there)
+    job.status_when(lambda status: len(status["workers"]) == 2)
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    check_equal(words(), ["a", "b", "c"], said)

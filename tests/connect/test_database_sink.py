@@ -66,20 +66,25 @@ def test_a_sink_tells_what_it_has_delivered_of_each_lineage(totals: Totals) -> N
     assert sink.delivered("first") is None
     sink.deliver(3, "a", [("x", 1)])
     sink.deliver(12, "b", [("y", 2)])
-    assert (sink.delivered("first"), sink.delivered("second")) == (12, None)
+    assert (sink.delivered("first"), sink.delivered("second")) == ((12, ["b"]), None)
     other = totals.sink()
     other.open(replace(place, lineage="second"))
     other.deliver(4, "b", [("y", 2)])
-    assert (sink.delivered("first"), other.delivered("second")) == (3, 4), "a job of another lineage goes on with b"
+    found = sink.delivered("first"), other.delivered("second")
+    assert found == ((3, ["a"]), (4, ["b"])), "a job of another lineage goes on with b"
     create = CREATE.replace("totals", "sums")
     elsewhere = DatabaseSink(f"sqlite:{totals.path}", "sums", ["name", "total"], create=create)
     elsewhere.open(place)
     assert elsewhere.delivered("first") is None, "of another table"
     same = DatabaseSink(f"sqlite:{totals.path}", "main.totals", ["name", "total"])
     same.open(place)
-    assert same.delivered("first") == 3
-    assert totals.query() == [("x", 1), ("y", 2)]
-    assert totals.query("SELECT count(*) FROM megaflow_deliveries") == [(2,)], "probes are removed"
+    assert same.delivered("first") == (3, ["a"])
+    same.deliver(3, "c", [("z", 3)])
+    same.deliver(3, "c", [("z", 3)])
+    n, tokens = sink.delivered("first") or (0, [])
+    assert (n, sorted(tokens)) == (3, ["a", "c"]), "of two workers"
+    assert totals.query() == [("x", 1), ("y", 2), ("z", 3)]
+    assert totals.query("SELECT count(*) FROM megaflow_deliveries") == [(3,)], "probes are removed"
 
 
 def test_old_rows_of_deliveries_go_with_their_marks(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_the_last_row_of_each_key_is_kept_whatever_the_names(shop: Shop) -> None
         sink.deliver(2, "b", [("é\\'", 5), Delete("z"), ("y%s", 6)])
         assert shop.query("SELECT * FROM `odd ``%s` ORDER BY 2") == [("x", 3), ("é\\'", 5), ("y%s", 6)]
         assert shop.query("SELECT token FROM megaflow_marks ORDER BY 1") == [("a",), ("b",)]
-        assert sink.delivered("of tests") == 2
+        assert sink.delivered("of tests") == (2, ["b"])
 
 
 def test_rows_without_a_key_and_keys_without_other_columns(shop: Shop) -> None:

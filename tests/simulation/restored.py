@@ -1,11 +1,12 @@
 """Random runs of whole durable jobs with sinks, whose store or outside system is restored from an earlier moment.
 
 As in `sinks`, with all the faults of `durable_jobs`. Between two attempts, the store with the output, the outside
-system, or both go back to what they were after an earlier attempt. Then
+system, or both go back to what they were after an earlier attempt. The outside system alone may also go back to a copy
+that was taken while an attempt delivered. Then
 1. if both go back to one moment, the job goes on;
 2. if one goes back alone and the job goes on, then in the end each row is outside once, so nothing was lost or doubled;
-3. a job is refused only if the sinks have delivered something between the two moments. After that, the other half goes
-   back as well, and the job goes on.
+3. a job is refused only if the sinks have delivered something between the two moments. After that, both halves are of
+   one moment again, and the job goes on.
 An outside system without any delivery, and a store without a checkpoint, are as new: they are not restored alone.
 """
 
@@ -14,19 +15,22 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from megaflow.testing.simulated_disk import SimulatedDisk
 from megaflow.testing.simulated_job import SimulatedJob
+from megaflow.timely.order import grouped
 from tests.simulation import durable_jobs
 from tests.simulation.durable_jobs import Attempts
 from tests.simulation.sinks import SINKS, Box, OneBox, Outside, PreparingSink, SinkAttempts
 
 MOMENTS_MAX = 5
+COPIES_MAX = 8  # of the last deliveries: nearly all others are older than a later checkpoint
 REFUSAL = "is an older copy"
+Content: TypeAlias = tuple[dict[str, set[str]], dict[str, list[Any]], dict[str, dict[str, tuple[str, int]]]]
 
 
 class NotingOutside(Outside):
@@ -36,10 +40,19 @@ class NotingOutside(Outside):
         super().__init__(random)
         self.notes: dict[str, dict[str, tuple[str, int]]] = {name: {} for name in SINKS}  # sink -> token -> the two
         self.noting = "", 0  # of the delivery under way
+        self.copies: list[Content] = []  # taken between two deliveries
 
     def see(self, sink: str, token: str, rows: list[Any]) -> None:
         super().see(sink, token, rows)
         self.notes[sink][token] = self.noting
+        if all(self.marks.values()):  # else a sink would seem to be new
+            self.copies.append(self.content())
+
+    def content(self) -> Content:
+        return deepcopy((self.marks, self.seen, self.notes))
+
+    def restore(self, content: Content) -> None:
+        self.marks, self.seen, self.notes = deepcopy(content)
 
 
 class Noting:
@@ -48,9 +61,9 @@ class Noting:
     _outside: NotingOutside
     _place: Any
 
-    def delivered(self, lineage: str) -> int | None:
-        notes = self._outside.notes[self._place.sink].values()
-        return max((n for of, n in notes if of == lineage), default=None)
+    def delivered(self, lineage: str) -> tuple[int, list[str]] | None:
+        notes = grouped((n, token) for token, (of, n) in self._outside.notes[self._place.sink].items() if of == lineage)
+        return max(notes.items(), default=None)
 
     def note(self, n: int) -> None:
         self._outside.noting = self._place.lineage, n
@@ -86,8 +99,7 @@ class Moment:
 
     disks: list[Any]  # content of those of the store and of the output
     promise: tuple[Any, ...]  # what the storage knows about the store
-    outside: tuple[Any, ...]
-    delivered: Counter[str]  # tokens by sink
+    outside: Content
     has_checkpoint: bool
 
 
@@ -108,9 +120,8 @@ class RestoredAttempts(SinkAttempts):
         storage, outside = self.storage, self.outside
         disks = [deepcopy((disk.names, disk._durable, disk._changes)) for disk in (storage.store, storage.output)]
         self.moments.append(Moment(
-            disks, (storage.acknowledged, storage.tried, storage.begun),
-            deepcopy((outside.marks, outside.seen, outside.notes)),
-            Counter({sink: len(marks) for sink, marks in outside.marks.items()}), storage.acknowledged is not None,
+            disks, (storage.acknowledged, storage.tried, storage.begun), outside.content(),
+            storage.acknowledged is not None,
         ))  # fmt: skip
 
     def restore_store(self, moment: Moment) -> None:
@@ -120,20 +131,19 @@ class RestoredAttempts(SinkAttempts):
             disk.names, disk._durable, disk._changes = content
         storage.acknowledged, storage.tried, storage.begun = moment.promise
 
-    def restore_outside(self, moment: Moment) -> None:
-        self.outside.marks, self.outside.seen, self.outside.notes = deepcopy(moment.outside)
-
     def go_back(self) -> None:
         """Restore one half, or both, from an earlier moment; if the job is then refused, restore the other half."""
         self.note()
         now, before = self.moments[-1], self.dice.choice(self.moments)
-        what = self.dice.choice(["both", "store", "outside"])
-        if not before.has_checkpoint or (what == "outside" and any(not before.delivered[name] for name in SINKS)):
+        what = self.dice.choice(["both", "store", "outside", "copy"])
+        if what == "copy" and self.outside.copies:
+            before = replace(now, outside=self.dice.choice(self.outside.copies[-COPIES_MAX:]))
+        if not before.has_checkpoint or (what in ("outside", "copy") and not all(before.outside[0].values())):
             return
-        if what != "outside":
+        if what in ("both", "store"):
             self.restore_store(before)
         if what != "store":
-            self.restore_outside(before)
+            self.outside.restore(before.outside)
         self.write(3)  # a job without anything to do starts no process, so only its rehearsal would compare
         self.outside.is_quiet = True
         launch = self.job(processes=self.dice.randint(1, 2)).run()
@@ -142,12 +152,9 @@ class RestoredAttempts(SinkAttempts):
         self.seen[f"{what} refused" if is_refused else f"{what} goes on"] += 1
         if not is_refused:
             return
-        assert now.delivered != before.delivered, f"refused, but nothing was delivered since: {launch.error}"
-        if what == "store":
-            self.restore_store(before)
-            self.restore_outside(before)
-        else:
-            self.restore_store(before)
+        assert now.outside[0] != before.outside[0], f"refused, but nothing was delivered since: {launch.error}"
+        self.restore_store(before)
+        self.outside.restore(now.outside if what == "copy" else before.outside)
         self.moments.clear()
 
 

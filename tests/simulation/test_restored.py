@@ -10,7 +10,10 @@ from tests.simulation.restored import run
 
 SEEDS = 100
 _SEEDS_PER_TEST = 25
-EVENTS = {"both goes on", "outside goes on", "outside refused", "store goes on", "store refused"}
+EVENTS = {
+    "both goes on", "outside goes on", "outside refused", "store goes on", "store refused", "copy goes on",
+    "copy refused",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -22,6 +22,7 @@ from megaflow.control.checkpoint_messages import (
 )
 from megaflow.control.launcher_messages import OutputClosed
 from megaflow.durable.commits import Commit, OutputLength, SinkToken
+from megaflow.durable.lineage import digest
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher.outputs.epoch_merge import Mark
 from megaflow.job.launcher.run.checkpointing import Checkpointing
@@ -168,7 +169,9 @@ def test_the_store_forgets_tokens_once_all_are_committed(bench: Bench, is_kept: 
     bench.checkpoints.end()
     assert bench.keeper.latest.tokens == (token,)
     assert bench.keeper.latest.delivered == (("box", 0), ("rows", 0))
-    last = replace(bench.keeper.latest, tokens=(), delivered=(("box", 0), ("rows", 1)))
+    delivered = (("box", 0), ("rows", 1))
+    tokens = (("rows", (digest(b"token"),)),)
+    last = replace(bench.keeper.latest, tokens=(), delivered=delivered, delivered_tokens=tokens)
     assert bench.asked == [bench.keeper.latest, last]
     assert bench.checkpoints.is_waiting
     bench.settle(Committed(1) if is_kept else CommitFailed(1, "the disk is full"))

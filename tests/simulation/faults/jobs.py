@@ -5,6 +5,16 @@ from tests.simulation.planting import Fault
 RESTORED = {
     "an older store is not noticed": Fault("compare", "newest > at", "False"),
     "an older outside system is not noticed": Fault("compare", "newest < known", "False"),
+    "a checkpoint that is there in part is not noticed": Fault(
+        "compare", "newest == known and not tokens.issuperset(dict(standing.tokens).get(sink, ()))", "False"
+    ),
+    "a checkpoint of the same number is not told from another": Fault(
+        "compare",
+        "0 < known < newest < at or (newest == at and are_known and not tokens <= standing.newest)", "False",
+        (Fault(
+            "compare", "newest == known and not tokens.issuperset(dict(standing.tokens).get(sink, ()))", "False"
+        ),),
+    ),
     "a commit does not know what was delivered": Fault(
         "delivered_after", "latest.checkpoint if sink in waited else before.get(sink, 0)", "before.get(sink, 0)"
     ),

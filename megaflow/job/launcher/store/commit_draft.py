@@ -102,6 +102,7 @@ class CommitDraft:
         left = {partition.number for partition in ready.partitions}
         ends = {partition.number: partition for partition in ready.ended}
         finished = tuple(ends.get(each.number, each) for each in begun.known if each.number not in left)
+        delivered, tokens = delivered_after(latest, begun.sinks, dropped)
         commit = Commit(
             number=latest.number, checkpoint=begun.checkpoint, time=begun.epoch, incarnation=latest.incarnation,
             app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
@@ -111,7 +112,7 @@ class CommitDraft:
             partitions=ready.partitions, finished=finished, tokens=ready.tokens,
             watermark=self._watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
             bound=ready.bound, furthest=self._furthest, columns=begun.columns, lineage=latest.lineage,
-            parents=latest.parents, earlier=latest.earlier, delivered=delivered_after(latest, begun.sinks, dropped),
+            parents=latest.parents, earlier=latest.earlier, delivered=delivered, delivered_tokens=tokens,
         )  # fmt: skip
         self.is_committing = True
         return ToCommit(commit, ready.splits, length, begun.names, dict(ready.read))
@@ -119,7 +120,8 @@ class CommitDraft:
 
 def without_tokens(latest: Commit) -> Commit:
     """Return a commit once all of its tokens are committed."""
-    return replace(latest, tokens=(), delivered=delivered_after(latest, dict(latest.delivered)))
+    delivered, tokens = delivered_after(latest, dict(latest.delivered))
+    return replace(latest, tokens=(), delivered=delivered, delivered_tokens=tokens)
 
 
 def merged(whole: Iterable[Iterable[tuple[str, tuple[int, ...]]]]) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -30,8 +30,8 @@ from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import Withdraw
 from megaflow.control.reports import SinkStatus
 from megaflow.durable.commits import SinkToken
-from megaflow.durable.incarnation import NOT_COMPARED, Standing
-from megaflow.errors import BuildError
+from megaflow.durable.incarnation import NOT_COMPARED, Standing, read_commits
+from megaflow.errors import BuildError, StoreError, StoreUnfit
 from megaflow.job.worker import snapshots, writing
 from megaflow.job.worker.control.connection_handlers import LauncherDoor
 from megaflow.megaphone.base.routing import Checkpoint, Numbered
@@ -113,18 +113,38 @@ class WorkerSinks:
         """Open all sinks, before this worker takes part. Raises their errors."""
         for operator in self._operators:
             operator.begin()
+        if self._has_joined and self._kept is not None and any(each.can_tell for each in self._sinks.values()):
+            self._check_same_places(self._kept)
+
+    def _check_same_places(self, kept: snapshots.StateBackend) -> None:
+        """Raise StoreUnfit if this worker has joined and sees another place than the job: see rule 6 of `lineage`."""
+        try:
+            newest = read_commits(kept.store)[0]
+        except (OSError, StoreError) as error:  # nothing else here needs to read the store
+            _log.warning("the store cannot be read, so the sinks are not compared with what the job wrote: %s", error)
+            return
+        for each in self._sinks.values():
+            each.check_same_place(newest, kept.standing)
 
     def compared(self, standing: Standing) -> tuple[str, ...]:
         """Open and close the sinks that can tell what they have delivered.
 
-        Return, in words, which ones have delivered more than their store knows. Raises StoreUnfit if the job must not
-        go on, and the sinks' errors.
+        Return, in words, which ones have delivered more than their store knows. Raises StoreUnfit, which names all
+        sinks with which the job must not go on, and the sinks' errors.
         """
+        newer, unfit = list[str](), list[str]()
         try:
-            found = [each.compared(standing) for each in self._sinks.values() if standing.lineage]
+            for each in self._sinks.values() if standing.lineage else ():
+                try:
+                    if (mismatch := each.compared(standing)) is not None and mismatch.is_newer:
+                        newer.append(mismatch.text)
+                except StoreUnfit as error:
+                    unfit.append(str(error))
         finally:
             self.abandon()
-        return tuple(mismatch.text for mismatch in found if mismatch is not None and mismatch.is_newer)
+        if unfit:
+            raise StoreUnfit("\n".join(unfit))
+        return tuple(newer)
 
     # Calls of the sinks
 

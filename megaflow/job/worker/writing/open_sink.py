@@ -20,9 +20,9 @@ from typing import Any, Final, Protocol
 
 from megaflow.connect.sink import Sink, SinkPlace
 from megaflow.connect.sink_host import Outlet
-from megaflow.durable.commits import SinkToken
+from megaflow.durable.commits import Commit, SinkToken
 from megaflow.durable.incarnation import Standing
-from megaflow.durable.lineage import Mismatch, compare, others
+from megaflow.durable.lineage import Delivered, Mismatch, check_same_place, compare, digest, others
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import ProgramError
@@ -150,9 +150,17 @@ class OpenSink(Outlet):
 
         A sink that cannot tell is not opened.
         """
-        if self._can_tell:
+        if self.can_tell:
             self._open(standing.lineage)
         return self._compare(standing)
+
+    def check_same_place(self, newest: Commit, standing: Standing) -> None:
+        """On a worker that has joined and opened: raise StoreUnfit if its sink writes to another place than the job's.
+
+        `newest`: the store's newest commit. `standing`: of the store with which the job began.
+        """
+        if self.can_tell and self.name not in standing.accepted:
+            check_same_place(newest, standing.checkpoint, self.name, self._delivered(newest.lineage))
 
     @property
     def is_settled(self) -> bool:
@@ -196,7 +204,8 @@ class OpenSink(Outlet):
                 self._sink.close()
 
     @property
-    def _can_tell(self) -> bool:
+    def can_tell(self) -> bool:
+        """Whether the sink can tell what it has delivered; it may find out as it opens."""
         return getattr(self._sink, "delivered", None) is not None
 
     def _open(self, lineage: str) -> None:
@@ -206,19 +215,25 @@ class OpenSink(Outlet):
             self._sink.open(SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage))
 
     def _compare(self, standing: Standing) -> Mismatch | None:
-        if not standing.lineage or self.name in standing.accepted or not self._can_tell:
+        if not standing.lineage or self.name in standing.accepted or not self.can_tell:
             return None
-        newest, found = self._newest(standing.lineage), list[int]()
-        if newest is None:
-            found = [n for each in others(standing, self.name) if (n := self._newest(each)) is not None]
-        return compare(standing, self.name, newest, max(found, default=None), self._sink.rewrites)
+        found, other = self._delivered(standing.lineage), list[int]()
+        if found is None:
+            other = [n[0] for each in others(standing, self.name) if (n := self._delivered(each)) is not None]
+        return compare(standing, self.name, found, max(other, default=None), self._sink.rewrites)
 
-    def _newest(self, lineage: str) -> int | None:
+    def _delivered(self, lineage: str) -> Delivered | None:
         with self._calling("delivered(…)"):
-            newest = self._sink.delivered(lineage)  # type: ignore[attr-defined]
-            if newest is not None and type(newest) is not int:
-                raise ProgramError(f"delivered() must return the number of a checkpoint or None, not {newest!r:.100}.")
-        return newest
+            found = self._sink.delivered(lineage)  # type: ignore[attr-defined]
+            if found is None:
+                return None
+            match found:
+                case (int() as n, list() as tokens):
+                    return n, frozenset(digest(encode(each)) for each in tokens)
+            raise ProgramError(
+                "delivered() must return a pair, the number of a checkpoint and the list of its tokens that were "
+                f"committed, or None, not {found!r:.100}."
+            )
 
     # Methods that an outbox overrides
 
