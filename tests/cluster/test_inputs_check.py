@@ -122,8 +122,9 @@ class Machines:
 
 
 @pytest.mark.parametrize("there, why", [
-    (None, "is not there"), ("a", "has 1 bytes here"), ("other\n" * 9, "its first bytes differ"),
-    ("a\nb\n", "its inode is"),
+    (None, "is not there"), ("a", "has 1 bytes here"),
+    pytest.param("other\n" * 9, "its first bytes differ", marks=pytest.mark.slow),
+    pytest.param("a\nb\n", "its inode is", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_process_without_the_followed_file_may_not_join(
     start: Callable[..., Run], tmp_path: Path, there: str | None, why: str

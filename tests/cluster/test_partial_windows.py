@@ -82,6 +82,7 @@ def test_partial_windows_can_be_taken_or_emitted(desk: Desk) -> None:
     check_equal(desk.records, [["count", "a", 260, 280, 1], ["partial", "a", 100, 150, 1]])
 
 
+@pytest.mark.slow
 def test_windows_of_keys_that_an_upgrade_forgets_are_partial(desk: Desk) -> None:
     desk.run("sliding(60, every=30), name='w'", "100 a", "101 b")
     forget = "tumbling(50), name='w', version=2, upgrade=lambda key, state, version: None"

@@ -162,6 +162,7 @@ def test_a_table_with_a_key_goes_on_beside_an_older_store(start: Callable[..., R
         check_equal(dict(connection.execute("SELECT word, n FROM counts")), {"a": 2, "b": 2, "c": 1})
 
 
+@pytest.mark.slow
 def test_a_fork_into_the_table_of_its_parent_is_refused(desk: Desk) -> None:
     assert "exit code 0" in desk.run("a", "b")
     newest = desk.content()[0][0].checkpoint  # type: ignore[index]
