@@ -32,7 +32,7 @@ from megaflow.cli.options import (
     say_json,
     watching,
 )
-from megaflow.cli.run_options import HELP, check_flags, check_join_flags, origin_of, renamings, run_options
+from megaflow.cli.run_options import HELP, check_flags, check_join_flags, origin_of, renamings, run_options, size_of
 from megaflow.errors import EndedBySignal, MegaflowError, PeerFailed, StateKept, UsageError, notes_of
 
 INTERRUPTED = 130
@@ -215,6 +215,7 @@ def run(
     mode: Mode = "overwrite" if overwrite else "append" if append else "new"
     more["shrink"] &= state is not None  # the environment may set it
     more["renamed"] = renamings(more["renamed"])
+    more["line_size_max"] = size_of(more["line_size_max"])
     relocate(more)
     more["on"] = None if on is None else spark.parse_on(on)
     more["conf"] = spark.parse_conf(conf) if conf else ()

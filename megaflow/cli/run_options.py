@@ -5,6 +5,7 @@ those of a process that joins. Only options that were typed are refused, not tho
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 import click
@@ -51,6 +52,8 @@ INPUT = grouped(
     option("--follow", is_flag=True, help="Keep reading files that grow, and new files."),
     option("--encoding-errors", type=click.Choice(["strict", "replace"]), default="strict",
            help="Fail at bytes that are not text, or replace and count them."),
+    option("--line-size-max", metavar="SIZE", default="64MiB",
+           help="Fail at a line, or a row of CSV or JSON value, of more than SIZE."),
     option("--rate", metavar="N", type=float, help="Read N lines per second, even if the workers fall behind."),
 )  # fmt: skip
 
@@ -157,6 +160,7 @@ DIAGNOSTICS = grouped(
 )  # fmt: skip
 
 GROUPS = (INPUT, OUTPUT, PROCESSES, STATE, EVENT_TIME, SPARK, JOINING, WATCHING, DIAGNOSTICS)
+UNITS = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "kib": 1 << 10, "mib": 1 << 20}
 WITH_JOIN = ("listen", "runtime_dir", "profile", "profile_calls", "debug", "log_level", "log_format")
 """Options of a process that joins; all others are the job's."""
 
@@ -189,6 +193,18 @@ def renamings(given: Iterable[str]) -> tuple[tuple[str, str], ...]:
         if not old or not new or old == new:
             raise UsageError(f"--rename-state {each}: must be OLD=NEW, with two different names of operators.")
     return pairs
+
+
+def size_of(text: str) -> int:
+    """Return the bytes of `--line-size-max`. Raises UsageError for text that is not a size.
+
+    >>> size_of("64MiB"), size_of("100 MB"), size_of("70000")
+    (67108864, 100000000, 70000)
+    """
+    found = re.fullmatch(r"([0-9]{1,15}) *([A-Za-z]*)", text.strip())
+    if found is None or found[2].lower() not in UNITS:
+        raise UsageError(f"--line-size-max {text}: must be a number of bytes, kB, MB, KiB or MiB, such as 256MiB.")
+    return int(found[1]) * UNITS[found[2].lower()]
 
 
 def typed(context: click.Context) -> Iterator[GroupedOption]:

@@ -298,6 +298,7 @@ class JobSettings:
     durable: DurablePart | None = None  # None: the job has no store
     inputs: InputNames = InputNames()
     piped: tuple[str, ...] = ()  # inputs whose lines come from a file that the launcher reads
+    line_size_max: int = 64 << 20  # bytes of a line
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import IO, Any, Final, TypeAlias
 from megaflow.control.messages import InputNames, Split
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT, DurablePart
 from megaflow.errors import UsageError
+from megaflow.job.formats.text_lines import LINE_BYTES_MAX
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.address import HIGHEST_PORT, is_port, may_be_host
 from megaflow.timely.communication.codec.encode import Registration
@@ -126,6 +127,7 @@ class JobSpec:
     name: str | None = None  # None: derived from the app's name
     listen: str = "127.0.0.1"  # host, or host:port of process 0; the others use the following ports
     encoding_errors: str = "strict"  # or "replace"
+    line_size_max: int = LINE_BYTES_MAX  # bytes of a line, or of another record that a reader reads as a whole
     debug: bool = False  # whether tracebacks keep the engine's frames
     log_level: str | None = None  # one of `log_records.LEVELS`; None: as the program sets it up
     log_format: str = "text"  # one of `log_records.FORMATS`

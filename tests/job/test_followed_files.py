@@ -274,15 +274,23 @@ def test_an_open_row_waits_for_its_end(tmp_path: Path) -> None:
     assert bench.read() == [("3", "x\r\ny\nz"), ("4", "5")] and bench.read() == []
 
 
-def test_an_open_row_waits_for_a_million_characters(tmp_path: Path) -> None:
+def test_an_open_row_waits_for_the_longest_row(tmp_path: Path) -> None:
     told = list[str]()
-    bench, log = Bench(tmp_path / "*.csv", format=Csv(lambda text: told.append(text()), as_=tuple)), tmp_path / "a.csv"
+    format = Csv(lambda text: told.append(text()), as_=tuple, bytes_max=1_200_000)
+    bench, log = Bench(tmp_path / "*.csv", format=format), tmp_path / "a.csv"
     append(log, "a,b\n1,\"2\n")
     for number in range(12):
         append(log, f"{number:099},x\n" * 1_000)
         rows = bench.read()
-        assert bool(rows) is bool(told) is (number >= 10)
+        assert bool(rows) is bool(told) is (number >= 11)
     assert rows[-1] == (f"{11:099}", "x") and len(told) == 1 and "line 2 of" in told[0]
+    assert rows[0] == (f"{2:099}", "x"), "the rows behind a quarter of it are read"
+    append(log, "3,\"" + f"{1:099}\n" * 11_000)
+    assert bench.read() == []
+    append(log, "4\"\n")
+    rows = [row for _ in range(9) for row in bench.read()]  # each call reads twice as much
+    is_right = rows == [("3", f"{1:099}\n" * 11_000 + "4")]
+    assert is_right, "this quote has an end"
 
 
 def test_a_removed_file_with_half_a_header_is_let_go(tmp_path: Path) -> None:

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from megaflow import Flow
 from megaflow.control.messages import Split
 from megaflow.errors import BuildError, SourceError
-from megaflow.job.files import split_reader
 from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.files.stream_reader import reader_of
-from megaflow.job.formats import json_values
 from megaflow.job.formats.json_scanner import find_values
 from megaflow.job.formats.json_values import JsonValues
 from megaflow.job.formats.line_records import LineRecords
@@ -197,16 +195,16 @@ def test_files_that_json_lines_refuses_are_read(name: str) -> None:
     assert values_of(CASES / name, skip=Counted()) == wanted
 
 
-def test_a_large_array_in_one_line_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_reader, "LINE_BYTES_MAX", 1 << 20)
+def test_a_large_array_in_one_line_is_read_piece_by_piece(tmp_path: Path) -> None:
     path, wanted = tmp_path / "a.json", [{"id": number, "name": "é" * (number % 40)} for number in range(40_000)]
     path.write_text(json.dumps(wanted, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
-    assert path.stat().st_size > 2 << 20 and values_of(path) == wanted
+    format = JsonValues(bytes_max=1 << 20)
+    assert path.stat().st_size > 2 << 20 and read(queue_of(*plan_splits([str(path)]), format=format)) == wanted
     path.write_text(json.dumps({"all": wanted}))
     with pytest.raises(SourceError, match=r"has a JSON value of more than 1 MiB at byte 0\. .* jq -c '\.NAME\[\]'"):
-        values_of(path)
-    monkeypatch.setattr(json_values, "LINE_BYTES_MAX", 1 << 20)
-    queue = pushed_to(JsonValues())
+        read(queue_of(*plan_splits([str(path)]), format=format))
+    assert values_of(path) == [{"all": wanted}]
+    queue = pushed_to(format)
     queue.push(json.dumps({"all": wanted}, indent=1).splitlines())
     with pytest.raises(SourceError, match=r"more than 1 MiB at line 1 of the launcher's input"):
         read(queue)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from megaflow.control.messages import Split
 from megaflow.errors import SourceError
-from megaflow.job.files import split_reader
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.files.stream_reader import reader_of
+from megaflow.job.formats.record_format import RecordFormat
 from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.job.formats.text_lines import BLOCK_BYTES
 
@@ -103,12 +103,11 @@ def test_errors_of_the_text_name_the_file_and_count_bytes_of_the_text(tmp_path: 
         reader_of(*plan_splits([str(path)]), errors="strict").read()
 
 
-def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_reader, "LINE_BYTES_MAX", 1 << 20)
+def test_a_line_without_an_end_does_not_fill_the_memory(tmp_path: Path) -> None:
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(b"x" * 5_000_000))
     with pytest.raises(SourceError, match=r"the text of .*text.gz' has a line of more than 1 MiB at byte 0"):
-        reader_of(*plan_splits([str(path)])).read()
+        reader_of(*plan_splits([str(path)]), format=RecordFormat(bytes_max=1 << 20)).read()
 
 
 def test_text_is_read_though_its_name_says_that_it_is_compressed(tmp_path: Path) -> None:

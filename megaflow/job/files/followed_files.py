@@ -46,7 +46,7 @@ from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.formats.raw_file import HEAD_BYTES, NUL_BLOCK_BYTES, nuls_at_start, nuls_from, nuls_text, reading
 from megaflow.job.formats.record_format import LINES, Count, OpenedFile, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes
-from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, before_nuls, lines_before
+from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_END, Text, before_nuls, lines_before
 
 POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
 FIND_SECONDS: Final = 1.0  # between searches for new files
@@ -405,9 +405,10 @@ class FollowedFile:
         if status.st_size < self._offset + self._nuls + len(self._buffer) or before != self._tail:
             self._begin_anew()
         self._note_size(status.st_size)
-        had, size = len(self._buffer), min(max(BLOCK_BYTES, 2 * len(self._buffer)), LINE_BYTES_MAX)
-        if had >= LINE_BYTES_MAX:
-            raise self._source.format.too_long(repr(self.path), LINE_BYTES_MAX, f"byte {self._offset}")
+        had, format = len(self._buffer), self._source.format
+        if had >= format.bytes_max:
+            raise format.too_long(repr(self.path), f"byte {self._offset}")
+        size = min(max(BLOCK_BYTES, 2 * had), format.bytes_max)
         self._buffer = self.bytes_at(self._offset + self._nuls, size)
         if self._buffer and not self._buffer.strip(b"\0"):
             self._nuls += nuls_from(self.bytes_at, self._offset + self._nuls)

@@ -19,7 +19,6 @@ from megaflow.job.formats.record_format import LINES, Fault, OpenedFile, RecordB
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes
 from megaflow.job.formats.text_lines import (
     BLOCK_BYTES,
-    LINE_BYTES_MAX,
     LINE_END,
     Text,
     batches_of,
@@ -143,9 +142,9 @@ class SplitReader:
                 size = self._block_bytes
                 continue
             self._lack(data)
-            if size >= LINE_BYTES_MAX:
-                raise self._format.too_long(self._text.name, LINE_BYTES_MAX, f"byte {self.position}")
-            size = min(2 * size, LINE_BYTES_MAX)
+            if size >= self._format.bytes_max:
+                raise self._format.too_long(self._text.name, f"byte {self.position}")
+            size = min(2 * size, self._format.bytes_max)
         self.note(0)
         return []
 
@@ -219,7 +218,8 @@ class SplitReader:
 
     def anew(self) -> "SplitReader":
         """Return a reader of the file's lines from its beginning to the end of the split."""
-        return type(self)(replace(self.split, start=0, skip=0, print=""), "replace")
+        lines = RecordFormat(bytes_max=self._format.bytes_max)
+        return type(self)(replace(self.split, start=0, skip=0, print=""), "replace", format=lines)
 
     def line_name(self, position: int, line: int) -> str:
         """Return the name of the line so many lines after one that starts at a position. Costs reading up to it."""

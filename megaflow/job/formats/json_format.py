@@ -35,7 +35,7 @@ from megaflow.job.formats.record_format import (
     Skip,
     remark,
 )
-from megaflow.job.formats.text_lines import BATCH_BYTES, MARK, Text, bytes_of, lines_of
+from megaflow.job.formats.text_lines import BATCH_BYTES, LINE_BYTES_MAX, MARK, Text, bytes_of, lines_of
 
 WHAT: Final = "JSON"
 SPAN_LINES_MAX: Final = 1024
@@ -58,15 +58,16 @@ class JsonLines(RecordFormat):
     lines_of_faults = SKIPPED_VALUE_LINES
 
     def __init__(
-        self, skip: Skip | None = None, count: Count = lambda kind, count, text: None, several: bool = False
-    ) -> None:
+        self, skip: Skip | None = None, count: Count = lambda kind, count, text: None, several: bool = False,
+        bytes_max: int = LINE_BYTES_MAX,
+    ) -> None:  # fmt: skip
         """`several`: a line may have several values, and a record is a list of them."""
-        super().__init__(skip, count)
+        super().__init__(skip, count, bytes_max)
         self.several = several
 
     def open(self, text: Text, file: OpenedFile) -> RecordParser | None:
         """Return the parser of a file. None if the file must grow first. Raises SourceError if it is one value."""
-        for whole, is_all, must_grow in file.heads():
+        for whole, is_all, must_grow in file.heads(self.bytes_max):
             verdict = filter_of_one_value(lines_of(text.decode(whole, 0)), is_all)
             if verdict:
                 raise one_value(text.name, verdict)

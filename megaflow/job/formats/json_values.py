@@ -11,8 +11,8 @@
    the file is left out. Only a number with too many digits is left out alone, because its end is known. In a growing
    file, nothing would be read after a fault, so `skip` is refused there.
 5. Values are those of `json.loads`, also for NaN, repeated names and lone surrogates.
-6. Memory is bounded by LINE_BYTES_MAX for each value. A reader that needs more text doubles it, so parsing a long value
-   repeatedly costs at most a constant factor of parsing it once.
+6. Memory is bounded by the format's `bytes_max` for each value. A reader that needs more text doubles it, so parsing a
+   long value repeatedly costs at most a constant factor of parsing it once.
 """
 
 import codecs
@@ -37,15 +37,21 @@ from megaflow.job.formats.record_format import (
     Skip,
 )
 from megaflow.job.formats.text_encoding import UTF_8
-from megaflow.job.formats.text_lines import BATCH_BYTES, BLOCK_BYTES, BYTE_ORDER_MARK, LINE_BYTES_MAX, LINE_END, Text
+from megaflow.job.formats.text_lines import (
+    AGAIN,
+    BATCH_BYTES,
+    BLOCK_BYTES,
+    BYTE_ORDER_MARK,
+    LINE_BYTES_MAX,
+    LINE_END,
+    Text,
+)
 
 TEXT_LINE_END: Final = re.compile(r"\r\n|\n|\r")
 REMEDY: Final = (
     "Mend the file. on_error='skip' leaves out {}. If each line is a value, flow.json_lines(on_error='skip') leaves "
     "out single lines."
 )
-AGAIN: Final = 1.25
-"""A stream parses an open value again when its text has grown by this factor, if it is longer than BLOCK_BYTES."""
 LEFT_OUT: Final = ("left out",)
 """Head in place of a parser that has found a fault, so that the rest of the input is left out."""
 OUTSIDE: Final = ("outside",)
@@ -127,9 +133,9 @@ class JsonValues(RecordFormat):
         "jq -c '.NAME[]' FILE > FILE.jsonl does, and read them by flow.json_lines().",
     )
 
-    def __init__(self, skip: Skip | None = None) -> None:
+    def __init__(self, skip: Skip | None = None, bytes_max: int = LINE_BYTES_MAX) -> None:
         """`skip` counts faults. If it is None, a fault is an error."""
-        super().__init__(skip)
+        super().__init__(skip, bytes_max=bytes_max)
         if skip is not None:
             self.unfollowed = (
                 "flow.json(on_error='skip') leaves out the rest of a file behind a fault, so it would read nothing "
@@ -237,8 +243,8 @@ class ValueStream(LineStream):
             return []
         self._more += lines
         self._size += sum(map(len, lines)) + len(lines)
-        if self._size > LINE_BYTES_MAX:
-            raise self._format.too_long("the input", LINE_BYTES_MAX, self._name(self.line))
+        if self._size > self._format.bytes_max:
+            raise self._format.too_long("the input", self._name(self.line))
         if BLOCK_BYTES < self._size < self._tried * AGAIN:
             return []
         return self._parsed(False)

@@ -5,7 +5,7 @@
 2. A record that no later line has ended waits for one. A clock never cuts it, so the records of a file do not depend on
    when it was read. In a growing file, the last record waits until the file is removed. The end of a job does not end
    it either: its position is before the record, and the next run reads it again.
-3. A record of more than LINE_BYTES_MAX is an error. So memory is bounded, and no record is cut.
+3. A record of more than the format's `bytes_max` is an error. So memory is bounded, and no record is cut.
 4. The number of a line counts from 1 in its file. A reader that begins within the file counts the lines before. It
    keeps that count with its position, so a block that is parsed again gets the same numbers.
 5. The lines that the launcher sends are in order, and their number travels with the parser's place. Spark's lines have
@@ -58,9 +58,11 @@ def cut_lines(lines: Sequence[str], starts: Starts | None, is_end: bool) -> CutL
 class LineRecords(RecordFormat):
     """The format of an input that the program reads by `flow.lines(start=…)` or `flow.lines(with_source=True)`."""
 
-    def __init__(self, start: "str | re.Pattern[str] | None" = None, with_source: bool = False) -> None:
+    def __init__(
+        self, start: "str | re.Pattern[str] | None" = None, with_source: bool = False, bytes_max: int = LINE_BYTES_MAX
+    ) -> None:
         """Raises UsageError if `start` is not a pattern."""
-        super().__init__()
+        super().__init__(bytes_max=bytes_max)
         self.starts: Starts | None = None
         self.with_source = with_source
         if with_source:
@@ -158,5 +160,5 @@ class LaunchedLines(LineStream):
         return made
 
     def _check_size(self) -> None:
-        if self._size > LINE_BYTES_MAX:
-            raise self._format.too_long("the input", LINE_BYTES_MAX, self._name(self.line))
+        if self._size > self._format.bytes_max:
+            raise self._format.too_long("the input", self._name(self.line))

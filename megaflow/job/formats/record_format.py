@@ -21,8 +21,10 @@ from megaflow.control.messages import ParserPlace
 from megaflow.control.wording import UNFINISHED
 from megaflow.errors import SourceError
 from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_BYTES_MAX, LINE_END, Text, bytes_of, lines_of, whole_lines
+from megaflow.job.memory_limit import size_text
 from megaflow.quick_dataclass import dataclass
 
+LONGER_ALLOWED: Final = "--line-size-max allows a longer"
 SHOWN: Final = 80  # characters of a line in an error
 SKIPS: Final = "on_error='skip' skips records that cannot be parsed."
 
@@ -47,16 +49,16 @@ class OpenedFile:
     beginning: Beginning
     lines_before: Callable[[int], int]  # for a byte; costs reading up to it
 
-    def heads(self) -> Iterator[tuple[bytes, bool, bool]]:
-        """Yield beginnings of whole lines, each twice as long, up to LINE_BYTES_MAX.
+    def heads(self, bytes_max: int) -> Iterator[tuple[bytes, bool, bool]]:
+        """Yield beginnings of whole lines, each twice as long, up to `bytes_max`.
 
         With each: whether it is the whole file, and whether the file must grow before a longer one can be read.
         """
-        size = BLOCK_BYTES
-        while size <= LINE_BYTES_MAX:
+        size = 0
+        while size < bytes_max:
+            size = min(max(BLOCK_BYTES, 2 * size), bytes_max)
             data, is_all = self.beginning(size)
             yield data[: whole_lines(data, is_all)], is_all, len(data) < size
-            size *= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,15 +247,21 @@ class RecordFormat:
     unfollowed = ""
     """Why a growing file cannot be read, and what to do instead. "" if it can."""
     longest = "line", "Is it a text file?"
-    """The unit that a reader reads as a whole, and the hint if one has more than LINE_BYTES_MAX."""
+    """The unit that a reader reads as a whole, and the hint if one is too long."""
 
     lines_of_faults = ""
     """How further lines of skipped faults are counted: a kind of remark. "" if a fault has one line."""
 
-    def __init__(self, skip: Skip | None = None, count: Count = lambda kind, count, text: None) -> None:
-        """`skip` counts faults. If it is None, a fault is an error. `count` counts remarks."""
+    def __init__(
+        self, skip: Skip | None = None, count: Count = lambda kind, count, text: None, bytes_max: int = LINE_BYTES_MAX
+    ) -> None:
+        """`skip` counts faults. If it is None, a fault is an error. `count` counts remarks.
+
+        `bytes_max`: the longest line or other record, with its end. A parser of decoded lines counts characters.
+        """
         self.skip = skip
         self.count = count
+        self.bytes_max = bytes_max
 
     def open(self, text: Text, file: OpenedFile) -> RecordParser | None:
         """Return the parser of a file. None if the file must grow first. Raises SourceError."""
@@ -267,10 +275,9 @@ class RecordFormat:
         """
         return None
 
-    def too_long(self, name: str, bytes_max: int, place: str) -> SourceError:
-        """Return the error for an input with a line, or another record, of more bytes."""
-        what, remedy = self.longest
-        return SourceError(f"{name} has a {what} of more than {bytes_max >> 20} MiB at {place}. {remedy}")
+    def too_long(self, name: str, place: str) -> SourceError:
+        """Return the error for an input with a line, or another record, of more than `bytes_max`."""
+        return too_long(self.longest, self.bytes_max, name, place)
 
     def settled(self, block: RecordBlock, name: Name) -> RecordBlock:
         """Return the part of a block that can be read. Raises SourceError if a fault comes first."""
@@ -298,6 +305,17 @@ class RecordFormat:
     def leave(self, fault: Fault, name: Name) -> None:
         """Count a record that is left to the next run."""
         self.count(UNFINISHED, 1, lambda: f"{fault.text(name)}. The next run reads it again, with what the file gains")
+
+
+def too_long(longest: tuple[str, str], bytes_max: int, name: str, place: str) -> SourceError:
+    """Return the error for an input with more bytes in a record than are allowed. `longest`: see `RecordFormat`.
+
+    >>> print(too_long(("line", "Is it a text file?"), 64 << 20, "'a'", "byte 0"))
+    'a' has a line of more than 64 MiB at byte 0. Is it a text file? --line-size-max allows a longer line.
+    """
+    what, remedy = longest
+    size = size_text(bytes_max)
+    return SourceError(f"{name} has a {what} of more than {size} at {place}. {remedy} {LONGER_ALLOWED} {what}.")
 
 
 LINES: Final = RecordFormat()

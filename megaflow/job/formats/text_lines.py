@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 BLOCK_BYTES: Final = 64 * 1024  # one read, one decode; larger ones gain nothing
 BATCH_BYTES: Final = 6144  # small, so that a fold's results for one batch stay in the processor's cache
-LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # a longer "line" means a binary file; and a message must hold it
+LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # unless the job sets another limit; a longer "line" means a binary file
+AGAIN: Final = 1.25
+"""A stream parses an open record again when its text has grown by this factor, if it is longer than BLOCK_BYTES."""
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 MARK: Final = "\ufeff"
 """The same in text."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from megaflow.errors import SourceError, naming
 from megaflow.job.formats.file_formats import compression_of, encoding_of
+from megaflow.job.formats.record_format import too_long
 from megaflow.job.formats.text_encoding import UTF_8, NotText, ReplacedBytes, StreamDecoder, check_is_text, is_streamed
 from megaflow.job.formats.text_lines import (
     BLOCK_BYTES,
@@ -22,6 +23,7 @@ from megaflow.job.formats.text_lines import (
 from megaflow.job.launcher.processes.wakeups import Wakeup
 
 MARK_BYTES: Final = 10  # of the longest mark of a compressed file
+LONGEST: Final = "line", "Is it a text file? flow.json() reads a longer line from a file."
 DECOMPRESS: Final = {"gzip": "zcat", "bzip2": "bzcat", "xz": "xzcat", "Zstandard": "zstdcat"}
 
 
@@ -33,10 +35,12 @@ class TextSplitter:
     ([], ['a\\r', 'b'], ['c'])
     """
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text, bytes_max: int = LINE_BYTES_MAX) -> None:
+        """`bytes_max`: of a line, with its end."""
         self.lines = 0  # so far
         self.replaced = 0  # byte sequences, so far
         self.text = text
+        self._bytes_max = bytes_max
         self._parts: list[bytes] = []  # the start of a line; no line end, except perhaps a last \\r
         self._parts_bytes = 0
         self._position = 0  # of `_parts` in the stream
@@ -44,11 +48,8 @@ class TextSplitter:
     def feed(self, data: bytes) -> list[str]:
         """Return the lines that `data` completes. Raises SourceError."""
         end = LINE_END.search(data)
-        if self._parts_bytes + (len(data) if end is None else end.end()) > LINE_BYTES_MAX:
-            raise SourceError(
-                f"{self.text.name} has a line of more than {LINE_BYTES_MAX >> 20} MiB at byte {self._position}. "
-                "Is it a text file? flow.json() reads a longer line from a file."
-            )
+        if self._parts_bytes + (len(data) if end is None else end.end()) > self._bytes_max:
+            raise too_long(LONGEST, self._bytes_max, self.text.name, f"byte {self._position}")
         self._parts.append(data)
         self._parts_bytes += len(data)
         if b"\n" not in data and b"\r" not in data and not self._parts[0].endswith(b"\r"):
@@ -84,6 +85,7 @@ class FileLines:
     def __init__(self, file: int, name: str, errors: str = "strict", encoding: str = "") -> None:
         """`encoding`: "" for UTF-8, or for the encoding of a byte order mark. Raises SourceError for a closed file."""
         self.done = False
+        self.bytes_max = LINE_BYTES_MAX  # of a line; set before the first read
         self.replaced = ReplacedBytes()  # written by the thread that reads
         self._file = file
         self._name = name
@@ -139,6 +141,6 @@ class FileLines:
         check_is_text(head, self._name, "FILE", self._encoding)
         self._encoding = self._encoding or encoding_of(head) or UTF_8
         if not is_streamed(self._encoding):
-            return TextSplitter(Text(self._name, self._errors, self._encoding))
+            return TextSplitter(Text(self._name, self._errors, self._encoding), self.bytes_max)
         self._decoder = StreamDecoder(self._encoding, self._errors)
-        return TextSplitter(Text(self._name, self._errors))
+        return TextSplitter(Text(self._name, self._errors), self.bytes_max)

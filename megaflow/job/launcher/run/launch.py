@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from megaflow.control.messages import InputNames
 from megaflow.control.wording import Notice
@@ -36,6 +36,7 @@ from megaflow.job.files.file_position import matching
 from megaflow.job.files.splits import broken_links
 from megaflow.job.formats.compression import has_suffix
 from megaflow.job.formats.text_encoding import ENCODING_ERRORS, is_streamed
+from megaflow.job.formats.text_lines import BLOCK_BYTES
 from megaflow.job.job_file import Job, check_free, check_name
 from megaflow.job.launcher import processes, store
 from megaflow.job.launcher.inputs.file_lines import FileLines
@@ -54,12 +55,16 @@ from megaflow.job.launcher.run.published_job import published, replaced_by
 from megaflow.job.launcher.run.run_summary import RunSummary
 from megaflow.job.launcher.run.supervision import Supervision, is_loss
 from megaflow.job.limits import telling_limits
+from megaflow.job.memory_limit import size_text
 from megaflow.job.profile.report import check_profile, profile_folder
 from megaflow.job.spec import JobSpec, gc_threshold
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark import launching as spark
 from megaflow.timely.communication.secret import given_secret
+from megaflow.timely.communication.wire import MAX_MESSAGE_BYTES
 
+LINE_BYTES_BOUND: Final = MAX_MESSAGE_BYTES // 4
+"""The limit of `--line-size-max`: a message has text in UTF-8, where a character has up to four bytes."""
 C = TypeVar("C", Supervision, OutputQueue, "store.StoreKeeper")
 
 JOIN_SECONDS_MAX = 86_400
@@ -223,6 +228,7 @@ def input_of(options: LaunchOptions, report: Callable[[str], None]) -> JobInput:
         for source in found.pushed.values():
             if isinstance(source, FileLines):
                 source.replaced.tell = lambda about, text: report(text)
+                source.bytes_max = spec.line_size_max
         return found
     if rows is not None or items is not None or spec.on is not None:
         raise UsageError(
@@ -325,6 +331,9 @@ def check_spec(spec: JobSpec, more_files: int = 0) -> None:
          f"--rate must be a number of lines per second above 0, not {spec.rate or 0:g}."),
         (spec.encoding_errors not in ENCODING_ERRORS,
          f"--encoding-errors must be {' or '.join(ENCODING_ERRORS)}, not {spec.encoding_errors!r}."),
+        (type(spec.line_size_max) is not int or not BLOCK_BYTES <= spec.line_size_max <= LINE_BYTES_BOUND,
+         f"--line-size-max must be from {BLOCK_BYTES} to {LINE_BYTES_BOUND} bytes ({size_text(LINE_BYTES_BOUND)}), not "
+         f"{spec.line_size_max!r:.80}: a message between processes must hold a line."),
         (spec.partial_windows not in PARTIAL_CHOICES,
          f"--partial-windows must be {' or '.join(PARTIAL_CHOICES)}, not {spec.partial_windows!r}."),
         (spec.allow_loss and not spec.follow, "--allow-loss applies to followed files: add --follow."),

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 from megaflow.durable.incarnation import CHECKPOINTS_KEPT
 from megaflow.durable.relocation import relocations
 from megaflow.errors import Interrupted, MegaflowError, PeerFailed, UsageError
+from megaflow.job.formats.text_lines import LINE_BYTES_MAX
 from megaflow.job.launcher.inputs.loop_sources import pullable, running_loop
 from megaflow.job.launcher.outputs.opened_output import Mode
 from megaflow.job.launcher.outputs.output_specs import open_outputs
@@ -91,6 +92,7 @@ class RunOptions(JobOptions):
     rate: float | None = None
     listen: str = "127.0.0.1"
     encoding_errors: str = "strict"
+    line_size_max: int = LINE_BYTES_MAX
     profile: str | os.PathLike[str] | None = None
     profile_calls: bool = False
     oversubscribe: bool = False
@@ -172,7 +174,7 @@ def run(*given: Any, **named: Any) -> list[Any]:
     - A dataflow that reads only sources, by `flow.read`, needs none of these.
     - With `follow` the files of `lines` grow and new ones come, as with `--follow`. The job ends when it is stopped.
     - A file or partition without new records for `idle_timeout` seconds no longer holds event time back.
-    - `max_skew` is how many seconds of event time the files of one input may be ahead of another; see `--max-skew`.
+    - `max_skew`, in seconds of event time, and `line_size_max`, in bytes, are as `--max-skew` and `--line-size-max`.
 
     A separate thread pulls an iterable as needed, in a copy of the caller's context. So objects that belong to one
     thread, such as connections of `sqlite3`, must be opened in the iterable and not before. An async iterable is pulled

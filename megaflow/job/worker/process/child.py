@@ -103,8 +103,9 @@ class Process:
         first = part.addresses[0] if isinstance(part, Founder) else part.contact
         job = spec.job
         settings = JobSettings(
-            spec.name, job.workers, job.rate, job.encoding_errors, spec.outputs, spec.durable, spec.inputs, spec.piped
-        )
+            spec.name, job.workers, job.rate, job.encoding_errors, spec.outputs, spec.durable, spec.inputs, spec.piped,
+            job.line_size_max,
+        )  # fmt: skip
         control = ControlDoor(first if first != spec.address else None, settings)
         self.spec = spec
         app = App(job.app) if before is None else before.shared.app

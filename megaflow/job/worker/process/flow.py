@@ -18,7 +18,7 @@ from megaflow.errors import BuildError, UsageError
 from megaflow.job import formats
 from megaflow.job.files.followed_files import ONLY_FOLLOWED
 from megaflow.job.formats.line_records import LineRecords
-from megaflow.job.formats.record_format import LINES, Count, RecordFormat, Skip
+from megaflow.job.formats.record_format import Count, RecordFormat, Skip
 from megaflow.job.formats.text_lines import Line
 from megaflow.job.spec import ENGINE
 from megaflow.job.worker import snapshots
@@ -114,7 +114,7 @@ class Flow:
                     Not for `?unordered` or Spark
         """
         if start is not None or with_source:
-            return self._parsed(name, LineRecords(start, with_source))
+            return self._parsed(name, LineRecords(start, with_source, self._inputs.plain.bytes_max))
         self._inputs.read_as_lines(name)
         if (key := name or "") in self._inputs.formats:
             raise read_twice(name)
@@ -132,19 +132,21 @@ class Flow:
         several values, such as `{…}{…}`; if one of them is faulty, none is used.
         Order and names are as in `lines`. An input is read either as lines or parsed. Costs as much as `json.loads`.
         """
-        values = self._parsed(name, formats.JsonLines(self._skip(name, on_error), self._count(name), several))
+        limit = self._inputs.plain.bytes_max
+        values = self._parsed(name, formats.JsonLines(self._skip(name, on_error), self._count(name), several, limit))
         return values.flat_map(lambda each: each) if several else values
 
     def json(self, name: str | None = None, *, on_error: OnError = "raise") -> Stream[Any]:
         """Return the values of JSON files that are arrays, or have values over several lines.
 
         The elements of an array at the top level are the records; each other value there is one record. A file is read
-        piece by piece, so it may be larger than the memory; a record may have up to 64 MiB. Text that is not JSON ends
-        the job with an error that names the file, the line and the column. With `on_error="skip"` the rest of that file
-        is left out, as it may be parts of values, and counted once; not for files that are followed. Not for
-        `?unordered` or Spark. Order and names are as in `lines`. An input is read either as lines or parsed.
+        piece by piece, so it may be larger than the memory; a record may have up to 64 MiB, or `--line-size-max`. Text
+        that is not JSON ends the job with an error that names the file, the line and the column. With `on_error="skip"`
+        the rest of that file is left out, as it may be parts of values, and counted once; not for files that are
+        followed. Not for `?unordered` or Spark. Order and names are as in `lines`. An input is read either as lines or
+        parsed.
         """
-        return self._parsed(name, formats.JsonValues(self._skip(name, on_error)))
+        return self._parsed(name, formats.JsonValues(self._skip(name, on_error), self._inputs.plain.bytes_max))
 
     def csv(
         self, name: str | None = None, *, header: bool | Sequence[str] = True, as_: type | str = dict,
@@ -178,8 +180,9 @@ class Flow:
                     left out and counted, as in `json_lines`, and parsing continues after the line where it failed
 
         A row is faulty if its number of fields is wrong, or a value is not of its column's type. It is also faulty if a
-        quote is open at the end of the file, or for more than a million characters. A byte order mark before a row, as
-        `cat` of two files leaves it, is left out and counted.
+        quote is open at the end of the file, or for more than 64 MiB, or `--line-size-max`. Such a row has at most the
+        lines of a million characters. A byte order mark before a row, as `cat` of two files leaves it, is left out and
+        counted.
 
         Order and names are as in `lines`. An input is read either as lines or parsed. A store whose keys and states
         were made from values of other types is refused.
@@ -187,6 +190,7 @@ class Flow:
         format = formats.Csv(
             self._skip(name, on_error), header, as_, delimiter, quotechar, escapechar, comment, skip_lines, skip_header,
             skip_repeated_header, quoting, multiline, types, skipinitialspace, ragged, self._count(name),
+            self._inputs.plain.bytes_max,
         )  # fmt: skip
         self.scope.ref.graph.extension(formats.ReadColumns).of[name or ""] = format.types.recorded()
         return self._parsed(name, format)
@@ -260,7 +264,7 @@ class Flow:
         if name in inputs.followed:
             source_name = name or ONLY_FOLLOWED
             inputs.sources.add(source_name)
-            stream = self._read_source(source_name, inputs.followed[name](inputs.formats.get(name, LINES)))
+            stream = self._read_source(source_name, inputs.followed[name](inputs.formats.get(name, inputs.plain)))
         else:
             if self._source is None:
                 self._source = Stream(self._reading(self).lines)

@@ -63,8 +63,9 @@ def join_job(
     check_profile(spec.profile, settings.workers)
     name = settings.job
     spec = replace(
-        spec, name=name, workers=settings.workers, rate=settings.rate, encoding_errors=settings.encoding_errors
-    )
+        spec, name=name, workers=settings.workers, rate=settings.rate, encoding_errors=settings.encoding_errors,
+        line_size_max=settings.line_size_max,
+    )  # fmt: skip
 
     def joined(worker: Worker) -> None:
         number, server = worker.index, worker.membership.coordinator

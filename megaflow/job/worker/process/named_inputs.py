@@ -15,7 +15,7 @@ from megaflow.connect.source_protocol import Source
 from megaflow.errors import BuildError, SourceError, UsageError
 from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.files.followed_files import FollowedFiles
-from megaflow.job.formats.record_format import RecordFormat
+from megaflow.job.formats.record_format import LINES, RecordFormat
 from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import RowPack, columns_of, names_text, unpack_rows
@@ -114,6 +114,7 @@ class NamedInputs:
     read_lines: list[str] = field(default_factory=list)  # names of the inputs of lines that the program reads
     sources: set[str] = field(default_factory=set)  # names of the sources that the program reads by `flow.read`
     formats: dict[str, RecordFormat] = field(default_factory=dict)  # input of lines that is parsed -> its format
+    plain: RecordFormat = LINES  # of the inputs of lines that are not parsed; all formats have its limit
 
     @property
     def are_several(self) -> bool:

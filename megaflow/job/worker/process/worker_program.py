@@ -31,6 +31,7 @@ from megaflow.durable.commits import SourcePartition
 from megaflow.durable.incarnation import check_same_store
 from megaflow.durable.restored import StateDescriptor
 from megaflow.job.files.file_descriptors import FileDescriptors
+from megaflow.job.formats.record_format import RecordFormat
 from megaflow.job.log_records import MARK, LogPlace, places, settle
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
@@ -105,6 +106,7 @@ class WorkerProgram:
             inputs.rows, inputs.lines, inputs.items, self._skipped, followed, inputs.unordered, inputs.is_given
         )
         self._queue.staging.unpack = self._inputs.unpack
+        self._inputs.plain = self._queue.streams.plain = RecordFormat(bytes_max=spec.job.line_size_max)
         self._queue.streams.formats, self._queue.streams.piped = self._inputs.formats, spec.piped
         self._agent = Agent(
             worker, address_text(spec.address), lambda: self._queue.lines_taken, self._lateness, self._queue.waiting,

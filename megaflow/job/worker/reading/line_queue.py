@@ -26,7 +26,7 @@ from megaflow.control.watermark_messages import Partition
 from megaflow.durable.commits import SourcePartition
 from megaflow.job.files.split_reader import SplitReader
 from megaflow.job.files.stream_reader import reader_of
-from megaflow.job.formats.record_format import LINES, LineStream
+from megaflow.job.formats.record_format import LineStream
 from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.job.formats.text_lines import BATCH_BYTES
 from megaflow.job.worker.reading.open_partitions import OpenPartitions, PartitionReader
@@ -112,7 +112,7 @@ class LineQueue:
 
     def reader(self, split: Split) -> SplitReader:
         """Return a reader of a split."""
-        format = self.streams.formats.get(split.input, LINES)
+        format = self.streams.formats.get(split.input, self.streams.plain)
         return reader_of(split, self._encoding_errors, format.block_bytes, format, self.replaced)
 
     def share_alike(self, workers: int) -> None:

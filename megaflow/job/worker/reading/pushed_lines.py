@@ -79,6 +79,7 @@ class LineStreams:
 
     def __init__(self) -> None:
         self.formats: dict[str, RecordFormat] = {}  # of inputs that are parsed; filled while the dataflow is built
+        self.plain = LINES  # of the others
         self.piped: Collection[str] = ()  # inputs whose lines the launcher reads from a file
         self.places: dict[str, ParserPlace] = {}  # input -> where parsing begins
         self.cut: Collection[str] = ()  # inputs that a stop has cut off
@@ -92,7 +93,7 @@ class LineStreams:
         if input not in self._streams:
             start = self.places.pop(input, ParserPlace(input, 0) if is_counted else None)
             name = partial(line_name, start is not None)
-            format = self.formats.get(input, LINES)
+            format = self.formats.get(input, self.plain)
             self._streams[input] = format.stream(name, start, is_piped=input in self.piped)
         stream = self._streams[input]
         if input in self.piped and not (stream is not None and stream.takes_marks):
