@@ -56,6 +56,11 @@ def relocated(path: str, moved: Sequence[tuple[str, str]]) -> str:
     return path
 
 
+def is_named(path: str, moved: Sequence[tuple[str, str]]) -> bool:
+    """Return whether a pair names a file, or its folder, as it was before."""
+    return any(_is_under(path, old) for old, _ in moved)
+
+
 def relocate(commit: Commit, moved: Sequence[tuple[str, str]], store: str) -> Commit:
     """Return a commit with the present paths of its files. Raises StoreError if a pair matches none of them."""
     splits = tuple(replace(each, path=relocated(each.path, moved)) for each in commit.splits)

@@ -13,9 +13,10 @@ from megaflow.durable.commits import SourcePartition
 from megaflow.errors import StoreUnfit
 from megaflow.job.files.file_position import FilePosition
 from megaflow.job.files.followed_files import FollowedFiles
-from megaflow.job.launcher.store.moved_logs import moved_partitions
+from megaflow.job.launcher.store.moved_logs import copies, moved_partitions
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
+from tests.words import says
 
 
 def read(partition: SourcePartition, pattern: str, limit: int = 100) -> tuple[list[str], SourcePartition]:
@@ -50,6 +51,25 @@ def test_a_copy_goes_on_where_the_original_was_read(tmp_path: Path, read_before:
     assert decode(moved.partition) == (new / "a.log").stat().st_ino
     assert lines + read(moved, f"{new}/*")[0] == ["one", "two", "three"]
     assert moved_partitions([moved], {"lines"}, [(str(old), str(new))]) == (moved,), "the flag does no harm later"
+
+
+def test_a_copy_at_the_old_path_goes_on_if_it_is_named(tmp_path: Path) -> None:
+    lines, rest = read(followed(tmp_path / "in" / "a.log", "one", "two"), f"{tmp_path}/in/*")
+    other = followed(tmp_path / "in" / "other.log", "else", number=1)
+    os.link(tmp_path / "in" / "a.log", tmp_path / "kept")  # or the copy could get its inode
+    shutil.copy(tmp_path / "in" / "a.log", tmp_path / "copy")
+    os.replace(tmp_path / "copy", tmp_path / "in" / "a.log")
+    with (tmp_path / "in" / "a.log").open("a") as file:
+        file.write("three\n")
+    [told] = copies([rest, other], {"lines"})
+    assert says(told, "a.log' has another inode", "the 8 bytes", f"--relocate {tmp_path}/in/a.log={tmp_path}/in/a.log")
+    assert [*copies([rest], {"other"})] == []
+    named = [(str(tmp_path / "in"), str(tmp_path / "in"))]
+    moved = moved_partitions([rest, other], {"lines"}, named)
+    assert lines + read(moved[0], f"{tmp_path}/in/*")[0] == ["one", "two", "three"] and moved[1] == other
+    assert [*copies(moved, {"lines"})] == [] and moved_partitions(moved, {"lines"}, named) == moved
+    (tmp_path / "in" / "a.log").write_text("new\n")
+    assert [*copies([rest], {"lines"})] == [], "a file that does not have the bytes is no copy"
 
 
 def test_what_does_not_have_the_bytes_that_were_read_is_refused(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ from megaflow.job.formats.text_lines import LINE_END
 from megaflow.job.launcher.inputs.launcher_input import JobInput
 from megaflow.job.launcher.inputs.line_options import NATURAL
 from megaflow.job.launcher.store.known_files import File, Stamp, is_elsewhere, recognized, stamp_of
-from megaflow.job.launcher.store.moved_logs import moved_partitions
+from megaflow.job.launcher.store.moved_logs import copies, moved_partitions
 from megaflow.job.spec import JobSpec
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.order import grouped
@@ -139,6 +139,8 @@ def known_input(
         return kept, None
     followed = {name or ONLY_FOLLOWED for name, *_ in job_input.names.followed}
     partitions = moved_partitions(found.partitions, followed, spec.relocated)
+    for text in copies(partitions, followed):
+        report(text)
     return kept, replace(found, splits=kept.noted(said), partitions=partitions)
 
 

@@ -1,7 +1,8 @@
-"""Followed files that were copied to another volume, where they have other inodes.
+"""Followed files that were copied to another volume, or restored at their places: they have other inodes.
 
-A followed file is identified by its inode (`megaflow.job.files.followed_files`). So a copy would count as another file
-and would be read from its beginning. `--relocate OLD=NEW` gives the present place of a store's files.
+A followed file is identified by its inode (`megaflow.job.files.followed_files`). So a copy counts as another file and
+is read from its beginning. `--relocate OLD=NEW` gives the present place of a store's files; OLD and NEW are the same if
+the files were restored there. Without this option, the user is told of such files.
 
 1. A file at the new path continues the recorded file if it has the bytes that were read: those at its beginning, and
    those before the position. A rotation may have renamed the file since its path was recorded, so its successor may
@@ -22,7 +23,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from megaflow.durable.commits import SourcePartition
-from megaflow.durable.relocation import relocated
+from megaflow.durable.relocation import is_named, relocated
 from megaflow.errors import StoreUnfit
 from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, digest, tail_of
 from megaflow.job.files.rotated_copy import find_copy
@@ -53,9 +54,9 @@ def moved_partitions(
     """
     partitions = tuple(partitions)
     files = {
-        each.number: MovedFile(each, seen, replace(seen, path=path))
+        each.number: MovedFile(each, seen, replace(seen, path=relocated(seen.path, moved)))
         for each in partitions if each.input in inputs and each.position is not None
-        if (path := relocated((seen := FilePosition.of(decode(each.position))).path, moved)) != seen.path
+        if is_named((seen := FilePosition.of(decode(each.position))).path, moved)
     }  # fmt: skip
     places = _places(files.values())
     _check_places(files.values(), places)
@@ -67,6 +68,25 @@ def moved_partitions(
             now = _chosen(found[key], now, is_new=now.partition != each.partition)
         found[key] = now
     return tuple(found.values())
+
+
+def copies(partitions: Collection[SourcePartition], inputs: Collection[str]) -> Iterator[str]:
+    """Yield what to tell the user of copies at the paths of files of followed `inputs`, which will be read again.
+
+    Cost: looks at each path, and reads two samples of each file that has another inode now.
+    """
+    known = {(each.input, each.partition) for each in partitions}
+    for each in partitions:
+        if each.input not in inputs or each.position is None:
+            continue
+        seen = FilePosition.of(decode(each.position))
+        for path, inode in _file_at(seen.path) if seen.offset else ():
+            if (each.input, encode(inode)) not in known and _has_what_was_read(path, seen):
+                yield (
+                    f"{path!r} has another inode than before, so it is a new file and is read from its beginning, with "
+                    f"the {seen.offset} bytes that were read of the old one. If it is the same file, restored or "
+                    f"copied, stop the job, restore a copy of the store, and give --relocate {path}={path}"
+                )
 
 
 def _moved(file: MovedFile, place: Place | None) -> SourcePartition:
