@@ -43,7 +43,7 @@ from uuid import uuid4
 from megaflow.durable.commits import COMMIT_NAME, Commit, OutputLength, commit_from_bytes, commit_name, commit_numbers
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef
 from megaflow.durable.store import Store
-from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced, StoreUnfit
+from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced, StoreUnfit, naming
 
 CHECKPOINTS_KEPT: Final = 3
 LINEAGES_MAX: Final = 16  # that a commit keeps: of parents, and of its own
@@ -163,17 +163,38 @@ def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) 
 
 
 def check_same_store(store: Store, part: DurablePart) -> None:
-    """Raise StoreUnfit unless the folder that this process sees is the job's store: it has the job's lineage.
+    """Raise StoreUnfit unless the folder that this process sees is the job's store, and StoreError if it may not write.
 
-    Raises StoreDamaged, StoreError or OSError. Costs reading the newest commits.
+    The newest commit must be of this lineage and incarnation. A copy that is younger than the incarnation is found at
+    the next checkpoint: see `check_arrived`. Raises StoreDamaged for a damaged store. Costs reading the newest commits,
+    and writing a small file.
     """
-    found = read_commits(store)
-    if not found or found[0].lineage != part.standing.lineage:
-        what = "another store" if found else "no store"
-        raise StoreUnfit(
-            f"The job keeps its state in {part.folder}, but this process sees {what} there, so what it wrote would be "
-            "missing in the job's. All machines must see the same folder under this path: mount it here."
-        )
+    with naming(StoreError, f"The job keeps its state in {part.folder}, which this process cannot use"):
+        found = read_commits(store)
+        if found and found[0].lineage == part.standing.lineage and found[0].incarnation >= part.incarnation:
+            store.probe(f"i{part.incarnation}-w{uuid4().int}-000000.seg")
+            return
+    is_old = bool(found) and found[0].lineage == part.standing.lineage
+    what = "an older copy" if is_old else "another store" if found else "no store"
+    raise StoreUnfit(
+        f"The job keeps its state in {part.folder}, but this process sees {what} there, so what it wrote would be "
+        "missing in the job's. All machines must see the same folder under this path: mount it here."
+    )
+
+
+def check_arrived(store: Store, folder: str, commit: Commit) -> None:
+    """Raise StoreError unless the segments that workers wrote for a checkpoint are in the launcher's folder.
+
+    If one is missing, its process sees another folder under this path. Costs a look at each of these segments.
+    """
+    for each in commit.files:
+        named = SEGMENT_NAME.fullmatch(each.name)
+        if each.checkpoint == commit.checkpoint and named is not None and store.length(each.name) != each.length:
+            raise StoreError(
+                f"{each.name}, which worker {named[2]} has written, is not in {folder}. The machine of the worker sees "
+                "another folder under this path: mount the same folder there, or remove the worker: megaflow control "
+                f"remove-workers --id {named[2]}"
+            )
 
 
 class Incarnation:

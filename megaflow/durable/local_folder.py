@@ -202,6 +202,13 @@ class LocalFolder:
         """Block until added and removed names are on the disk."""
         os.fsync(self._folder)
 
+    def length(self, name: str) -> int | None:
+        """Return the length of a file; None if there is none."""
+        try:
+            return os.stat(name, dir_fd=self._folder, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+
     def lengths(self) -> dict[str, int]:
         """Return the files and their lengths, except the locks."""
         found = {}

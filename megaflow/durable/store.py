@@ -48,6 +48,9 @@ class Folder(Protocol):
     def lengths(self) -> dict[str, int]:
         """Return the names and lengths of the files."""
 
+    def length(self, name: str) -> int | None:
+        """Return the length of a file; None if there is none."""
+
     def read(self, name: str, start: int, length: int | None) -> bytes:
         """Return bytes of a file, fewer at its end."""
 
@@ -94,6 +97,15 @@ class Store:
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """Return bytes of a file from `start` on, fewer than requested at its end. Raises OSError."""
         return self._folder.read(name, start, length)
+
+    def length(self, name: str) -> int | None:
+        """Return the length of a file; None if there is none. Raises OSError."""
+        return self._folder.length(name)
+
+    def probe(self, name: str) -> None:
+        """Write, link and remove a file of a new name, as `put` does. Raises OSError if this process may not."""
+        self.put(name, [b"probe"])
+        self.delete([name])
 
     def list(self) -> dict[str, int]:
         """Return the files and their lengths, including those that are set aside. Cost: linear. Raises OSError."""

@@ -267,6 +267,10 @@ class SimulatedFolder:
             raise _error(errno.EIO, "the folder")
         return {name: len(file.content) for name, file in self._disk.names.items()}
 
+    def length(self, name: str) -> int | None:
+        """Return the length of a file; None if there is none. This is no step: it cannot fail."""
+        return len(self._disk.names[name].content) if name in self._disk.names else None
+
     def read(self, name: str, start: int, length: int | None) -> bytes:
         """Return bytes of a file."""
         if self._step(f"read {name}"):

@@ -5,6 +5,7 @@ under the same paths, as on two machines.
 """
 
 import os
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from megaflow.cli.main import cli
 from tests.cluster.processes import Run, records_of, wait_until
 from tests.results import check_equal
 from tests.rights import give_up_rights
@@ -56,6 +59,14 @@ class File(Sink):
 
 def dataflow(flow):
     return flow.lines().write(File(), name="rows")
+"""
+COUNT = """
+def add(word, one, count):
+    count = (count or 0) + 1
+    return count, [(word, count)]
+
+def dataflow(flow):
+    return flow.lines().map(lambda word: (word, 1)).stateful_state_machine(add, bins=8)
 """
 TABLE = """
 from megaflow.connect import DatabaseSink
@@ -321,6 +332,36 @@ def test_a_process_that_sees_another_state_folder_may_not_join(start: Callable[.
     assert len(job.status()["workers"]) == 1
     assert job.control("stop").returncode == 0
     assert job.end()[0] == 0
+
+
+@pytest.mark.slow
+def test_a_process_that_sees_a_copy_of_the_state_folder_damages_no_checkpoint(
+    start: Callable[..., Run], tmp_path: Path
+) -> None:
+    machines = Machines(start, tmp_path, COUNT, a="".join(f"{n}\n" for n in range(64)))
+    out = tmp_path / "out.jsonl"
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow", "--state", "/proc/self/cwd/kept",
+                       "--output", f"jsonl:{out}")  # fmt: skip
+    first = job.status_when(lambda status: status["checkpoint"]["number"] is not None)["checkpoint"]["number"]
+    shutil.copytree(machines.here / "kept", machines.there / "kept")
+    (machines.there / "in").rmdir()
+    (machines.there / "in").symlink_to(machines.here / "in")
+    start(str(machines.app), "--join", "job", cwd=machines.there)
+    job.status_when(lambda status: [each["state"] for each in status["workers"]] == ["running"] * 2)
+    assert job.control("move-bins", "--balance").returncode == 0
+    failed = job.status_when(lambda status: status["checkpoint"]["reason"] is not None)["checkpoint"]["reason"]
+    assert says(failed, "i1-w1-", "which worker 1 has written, is not in", "remove-workers --id 1"), failed
+    assert job.control("remove-workers", "--id", "1").returncode == 0
+    job.status_when(lambda status: status["checkpoint"]["reason"] is None and status["checkpoint"]["number"] > first)
+    with (machines.here / "in" / "a.log").open("a") as file:
+        file.write("7\n")
+    job.status_when(lambda status: lines(status) == 65)
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    wanted = [*([str(n), 1] for n in range(64)), ["7", 2]]
+    check_equal(sorted(records_of(out)), sorted(wanted), said)
+    assert CliRunner().invoke(cli, ["state", "verify", str(machines.here / "kept")]).exit_code == 0
 
 
 @pytest.mark.slow

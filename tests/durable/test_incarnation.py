@@ -2,21 +2,36 @@
 
 import contextlib
 import errno
+import shutil
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from megaflow.durable.blocks import CutHeader
 from megaflow.durable.commits import commit_name, commit_numbers
-from megaflow.durable.incarnation import Incarnation, begin, drop_name, read_commit, read_commits
+from megaflow.durable.incarnation import (
+    DurablePart,
+    Incarnation,
+    Standing,
+    begin,
+    check_arrived,
+    check_same_store,
+    drop_name,
+    read_commit,
+    read_commits,
+)
 from megaflow.durable.inspection import inspect
-from megaflow.durable.segments import SegmentWriter
+from megaflow.durable.local_folder import open_for_a_job, open_in_a_job
+from megaflow.durable.segments import SegmentRef, SegmentWriter
 from megaflow.durable.store import Store
-from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced
+from megaflow.errors import CommitInDoubt, StoreDamaged, StoreError, StoreFenced, StoreUnfit
 from megaflow.testing.simulated_disk import Crashed, SimulatedFolder
 from tests.durable.launchers import APP, Launcher, Scene, check_kept
+from tests.rights import without_rights
 
 FAULTS = ("crash", "power", "EIO", "ENOSPC", "done-EIO", "another launcher", "another launcher, then power")
 COMMIT_STEPS = 7  # create, write, sync, close, link, remove, sync the folder
@@ -318,3 +333,24 @@ def test_a_name_is_dropped_in_a_store_that_no_job_uses() -> None:
     commits = check_kept(scene.open())
     assert [each.checkpoint for each in commits] == [7, 6] and [name for name, _ in commits[0].named] == ["n000006"]
     assert not inspect(scene.open()).unnamed
+
+
+def test_a_process_that_joins_must_see_the_store_as_it_is_now(tmp_path: Path) -> None:
+    kept, copy = tmp_path / "kept", tmp_path / "copy"
+    with closing(Store(open_for_a_job(kept))) as store:
+        first = begin(store, APP, 2).latest
+        shutil.copytree(kept, copy)
+        second = begin(store, APP, 2).latest
+        part = DurablePart(str(kept), second.incarnation, None, standing=Standing(second.lineage))
+        check_same_store(store, part)
+        assert not [name for name in store.list() if ".seg" in name], "the probe is removed"
+        check_arrived(store, part.folder, second)
+        lacking = replace(second, segments=(SegmentRef("i2-w5-000001.seg", second.checkpoint, 0, 10, 0, 2),))
+        with pytest.raises(StoreError, match=r"which worker 5 has written, is not in .* remove-workers --id 5"):
+            check_arrived(store, part.folder, lacking)
+        kept.chmod(0o500)
+        with without_rights(), pytest.raises(StoreError, match=r"which this process cannot use: Permission denied"):
+            check_same_store(store, part)
+    assert first.lineage == second.lineage
+    with closing(Store(open_in_a_job(copy))) as store, pytest.raises(StoreUnfit, match="sees an older copy there"):
+        check_same_store(store, part)

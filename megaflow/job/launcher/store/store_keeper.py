@@ -29,7 +29,7 @@ from megaflow.control.checkpoint_messages import CommitFailed, Committed
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.copying import Origin
-from megaflow.durable.incarnation import Incarnation, begin, check_named, read_commits, taken_text
+from megaflow.durable.incarnation import Incarnation, begin, check_arrived, check_named, read_commits, taken_text
 from megaflow.durable.inspection import check_whole
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
 from megaflow.durable.query_record import keep_record, restore_record
@@ -272,6 +272,7 @@ class StoreKeeper:
                 left = commit.splits if task.left is None else self.input.remainders(task.left, task.read)
                 commit = replace(commit, splits=left)
                 commit = keep_record(self._store, self.path, commit) if free else commit
+                check_arrived(self._store, self.path, commit)
             except OSError as error:
                 return self._fail(commit, f"cannot read {error.filename!r}: {error.strerror}")
             except StoreError as error:
