@@ -287,12 +287,14 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
     counted.check()
 
 
-def test_a_stop_ends_a_process_that_joined_by_hand_with_0(counted: Counted) -> None:
+@pytest.mark.parametrize("is_alone", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_stop_ends_a_process_that_joined_by_hand_with_0(counted: Counted, is_alone: bool) -> None:
     run = counted.run("--name", "counted", rate=40)
     other = run.megaflow("run", WORDCOUNT, "--join", "counted")
     try:
         run.status_when(lambda status: len(status["workers"]) == 2)
-        assert run.control("move-bins", "--balance").returncode == 0
+        change = ("remove-workers", "--id", "0") if is_alone else ("move-bins", "--balance")
+        assert run.control(*change).returncode == 0
         counted.await_more()
         assert run.control("stop").returncode == 0
         left = other.end()

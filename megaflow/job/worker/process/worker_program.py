@@ -30,6 +30,7 @@ from megaflow.control.messages import TableWish
 from megaflow.durable.commits import SourcePartition
 from megaflow.durable.incarnation import check_same_store
 from megaflow.durable.restored import StateDescriptor
+from megaflow.errors import PeerLost
 from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.formats.record_format import RecordFormat
 from megaflow.job.log_records import MARK, LogPlace, places, settle
@@ -145,8 +146,11 @@ class WorkerProgram:
         profile = self._shared.profiles.get(self._worker.index)
         turn = self._turn if profile is None else profile.steering(self._turn)
         self.has_dataflow = True
+        may_outlive = isinstance(self._shared.spec.part, JoiningProcess)  # the processes that would notice an end
         while self.has_dataflow:
             yield turn()
+            if may_outlive and self._shared.launcher.gone:
+                raise PeerLost("The job's launcher has ended")
         turn()
         for seconds in self._sinks.end():
             yield seconds
