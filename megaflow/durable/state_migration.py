@@ -7,9 +7,10 @@ The decision uses only values: a commit, and the program's terms for its operato
     exists, or NAME is gone and the commit records that it was given up. This is no mistake, and changes nothing. So
     neither OLD nor NAME may be an operator of the program: the second run would treat that operator as the first run
     treated the old one.
- 3. A commit has one name, number of bins, hash, version and kind for each operator. If a resume changes any of these,
-    its first checkpoint follows none: all states are written whole, in their new form, and it names no earlier segment
-    beside them. So commits record the version, for all segments alike. Until that commit is durable the store is
+ 3. A commit has one name, number of bins, hash, version and kind for each operator. If a resume changes any of these, or
+    the program has an operator more or less, its first checkpoint follows none: all states are written whole, in their
+    new form, and it names no earlier segment beside them. A new operator needs that too: what changes in a bin counts
+    only after a whole one. So commits record the version, for all segments alike. Until that commit is durable the store is
     unchanged, and the earlier program can resume from it.
  4. The bin in which a key was written decides which of its pieces are valid (`restored`). So when another hash takes
     over, the hash that placed the keys must be known: `rehash=` gives it. The keys show whether rehashing is still to
@@ -20,11 +21,12 @@ The decision uses only values: a commit, and the program's terms for its operato
     gone, or has other fields, arrive as old records.
 
 Windows that were open at the checkpoint had records whose states are gone, if states were given up by `--drop-state`,
-or by an `upgrade` that returned None. Records after the checkpoint make such a window anew: its result is *partial*.
+or by an `upgrade` that returned None; a new operator never had them. Records after the checkpoint make such a window
+anew: its result is *partial*.
  7. Let g be the greatest timestamp of all records before the checkpoint. A window that begins after g had none of them.
     So all others may be partial, whichever keys and bounds the windows have now. (Sessions: see `WindowFold`.)
- 8. If states of windows are dropped, all operators with windows that begin without states are partial up to g. A commit
-    keeps g for each of them, through all restarts. If `upgrade` forgets a key, g stays in the state of that key.
+ 8. So each operator with windows that begins without states is partial up to g. A commit keeps g for each of them,
+    through all restarts. If `upgrade` forgets a key, g stays in the state of that key.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -215,11 +217,10 @@ def upgrade(restored: Restored, descriptor: StateDescriptor, version: int, furth
 def partial_windows(
     commit: Commit, renamed: Iterable[tuple[str, str]], dropped: Collection[str], are_emitted: bool
 ) -> PartialWindows:
-    """Return the limits of a job that resumes from a commit and gives up the states of the dropped operators."""
+    """Return the limits of a job that resumes from a commit without the states of the dropped operators: rule 8."""
     names = dict(renamed)
     known = tuple((names.get(cut.name, cut.name), cut.partial) for cut in commit.operators if cut.name not in dropped)
-    has_dropped = any(cut.name in dropped and cut.form.startswith(WINDOWS) for cut in commit.operators)
-    return PartialWindows(known, furthest_of(commit) if has_dropped else None, are_emitted)
+    return PartialWindows(known, furthest_of(commit), are_emitted)
 
 
 def furthest_of(commit: Commit) -> int | None:

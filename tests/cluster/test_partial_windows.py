@@ -103,3 +103,17 @@ def test_a_session_that_a_dropped_record_would_join_is_partial(desk: Desk) -> No
     said = desk.run("session(30), name='new'", "300 a", "300 b")
     assert "1 window left out" in said, said
     check_equal(desk.records, [["count", "b", 130, 160, 1]])
+
+
+def test_the_first_windows_of_a_new_operator_are_partial(desk: Desk) -> None:
+    more = 'new = pages.map(lambda line: (line[1], 1)).window(tumbling(80), name="new", bins=8).count()\n    '
+    more += 'counts = counts.concat(new.map(lambda found: ["new", found[0], found[1].start, found[1].end, found[2]]))'
+    desk.run(OLD, "10 a", "70 a", "100 a")
+    said = desk.run(OLD, "130 a", "260 a", "301 c", partial=more)
+    assert "1 window left out because records are missing (new 1)" in said, said
+    check_equal(desk.records, [
+        ["count", "a", 0, 60, 1], ["count", "a", 60, 120, 2], ["count", "a", 120, 180, 1],
+    ])  # fmt: skip
+    desk.run(OLD, "400 a", partial=more)
+    found = [each for each in desk.records if each[0] == "new"]  # type: ignore[index]
+    check_equal(found, [["new", "a", 240, 320, 1], ["new", "c", 240, 320, 1]])

@@ -224,7 +224,8 @@ class StateBackend:
         versions = {descriptor.name: descriptor.terms.version for descriptor in descriptors}
         if any(cut.version == versions[name] for name, cut in found.items()):
             check_columns(self._columns, commit.columns)
-        return len(found) < len(commit.operators) or any(map(self._recovery.changes, descriptors))
+        is_same = len(found) == len(commit.operators) == len(descriptors)  # none is gone, and none is new
+        return not is_same or any(map(self._recovery.changes, descriptors))
 
     @cached_property
     def _commit(self) -> Commit | None:
