@@ -669,3 +669,43 @@ def test_folder_that_may_not_be_searched_is_searched_elsewhere(tmp_path: Path) -
     assert (answer.unread, answer.is_held) == (None, True)
     tmp_path.chmod(0o700)
     assert job.read()[:-1] == ["one"] and job.lost == []
+
+
+def test_closed_folder_is_reported_once_and_read_when_it_opens(tmp_path: Path) -> None:
+    folders = tmp_path / "open", tmp_path / "closed"
+    for folder in folders:
+        folder.mkdir()
+        (folder / "a.log").write_text(f"{folder.name}\n")
+    told: list[str] = []
+    job = Bench(f"{tmp_path}/*/*.log", tell=lambda about, text: told.append(text))
+    folders[1].chmod(0)
+    with without_rights():
+        assert job.read() == ["open"] and job.read() == []
+        assert len(told) == 1 and says(told[0], f"'{folders[1]}' cannot be searched", "Permission denied"), told
+        folders[1].chmod(0o700)
+        assert job.read() == ["closed"] and len(told) == 1
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_file_in_a_folder_that_was_closed_is_not_lost(tmp_path: Path, is_taken_over: bool) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    job = Denied(folder, "one\n")
+    job.source = FollowedFiles(f"{tmp_path}/*/*.log", lose=job.source.lose)
+    job.position = None
+    job.move()
+    assert job.read()[:-1] == ["one"]
+    append(job.file, "two\n")
+    if is_taken_over:
+        job.move()
+    else:
+        job.source.descriptors.close(job.reader._held, -1)  # for another file
+    folder.chmod(0)
+    for _ in range(3):
+        with without_rights():
+            [answer] = job.read()
+        assert isinstance(answer, NotHere) and answer.is_held, answer
+        assert says(answer.why, f"'{folder}' cannot be searched", "Permission denied")
+        job.reader.stay()
+    folder.chmod(0o700)
+    assert job.read()[:-1] == ["two"] and job.lost == []

@@ -18,6 +18,7 @@ from megaflow.job.files.splits import broken_links, cut, find_files, plan_splits
 from megaflow.job.formats.text_lines import line_start, lines_of
 from megaflow.job.launcher.run.launch import LaunchOptions, input_of
 from megaflow.job.spec import AppFile, JobSpec
+from tests.rights import without_rights
 from tests.words import says
 
 TRICKY = [
@@ -192,6 +193,32 @@ def test_what_is_not_there_is_an_error_that_says_so(tmp_path: Path) -> None:
             find_files(str(tmp_path / spec))
     with pytest.raises(SourceError, match="--lines -"):
         find_files(str(tmp_path / "fifo"))
+
+
+@pytest.mark.parametrize("mode", [0, 0o400, 0o100])
+def test_folders_that_cannot_be_searched_are_named(tmp_path: Path, mode: int) -> None:
+    logs, closed = tmp_path / "logs", tmp_path / "logs" / "closed"
+    for folder in (logs / "open", closed / "deep"):
+        folder.mkdir(parents=True)
+    for file in (logs / "open" / "a.log", closed / "b.log", closed / "deep" / "c.log"):
+        file.write_text("x\n")
+    closed.chmod(mode)
+    by_name = ["closed/b.log", "closed/deep/*.log"]
+    with without_rights():
+        for spec in ("**", "**/*.log", "*/*.log", "*/b.log", "closed", "closed/", "closed/*.log", *by_name):
+            if mode == 0o100 and spec in ("*/b.log", *by_name):
+                assert find_files(str(logs / spec)), "the names are known"
+                continue
+            with pytest.raises(SourceError) as caught:
+                find_files(f"{logs}/{spec}")
+            assert says(str(caught.value), f"folder '{closed}", "Permission denied"), spec
+            assert broken_links(f"{logs}/{spec}") == []
+        noted: list[str] = []
+        found = find_files(f"{logs}/**/*.log", closed=lambda folder, error: noted.append(folder))
+        assert found == [str(logs / "open" / "a.log")] and noted == [str(closed)]
+        assert find_files(f"{logs}/open/*.log") == found == find_files(f"{logs}/[!c]*/*.log")
+    closed.chmod(0o700)
+    assert len(find_files(f"{logs}/**/*.log")) == 3
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="only Linux has it")

@@ -8,11 +8,11 @@ have three fields: a path, a byte and a digest. Their other fields are unknown.
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self, TypeAlias
 
 from megaflow.errors import SourceError
-from megaflow.job.files.file_descriptors import is_any_free
+from megaflow.job.files.file_descriptors import FEW, is_any_free
 from megaflow.job.files.splits import find_files
 from megaflow.job.formats.compression import has_suffix
 from megaflow.job.formats.raw_file import reading
@@ -83,27 +83,44 @@ def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
 class Names:
     """The paths of a pattern's files, by inode, as they were when they were last looked for."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, tell: Callable[[str, str], None] = lambda about, text: None) -> None:
+        """`tell` reports folders that cannot be searched, from any thread."""
         self._pattern = pattern
+        self._tell = tell
+        self._told: set[str] = set()  # folders that were reported
         self._paths: dict[int, str] = {}
+        self._closed: dict[str, OSError] = {}  # folders that could not be searched, with reasons
         self._due_again = self._due_missing = float("-inf")  # seconds of a clock: the next look, if it finds the inode
 
     def present(self) -> list[int]:
         """Look for the files now; return their inodes, in the order of their paths."""
-        self._paths = found = inodes(self._pattern)
+        self._paths = found = inodes(self._pattern, self._note_closed)
         return [*found]
 
-    def of(self, inode: int, now: float, found_seconds: float, missing_seconds: float) -> str | None:
+    def _note_closed(self, folder: str, error: OSError) -> None:
+        if error.errno not in FEW and folder not in self._told:
+            self._told.add(folder)
+            why = f"{folder!r} cannot be searched: {error.strerror}"
+            self._tell(f"files of {folder}", f"{why}. Files in it are not read until this process can search it.")
+
+    def of(self, inode: int, path: str, now: float, found_seconds: float, missing_seconds: float) -> str | None:
         """Return the path of an inode, None if there is none. It is at most so many seconds old.
 
-        If no descriptor is free, the paths are those of the last look: no folder can be searched. Raises SourceError.
+        If no descriptor is free, the paths are those of the last look: no folder can be searched. Raises SourceError,
+        also if a folder cannot be searched in which the file may be. `path`: where it was, "" if that is unknown.
         """
         due = self._due_again if inode in self._paths else self._due_missing
         if now >= due and is_any_free():
             with reading(self._pattern):
-                self._paths = inodes(self._pattern)
+                closed: dict[str, OSError] = {}
+                self._paths = inodes(self._pattern, closed.__setitem__)
+                self._closed = {folder: error for folder, error in closed.items() if error.errno not in FEW}
             self._due_again, self._due_missing = now + found_seconds, now + missing_seconds
-        return self._paths.get(inode)
+        found = self._paths.get(inode)
+        for folder, error in self._closed.items() if found is None else ():
+            if os.path.join(path or self._pattern, "").startswith(os.path.join(folder, "")):
+                raise SourceError(f"{folder!r} cannot be searched: {error.strerror}.") from error
+        return found
 
     def absence(self, inode: int, path: str) -> str:
         """Return in words that no file with this inode was found. `path`: where it was, "" if that is unknown."""
@@ -114,11 +131,14 @@ class Names:
         return self._paths.get(inode, f"inode {inode}")
 
 
-def inodes(pattern: str) -> dict[int, str]:
-    """Return the existing files, by inode. Raises SourceError if two file systems use the same inode number."""
+def inodes(pattern: str, closed: Callable[[str, OSError], object] = lambda folder, error: None) -> dict[int, str]:
+    """Return the existing files, by inode. `closed` is called as by `find_files`.
+
+    Raises SourceError if two file systems use the same inode number.
+    """
     found: dict[int, str] = {}
     devices: dict[int, int] = {}
-    for path in matching(pattern):
+    for path in matching(pattern, closed=closed):
         with reading(path):
             try:
                 status = os.stat(path)
@@ -133,12 +153,14 @@ def inodes(pattern: str) -> dict[int, str]:
     return found
 
 
-def matching(pattern: str, compressed: bool = False) -> list[str]:
+def matching(
+    pattern: str, compressed: bool = False, closed: Callable[[str, OSError], object] = lambda folder, error: None
+) -> list[str]:
     """Return the files that match a pattern, sorted, without those whose suffix says that they are compressed.
 
-    Compressed files do not grow. With `compressed`, return only these.
+    Compressed files do not grow. With `compressed`, return only these. `closed` is called as by `find_files`.
     """
     try:
-        return [path for path in find_files(pattern) if has_suffix(path) == compressed]
+        return [path for path in find_files(pattern, closed) if has_suffix(path) == compressed]
     except SourceError:  # no file exists yet
         return []

@@ -80,7 +80,7 @@ class FollowedFiles:
         self.tell, self.now, self.count = tell, now, count
         self.lose = self._tell_of_loss if lose is None else lose
         self.descriptors = FileDescriptors() if descriptors is None else descriptors
-        self.names = Names(pattern)
+        self.names = Names(pattern, tell)
         self.describe_partition = self.names.last
 
     def discover(self) -> Found:
@@ -111,13 +111,12 @@ class FollowedFile:
         self._moved = position is not None  # it may have been renamed since
         self._held = OwnDescriptor(source.descriptors)
         self._buffer = b""  # bytes from `_offset + _nuls` on, read and not yet returned
-        self._nuls = 0  # NULs at the beginning of a line whose end is not there yet
-        self._start = 0  # NULs at the beginning of the file that were left out
+        self._nuls = self._start = 0  # NULs: before a line whose end is missing; left out at the file's beginning
         self._block: RecordBlock | None = None  # parsed from the first of these bytes
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
-        self._is_compressed = False  # if so, it is not read
-        self._is_found = self._stays = False  # this reader has found the file; no process can open it
+        self._is_compressed = self._is_found = False  # it is not to be read; this reader has had it open
+        self._stays = False  # no process can open it
         self._gone = 0  # unread bytes of the file, which no process finds
         self._tail = b""  # the bytes before `_offset`
         self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
@@ -130,7 +129,8 @@ class FollowedFile:
             if not self._held.refuse(self.path, error):
                 raise
             self.close()
-            self._digest, self._moved, self._buffer, self._block = digest(self._tail), True, b"", None
+            self._digest = digest(self._tail) if self._is_found else self._digest
+            self._moved, self._buffer, self._block = True, b"", None
             return self._not_here()
 
     def _read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
@@ -326,7 +326,7 @@ class FollowedFile:
         """Open the file under its current name. Return whether it exists and can be opened."""
         self._held.refusal = ""
         renamed = beside(self.path, self.inode, self._offset, self._digest) if self._moved else None
-        named = self._source.names.of(self.inode, self._source.now(), FIND_SECONDS, POLL_SECONDS)
+        named = self._source.names.of(self.inode, self.path, self._source.now(), FIND_SECONDS, POLL_SECONDS)
         for path in filter(None, (named, renamed)):
             with reading(path):
                 try:

@@ -12,7 +12,8 @@ Several workers can then read the lines of a file without coordination.
 import glob
 import os
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import PurePath
 from types import MappingProxyType
 
 from megaflow.control.messages import Split
@@ -25,40 +26,74 @@ SPLIT_BYTES_MAX = 64 * 1024 * 1024  # so that remaining work can still be given 
 SPLITS_PER_WORKER = 4  # a worker that is slow for a while delays the end by a quarter of its share
 
 
-def find_files(spec: str) -> list[str]:
+def find_files(spec: str, closed: Callable[[str, OSError], object] | None = None) -> list[str]:
     """Return the files that `spec` names, sorted: a file, a directory or a glob. `**` stands for any folders between.
 
     A directory stands for the files directly in it, except those whose names begin with a dot, like a shell's `*`. `~`
-    is a home folder, unless the path exists as written. Raises SourceError if there is no file.
+    is a home folder, unless the path exists as written. Raises SourceError if there is no file. `closed` is called for
+    each folder that cannot be searched, with the reason. Without `closed`, raises SourceError for such a folder.
     """
     if not os.path.exists(spec):
         spec = os.path.expanduser(spec)
-    if os.path.isdir(spec):
-        entries = (os.path.join(spec, name) for name in os.listdir(spec) if not name.startswith("."))
-        files = sorted(path for path in entries if os.path.isfile(path))
-        if not files:
-            raise SourceError(f"Cannot read lines from {spec!r}: the directory holds no files.")
-        return files
-    if os.path.exists(spec):  # also a name that looks like a glob
+    if os.path.exists(spec) and not os.path.isdir(spec):  # also a name that looks like a glob
         if not os.path.isfile(spec):
             raise SourceError(f"Cannot read lines from {spec!r}: it is not a regular file. Pipe it in with --lines -.")
         return [spec]
-    if not glob.has_magic(spec):
+    for folder, error in closed_folders(spec):
+        if closed is None:
+            raise SourceError(
+                f"Cannot read lines from {spec!r}: the folder {folder!r} cannot be searched: {error.strerror}. Give "
+                "this process the right to list and search it, or name only other folders."
+            ) from error
+        closed(folder, error)
+    if not os.path.isdir(spec) and not glob.has_magic(spec):
         raise SourceError(f"Cannot read lines from {spec!r}: no such file or directory (from {os.getcwd()!r}).")
-    files = sorted({path for path in glob.iglob(spec, recursive=True) if os.path.isfile(path)})
+    files = sorted({path for path in _paths(spec) if os.path.isfile(path)})
     if not files:
-        raise SourceError(f"Cannot read lines from {spec!r}: no file matches (from {os.getcwd()!r}).")
+        why = "the directory holds no files" if os.path.isdir(spec) else f"no file matches (from {os.getcwd()!r})"
+        raise SourceError(f"Cannot read lines from {spec!r}: {why}.")
     return files
+
+
+def closed_folders(spec: str) -> Iterator[tuple[str, OSError]]:
+    """Yield the folders in which files of `spec` may lie and that cannot be searched, outer ones first, with reasons.
+
+    `glob` passes over them silently. Cost: a look at each folder that `spec` leads through.
+    """
+    if os.path.isdir(spec):
+        yield from _if_closed(spec, is_listed=True)
+        return
+    path = PurePath(spec)
+    for folder, part in reversed([*zip(path.parents, [path, *path.parents], strict=False)]):
+        if folder.name != "**":  # if so, it was searched as a part
+            below = part if part.name == "**" else folder
+            for each in glob.iglob(os.path.join(below, ""), recursive=True):
+                yield from _if_closed(os.path.dirname(each) or each, glob.has_magic(part.name))
+
+
+def _if_closed(folder: str, is_listed: bool) -> Iterator[tuple[str, OSError]]:
+    """Yield a folder if its files cannot be found by their names or, with `is_listed`, not be listed."""
+    try:
+        os.stat(os.path.join(folder, "."))
+        if is_listed:
+            os.scandir(folder).close()
+    except FileNotFoundError:  # it was removed meanwhile
+        return
+    except OSError as error:
+        yield folder, error
+
+
+def _paths(spec: str) -> list[str]:
+    """Return the paths in a directory, or those that match a glob."""
+    if os.path.isdir(spec):
+        return [os.path.join(spec, name) for name in glob.iglob("*", root_dir=spec)]
+    return glob.glob(spec, recursive=True)
 
 
 def broken_links(spec: str) -> list[str]:
     """Return the links that `spec` names and whose targets do not exist, sorted. `find_files` leaves them out."""
     path = spec if os.path.exists(spec) else os.path.expanduser(spec)
-    if os.path.isdir(path):
-        paths = [os.path.join(path, name) for name in os.listdir(path) if not name.startswith(".")]
-    else:
-        paths = glob.glob(path, recursive=True)
-    return sorted(each for each in paths if os.path.islink(each) and not os.path.exists(each))
+    return sorted(each for each in _paths(path) if os.path.islink(each) and not os.path.exists(each))
 
 
 def cut(

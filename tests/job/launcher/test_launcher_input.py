@@ -13,6 +13,7 @@ from megaflow.control.coordinator.reading.split_pool import name_key, place_of
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.launcher.inputs.launcher_input import find_input
 from megaflow.job.launcher.inputs.pulled_source import PulledLines
+from tests.rights import without_rights
 
 
 def test_files_may_be_said_to_go_on_from_each_other(tmp_path: Path) -> None:
@@ -131,3 +132,12 @@ def test_names_with_numbers_are_sorted_as_numbers(names: list[str]) -> None:
     found = sorted(names, key=lambda name: name_key(name, True))
     assert [model(name) for name in found] == sorted(map(model, names))
     assert found == sorted(sorted(names, reverse=True), key=lambda name: name_key(name, True)), "equal numbers: by text"
+
+
+def test_a_name_like_that_of_a_closed_folder_is_not_suggested(tmp_path: Path) -> None:
+    for name in ("logs1", "logs2"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "logs1").chmod(0)
+    with without_rights(), pytest.raises(SourceError, match=r"logs1' cannot be searched: Permission denied") as caught:
+        find_input(str(tmp_path / "logs1"), 1, "strict")
+    assert "Did you mean" not in str(caught.value)

@@ -269,6 +269,8 @@ def _find_files(path: str) -> list[str]:
     try:
         return find_files(path)
     except SourceError as error:
+        if error.__cause__ is not None:
+            raise  # a folder cannot be searched
         if meant := options_meant(path):
             raise SourceError(f"{error} Did you mean {meant!r}?") from None
         if spec := launching.spark_spec_of(path):
@@ -292,4 +294,4 @@ def files_read(lines: str | Collection[str | launching.SparkSpec]) -> Iterator[s
         yield from launching.local_files(launching.parse_spark_spec(lines))
     else:
         with contextlib.suppress(SourceError):  # no file matches yet
-            yield from _find_files(path)
+            yield from find_files(path, closed=lambda folder, error: None)
