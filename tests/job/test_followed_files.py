@@ -548,7 +548,7 @@ def test_a_new_file_that_no_process_finds_is_reported_and_read_if_it_comes(tmp_p
     assert isinstance(reader.read(9), NotHere) and told == {}
     reader.stay()
     assert isinstance(reader.read(9), NotHere)
-    assert says(told.popitem()[1], "*.log", str(inode), "no process")
+    assert says(told.popitem()[1], "*.log", str(inode), "removed or moved before it was opened", "no process")
     away.rename(file)
     records: list[str] = []
     while not isinstance(answer := reader.read(9), Idle | NotHere):
@@ -709,3 +709,37 @@ def test_file_in_a_folder_that_was_closed_is_not_lost(tmp_path: Path, is_taken_o
         job.reader.stay()
     folder.chmod(0o700)
     assert job.read()[:-1] == ["two"] and job.lost == []
+
+
+def test_position_of_a_file_that_was_never_opened_has_its_path(tmp_path: Path) -> None:
+    job = Denied(tmp_path, "one\ntwo\n")
+    job.lock()
+    assert job.is_missing(8)
+    assert job.position[0] == str(job.file) and job.position[1] == 0 and job.position[3] == 8
+    with without_rights():
+        job.source.open(job.inode, job.position).look()
+        job.move()
+        assert job.is_missing(8) and job.lost == []
+        job.file.rename(tmp_path / ".a.log.1")  # no file of the folder's pattern
+        job.file = tmp_path / ".a.log.1"
+        job.move()
+        assert job.is_missing(8) and job.lost == []
+    job.file.chmod(0o600)
+    job.move()
+    answer = job.reader.read(1)
+    assert isinstance(answer, tuple) and answer[0] == [] and answer[1][4], "a checkpoint knows its beginning first"
+    assert job.read()[:-1] == ["one", "two"] and job.lost == []
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_file_that_was_never_opened_and_is_gone_is_lost(tmp_path: Path, runs: bool) -> None:
+    job = Denied(tmp_path, "one\ntwo\n")
+    job.lock()
+    assert job.is_missing(8)
+    job.file.unlink()
+    if runs:
+        job.reader.stay()
+        job.read()
+    else:
+        job.source.open(job.inode, job.position).look()
+    assert job.lost == [(str(job.file), 8)]

@@ -106,6 +106,7 @@ class OwnDescriptor:
         self.known = 0  # size of the quiet file when it was last looked at
         self.waits_since: float | None = None  # seconds of the clock; None: it does not wait for a descriptor
         self.refusal = ""  # why this process cannot open the file, which is there; "": it has not tried, or can
+        self.refused_path = ""
         self.refused_size: int | None = None  # of that file, in bytes, if known
         self._shared = shared
         self._quiet_since: float | None = None  # seconds of the clock; None: it had something new
@@ -141,7 +142,7 @@ class OwnDescriptor:
         return may_be_open_elsewhere(error.__cause__)
 
     def _note_refusal(self, path: str, why: str) -> None:
-        self.refusal, self.refused_size = why, next(iter(_state_of(path)[2:]), None)
+        self.refusal, self.refused_path, self.refused_size = why, path, next(iter(_state_of(path)[2:]), None)
 
     def has_to_wait(self, pattern: str, now: float, tell: Callable[[str, str], None]) -> bool:
         """Return whether a file was not found or opened because no descriptor is free; report a long wait."""

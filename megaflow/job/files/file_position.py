@@ -32,7 +32,7 @@ class FilePosition:
     offset: int = 0  # bytes read so far; the next line begins there
     tail: str = ""  # digest of the last SAMPLE_BYTES of these
     size: int | None = None  # size of the file when it was last looked at; None: unknown
-    head: str = ""  # digest of the first SAMPLE_BYTES of the file
+    head: str = ""  # digest of the first SAMPLE_BYTES of the file; "": unknown
 
     @classmethod
     def of(cls, position: Sequence[Any] | None) -> Self:
@@ -71,13 +71,13 @@ def tail_of(path: str, offset: int) -> str | None:
 
 
 def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
-    """Return the path of a file that was renamed within its folder and has the same bytes before the offset."""
+    """Return the path of a file that was renamed within its folder and has the same bytes before the offset, if any."""
     try:
         entries = [*os.scandir(os.path.dirname(path))]
     except OSError:
         return None
     paths = (entry.path for entry in entries if entry.inode() == inode and entry.is_file())
-    return next((each for each in paths if tail_of(each, offset) == tail), None)
+    return next((each for each in paths if not offset or tail_of(each, offset) == tail), None)
 
 
 class Names:
@@ -124,7 +124,9 @@ class Names:
 
     def absence(self, inode: int, path: str) -> str:
         """Return in words that no file with this inode was found. `path`: where it was, "" if that is unknown."""
-        return f"{path!r} is not found" if path else f"No file of {self._pattern!r} has inode {inode}"
+        if path:
+            return f"{path!r} is not found"
+        return f"No file of {self._pattern!r} has inode {inode}, so it was removed or moved before it was opened"
 
     def last(self, inode: int) -> str:
         """Return the path of an inode at the last look, and the inode if there was none."""

@@ -28,7 +28,8 @@
    position is taken for it.
 10. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
    file is gone, truncated or another one when a reader opens it there, the rest is read from its compressed copy
-   (`rotated_copy`). If there is no copy, the unread bytes are lost, and the loss is reported.
+   (`rotated_copy`). If there is no copy, the unread bytes are lost, and the loss is reported. If no process could open
+   the file, the position has the path and the size, but no digest, so no copy can be recognized.
 """
 
 import os
@@ -75,8 +76,7 @@ class FollowedFiles:
         followed files of the process.
         """
         self.pattern = pattern
-        self.input, self.format = input, format
-        self.errors, self.encoding, self.replaced = errors, encoding, replaced
+        self.input, self.format, self.errors, self.encoding, self.replaced = input, format, errors, encoding, replaced
         self.tell, self.now, self.count = tell, now, count
         self.lose = self._tell_of_loss if lose is None else lose
         self.descriptors = FileDescriptors() if descriptors is None else descriptors
@@ -103,7 +103,7 @@ class FollowedFile:
         seen = FilePosition.of(position)
         self.path, self._offset, self._digest = seen.path, seen.offset, seen.tail
         self._size = seen.size  # of the file when it was last looked at
-        self._said: tuple[int, int | None] | None = None if seen.size is None else (seen.offset, seen.size)  # reported
+        self._said = (seen.offset, seen.size) if seen.head else None  # reported, of a file that was open
         self._head = seen.head
         self._is_first_look = position is not None  # of this reader
         self._copy: RotatedCopy | None = None  # read in place of the file
@@ -115,8 +115,8 @@ class FollowedFile:
         self._block: RecordBlock | None = None  # parsed from the first of these bytes
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
-        self._is_compressed = self._is_found = False  # it is not to be read; this reader has had it open
-        self._stays = False  # no process can open it
+        # it is not read; this reader has found the file; no process can open it
+        self._is_compressed = self._is_found = self._stays = False
         self._gone = 0  # unread bytes of the file, which no process finds
         self._tail = b""  # the bytes before `_offset`
         self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
@@ -167,6 +167,9 @@ class FollowedFile:
     def _not_here(self) -> tuple[list[Any], Position] | NotHere | Idle:
         """Return why the file is not open. If no process finds it, report that its bytes are lost."""
         is_refused, size = bool(self._held.refusal), self._held.refused_size if self._held.refusal else self._size
+        if is_refused and self._size is None and size is not None:  # a checkpoint must know the file, see rule 10
+            self.path, self._size = self._held.refused_path, size
+            return [], FilePosition(self.path, self._offset, self._digest, size, self._head).as_tuple()
         unread = None if size is None else max(0, size - self._offset)
         if self._stays and unread and not is_refused:
             self._gone += unread
@@ -228,9 +231,10 @@ class FollowedFile:
     def look(self) -> None:
         """Check whether the file or its copy exists. Calls `lose` if unread bytes are gone. Raises SourceError."""
         if not self._find():
-            if self._held.refusal:
+            if self._held.refusal and (self._offset or self._head):
                 raise SourceError(f"{self._held.refusal}.")
-            self._lose()
+            if not self._held.refusal:
+                self._lose()
         self.close()
 
     def stay(self) -> None:
@@ -239,7 +243,7 @@ class FollowedFile:
         if self._held.refusal or not self.path:
             why = self._held.refusal or self._source.names.absence(self.inode, self.path)
             what = f"{why}: no process of the job can read it"
-            self._source.tell(f"not read {self.inode}", f"{what}. It is read once this process can open it.")
+            self._source.tell(f"not read {self.inode}", f"{what}. It is read if this process can open it later.")
 
     def bytes_at(self, start: int, size: int) -> bytes:
         """Return some bytes of the open file. Raises SourceError."""
@@ -318,8 +322,7 @@ class FollowedFile:
     def _pass(self, size: int) -> None:
         """Move the position so many bytes forward."""
         data = self._buffer[:size] if size <= len(self._buffer) else self.bytes_at(self._offset, size)
-        self._buffer = self._buffer[size:]
-        self._offset += size
+        self._buffer, self._offset = self._buffer[size:], self._offset + size
         self._tail = (self._tail + data)[-SAMPLE_BYTES:]
 
     def _find(self) -> bool:
@@ -366,7 +369,7 @@ class FollowedFile:
         """Return whether the open file, of this size, has other bytes than those read or seen."""
         if self._offset and (size < self._offset or digest(self._tail) != self._digest):
             return True
-        return bool(self._size) and digest(self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))) != self._head
+        return bool(self._head) and digest(self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))) != self._head
 
     def _open_copy(self) -> bool:
         """Open the file's compressed copy, if this is the reader's first look. Return whether there is a copy."""
@@ -440,5 +443,4 @@ class FollowedFile:
         self._offset, self._buffer, self._tail, self._digest, self._size, self._head = 0, b"", b"", "", None, ""
         self._block = self._parser = self._text = None
         self._nuls = self._start = 0
-        self._held.state, self._is_compressed = (), False
-        self.lives += 1
+        self._held.state, self._is_compressed, self.lives = (), False, self.lives + 1

@@ -184,3 +184,15 @@ def test_inodes_of_two_volumes_may_be_equal(tmp_path: Path, first: bool, limit: 
     else:
         [moved] = moved_partitions(partitions, {"lines"}, [(str(old), str(new))])
         assert moved.number == rest.number
+
+
+def test_a_file_that_was_never_opened_is_read_at_its_new_place(tmp_path: Path) -> None:
+    unread = followed(tmp_path / "old" / "a.log", "one", "two")
+    position = FilePosition(str(tmp_path / "old" / "a.log"), size=8)
+    (tmp_path / "kept").hardlink_to(tmp_path / "old" / "a.log")
+    shutil.copytree(tmp_path / "old", tmp_path / "new")
+    shutil.rmtree(tmp_path / "old")
+    moves = [(str(tmp_path / "old"), str(tmp_path / "new"))]
+    [moved] = moved_partitions([replace(unread, position=encode(position.as_tuple()))], {"lines"}, moves)
+    assert decode(moved.partition) == (tmp_path / "new" / "a.log").stat().st_ino
+    assert read(moved, f"{tmp_path}/new/*")[0] == ["one", "two"]

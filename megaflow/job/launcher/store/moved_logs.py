@@ -177,7 +177,8 @@ def _has_what_was_read(path: str, seen: FilePosition) -> bool:
         return False
     try:
         with open(path, "rb") as file:
-            return not seen.size or digest(file.read(min(seen.size, SAMPLE_BYTES))) == seen.head
+            is_unknown = not (seen.size and seen.head)
+            return is_unknown or digest(file.read(min(seen.size or 0, SAMPLE_BYTES))) == seen.head
     except OSError:
         return False
 
