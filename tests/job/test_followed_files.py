@@ -743,3 +743,23 @@ def test_file_that_was_never_opened_and_is_gone_is_lost(tmp_path: Path, runs: bo
     else:
         job.source.open(job.inode, job.position).look()
     assert job.lost == [(str(job.file), 8)]
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_file_that_is_rotated_under_a_link_is_read_on(tmp_path: Path, is_compressed: bool) -> None:
+    files, links = tmp_path / "files", tmp_path / "links"
+    for folder in (files, links):
+        folder.mkdir()
+    log, old = files / "log", files / "log.1"
+    log.write_text("one\n")
+    (links / "app.log").symlink_to("../files/log")
+    job = Bench(f"{links}/*.log")
+    assert job.read() == ["one"]
+    append(log, "two\n")
+    log.rename(old)
+    if is_compressed:
+        (files / "log.1.gz").write_bytes(gzip.compress(old.read_bytes()))
+        old.rename(tmp_path / "away")
+    log.write_text("three\n")
+    job.begin_anew()
+    assert job.read() == ["two", "three"]

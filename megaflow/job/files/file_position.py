@@ -9,6 +9,7 @@ have three fields: a path, a byte and a digest. Their other fields are unknown.
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, Self, TypeAlias
 
 from megaflow.errors import SourceError
@@ -70,12 +71,22 @@ def tail_of(path: str, offset: int) -> str | None:
     return digest(data) if len(data) == min(offset, SAMPLE_BYTES) else None
 
 
+def targets(path: str) -> list[str]:
+    """Return a path and, if it is a link into another folder, the link's target. A rotation may rename either."""
+    target = os.path.realpath(path)
+    is_elsewhere = os.path.dirname(target) != os.path.realpath(os.path.dirname(path))
+    return [path, target] if path and is_elsewhere else [path]
+
+
 def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
-    """Return the path of a file that was renamed within its folder and has the same bytes before the offset, if any."""
-    try:
-        entries = [*os.scandir(os.path.dirname(path))]
-    except OSError:
-        return None
+    """Return the path of a file that was renamed within its folder and has the same bytes before the offset, if any.
+
+    If the path is a link, the file may also have been renamed in the folder of the link's target.
+    """
+    entries: list[os.DirEntry[str]] = []
+    for each in targets(path):
+        with suppress(OSError):
+            entries += os.scandir(os.path.dirname(each))
     paths = (entry.path for entry in entries if entry.inode() == inode and entry.is_file())
     return next((each for each in paths if not offset or tail_of(each, offset) == tail), None)
 

@@ -3,8 +3,9 @@
 Programs that rotate logs compress them and remove the originals. If that happens while no job runs, only the copy has
 the rest of a file.
 
-1. A copy is a compressed file in the folder of the original. Its text begins with the bytes that were seen: the first
-   SAMPLE_BYTES match, and so do the last SAMPLE_BYTES before the place up to which the original was read.
+1. A copy is a compressed file in the folder of the original, or in that of a link's target. Its text begins with the
+   bytes that were seen: the first SAMPLE_BYTES match, and so do the last SAMPLE_BYTES before the place up to which the
+   original was read.
 2. Of several such copies, the first one whose name begins with that of the original is taken, or else the first of all.
 3. A copy is read to its end. A last line without an end is whole, because compressed files do not grow.
 4. A compressed file may be the copy of a log that the job never saw, begun and rotated while no job ran. Programs that
@@ -17,7 +18,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from megaflow.errors import SourceError
-from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, digest, matching
+from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, digest, matching, targets
 from megaflow.job.formats.compression import CompressedText
 from megaflow.job.formats.file_formats import compression_of
 from megaflow.job.formats.raw_file import read_head
@@ -103,7 +104,7 @@ def find_copy(position: FilePosition) -> RotatedCopy | None:
         except OSError:
             continue
         except SourceError:
-            if os.path.basename(path).startswith(os.path.basename(position.path)):
+            if any(os.path.basename(path).startswith(os.path.basename(each)) for each in targets(position.path)):
                 raise
             continue
         with contextlib.suppress(SourceError):  # it is damaged, or being written
@@ -147,14 +148,17 @@ def _may_copy(path: str, compression: str, position: FilePosition) -> bool:
 
 
 def compressed_beside(path: str) -> Iterator[tuple[str, str]]:
-    """Yield the compressed files in the folder of a path, with their compression: namesakes first, sorted by name."""
-    folder, name = os.path.split(path)
-    try:
-        names = sorted(os.listdir(folder), key=lambda each: (not each.startswith(name), each))
-    except OSError:
-        return
-    for each in names:
-        other = os.path.join(folder, each)
+    """Yield the compressed files in the folder of a path, with their compression: namesakes first, sorted by name.
+
+    If the path is a link, those in the folder of the link's target follow.
+    """
+    others: list[str] = []
+    for each in targets(path):
+        folder, name = os.path.split(each)
+        with contextlib.suppress(OSError):
+            names = sorted(os.listdir(folder), key=lambda other, name=name: (not other.startswith(name), other))  # type: ignore[misc]
+            others += (os.path.join(folder, other) for other in names)
+    for other in others:
         try:
             if not os.path.isfile(other):
                 continue

@@ -196,3 +196,15 @@ def test_a_file_that_was_never_opened_is_read_at_its_new_place(tmp_path: Path) -
     [moved] = moved_partitions([replace(unread, position=encode(position.as_tuple()))], {"lines"}, moves)
     assert decode(moved.partition) == (tmp_path / "new" / "a.log").stat().st_ino
     assert read(moved, f"{tmp_path}/new/*")[0] == ["one", "two"]
+
+
+def test_a_log_that_was_rotated_under_a_link_goes_on_in_a_copy(tmp_path: Path) -> None:
+    lines, rest = read(followed(tmp_path / "old" / "log", "one"), f"{tmp_path}/old/*")
+    (tmp_path / "kept").hardlink_to(tmp_path / "old" / "log")
+    files, links = tmp_path / "files", tmp_path / "links"
+    links.mkdir()
+    followed(files / "log.1", "one", "two")
+    followed(files / "log", "three")
+    (links / "log").symlink_to("../files/log")
+    [moved] = moved_partitions([rest], {"lines"}, [(str(tmp_path / "old"), str(links))])
+    assert lines + read(moved, f"{links}/*")[0] == ["one", "two"]

@@ -25,7 +25,7 @@ from typing import TypeAlias
 from megaflow.durable.commits import SourcePartition
 from megaflow.durable.relocation import is_named, relocated
 from megaflow.errors import StoreUnfit
-from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, digest, tail_of
+from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, digest, tail_of, targets
 from megaflow.job.files.rotated_copy import find_copy
 from megaflow.job.formats.compression import has_suffix
 from megaflow.quick_dataclass import dataclass
@@ -125,14 +125,15 @@ def _at_path(file: MovedFile) -> Iterator[Place]:
 
 def _beside(file: MovedFile) -> Iterator[Place]:
     """Yield the places of files that a rotation may have made from a file that was partly read."""
-    folder, name = os.path.split(file.now.path)
-    stem = os.path.splitext(name)[0]
-    try:
-        names = sorted(os.listdir(folder)) if file.now.offset else []
-    except OSError:
-        return
-    for path in (os.path.join(folder, each) for each in names if each.startswith(stem) and not has_suffix(each)):
-        yield from (place for place in _file_at(path) if _has_what_was_read(path, file.now))
+    for target in targets(file.now.path) if file.now.offset else ():
+        folder, name = os.path.split(target)
+        stem = os.path.splitext(name)[0]
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for path in (os.path.join(folder, each) for each in names if each.startswith(stem) and not has_suffix(each)):
+            yield from (place for place in _file_at(path) if _has_what_was_read(path, file.now))
 
 
 def _truncated(file: MovedFile) -> Iterator[Place]:
