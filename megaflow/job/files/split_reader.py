@@ -253,7 +253,8 @@ class SplitReader:
         if not data:
             raise SourceError(
                 f"{path!r} shrank while it was read: it ends at byte {self.position}, but "
-                f"{self.end - self.position} more bytes were expected. If the file was not changed, "
-                f"{no_size(path)}"
+                f"{self.end - self.position} more bytes were expected. If the job has processes on several machines, "
+                "this one may see another file under that path: mount the same folder on each. If the file was not "
+                f"changed, {no_size(path)}"
             )
         return data
