@@ -7,11 +7,11 @@ The decision uses only values: a commit, and the program's terms for its operato
     exists, or NAME is gone and the commit records that it was given up. This is no mistake, and changes nothing. So
     neither OLD nor NAME may be an operator of the program: the second run would treat that operator as the first run
     treated the old one.
- 3. A commit has one name, number of bins, hash, version and kind for each operator. If a resume changes any of these, or
-    the program has an operator more or less, its first checkpoint follows none: all states are written whole, in their
-    new form, and it names no earlier segment beside them. A new operator needs that too: what changes in a bin counts
-    only after a whole one. So commits record the version, for all segments alike. Until that commit is durable the store is
-    unchanged, and the earlier program can resume from it.
+ 3. A commit has one name, number of bins, hash, version and kind for each operator. If a resume changes any of these,
+    or the program has an operator more or less, its first checkpoint follows none: all states are written whole, in
+    their new form, and it names no earlier segment beside them. A new operator needs that too: what changes in a bin
+    counts only after a whole one. So commits record the version, for all segments alike. Until that commit is durable
+    the store is unchanged, and the earlier program can resume from it.
  4. The bin in which a key was written decides which of its pieces are valid (`restored`). So when another hash takes
     over, the hash that placed the keys must be known: `rehash=` gives it. The keys show whether rehashing is still to
     be done: if the first key of each bin's base is where the present hash puts it, it is done, or unnecessary.

@@ -232,7 +232,7 @@ def test_files_with_unread_lines_stay_open_and_others_wait(tmp_path: Path, few: 
 def test_a_new_file_is_not_missing_while_no_descriptor_is_free(tmp_path: Path, soft: int) -> None:
     (tmp_path / "a").write_text("1\n")
     source = FollowedFiles(f"{tmp_path}/*", descriptors=FileDescriptors())
-    (inode,) = source.discover().partitions
+    (inode,) = FollowedFiles(f"{tmp_path}/*").discover().partitions  # by another process: this one must search
     reader = source.open(inode, None)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free(), resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     answer = reader.read(9)

@@ -83,7 +83,7 @@ def test_an_operator_goes_on_and_a_new_one_begins_with_nothing() -> None:
     assert states == {"count": KEPT.states, "new": {}}
     operators = DurableOperator("count", BINS, 3), DurableOperator("new", BINS, 3)
     at = CHECKPOINT, KEPT.commit.time, KEPT.commit.next_worker
-    assert durable == Durable(operators, 1.0, *at, table=(0,) * BINS)
+    assert durable == Durable(operators, 1.0, *at, whole=True, table=(0,) * BINS)
 
 
 def test_whatever_has_changed_has_the_first_checkpoint_follow_none() -> None:
