@@ -20,8 +20,9 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
    has deliveries of one of them and none of the present one, it is an older copy.
 6. If store and place are restored together, the job numbers its checkpoints anew from there, in the same lineage. A
    copy of the place from before then has the same numbers with other tokens, or numbers without a delivery.
-7. A process that joins opens its sinks and looks for what the job has delivered since it began. If that is missing, the
-   process sees another place under the same address, and is refused. Before the first delivery nothing is compared.
+7. A process that joins opens its sinks and looks for what the job has delivered. If that is missing, the process sees
+   another place under the same address, and is refused. What earlier runs have delivered counts only if the rehearsal
+   has found it, as the place may have been emptied. Before the first delivery nothing is compared.
 """
 
 from collections.abc import Collection, Iterable
@@ -53,13 +54,13 @@ def others(standing: Standing, sink: str) -> tuple[str, ...]:
     return standing.earlier if dict(standing.delivered).get(sink) else standing.parents
 
 
-def standing_of(commit: Commit, accepted: tuple[str, ...] = ()) -> Standing:
-    """Return what a commit says."""
+def standing_of(commit: Commit, accepted: tuple[str, ...] = (), found: tuple[str, ...] = ()) -> Standing:
+    """Return what a commit says. The other arguments are as in a standing."""
     known = (tokens for sink, tokens in commit.delivered_tokens if dict(commit.delivered)[sink] == commit.checkpoint)
     newest = frozenset(chain((digest(each.token) for each in commit.tokens), *known))
     return Standing(
         commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, commit.delivered_tokens,
-        newest, accepted,
+        newest, accepted, found,
     )  # fmt: skip
 
 
@@ -146,14 +147,18 @@ def compare(
             "the newest store; or restore the rows, with what the sink has noted beside them, as they were at "
             f"checkpoint {at}. {accept}."
         )
-    is_part = newest == known and not tokens.issuperset(dict(standing.tokens).get(sink, ()))
-    if newest < known or is_part:
-        part = "a part " if is_part else ""
+    if newest < known:
         raise StoreUnfit(
-            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the newest there are "
-            f"{part}of checkpoint {newest}: the database is an older copy, and the rows in between would stay missing. "
-            f"Restore the database as it was at checkpoint {known}, or the store as it was at checkpoint {newest}. "
-            f"{accept}."
+            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the newest there are of "
+            f"checkpoint {newest}: the database is an older copy, and the rows in between would stay missing. Restore "
+            f"the database as it was at checkpoint {known}, or the store as it was at checkpoint {newest}. {accept}."
+        )
+    if newest == known and not tokens.issuperset(dict(standing.tokens).get(sink, ())):
+        raise StoreUnfit(
+            f"Rows of checkpoint {known} that the store has delivered to the sink {sink!r} are not there. The database "
+            "is an older copy, from a moment between the deliveries of two workers; or store and database went on "
+            "apart from each other; or another process wrote to another database. Restore a store and a database of "
+            f"one time. {accept}."
         )
     are_known = known < at or sink in dict(standing.tokens)
     if 0 < known < newest < at or (newest == at and are_known and not tokens <= standing.newest):
@@ -165,16 +170,15 @@ def compare(
     return None
 
 
-def check_same_place(commit: Commit, since: int, sink: str, found: Delivered | None) -> None:
-    """Raise StoreUnfit if a process that joins sees another place than the job: see rule 6.
+def check_same_place(commit: Commit, standing: Standing, sink: str, found: Delivered | None) -> None:
+    """Raise StoreUnfit if a process that joins sees another place than the job: see rule 7.
 
-    `commit`, the newest, was read before `found`, which is as for `compare`. `since`: the checkpoint at which the job
-    began.
+    `commit`, the newest, was read before `found`, which is as for `compare`. `standing`: of the store as the job began.
 
-    >>> check_same_place(Commit(7, 5, 41, 1, delivered=(("box", 3),)), 2, "box", (4, frozenset()))
+    >>> check_same_place(Commit(7, 5, 41, 1, delivered=(("box", 3),)), Standing("a"), "box", (4, frozenset()))
     """
     known = dict(commit.delivered).get(sink, 0)
-    if known > since and (found is None or found[0] < known):
+    if known > (0 if sink in standing.found else standing.checkpoint) and (found is None or found[0] < known):
         there = "none of the job" if found is None else f"none after checkpoint {found[0]}"
         raise StoreUnfit(
             f"The job has delivered rows of checkpoint {known} to the sink {sink!r}, but this process finds {there} "

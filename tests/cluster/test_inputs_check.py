@@ -394,3 +394,11 @@ def test_a_process_that_sees_another_database_may_not_join(start: Callable[..., 
     code, _, said = job.end()
     assert code == 0, said
     check_equal(words(), ["a", "b", "c"], said)
+    (machines.there / "out").unlink()
+    (machines.there / "out").mkdir()
+    job = machines.run("--lines", "/proc/self/cwd/in/*.log", "--follow", "--state", str(tmp_path / "kept"))
+    code, _, said = machines.join()
+    assert code == 1 and any(says(line, "'rows'", "finds none of the job", "another place") for line in said), said
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said

@@ -161,7 +161,7 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
             raise PeerFailed(text)
         case answer:
             given_up = tuple((name, keys) for name, keys in answer["given up"])
-            return Rehearsed(frozenset(answer["sources"]), given_up, tuple(answer["newer"]))
+            return Rehearsed(frozenset(answer["sources"]), given_up, tuple(answer["newer"]), tuple(answer["found"]))
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -240,6 +240,7 @@ def resume(
     if found is not None and found.checkpoint and (compares or not (is_same and found.columns is not None)):
         dry = dry_part(keeper, found, part, standing_of(found, spec.accept_rows) if compares else part.standing)
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
+        part = replace(part, standing=replace(part.standing, found=rehearsed.found))
         is_over = not rehearsed.sources and is_over  # a source may be new
         renews = renews or bool(rehearsed.newer)
         for text in rehearsed.texts:
@@ -262,7 +263,8 @@ def resume(
         job_input = replace(job_input, spark=query)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
-                   standing=standing_of(begun, spec.accept_rows), partial=partial_of(begun, spec))  # fmt: skip
+                   standing=standing_of(begun, spec.accept_rows, part.standing.found),
+                   partial=partial_of(begun, spec))  # fmt: skip
     owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
     if found is not None and keeper.origin is not None:
         text = resumption_text(begun, found.written_at, 0, time.time())
@@ -317,7 +319,7 @@ def go_on(
     return Resumption(
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed,
-                standing=standing_of(latest, spec.accept_rows), partial=partial_of(latest, spec)),
+                standing=standing_of(latest, spec.accept_rows, part.standing.found), partial=partial_of(latest, spec)),
         code=code,
         kept=first_owners(owners, len(kept), kept),
         gone=gone_text(owners),

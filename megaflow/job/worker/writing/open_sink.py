@@ -160,7 +160,7 @@ class OpenSink(Outlet):
         `newest`: the store's newest commit. `standing`: of the store with which the job began.
         """
         if self.can_tell and self.name not in standing.accepted:
-            check_same_place(newest, standing.checkpoint, self.name, self._delivered(newest.lineage))
+            check_same_place(newest, standing, self.name, self._delivered(newest.lineage))
 
     @property
     def is_settled(self) -> bool:
