@@ -26,6 +26,7 @@ from megaflow.durable.state_migration import (
     check_version,
     furthest_of,
     has_changed,
+    has_other_windows,
     reshape,
     upgrade,
 )
@@ -71,7 +72,8 @@ class Recovery:
         if adapter is not unchanged:
             adapt(restored, adapter)
         if cut.version < descriptor.terms.version:
-            return replace(restored, forgotten=upgrade(restored, descriptor, cut.version, self._furthest))
+            is_other = has_other_windows(descriptor, cut)
+            return replace(restored, forgotten=upgrade(restored, descriptor, cut.version, self._furthest, is_other))
         return restored
 
     def key_kinds(self, descriptor: StateDescriptor) -> KeyKinds | None:
@@ -126,6 +128,11 @@ class Recovery:
         """Tell whether the written keys, bins and states of an operator have their present form."""
         cut = self._cuts.get(descriptor.name)
         return cut is not None and not has_changed(descriptor, cut) and descriptor.terms.rehash is None
+
+    def has_other_windows(self, descriptor: StateDescriptor) -> bool:
+        """Tell whether an `upgrade` changes an operator's windows."""
+        cut = self._cuts.get(descriptor.name)
+        return cut is not None and has_other_windows(descriptor, cut)
 
     def changes(self, descriptor: StateDescriptor) -> bool:
         """Tell whether an operator's states must be written anew: see `state_migration`."""

@@ -57,10 +57,11 @@ class Form(Protocol):
     def adapter(self, kept: str) -> Adapt | None:
         """Return the adapter from states of a commit's form `kept` to this form; None if there is none."""
 
-    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
+    def upgrading(self, upgrade: Upgrade, furthest: int | None, has_other_windows: bool) -> Upgrade:
         """Return the program's `upgrade`, or one that also handles what this form keeps beside the program's states.
 
         `furthest`: the greatest timestamp of all records before the checkpoint, in microseconds; None: not known.
+        `has_other_windows`: see `state_migration`.
         """
 
 
@@ -76,7 +77,7 @@ class NamedForm:
         """Return the name."""
         return self.name
 
-    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
+    def upgrading(self, upgrade: Upgrade, furthest: int | None, has_other_windows: bool) -> Upgrade:
         """Return the program's function."""
         return upgrade
 
@@ -95,7 +96,7 @@ class AnyForm:
         """Return an empty text."""
         return ""
 
-    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
+    def upgrading(self, upgrade: Upgrade, furthest: int | None, has_other_windows: bool) -> Upgrade:
         """Return the program's function."""
         return upgrade
 

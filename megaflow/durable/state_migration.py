@@ -27,6 +27,10 @@ anew: its result is *partial*.
     So all others may be partial, whichever keys and bounds the windows have now. (Sessions: see `WindowFold`.)
  8. So each operator with windows that begins without states is partial up to g. A commit keeps g for each of them,
     through all restarts. If `upgrade` forgets a key, g stays in the state of that key.
+ 9. If `upgrade` also changes the windows, a key without a state may have had records in windows that have closed, and
+    a longer window may contain them. They are before the watermark. So such an operator is partial up to there, or up
+    to g if its states were those of a fold, except for the keys that have been upgraded: their states say so, as long
+    as they last.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -178,10 +182,21 @@ def _check_new(state: Any) -> None:
     encode(state)
 
 
-def upgrade(restored: Restored, descriptor: StateDescriptor, version: int, furthest: int | None = None) -> int:
+def has_other_windows(descriptor: StateDescriptor, cut: OperatorCut) -> bool:
+    """Tell whether an `upgrade` makes states of windows from those of other windows, or of a fold: see rule 9."""
+    now = descriptor.terms.form.text()
+    is_upgraded = now.startswith(WINDOWS) and cut.version < descriptor.terms.version
+    return is_upgraded and cut.form.partition(" with ")[0] != now.partition(" with ")[0]
+
+
+def upgrade(
+    restored: Restored, descriptor: StateDescriptor, version: int, furthest: int | None = None,
+    has_other_windows: bool = False,
+) -> int:  # fmt: skip
     """Replace states of an earlier version; return how many keys the program's `upgrade` has forgotten.
 
-    `furthest`: see `Form.upgrading`. Raises ProgramError, with its cause, if `upgrade` raises.
+    For `furthest` and `has_other_windows` see `Form.upgrading`. Raises ProgramError, with its cause, if `upgrade`
+    raises.
     """
     own = descriptor.terms.upgrade
     assert own is not None, "the version was checked"
@@ -193,7 +208,7 @@ def upgrade(restored: Restored, descriptor: StateDescriptor, version: int, furth
         forgotten += new is None
         return new
 
-    function = descriptor.terms.form.upgrading(counted, furthest)
+    function = descriptor.terms.form.upgrading(counted, furthest, has_other_windows)
     tried: set[type] = set()
     for bin, states in restored.states.items():
         upgraded = {}
@@ -215,12 +230,22 @@ def upgrade(restored: Restored, descriptor: StateDescriptor, version: int, furth
 
 
 def partial_windows(
-    commit: Commit, renamed: Iterable[tuple[str, str]], dropped: Collection[str], are_emitted: bool
-) -> PartialWindows:
-    """Return the limits of a job that resumes from a commit without the states of the dropped operators: rule 8."""
-    names = dict(renamed)
-    known = tuple((names.get(cut.name, cut.name), cut.partial) for cut in commit.operators if cut.name not in dropped)
-    return PartialWindows(known, furthest_of(commit), are_emitted)
+    commit: Commit, renamed: Iterable[tuple[str, str]], dropped: Collection[str], are_emitted: bool,
+    rewindowed: Collection[str] = (),
+) -> PartialWindows:  # fmt: skip
+    """Return the limits of a job that resumes from a commit without the states of the dropped operators: rule 8.
+
+    `rewindowed`: operators of rule 9, by their present names.
+    """
+    names, furthest, limits = dict(renamed), furthest_of(commit), dict[str, int | None]()
+    closed = None if commit.watermark is None or furthest is None else min(commit.watermark - 1, furthest)
+    for cut in commit.operators:
+        if cut.name not in dropped:
+            limits[name := names.get(cut.name, cut.name)] = cut.partial
+            new = (closed if cut.form.startswith(WINDOWS) else furthest) if name in rewindowed else None
+            if new is not None:
+                limits[name] = new if cut.partial is None else max(new, cut.partial)
+    return PartialWindows(tuple(limits.items()), furthest, are_emitted)
 
 
 def furthest_of(commit: Commit) -> int | None:

@@ -24,8 +24,8 @@ from megaflow.event_time.windows import SessionWindows, Windows
 UNTIL: Final = "until"
 WINDOWS_OF_KEY: Final = "windows"
 ALARM: Final = "alarm"
-"""Keys of the state of a key whose windows may be partial: up to which begin; its state otherwise; and the time of the
-alarm that removes it, once that is set."""
+"""Keys of the state of a key whose windows may be partial: up to which begin, None: they are whole; its state
+otherwise; and the time of the alarm that removes it, once that is set."""
 
 _SESSIONS: Final = re.compile(r"session\((\d+)\.(\d{6})\)")
 _ADDRESS: Final = re.compile(" at 0x[0-9a-fA-F]+")  # other in each process
@@ -48,14 +48,21 @@ class WindowsForm:
         verbs = ", ".join(each.verb for each in self._accumulators)
         return f"{WINDOWS}{described(self._windows)} with {verbs or 'no aggregation'}"
 
-    def upgrading(self, upgrade: Upgrade, furthest: int | None) -> Upgrade:
-        """Return a function that also keeps up to when the windows of a forgotten key are partial."""
+    def upgrading(self, upgrade: Upgrade, furthest: int | None, has_other_windows: bool) -> Upgrade:
+        """Return a function that also keeps up to when the windows of a forgotten key are partial.
+
+        `has_other_windows`: those of other keys are partial unless their state shows that it was upgraded.
+        """
 
         def upgraded(key: Any, state: Any, version: int) -> Any:
-            until, before = (state[UNTIL], state[WINDOWS_OF_KEY]) if type(state) is dict else (None, state)
+            is_wrapped = type(state) is dict
+            before = state[WINDOWS_OF_KEY] if is_wrapped else state
             new = None if before is None else upgrade(key, before, version)
-            until = furthest if new is None and before is not None else until
-            return new if until is None else {UNTIL: until, WINDOWS_OF_KEY: new}
+            if new is None and before is not None:
+                return None if furthest is None else {UNTIL: furthest, WINDOWS_OF_KEY: None}
+            if has_other_windows and new is not None:
+                return {UNTIL: None, WINDOWS_OF_KEY: new}
+            return {**state, WINDOWS_OF_KEY: new} if is_wrapped else new
 
         return upgraded
 

@@ -122,12 +122,16 @@ class WindowFold:
         if type(state) is not dict:
             return self._called(key, records, state, timers)
         of_all, until = self._partial_until, state[UNTIL]
-        self._partial_until = until if of_all is None else max(until, of_all)
+        self._partial_until = until if until is None or of_all is None else max(until, of_all)
         try:
             windows, out = self._called(key, records, state[WINDOWS_OF_KEY], timers)
         finally:
             self._partial_until = of_all
+        if until is None and windows is None:
+            return None, out
         state = {**state, WINDOWS_OF_KEY: windows}
+        if until is None:
+            return state, out
         over = min(until + self._windows.reach + self._behind, GREATEST)
         if windows is None:
             if self._core.store.events.watermark >= over:

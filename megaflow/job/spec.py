@@ -229,6 +229,7 @@ class Rehearsed:
     given_up: tuple[tuple[str, int], ...] = ()  # (operator whose states the user gives up, its keys at most)
     newer: tuple[str, ...] = ()  # for the user: which sinks have delivered more than the store knows
     found: tuple[str, ...] = ()  # sinks whose deliveries are there
+    rewindowed: tuple[str, ...] = ()  # operators whose windows an `upgrade` changes
 
     @property
     def texts(self) -> list[str]:

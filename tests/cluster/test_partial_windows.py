@@ -117,3 +117,16 @@ def test_the_first_windows_of_a_new_operator_are_partial(desk: Desk) -> None:
     desk.run(OLD, "400 a", partial=more)
     found = [each for each in desk.records if each[0] == "new"]  # type: ignore[index]
     check_equal(found, [["new", "a", 240, 320, 1], ["new", "c", 240, 320, 1]])
+
+
+@pytest.mark.slow
+def test_an_upgrade_to_longer_windows_leaves_keys_without_a_state_partial(desk: Desk) -> None:
+    desk.run("tumbling(50), name='w'", "970 k", "1010 z")
+    longer = "tumbling(80), name='w', version=2, upgrade={}"
+    kept = longer.format("lambda key, state, version: [None, 1040000000, {960000000: [1]}]")
+    said = desk.run(kept, "1015 z", "1020 k", "1200 z", "1201 k")
+    assert "1 window left out because records are missing (w 1)" in said, said
+    check_equal(desk.records, [["count", "k", 950, 1000, 1], ["count", "z", 960, 1040, 2]], "z was upgraded")
+    desk.run(kept, "1400 k")
+    wanted = [["count", "k", 1200, 1280, 1], ["count", "z", 1200, 1280, 1]]
+    check_equal([each for each in desk.records if each[3] == 1280], wanted)  # type: ignore[index]

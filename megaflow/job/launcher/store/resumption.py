@@ -161,7 +161,8 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
             raise PeerFailed(text)
         case answer:
             given_up = tuple((name, keys) for name, keys in answer["given up"])
-            return Rehearsed(frozenset(answer["sources"]), given_up, tuple(answer["newer"]), tuple(answer["found"]))
+            names = (tuple(answer[each]) for each in ("newer", "found", "rewindowed"))
+            return Rehearsed(frozenset(answer["sources"]), given_up, *names)
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -237,10 +238,10 @@ def resume(
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
     renews, compares = bool(spec.accept_rows), found is not None and bool(found.delivered) and spec.on is None
+    rehearsed = Rehearsed()
     if found is not None and found.checkpoint and (compares or not (is_same and found.columns is not None)):
         dry = dry_part(keeper, found, part, standing_of(found, spec.accept_rows) if compares else part.standing)
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
-        part = replace(part, standing=replace(part.standing, found=rehearsed.found))
         is_over = not rehearsed.sources and is_over  # a source may be new
         renews = renews or bool(rehearsed.newer)
         for text in rehearsed.texts:
@@ -263,8 +264,8 @@ def resume(
         job_input = replace(job_input, spark=query)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
-                   standing=standing_of(begun, spec.accept_rows, part.standing.found),
-                   partial=partial_of(begun, spec))  # fmt: skip
+                   standing=standing_of(begun, spec.accept_rows, rehearsed.found),
+                   partial=partial_of(begun, spec, rehearsed.rewindowed))  # fmt: skip
     owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
     if found is not None and keeper.origin is not None:
         text = resumption_text(begun, found.written_at, 0, time.time())
@@ -319,16 +320,17 @@ def go_on(
     return Resumption(
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed,
-                standing=standing_of(latest, spec.accept_rows, part.standing.found), partial=partial_of(latest, spec)),
+                standing=standing_of(latest, spec.accept_rows, part.standing.found),
+                partial=partial_of(latest, spec) if is_newer else part.partial),
         code=code,
         kept=first_owners(owners, len(kept), kept),
         gone=gone_text(owners),
     )
 
 
-def partial_of(commit: Commit, spec: JobSpec) -> PartialWindows:
-    """Return which windows lack records if a job resumes from a commit."""
-    return partial_windows(commit, spec.renamed, spec.dropped, spec.partial_windows == "emit")
+def partial_of(commit: Commit, spec: JobSpec, rewindowed: Collection[str] = ()) -> PartialWindows:
+    """Return which windows lack records if a job resumes from a commit; `rewindowed` is as for `partial_windows`."""
+    return partial_windows(commit, spec.renamed, spec.dropped, spec.partial_windows == "emit", rewindowed)
 
 
 def skipped_text(splits: Iterable[Split]) -> str:

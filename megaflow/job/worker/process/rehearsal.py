@@ -77,7 +77,7 @@ def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None
         return PeerFailed("The dataflow function must not step its worker. Leave that to megaflow.")
     except BaseException as error:
         return PeerFailed(format_user_traceback(error, task.job.debug))
-    return Rehearsed(sources, kept.given_up(), newer, there)
+    return Rehearsed(sources, kept.given_up(), newer, there, kept.rewindowed())
 
 
 def main() -> None:
@@ -95,8 +95,9 @@ def main() -> None:
             found: dict[str, object] = {"refused": str(error)}
         case MegaflowError() as error:
             found = {"failed": str(error)}
-        case Rehearsed(sources, given_up, newer, there):
-            found = {"sources": sorted(sources), "given up": given_up, "newer": newer, "found": there}
+        case Rehearsed(sources, given_up, newer, there, windows):
+            found = {"sources": sorted(sources), "given up": given_up, "newer": newer, "found": there,
+                     "rewindowed": windows}  # fmt: skip
     with open(answer, "w") as pipe:
         json.dump(found, pipe)
     os._exit(0)  # even if threads of the program still run

@@ -217,6 +217,11 @@ class StateBackend:
         there = [] if self._commit is None else [cut.name for cut in self._commit.operators]
         return tuple((name, self._recovery.keys_written(name)) for name in there if name in self._part.dropped)
 
+    def rewindowed(self) -> tuple[str, ...]:
+        """Return the operators whose windows an `upgrade` changes."""
+        descriptors = () if self._commit is None else self._durability.descriptors.values()
+        return tuple(each.name for each in descriptors if self._recovery.has_other_windows(each))
+
     def _is_to_be_whole(self, commit: Commit) -> bool:
         self._check_sinks()
         descriptors = self._durability.descriptors.values()
