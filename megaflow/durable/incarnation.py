@@ -163,20 +163,21 @@ def check_present(commit: Commit, segment: SegmentRef, lengths: dict[str, int]) 
         )
 
 
-def check_same_store(store: Store, part: DurablePart) -> None:
+def check_same_store(store: Store, part: DurablePart, joins: bool = True) -> None:
     """Raise StoreUnfit unless the folder that this process sees is the job's store, and StoreError if it may not write.
 
-    The newest commit must be of this lineage and incarnation. A copy that is younger than the incarnation is found at
-    the next checkpoint: see `check_arrived`. Raises StoreDamaged for a damaged store. Costs reading the newest commits,
-    and writing a small file.
+    The newest commit must be of this lineage and, if the process `joins`, of this incarnation. (The commit that begins
+    it is new when founders look. A network file system may not list it yet.) A copy that is younger is found at the
+    next checkpoint: see `check_arrived`. Raises StoreDamaged for a damaged store. Costs reading the newest commits, and
+    writing a small file.
     """
     with naming(StoreError, f"The job keeps its state in {part.folder}, which this process cannot use"):
         found = read_commits(store)
-        if found and found[0].lineage == part.standing.lineage and found[0].incarnation >= part.incarnation:
+        is_same = bool(found) and found[0].lineage == part.standing.lineage
+        if is_same and (not joins or found[0].incarnation >= part.incarnation):
             store.probe(f"i{part.incarnation}-w{uuid4().int}-000000.seg")
             return
-    is_old = bool(found) and found[0].lineage == part.standing.lineage
-    what = "an older copy" if is_old else "another store" if found else "no store"
+    what = "an older copy" if is_same else "another store" if found else "no store"
     raise StoreUnfit(
         f"The job keeps its state in {part.folder}, but this process sees {what} there, so what it wrote would be "
         "missing in the job's. All machines must see the same folder under this path: mount it here."

@@ -215,9 +215,10 @@ class WindowFold:
             out.append((PARTIAL, (end - 1, made)))
         elif self._emit is None or mark == "final":
             core.leave_out(core.name, lambda: (
-                f"{core.name!r} leaves out {window} of key {key!r:.80}: its state was dropped when the job resumed, so "
-                "it lacks records. This holds for all windows that were open then. .partial() returns their results as "
-                "a stream, and --partial-windows emit puts them out like all others."
+                f"{core.name!r} leaves out {window} of key {key!r:.80}: records before the job resumed are missing "
+                "in it, as their state was dropped, or the windows are new. This holds for all windows that were open "
+                "then. .partial() returns their results as a stream, and --partial-windows emit puts them out like all "
+                "others."
             ))  # fmt: skip
 
 

@@ -225,7 +225,7 @@ class WorkerProgram:
                 self._kept = keep(self._worker, part, memory=self._shared.memory)
                 self._kept.count = self._skipped.count
                 if self._is_first and spec.job.on is not None:
-                    check_same_store(self._kept.store, part)
+                    check_same_store(self._kept.store, part, joins=not founds)
             outputs = NamedOutputs([name for name in forms if name])
             flow, self._sinks = wire(
                 self._worker, scope, self._control, spec.job.args, self._reading, self._inputs, outputs, self._kept,
