@@ -146,7 +146,9 @@ class DatabaseSink(OutboxSink[Any]):
             self._whole_name = self._database.transaction(self._find_whole_name)[:200]
 
     def delivered(self, lineage: str) -> tuple[int, list[str]] | None:
-        """Return the last checkpoint of a lineage of which rows are in the table, and its tokens there; None without.
+        """Return the last checkpoint of a lineage of which rows are in the table, and its tokens there.
+
+        None if there is no such row.
         """
 
         def find(cursor: Cursor) -> tuple[int, list[str]] | None:

@@ -21,8 +21,8 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
 6. If store and place are restored together, the job numbers its checkpoints anew from there, in the same lineage. A
    copy of the place from before then has the same numbers with other tokens, or numbers without a delivery.
 7. A process that joins opens its sinks and looks for what the job has delivered. If that is missing, the process sees
-   another place under the same address, and is refused. What earlier runs have delivered counts only if the rehearsal
-   has found it, as the place may have been emptied. Before the first delivery nothing is compared.
+   another place under the same address, and is refused. Deliveries of earlier runs count only if the rehearsal has
+   found them, because the place may have been emptied. Before the first delivery nothing is compared.
 """
 
 from collections.abc import Collection, Iterable

@@ -29,8 +29,7 @@ anew: its result is *partial*.
     through all restarts. If `upgrade` forgets a key, g stays in the state of that key.
  9. If `upgrade` also changes the windows, a key without a state may have had records in windows that have closed, and
     a longer window may contain them. They are before the watermark. So such an operator is partial up to there, or up
-    to g if its states were those of a fold, except for the keys that have been upgraded: their states say so, as long
-    as they last.
+    to g if its states were those of a fold. Upgraded keys are excepted: their states are marked as whole.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -2,7 +2,7 @@
 
 A followed file is identified by its inode (`megaflow.job.files.followed_files`). So a copy counts as another file and
 is read from its beginning. `--relocate OLD=NEW` gives the present place of a store's files; OLD and NEW are the same if
-the files were restored there. Without this option, the user is told of such files.
+the files were restored there. Without this option, the job reports such files.
 
 1. A file at the new path continues the recorded file if it has the bytes that were read: those at its beginning, and
    those before the position. A rotation may have renamed the file since its path was recorded, so its successor may

@@ -117,7 +117,7 @@ class WorkerSinks:
             self._check_same_places(self._kept)
 
     def _check_same_places(self, kept: snapshots.StateBackend) -> None:
-        """Raise StoreUnfit if this worker has joined and sees another place than the job: see rule 6 of `lineage`."""
+        """Raise StoreUnfit if this worker has joined and sees another place than the job: see rule 7 of `lineage`."""
         try:
             newest = read_commits(kept.store)[0]
         except (OSError, StoreError) as error:  # nothing else here needs to read the store
