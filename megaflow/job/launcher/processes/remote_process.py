@@ -164,8 +164,8 @@ class RemoteProcess:
             with contextlib.suppress(OSError):
                 os.write(self.pipe.writing, report)
             self.pipe.close_writing()
+            self.door.call(self._part)  # first: whoever waits may close the door, and would miss the last line
             self._lock.notify_all()
-        self.door.call(self._part)
         self.changed()
 
     # Called by the door's thread
