@@ -11,7 +11,7 @@ import pytest
 
 from megaflow.connect.source_protocol import Idle, NotHere
 from megaflow.errors import LimitReached
-from megaflow.job.files import file_descriptors, followed_files
+from megaflow.job.files import file_descriptors, followed_files, growing_file
 from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
 from tests.words import says
@@ -22,7 +22,8 @@ FILES = 12
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FIND_SECONDS", "POLL_SECONDS"):
-        monkeypatch.setattr(followed_files, name, 0.0)
+        for module in (followed_files, growing_file):
+            monkeypatch.setattr(module, name, 0.0)
 
 
 @pytest.fixture
@@ -171,9 +172,9 @@ def test_the_inode_of_a_removed_closed_file_is_free(tmp_path: Path, few: int) ->
     for number in range(FILES):
         (tmp_path / f"{number:02}").unlink()
     bench.turn()
-    bench.seconds += followed_files.DELETED_SECONDS
+    bench.seconds += growing_file.DELETED_SECONDS
     bench.turn()
-    bench.seconds += followed_files.DELETED_SECONDS
+    bench.seconds += growing_file.DELETED_SECONDS
     assert bench.turn() == [] and not bench.lost
     assert {position[1] for position in bench.positions.values()} == {0}, "no position is kept for a new file"
     for number in range(FILES):
@@ -201,7 +202,7 @@ def test_bytes_that_a_closed_file_was_seen_to_gain_are_reported(tmp_path: Path, 
     records = []
     for _ in range(4):
         records += bench.turn()
-        bench.seconds += followed_files.DELETED_SECONDS
+        bench.seconds += growing_file.DELETED_SECONDS
     read = records.count("unfinished")
     assert sorted({*records}) == ["last", "unfinished"] and records.count("last") == 1
     assert 0 < read < FILES, "open files are read to their ends"

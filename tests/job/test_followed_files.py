@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from megaflow.connect.source_protocol import Idle, NotHere, Source
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError, UsageError
-from megaflow.job.files import followed_files
+from megaflow.job.files import followed_files, growing_file
 from megaflow.job.files.followed_files import FollowedFile, FollowedFiles
 from megaflow.job.formats.csv_format import Csv
 from megaflow.job.formats.record_format import LINES, RecordFormat
@@ -29,8 +29,10 @@ CASES = Path(__file__).parent.parent / "cases"
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FIND_SECONDS", "POLL_SECONDS", "DELETED_SECONDS"):
-        monkeypatch.setattr(followed_files, name, 0.0)
+    for name in ("FIND_SECONDS", "POLL_SECONDS"):
+        for module in (followed_files, growing_file):
+            monkeypatch.setattr(module, name, 0.0)
+    monkeypatch.setattr(growing_file, "DELETED_SECONDS", 0.0)
 
 
 class Bench:

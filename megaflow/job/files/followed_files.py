@@ -33,7 +33,6 @@
 """
 
 import os
-import stat
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -41,17 +40,13 @@ from typing import Any, Final
 from megaflow.connect.source_protocol import Found, Idle, NotHere
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError
-from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor, is_any_free
-from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, beside, digest, text_of
-from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
+from megaflow.job.files.file_descriptors import FileDescriptors
+from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, digest, text_of
+from megaflow.job.files.growing_file import FIND_SECONDS, POLL_SECONDS, GrowingFile
 from megaflow.job.formats.raw_file import HEAD_BYTES, NUL_BLOCK_BYTES, nuls_at_start, nuls_from, nuls_text, reading
 from megaflow.job.formats.record_format import LINES, Count, OpenedFile, RecordBlock, RecordFormat, RecordParser
 from megaflow.job.formats.text_encoding import NotText, ReplacedBytes
 from megaflow.job.formats.text_lines import BLOCK_BYTES, LINE_END, Text, before_nuls, lines_before
-
-POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
-FIND_SECONDS: Final = 1.0  # between searches for new files
-DELETED_SECONDS: Final = 5.0  # for which a program may still write to a removed file
 
 ONLY_FOLLOWED: Final = "lines"
 """The source name of followed files, if they are the only lines."""
@@ -76,7 +71,8 @@ class FollowedFiles:
         followed files of the process.
         """
         self.pattern = pattern
-        self.input, self.format, self.errors, self.encoding, self.replaced = input, format, errors, encoding, replaced
+        self.input, self.format = input, format
+        self.errors, self.encoding, self.replaced = errors, encoding, replaced
         self.tell, self.now, self.count = tell, now, count
         self.lose = self._tell_of_loss if lose is None else lose
         self.descriptors = FileDescriptors() if descriptors is None else descriptors
@@ -95,31 +91,21 @@ class FollowedFiles:
         self.tell(f"loss of {size} bytes of {path}", f"{size} bytes of {path!r} disappeared before they were read.")
 
 
-class FollowedFile:
-    """One file, on one worker."""
+class FollowedFile(GrowingFile):
+    """The reader of one file, on one worker."""
 
     def __init__(self, source: FollowedFiles, inode: int, position: Position | None) -> None:
-        self.inode, self._source = inode, source
-        seen = FilePosition.of(position)
-        self.path, self._offset, self._digest = seen.path, seen.offset, seen.tail
-        self._size = seen.size  # of the file when it was last looked at
-        self._said = (seen.offset, seen.size) if seen.head else None  # reported, of a file that was open
-        self._head = seen.head
-        self._is_first_look = position is not None  # of this reader
-        self._copy: RotatedCopy | None = None  # read in place of the file
-        self.lives = 0  # times that it has begun again
-        self._moved = position is not None  # it may have been renamed since
-        self._held = OwnDescriptor(source.descriptors)
+        super().__init__(source, inode, position)
+        self._source = source
+        self._said = (self._offset, self._size) if self._head else None  # reported, of a file that was open
+        self._is_found = False  # this reader has found the file
+        self._stays = False  # no process can open it
         self._buffer = b""  # bytes from `_offset + _nuls` on, read and not yet returned
-        self._nuls = self._start = 0  # NULs: before a line whose end is missing; left out at the file's beginning
+        self._nuls = 0  # NULs at the beginning of a line whose end is not there yet
+        self._start = 0  # NULs at the beginning of the file that were left out
         self._block: RecordBlock | None = None  # parsed from the first of these bytes
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
-        # it is not read; this reader has found the file; no process can open it
-        self._is_compressed = self._is_found = self._stays = False
-        self._gone = 0  # unread bytes of the file, which no process finds
-        self._tail = b""  # the bytes before `_offset`
-        self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
 
     def read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
         """Return records. Raises SourceError if the file cannot be read or parsed."""
@@ -129,7 +115,8 @@ class FollowedFile:
             if not self._held.refuse(self.path, error):
                 raise
             self.close()
-            self._digest = digest(self._tail) if self._is_found else self._digest
+            if self._is_found:
+                self._digest = digest(self._tail)
             self._moved, self._buffer, self._block = True, b"", None
             return self._not_here()
 
@@ -166,7 +153,8 @@ class FollowedFile:
 
     def _not_here(self) -> tuple[list[Any], Position] | NotHere | Idle:
         """Return why the file is not open. If no process finds it, report that its bytes are lost."""
-        is_refused, size = bool(self._held.refusal), self._held.refused_size if self._held.refusal else self._size
+        is_refused = bool(self._held.refusal)
+        size = self._held.refused_size if is_refused else self._size
         if is_refused and self._size is None and size is not None:  # a checkpoint must know the file, see rule 10
             self.path, self._size = self._held.refused_path, size
             return [], FilePosition(self.path, self._offset, self._digest, size, self._head).as_tuple()
@@ -196,23 +184,6 @@ class FollowedFile:
         tail = digest(self._tail) if self._is_open else self._digest
         return FilePosition(self.path, self._offset, tail, self._size, self._head).as_tuple()
 
-    @property
-    def _is_open(self) -> bool:
-        return self._held.file >= 0 or self._copy is not None
-
-    def _is_ready(self) -> bool:
-        """Return whether the file or its copy is open, or can be opened."""
-        if self._is_open:
-            return True
-        if not self._held.is_quiet:
-            return self._find()
-        if not self._held.take():
-            self._digest, self._moved = digest(self._tail), True
-            if not (self._held.has_changed(self.path) and self._find()):
-                return False
-        self._held.state = ()
-        return True
-
     def _rest(self) -> Idle:
         """Wait for something new. If everything was read, the file may be closed meanwhile."""
         if not self._is_open:
@@ -221,22 +192,6 @@ class FollowedFile:
             self._held.rest(self._offset, bool(self._buffer or self._nuls), self._is_compressed, self._source.now())
         return Idle(after_seconds=POLL_SECONDS)
 
-    def close(self) -> None:
-        """Close the file, or its copy."""
-        self._held.close()
-        if self._copy is not None:
-            self._copy.close()
-            self._copy = None
-
-    def look(self) -> None:
-        """Check whether the file or its copy exists. Calls `lose` if unread bytes are gone. Raises SourceError."""
-        if not self._find():
-            if self._held.refusal and (self._offset or self._head):
-                raise SourceError(f"{self._held.refusal}.")
-            if not self._held.refusal:
-                self._lose()
-        self.close()
-
     def stay(self) -> None:
         """Note that no process can open the file: it is waited for here. Report that unless its loss is reported."""
         self._stays = True
@@ -244,13 +199,6 @@ class FollowedFile:
             why = self._held.refusal or self._source.names.absence(self.inode, self.path)
             what = f"{why}: no process of the job can read it"
             self._source.tell(f"not read {self.inode}", f"{what}. It is read if this process can open it later.")
-
-    def bytes_at(self, start: int, size: int) -> bytes:
-        """Return some bytes of the open file. Raises SourceError."""
-        if self._copy is not None:
-            return self._copy.bytes_at(start, size)
-        with reading(self.path):
-            return os.pread(self._held.file, size, start)
 
     def lines_before(self, position: int) -> int:
         """Return the number of lines before the line that begins at `position`. Costs reading them."""
@@ -325,78 +273,6 @@ class FollowedFile:
         self._buffer, self._offset = self._buffer[size:], self._offset + size
         self._tail = (self._tail + data)[-SAMPLE_BYTES:]
 
-    def _find(self) -> bool:
-        """Open the file under its current name. Return whether it exists and can be opened."""
-        self._held.refusal = ""
-        renamed = beside(self.path, self.inode, self._offset, self._digest) if self._moved else None
-        named = self._source.names.of(self.inode, self.path, self._source.now(), FIND_SECONDS, POLL_SECONDS)
-        for path in filter(None, (named, renamed)):
-            with reading(path):
-                try:
-                    if not self._held.open(path, self._source.now(), self._source.tell):
-                        return False
-                except FileNotFoundError:
-                    continue
-                status = os.fstat(self._held.file)
-            if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
-                self._moved, self._let_go_at = False, None
-                self._tail = self._tail_at(self._offset)
-                if self._is_other(status.st_size):
-                    if self._open_copy():
-                        return True
-                    self._begin_anew()
-                self.path, self._is_first_look, self._gone = path, False, 0
-                self._note_size(status.st_size)
-                return True
-            self.close()
-        self._held.waits_since = None
-        if self._held.is_quiet:
-            self._miss()
-        return self._open_copy()
-
-    def _miss(self) -> None:
-        """Forget the position of a closed file that is not found, after a while: its inode may get a new file."""
-        if not is_any_free():
-            return
-        now = self._source.now()
-        self._let_go_at = now + DELETED_SECONDS if self._let_go_at is None else self._let_go_at
-        if now >= self._let_go_at:
-            self._size = max(self._size or 0, self._held.known)
-            self._begin_anew()
-            self._moved = False
-
-    def _is_other(self, size: int) -> bool:
-        """Return whether the open file, of this size, has other bytes than those read or seen."""
-        if self._offset and (size < self._offset or digest(self._tail) != self._digest):
-            return True
-        return bool(self._head) and digest(self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))) != self._head
-
-    def _open_copy(self) -> bool:
-        """Open the file's compressed copy, if this is the reader's first look. Return whether there is a copy."""
-        if not self._is_first_look:
-            return False
-        self._is_first_look = False
-        copy = find_copy(FilePosition(self.path, self._offset, self._digest, self._size, self._head))
-        if copy is not None:
-            self.close()
-            self._copy, self.path = copy, copy.path
-            self._tail = self._tail_at(self._offset)
-        return copy is not None
-
-    def _lose(self) -> None:
-        """Report the bytes of the file that were seen, not read, and are gone."""
-        if self._size is not None and self._size > self._offset and not self._is_compressed:
-            self._source.lose(self.path, self._size - self._offset)
-            self._size = self._offset
-
-    def _tail_at(self, offset: int) -> bytes:
-        return self.bytes_at(max(0, offset - SAMPLE_BYTES), min(offset, SAMPLE_BYTES))
-
-    def _note_size(self, size: int) -> None:
-        if not self._head or (size != self._size and (self._size or 0) < SAMPLE_BYTES):
-            self._head = digest(self.bytes_at(0, min(size, SAMPLE_BYTES)))
-        self._size = size
-
     def _refill(self) -> bool:
         """Read more. Return whether nothing will follow the bytes in the buffer."""
         if self._copy is not None:
@@ -421,26 +297,9 @@ class FollowedFile:
         if len(self._buffer) > had or status.st_nlink:
             self._let_go_at = None
             return False
-        return self._let_go()
-
-    def _let_go(self) -> bool:
-        """Close a file without a name, after a while. Return whether its last line must be read first."""
-        now = self._source.now()
-        if self._let_go_at is None:
-            self._let_go_at = now + DELETED_SECONDS
-            self._held.goes_on()  # it will release its descriptor
-        if now < self._let_go_at:
-            return False
-        if self._buffer:
-            return True
-        self.close()
-        self._begin_anew()
-        self._moved = False  # no file in its folder is the removed one
-        return False
+        return self._let_go(bool(self._buffer))
 
     def _begin_anew(self) -> None:
-        self._lose()
-        self._offset, self._buffer, self._tail, self._digest, self._size, self._head = 0, b"", b"", "", None, ""
+        super()._begin_anew()
+        self._buffer, self._nuls, self._start = b"", 0, 0
         self._block = self._parser = self._text = None
-        self._nuls = self._start = 0
-        self._held.state, self._is_compressed, self.lives = (), False, self.lives + 1
