@@ -2,15 +2,25 @@
 
 import ast
 import re
+import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTION_LINES_MAX = 70         # a screen
 MODULE_CODE_LINES_MAX = 330     # without docstrings, comments and blank lines: a sitting
+
+ROOT_FILES = {
+    ".gitignore", "AGENTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md",
+    "constraints.txt", "hatch_build.py", "mkdocs.yml", "pyproject.toml",
+}
+
+GIT = ("git", "-c", "safe.directory=*")    # the clone may belong to another user
 
 ROOM_MODULES_MAX = 17           # what one map shows at a glance
 ROOMED = ("megaflow/job/launcher", "megaflow/job/worker", "megaflow/control/coordinator", "megaflow/megaphone")
@@ -212,6 +222,13 @@ def test_the_docstring_of_a_package_names_each_of_its_modules_and_packages() -> 
         rooms |= {path.parent.name for path in folder.glob("*/__init__.py")}
         unnamed += [f"{module.name}: {room}" for room in sorted(rooms - words) if not room.startswith("__")]
     assert unnamed == []
+
+
+def test_the_root_holds_no_other_files() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this copy was not made by git")
+    listed = subprocess.run([*GIT, "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    assert {path for path in listed.stdout.splitlines() if "/" not in path} == ROOT_FILES
 
 
 def test_a_room_holds_few_modules() -> None:
