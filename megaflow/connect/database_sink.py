@@ -146,9 +146,9 @@ class DatabaseSink(OutboxSink[Any]):
             self._whole_name = self._database.transaction(self._find_whole_name)[:200]
 
     def delivered(self, lineage: str) -> tuple[int, list[str]] | None:
-        """Return the last checkpoint of a lineage of which rows are in the table, and its tokens there.
+        """Return the newest checkpoint of a lineage that has rows in the table, and the tokens of these rows.
 
-        None if there is no such row.
+        None if the lineage has no rows there.
         """
 
         def find(cursor: Cursor) -> tuple[int, list[str]] | None:

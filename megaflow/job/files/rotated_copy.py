@@ -153,11 +153,12 @@ def compressed_beside(path: str) -> Iterator[tuple[str, str]]:
     If the path is a link, those in the folder of the link's target follow.
     """
     others: list[str] = []
-    for each in targets(path):
-        folder, name = os.path.split(each)
+    for target in targets(path):
+        folder, name = os.path.split(target)
         with contextlib.suppress(OSError):
-            names = sorted(os.listdir(folder), key=lambda other, name=name: (not other.startswith(name), other))  # type: ignore[misc]
-            others += (os.path.join(folder, other) for other in names)
+            names = sorted(os.listdir(folder))
+            for is_namesake in (True, False):
+                others += (os.path.join(folder, each) for each in names if each.startswith(name) == is_namesake)
     for other in others:
         try:
             if not os.path.isfile(other):

@@ -47,8 +47,8 @@ def played(records: Any = (), durable: bool = False, **more: Any) -> tuple[Progr
 def interrupted(seconds: float, again: float = 0.0) -> Iterator[None]:
     """Raise KeyboardInterrupt as Ctrl-C does, but only where this thread is in `consume`.
 
-    An interrupt in a destructor reaches pytest's hook for exceptions that nobody can take. Another one there would fail
-    the test.
+    An exception in a destructor cannot be caught: pytest's hook gets it. There is no interrupt in that hook, because it
+    would fail the test.
     """
 
     def handler(number: int, frame: FrameType | None) -> None:

@@ -164,7 +164,7 @@ class RemoteProcess:
             with contextlib.suppress(OSError):
                 os.write(self.pipe.writing, report)
             self.pipe.close_writing()
-            self.door.call(self._part)  # first: whoever waits may close the door, and would miss the last line
+            self.door.call(self._part)  # first, because a thread that waits may then close the door
             self._lock.notify_all()
         self.changed()
 
