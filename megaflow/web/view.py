@@ -29,7 +29,7 @@ from megaflow.control import job_events as events
 from megaflow.control.client.rate_sample import busy_share, work_text
 from megaflow.control.reports import BusyWorker, Explanation, JobStatus, OperatorStatus, WorkerStatus
 from megaflow.control.watermark_messages import WatermarkStatus
-from megaflow.control.wording import busy_where
+from megaflow.control.wording import busy_where, missing_texts
 from megaflow.timely.order import Product
 from megaflow.web.curves import Curves
 from megaflow.web.grids import FIELDS, BinGrid, heaviest, hot_keys
@@ -283,6 +283,8 @@ def status_document(status: JobStatus) -> Document:
         })  # fmt: skip
     if status.joining:
         facts["joining"] = [each.waits[:TEXT_CHARACTERS] for each in status.joining[:HELD_SHOWN]]
+    if status.missing:
+        facts["missing"] = [text[:TEXT_CHARACTERS] for text in missing_texts(status.missing[:HELD_SHOWN])]
     if status.watermark is not None:
         facts["watermark"] = watermark_document(status.watermark)
     return known(facts)

@@ -15,6 +15,7 @@ from megaflow.control.reports import (
     CheckpointStatus,
     JobStatus,
     LatencyQuantiles,
+    MissingPartition,
     OperatorLoad,
     OperatorStatus,
     StepReport,
@@ -42,6 +43,7 @@ class PretendedJob:
         self.blocked = 0.0
         self.checkpoint = 0
         self.busy: tuple[BusyWorker, ...] = ()
+        self.missing: tuple[MissingPartition, ...] = ()
         self.stuck = False  # output stands still
 
     def event(self, body: events.Body) -> JobEvent:
@@ -119,5 +121,5 @@ class PretendedJob:
         frontier = 5 if self.stuck else self.epoch - 2
         return JobStatus(
             self.job, "running", self.epoch, frontier, tuple(workers), shown, checkpoint=checkpoint,
-            watermark=watermark, busy=self.busy,
+            watermark=watermark, busy=self.busy, missing=self.missing,
         )  # fmt: skip

@@ -17,7 +17,7 @@ import pytest
 
 from megaflow.control import job_events as events
 from megaflow.control.job_events import JobEvent
-from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus
+from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, MissingPartition
 from megaflow.web.access import Access
 from megaflow.web.hub import Hub
 from megaflow.web.server import Door, PageServer
@@ -280,6 +280,19 @@ def test_output_that_stands_still_names_file_and_line(browser: Browser) -> None:
         browser.until_text("#still", "apps/wordcount.py:17")
         assert "megaflow control explain --job orders" in browser.text("#still")
         page.job.stuck = False
+        page.seconds(2)
+        browser.until("return document.getElementById('still').hidden")
+
+
+def test_a_file_that_no_process_can_open_is_named_until_it_can(browser: Browser) -> None:
+    with served(PretendedJob()) as page:
+        why = "'/in/<b>a.log' cannot be opened: Permission denied"
+        page.job.missing = (MissingPartition("", why, 1, (0, 1, 2, 3), 14),)
+        page.seconds(2)
+        browser.open(page.url)
+        browser.until_text("#still", f"{why} (workers 0, 1, 2, 3): 14 bytes are not read; worker 1 tries again")
+        assert "Some of the input cannot be read" in browser.text("#still")
+        page.job.missing = ()
         page.seconds(2)
         browser.until("return document.getElementById('still').hidden")
 
