@@ -114,7 +114,10 @@ def report_end(summary: RunSummary, noun: str, is_kept: bool, report: Callable[[
     report(ended_text(summary, noun))
     if summary.missing and not is_kept:
         what = "; ".join(map(missing_text, summary.missing))
-        raise SourceError(f"The job has ended without all of its input: {what}. Run it again once it can read them.")
+        raise SourceError(
+            f"The job has ended without all of its input: {what}. Run it again when it can be read. As it has no "
+            "--state, it then reads all input from the beginning."
+        )
 
 
 class RecordsBefore:
