@@ -16,7 +16,9 @@
    first. Otherwise one job of several could lose each time, until its patience ends.
 7. With a store, a row of `megaflow_deliveries` beside each mark has the store's lineage, the table and the checkpoint.
    So a resumed job finds out whether store and table stand at the same checkpoint (`megaflow.durable.lineage`). A table
-   that this user can neither find nor make costs only that.
+   that this user can neither find nor make costs only that. A worker also looks for the row of its last delivery before
+   the next one: it is gone if the database was restored meanwhile, or if a server without the last transactions has
+   taken over.
 8. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
    the rows of a token, each row is tried by itself, in a transaction that is undone. So the error shows the row, and
    `megaflow state outbox` can drop or rewrite it. If the statement fails without a row, the table is at fault.
@@ -162,9 +164,17 @@ class DatabaseSink(OutboxSink[Any]):
         """Return the name of the table with its schema: a program may write it or not."""
         query = sql.SCHEMA_OF.get(cursor.driver)
         if query is None or len(self._names) > 1:
-            return self._table
+            return self._as_compared(cursor, self._table)
         cursor.execute(query)
-        return sql.shown(sql.table_name([str(cursor.rows()[0][0]), *self._names]))
+        return self._as_compared(cursor, sql.shown(sql.table_name([str(cursor.rows()[0][0]), *self._names])))
+
+    def _as_compared(self, cursor: Cursor, name: str) -> str:
+        """Return a name in lower case if the database takes names that differ in case for one."""
+        ignores_case = cursor.driver in sql.IGNORING_CASE
+        if cursor.is_mysql:
+            cursor.execute(sql.NAME_CASE)
+            ignores_case = int(cursor.rows()[0][0]) != 0
+        return name.lower() if ignores_case else name
 
     def _deliveries_failure(self) -> OutputError | None:
         """Return why the rows beside the marks cannot be kept; None if they can."""
@@ -247,6 +257,7 @@ class DatabaseSink(OutboxSink[Any]):
                     lock_alone(cursor, self._target)
                 is_new = self._mark(cursor, token)
                 if self._lineage:
+                    self._check_last(cursor)
                     cursor.execute(sql.DROP_DELIVERY, token)  # of a job of another lineage, or whose mark was deleted
                     cursor.execute(sql.ADD_DELIVERY, token, self._lineage, self._whole_name, n)
                 if is_new:
@@ -268,6 +279,19 @@ class DatabaseSink(OutboxSink[Any]):
         for _ in old:
             self._delivered.popleft()
         self._delivered.append(token)
+
+    def _check_last(self, cursor: Cursor) -> None:
+        """Raise OutputError if this worker's last delivery is gone: see rule 7."""
+        if not self._delivered:
+            return
+        cursor.execute(sql.FIND_DELIVERY, self._delivered[-1])
+        if not cursor.rows():
+            raise OutputError(
+                f"{self._database.title}: what sink {self._sink!r} wrote to {self._table} last is not there any more. "
+                "The database was restored to an earlier time, or a server has taken over that lacks the last "
+                "transactions. The rows since then would stay missing, so nothing more is written. Restore a store and "
+                f"a database of one time; to go on with the rows as they are, give --accept-rows {self._sink}"
+            )
 
     def close(self) -> None:
         """Close the connection."""

@@ -44,10 +44,13 @@ SCHEMA_OF: Final = {  # driver -> query for the schema of a table that is named 
     **dict.fromkeys(("psycopg", "psycopg2", "pg8000", "duckdb"), "SELECT current_schema()"),
     **dict.fromkeys(("pymysql", "MySQLdb", "mysql", "mariadb"), "SELECT DATABASE()"),
 }
+IGNORING_CASE: Final = frozenset({"sqlite3", "duckdb"})  # drivers of databases that ignore the case of quoted names
+NAME_CASE: Final = "SELECT @@lower_case_table_names"  # 0: MySQL distinguishes tables by the case of their names
 NEWEST_DELIVERIES: Final = (
     f"SELECT n, token FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER} "
     f"AND n = (SELECT MAX(n) FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER})"
 )
+FIND_DELIVERY: Final = f"SELECT n FROM {DELIVERIES} WHERE token = {PARAMETER}"
 ADD_DELIVERY: Final = (
     f"INSERT INTO {DELIVERIES} (token, lineage, target, n) VALUES ({', '.join(PARAMETER * 4)})"
 )

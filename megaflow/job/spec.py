@@ -228,6 +228,7 @@ class Rehearsed:
     sources: frozenset[str] = frozenset()  # names of what the program reads, without files
     given_up: tuple[tuple[str, int], ...] = ()  # (operator whose states the user gives up, its keys at most)
     newer: tuple[str, ...] = ()  # for the user: which sinks have delivered more than the store knows
+    unnoted: tuple[str, ...] = ()  # for the user: which sinks have delivered rows of which nothing is noted there
     found: tuple[str, ...] = ()  # sinks whose deliveries are there
     rewindowed: tuple[str, ...] = ()  # operators whose windows an `upgrade` changes
 

@@ -474,8 +474,8 @@ def test_what_would_come_again_ends_the_job_at_once_and_the_program_may_be_mende
     assert "; with other code: app.py differs\n" in said and "; restart " not in said
     before, _, shown = said.partition("Traceback (most recent call last):")
     assert "AssertionError: a fault of the program" in shown
-    kept = f"{counted.store} has its state as of checkpoint {counted.checkpoint()[0]}: fix the program"
-    assert f"megaflow: the program has failed; {kept}, and the same command resumes from there\n" in before
+    kept = f"{counted.store} has its state as of checkpoint {counted.checkpoint()[0]}: mend what the error names"
+    assert f"megaflow: the job has failed; {kept}, and the same command resumes from there\n" in before
 
     app.write_text(PROGRAM.replace('name="count"', 'name="words"'))
     last = end(counted.run(app=str(app)), 1).splitlines()[-1]

@@ -140,6 +140,19 @@ def test_an_emptied_table_is_named_and_the_job_goes_on(desk: Desk) -> None:
 
 
 @pytest.mark.slow
+def test_an_emptied_table_is_named_also_if_another_sink_is_accepted(start: Callable[..., Run], tmp_path: Path) -> None:
+    desk = Desk(tmp_path, start, "counts")
+    assert "exit code 0" in desk.run("a")
+    with desk.open() as connection:
+        for table in ("words", "counts", "megaflow_marks", "megaflow_deliveries"):
+            connection.execute(f"DELETE FROM {table}")
+    said = desk.run("b", options=("--accept-rows", "counts"))
+    assert "exit code 0" in said and said.count("sink 'words': the store has delivered rows up to") == 1, said
+    assert "sink 'counts'" not in said, said
+    check_equal(desk.words(), Counter("b"))
+
+
+@pytest.mark.slow
 def test_a_table_with_a_key_goes_on_beside_an_older_store(start: Callable[..., Run], tmp_path: Path) -> None:
     desk = Desk(tmp_path, start, "counts")
     assert "exit code 0" in desk.run("a", "b")

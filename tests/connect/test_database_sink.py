@@ -81,10 +81,29 @@ def test_a_sink_tells_what_it_has_delivered_of_each_lineage(totals: Totals) -> N
     assert same.delivered("first") == (3, ["a"])
     same.deliver(3, "c", [("z", 3)])
     same.deliver(3, "c", [("z", 3)])
-    n, tokens = sink.delivered("first") or (0, [])
-    assert (n, sorted(tokens)) == (3, ["a", "c"]), "of two workers"
+    upper = DatabaseSink(f"sqlite:{totals.path}", "TOTALS", ["name", "total"])
+    upper.open(place)
+    n, tokens = upper.delivered("first") or (0, [])
+    assert (n, sorted(tokens)) == (3, ["a", "c"]), "of two workers, to a table whose names SQLite takes for one"
     assert totals.query() == [("x", 1), ("y", 2), ("z", 3)]
     assert totals.query("SELECT count(*) FROM megaflow_deliveries") == [(3,)], "probes are removed"
+
+
+def test_a_database_that_is_restored_while_the_job_runs_gets_no_more_rows(totals: Totals, tmp_path: Path) -> None:
+    place = SinkPlace("to totals", 0, "job", True, "first")
+    one, other = totals.sink(), totals.sink()
+    one.open(place)
+    other.open(replace(place, worker=1))
+    one.deliver(1, "a", [("x", 1)])
+    with sqlite3.connect(tmp_path / "copy.db") as copy:
+        totals.connection.backup(copy)
+        other.deliver(1, "b", [("y", 2)])
+        copy.backup(totals.connection)
+    one.deliver(2, "c", [("z", 3)])
+    with pytest.raises(OutputError, match="'to totals' wrote to \"totals\" last is not there any more"):
+        other.deliver(2, "d", [("v", 4)])
+    assert totals.query() == [("x", 1), ("z", 3)]
+    assert totals.query("SELECT token FROM megaflow_marks ORDER BY 1") == [("a",), ("c",)]
 
 
 def test_old_rows_of_deliveries_go_with_their_marks(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,10 +278,10 @@ def kept_text(keeper: store.StoreKeeper, error: BaseException) -> str:
     """
     if isinstance(error, KeyboardInterrupt):
         return f"what was committed is kept in {keeper.path}; run the same command to resume"
-    failed = f"the program has failed; {keeper.path} has"
+    failed, mend = f"the job has failed; {keeper.path} has", "mend what the error names, and the same command"
     if not (checkpoint := keeper.latest.checkpoint):
-        return f"{failed} no checkpoint yet: fix the program, and the same command starts with the first line"
-    return f"{failed} its state as of checkpoint {checkpoint}: fix the program, and the same command resumes from there"
+        return f"{failed} no checkpoint yet: {mend} starts with the first line"
+    return f"{failed} its state as of checkpoint {checkpoint}: {mend} resumes from there"
 
 
 def begin_writing(

@@ -161,7 +161,7 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
             raise PeerFailed(text)
         case answer:
             given_up = tuple((name, keys) for name, keys in answer["given up"])
-            names = (tuple(answer[each]) for each in ("newer", "found", "rewindowed"))
+            names = (tuple(answer[each]) for each in ("newer", "unnoted", "found", "rewindowed"))
             return Rehearsed(frozenset(answer["sources"]), given_up, *names)
 
 
@@ -244,7 +244,7 @@ def resume(
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
         is_over = not rehearsed.sources and is_over  # a source may be new
         renews = renews or bool(rehearsed.newer)
-        for text in rehearsed.texts:
+        for text in (*rehearsed.texts, *(rehearsed.unnoted if renews else ())):  # otherwise the founders report these
             report(text)
     if not is_over:  # otherwise nothing of it is read
         keeper.check_whole()

@@ -126,18 +126,20 @@ class WorkerSinks:
         for each in self._sinks.values():
             each.check_same_place(newest, kept.standing)
 
-    def compared(self, standing: Standing) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def compared(self, standing: Standing) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
         """Open and close the sinks that can tell what they have delivered.
 
-        Return, in words, which ones have delivered more than their store knows; and the names of those whose deliveries
-        are there. Raises StoreUnfit, which names all sinks with which the job must not go on, and the sinks' errors.
+        Return, in words, which ones have delivered more than their store knows, and of which ones nothing is noted; and
+        the names of those whose deliveries are there. Raises StoreUnfit, which names all sinks with which the job must
+        not go on, and the sinks' errors.
         """
-        newer, found, unfit = list[str](), list[str](), list[str]()
+        newer, unnoted, found, unfit = list[str](), list[str](), list[str](), list[str]()
         try:
             for each in self._sinks.values() if standing.lineage else ():
                 try:
                     mismatch = each.compared(standing)
-                    newer += [mismatch.text] if mismatch is not None and mismatch.is_newer else []
+                    if mismatch is not None:
+                        (newer if mismatch.is_newer else unnoted).append(mismatch.text)
                     found += [each.name] if each.can_tell and (mismatch is None or mismatch.is_newer) else []
                 except StoreUnfit as error:
                     unfit.append(str(error))
@@ -145,7 +147,7 @@ class WorkerSinks:
             self.abandon()
         if unfit:
             raise StoreUnfit("\n".join(unfit))
-        return tuple(newer), tuple(found)
+        return tuple(newer), tuple(unnoted), tuple(found)
 
     # Calls of the sinks
 
