@@ -80,7 +80,7 @@ def test_a_long_outage_keeps_the_state(
     assert "the database of shop() failed for 0.2 s: OperationalError: database is locked; " in last
     assert ("operator 'write words'" if end == "sink" else "source 'numbers'") in last
     assert "longer patience_seconds=; the job's state is kept in" in last and "then run the same command again" in last
-    assert not any("program has failed" in line or "Traceback" in line for line in said), said
+    assert not any("job has failed" in line or "Traceback" in line for line in said), said
 
     database.execute("COMMIT")
     again = start(end, "--state", store, *follows)
@@ -104,4 +104,4 @@ def test_without_state_an_outage_does_not_blame_the_program(
 def test_a_missing_table_is_no_outage(start: Callable[..., Run], database: sqlite3.Connection, tmp_path: Path) -> None:
     database.execute("DROP TABLE words")
     code, _, said = start("sink", "--state", str(tmp_path / "kept")).end()
-    assert code == 1 and any("the program has failed" in line for line in said), said
+    assert code == 1 and any("the job has failed" in line for line in said), said
