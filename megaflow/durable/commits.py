@@ -34,7 +34,7 @@ COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "partitions": (), "finished": (), "clock": 0,
                "sources": (), "members": (), "bound": None, "columns": None, "lineage": "", "parents": (),
-               "earlier": (), "delivered": (), "delivered_tokens": (), "furthest": None},
+               "earlier": (), "delivered": (), "delivered_tokens": (), "delivered_before": (), "furthest": None},
     "OperatorCut": {"form": "", "partial": None},
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
@@ -179,6 +179,8 @@ class Commit:
     """(Sink, last checkpoint of which it had delivered records; 0: none), sorted."""
     delivered_tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """(Sink, digests of its tokens of that checkpoint), sorted; without those of which they are not known."""
+    delivered_before: tuple[tuple[str, str, int, tuple[str, ...]], ...] = ()
+    """(Sink, an earlier lineage, its last checkpoint with a delivery, digests of its tokens), sorted: see `lineage`."""
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:

@@ -35,7 +35,7 @@ Removal of files
 
 import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 from uuid import uuid4
@@ -62,6 +62,7 @@ class Standing:
     checkpoint: int = 0  # its newest
     delivered: tuple[tuple[str, int], ...] = ()  # (sink, last checkpoint of which it delivered records; 0: none)
     tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (sink, digests of its tokens of that checkpoint)
+    before: tuple[tuple[str, str, int, tuple[str, ...]], ...] = ()  # as `Commit.delivered_before`
     newest: frozenset[str] = frozenset()  # digests of all tokens of the newest checkpoint, of any sink
     accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
     found: tuple[str, ...] = ()  # sinks whose deliveries the rehearsal has found, if there were any
@@ -383,14 +384,15 @@ def begin(
     outputs: tuple[OutputLength, ...] = (),
     found: Sequence[Commit] | None = None,
     renews: bool = False,
+    settled: Collection[str] = (),
 ) -> Incarnation:
     """Take a store over: repeat its newest commit in a new incarnation, or write the first one of an empty store.
 
     The first commit records `outputs`, their lengths before the job writes. `found` are the commits from which the
-    caller has decided, as `read_commits` returned them; None: read them now. `renews`: draw another lineage. Files that
-    earlier launchers have left and no commit names are removed. If this raises StoreDamaged, StoreFenced (another
-    launcher was faster), another StoreError or OSError, nothing has changed. After a CommitInDoubt, the next call finds
-    out.
+    caller has decided, as `read_commits` returned them; None: read them now. `renews`: draw another lineage, and forget
+    what the `settled` sinks have delivered. Files that earlier launchers have left and no commit names are removed. If
+    this raises StoreDamaged, StoreFenced (another launcher was faster), another StoreError or OSError, nothing has
+    changed. After a CommitInDoubt, the next call finds out.
     """
     before = read_commits(store) if found is None else found
     newest = before[0] if before else Commit(number=0, checkpoint=0, time=0, incarnation=0, app=app, outputs=outputs)
@@ -399,7 +401,7 @@ def begin(
             f"the store belongs to {newest.app!r}, not to {app!r}: name another folder, or run that program"
         )
     if renews or not newest.lineage:
-        newest = renewed(newest)
+        newest = renewed(newest, settled)
     begun = replace(newest, number=newest.number + 1, incarnation=newest.incarnation + 1)
     incarnation = Incarnation(store, begun, before, kept)
     incarnation.commit(begun)
@@ -409,11 +411,19 @@ def begin(
     return incarnation
 
 
-def renewed(commit: Commit) -> Commit:
-    """Return a commit with a new lineage, of which nothing was delivered."""
+def renewed(commit: Commit, settled: Collection[str] = ()) -> Commit:
+    """Return a commit with a new lineage, of which nothing was delivered.
+
+    It has the last deliveries of earlier lineages, except those of the `settled` sinks.
+    """
     earlier = (commit.lineage, *commit.earlier)[:LINEAGES_MAX] if commit.lineage else ()
-    delivered = tuple((sink, 0) for sink, _ in commit.delivered)
-    return replace(commit, lineage=uuid4().hex, earlier=earlier, delivered=delivered, delivered_tokens=())
+    tokens = dict(commit.delivered_tokens)
+    before = {each[0]: each for each in commit.delivered_before}
+    before |= {sink: (sink, commit.lineage, n, tokens.get(sink, ())) for sink, n in commit.delivered if n}
+    return replace(
+        commit, lineage=uuid4().hex, earlier=earlier, delivered=tuple((sink, 0) for sink, _ in commit.delivered),
+        delivered_tokens=(), delivered_before=tuple(before[sink] for sink in sorted(before) if sink not in settled),
+    )  # fmt: skip
 
 
 def check_named(commit: Commit, name: str) -> None:

@@ -17,7 +17,8 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
    delivered before the first new checkpoint, for which all founders must have opened.
 5. If a job goes on beside later deliveries, it first draws another lineage. Otherwise the next restart would find them
    again, and later ones could not be told from its own. The commit keeps the lineages that it had before: if a place
-   has deliveries of one of them and none of the present one, it is an older copy.
+   has deliveries of one of them and none of the present one, it is an older copy. Until another sink of the job has
+   delivered in the new lineage, its last delivery of an earlier one is compared.
 6. If store and place are restored together, the job numbers its checkpoints anew from there, in the same lineage. A
    copy of the place from before then has the same numbers with other tokens, or numbers without a delivery.
 7. A process that joins opens its sinks and looks for what the job has delivered. If that is missing, the process sees
@@ -54,13 +55,25 @@ def others(standing: Standing, sink: str) -> tuple[str, ...]:
     return standing.earlier if dict(standing.delivered).get(sink) else standing.parents
 
 
+def before(standing: Standing, sink: str) -> Standing | None:
+    """Return the standing as of a sink's last delivery in an earlier lineage, None without one: see rule 5."""
+    newest = {token for _, _, n, tokens in standing.before if n == standing.checkpoint for token in tokens}
+    for name, lineage, n, tokens in standing.before:
+        if name == sink:
+            return replace(
+                standing, lineage=lineage, delivered=((sink, n),), tokens=((sink, tokens),) if tokens else (),
+                newest=standing.newest | newest, before=(),
+            )  # fmt: skip
+    return None
+
+
 def standing_of(commit: Commit, accepted: tuple[str, ...] = (), found: tuple[str, ...] = ()) -> Standing:
     """Return what a commit says. The other arguments are as in a standing."""
     known = (tokens for sink, tokens in commit.delivered_tokens if dict(commit.delivered)[sink] == commit.checkpoint)
     newest = frozenset(chain((digest(each.token) for each in commit.tokens), *known))
     return Standing(
         commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, commit.delivered_tokens,
-        newest, accepted, found,
+        commit.delivered_before, newest, accepted, found,
     )  # fmt: skip
 
 
@@ -75,19 +88,17 @@ def digest(token: bytes) -> str:
 
 def forked(commit: Commit) -> Commit:
     """Return the first commit of a fork."""
-    begun = renewed(commit)
+    begun = replace(renewed(commit), delivered_before=())
     return replace(begun, parents=(*begun.earlier, *commit.parents)[:LINEAGES_MAX], earlier=())
 
 
-def delivered_after(
-    latest: Commit, sinks: Iterable[str], dropped: Collection[str] = ()
-) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, tuple[str, ...]], ...]]:
-    """Return `delivered` and `delivered_tokens` of the commit after `latest`, of these sinks.
+def after_deliveries(commit: Commit, latest: Commit, sinks: Iterable[str], dropped: Collection[str] = ()) -> Commit:
+    """Return a commit after `latest` with what these sinks have delivered.
 
     `dropped`: sinks whose waiting records the user has given up.
 
-    >>> delivered_after(Commit(7, 5, 41, 1, delivered=(("box", 3), ("old", 2))), ["box", "new"])
-    ((('box', 3), ('new', 0)), ())
+    >>> after_deliveries(Commit(8, 6, 52, 1), Commit(7, 5, 41, 1, delivered=(("a", 3), ("old", 2))), "ab").delivered
+    (('a', 3), ('b', 0))
     """
     waited = grouped((token.sink, digest(token.token)) for token in latest.tokens)
     before, tokens = dict(latest.delivered), dict(latest.delivered_tokens)
@@ -96,10 +107,14 @@ def delivered_after(
         tokens.pop(sink, None)
         waited.pop(sink, None)
     tokens |= {sink: tuple(sorted(some)) for sink, some in waited.items()}
-    return (
-        tuple((sink, latest.checkpoint if sink in waited else before.get(sink, 0)) for sink in sorted(sinks)),
-        tuple((sink, tokens[sink]) for sink in sorted(sinks) if sink in tokens),
-    )
+    now = {sink: latest.checkpoint if sink in waited else before.get(sink, 0) for sink in sorted(sinks)}
+    return replace(
+        commit, delivered=tuple(now.items()),
+        delivered_tokens=tuple((sink, tokens[sink]) for sink in now if sink in tokens),
+        delivered_before=tuple(
+            each for each in latest.delivered_before if now.get(each[0]) == 0 and each[0] not in dropped
+        ),
+    )  # fmt: skip
 
 
 def compare(

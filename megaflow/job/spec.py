@@ -227,8 +227,7 @@ class Rehearsed:
 
     sources: frozenset[str] = frozenset()  # names of what the program reads, without files
     given_up: tuple[tuple[str, int], ...] = ()  # (operator whose states the user gives up, its keys at most)
-    newer: tuple[str, ...] = ()  # for the user: which sinks have delivered more than the store knows
-    unnoted: tuple[str, ...] = ()  # for the user: which sinks have delivered rows of which nothing is noted there
+    newer: tuple[tuple[str, str], ...] = ()  # (sink that has delivered more than the store knows, what the user reads)
     found: tuple[str, ...] = ()  # sinks whose deliveries are there
     rewindowed: tuple[str, ...] = ()  # operators whose windows an `upgrade` changes
 
@@ -236,7 +235,7 @@ class Rehearsed:
     def texts(self) -> list[str]:
         """What the user should know."""
         lost = [f"--drop-state {name} gives up the states of at most {keys} keys" for name, keys in self.given_up]
-        return [*lost, *self.newer]
+        return [*lost, *(text for _, text in self.newer)]
 
 
 def send_spec(stdin: IO[bytes] | None, spec: ChildSpec) -> None:

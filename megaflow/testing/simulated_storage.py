@@ -167,9 +167,9 @@ class SteppedStore(StoreKeeper):
         self.due: float | None = None  # clock seconds when it continues
         super().__init__(STORE, app, storage.kept, lambda path: folder)
 
-    def begin(self, outputs: tuple[OutputLength, ...], renews: bool = False) -> Commit:
+    def begin(self, outputs: tuple[OutputLength, ...], renews: bool = False, settled: Collection[str] = ()) -> Commit:
         """Take over the store, and check that it has every acknowledged commit."""
-        begun = super().begin(outputs, renews)
+        begun = super().begin(outputs, renews, settled)
         self._storage.run = begun.incarnation
         self._check_promise()
         return begun

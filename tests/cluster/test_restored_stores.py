@@ -153,6 +153,19 @@ def test_an_emptied_table_is_named_also_if_another_sink_is_accepted(start: Calla
 
 
 @pytest.mark.slow
+def test_other_sinks_are_compared_after_one_was_accepted(start: Callable[..., Run], tmp_path: Path) -> None:
+    desk = Desk(tmp_path, start, "counts")
+    assert "exit code 0" in desk.run("a")
+    desk.keep("early")
+    assert "exit code 0" in desk.run("b")
+    assert "exit code 0" in desk.run(options=("--accept-rows", "counts")), "there is nothing to read"
+    desk.restore_database("early")
+    said = desk.run("c")
+    assert "exit code 1" in said and "to the sink 'words', but the newest there are" in said, said
+    assert "exit code 0" in desk.run(options=("--accept-rows", "words"))
+
+
+@pytest.mark.slow
 def test_a_table_with_a_key_goes_on_beside_an_older_store(start: Callable[..., Run], tmp_path: Path) -> None:
     desk = Desk(tmp_path, start, "counts")
     assert "exit code 0" in desk.run("a", "b")

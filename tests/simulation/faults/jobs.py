@@ -16,10 +16,10 @@ RESTORED = {
         ),),
     ),
     "a commit does not know what was delivered": Fault(
-        "delivered_after", "latest.checkpoint if sink in waited else before.get(sink, 0)", "before.get(sink, 0)"
+        "after_deliveries", "latest.checkpoint if sink in waited else before.get(sink, 0)", "before.get(sink, 0)"
     ),
     "what was not delivered counts as delivered": Fault(
-        "delivered_after", "latest.checkpoint if sink in waited else before.get(sink, 0)", "latest.checkpoint"
+        "after_deliveries", "latest.checkpoint if sink in waited else before.get(sink, 0)", "latest.checkpoint"
     ),
     "a store has another lineage at each start": Fault("begin", "renews or not newest.lineage", "True"),
     "sinks do not learn the lineage": Fault(

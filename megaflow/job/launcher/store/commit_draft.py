@@ -12,7 +12,7 @@ from itertools import chain
 from megaflow.control.checkpoint_messages import CheckpointBegun, CheckpointReady, CutWritten, TokensAt
 from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.commits import Commit, OperatorCut, OutputLength, needed
-from megaflow.durable.lineage import delivered_after
+from megaflow.durable.lineage import after_deliveries
 from megaflow.errors import ProtocolError
 from megaflow.quick_dataclass import dataclass
 
@@ -102,7 +102,6 @@ class CommitDraft:
         left = {partition.number for partition in ready.partitions}
         ends = {partition.number: partition for partition in ready.ended}
         finished = tuple(ends.get(each.number, each) for each in begun.known if each.number not in left)
-        delivered, tokens = delivered_after(latest, begun.sinks, dropped)
         commit = Commit(
             number=latest.number, checkpoint=begun.checkpoint, time=begun.epoch, incarnation=latest.incarnation,
             app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
@@ -112,16 +111,16 @@ class CommitDraft:
             partitions=ready.partitions, finished=finished, tokens=ready.tokens,
             watermark=self._watermark, clock=begun.clock, sources=begun.sources, members=begun.members,
             bound=ready.bound, furthest=self._furthest, columns=begun.columns, lineage=latest.lineage,
-            parents=latest.parents, earlier=latest.earlier, delivered=delivered, delivered_tokens=tokens,
+            parents=latest.parents, earlier=latest.earlier,
         )  # fmt: skip
+        commit = after_deliveries(commit, latest, begun.sinks, dropped)
         self.is_committing = True
         return ToCommit(commit, ready.splits, length, begun.names, dict(ready.read))
 
 
 def without_tokens(latest: Commit) -> Commit:
     """Return a commit once all of its tokens are committed."""
-    delivered, tokens = delivered_after(latest, dict(latest.delivered))
-    return replace(latest, tokens=(), delivered=delivered, delivered_tokens=tokens)
+    return after_deliveries(replace(latest, tokens=()), latest, dict(latest.delivered))
 
 
 def merged(whole: Iterable[Iterable[tuple[str, tuple[int, ...]]]]) -> tuple[tuple[str, tuple[int, ...]], ...]:

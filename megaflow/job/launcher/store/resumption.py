@@ -160,9 +160,9 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
         case {"failed": str(text)}:
             raise PeerFailed(text)
         case answer:
-            given_up = tuple((name, keys) for name, keys in answer["given up"])
-            names = (tuple(answer[each]) for each in ("newer", "unnoted", "found", "rewindowed"))
-            return Rehearsed(frozenset(answer["sources"]), given_up, *names)
+            given_up, newer = (tuple(map(tuple, answer[each])) for each in ("given up", "newer"))
+            names = (tuple(answer[each]) for each in ("found", "rewindowed"))
+            return Rehearsed(frozenset(answer["sources"]), given_up, newer, *names)
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -244,7 +244,7 @@ def resume(
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
         is_over = not rehearsed.sources and is_over  # a source may be new
         renews = renews or bool(rehearsed.newer)
-        for text in (*rehearsed.texts, *(rehearsed.unnoted if renews else ())):  # otherwise the founders report these
+        for text in rehearsed.texts:
             report(text)
     if not is_over:  # otherwise nothing of it is read
         keeper.check_whole()
@@ -258,7 +258,8 @@ def resume(
             f"the output goes to {name}, which cannot be truncated: after a crash, the records since the last "
             "checkpoint are written again"
         )
-    begun = keeper.begin(writer.lengths(length), renews)
+    settled = (*spec.accept_rows, *(sink for sink, _ in rehearsed.newer))
+    begun = keeper.begin(writer.lengths(length), renews, settled)
     if job_input.spark is not None:
         query = spark.keep_query(keeper.path, begun.spark, job_input.spark, job_input.names.rows)
         job_input = replace(job_input, spark=query)

@@ -19,7 +19,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
@@ -141,11 +141,11 @@ class StoreKeeper:
             if self.found is not None and self.origin is None:
                 check_whole(self._store, self.found)
 
-    def begin(self, outputs: tuple[OutputLength, ...], renews: bool = False) -> Commit:
+    def begin(self, outputs: tuple[OutputLength, ...], renews: bool = False, settled: Collection[str] = ()) -> Commit:
         """Take over the store for a job; return the newest commit, of a new incarnation. Raises StoreError.
 
         `outputs` have their lengths if the store is new. The commit describes the input as `found` does. `renews`: the
-        store gets another lineage.
+        store gets another lineage, and forgets what the `settled` sinks have delivered.
         """
         with naming(StoreError, f"Cannot write to the store {self.path}"):
             if self.origin is not None:
@@ -153,7 +153,7 @@ class StoreKeeper:
                 self.origin.close()
             if (known := self.found) is not None:
                 self._found[0] = replace(self._found[0], splits=known.splits, partitions=known.partitions)
-            self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found, renews)
+            self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found, renews, settled)
             self._folder.take_lock_over()
             restore_record(self._store, self.path, self._incarnation.latest)
         self._lengths = {self.latest.checkpoint: sum(each.length for each in self.latest.outputs)}

@@ -126,20 +126,19 @@ class WorkerSinks:
         for each in self._sinks.values():
             each.check_same_place(newest, kept.standing)
 
-    def compared(self, standing: Standing) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    def compared(self, standing: Standing) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
         """Open and close the sinks that can tell what they have delivered.
 
-        Return, in words, which ones have delivered more than their store knows, and of which ones nothing is noted; and
-        the names of those whose deliveries are there. Raises StoreUnfit, which names all sinks with which the job must
-        not go on, and the sinks' errors.
+        Return those that have delivered more than their store knows, as pairs of their name and what to tell the user;
+        and the names of those whose deliveries are there. Raises StoreUnfit, which names all sinks with which the job
+        must not go on, and the sinks' errors.
         """
-        newer, unnoted, found, unfit = list[str](), list[str](), list[str](), list[str]()
+        newer, found, unfit = list[tuple[str, str]](), list[str](), list[str]()
         try:
             for each in self._sinks.values() if standing.lineage else ():
                 try:
                     mismatch = each.compared(standing)
-                    if mismatch is not None:
-                        (newer if mismatch.is_newer else unnoted).append(mismatch.text)
+                    newer += [(each.name, mismatch.text)] if mismatch is not None and mismatch.is_newer else []
                     found += [each.name] if each.can_tell and (mismatch is None or mismatch.is_newer) else []
                 except StoreUnfit as error:
                     unfit.append(str(error))
@@ -147,7 +146,7 @@ class WorkerSinks:
             self.abandon()
         if unfit:
             raise StoreUnfit("\n".join(unfit))
-        return tuple(newer), tuple(unnoted), tuple(found)
+        return tuple(newer), tuple(found)
 
     # Calls of the sinks
 

@@ -22,7 +22,7 @@ from megaflow.connect.sink import Sink, SinkPlace
 from megaflow.connect.sink_host import Outlet
 from megaflow.durable.commits import Commit, SinkToken
 from megaflow.durable.incarnation import Standing
-from megaflow.durable.lineage import Delivered, Mismatch, check_same_place, compare, digest, others
+from megaflow.durable.lineage import Delivered, Mismatch, before, check_same_place, compare, digest, others
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import ProgramError
@@ -218,6 +218,8 @@ class OpenSink(Outlet):
         if not standing.lineage or self.name in standing.accepted or not self.can_tell:
             return None
         found, other = self._delivered(standing.lineage), list[int]()
+        if found is None and (earlier := before(standing, self.name)) is not None:
+            standing, found = earlier, self._delivered(earlier.lineage)
         if found is None:
             other = [n[0] for each in others(standing, self.name) if (n := self._delivered(each)) is not None]
         return compare(standing, self.name, found, max(other, default=None), self._sink.rewrites)

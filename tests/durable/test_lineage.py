@@ -1,0 +1,47 @@
+"""What a commit keeps of deliveries when its store draws another lineage."""
+
+from dataclasses import replace
+
+import pytest
+
+from megaflow.durable.commits import Commit, commit_from_bytes
+from megaflow.durable.incarnation import Standing, renewed
+from megaflow.durable.lineage import after_deliveries, before, compare, forked, standing_of
+from megaflow.errors import StoreUnfit
+
+DELIVERED = Commit(
+    9, 7, 41, 2, lineage="a", delivered=(("box", 7), ("heap", 5), ("new", 0)),
+    delivered_tokens=(("box", ("x", "y")), ("heap", ("z",))),
+)  # fmt: skip
+
+
+def earlier(commit: Commit, sink: str) -> Standing:
+    standing = before(standing_of(commit), sink)
+    assert standing is not None
+    return standing
+
+
+def test_last_deliveries_are_compared_until_there_are_new_ones() -> None:
+    now = renewed(DELIVERED, ["heap"])
+    assert now.delivered_before == (("box", "a", 7, ("x", "y")),) and now.delivered_tokens == ()
+    assert before(standing_of(now), "heap") is before(standing_of(now), "new") is None
+    again = renewed(now)
+    assert again.delivered_before == now.delivered_before and again.earlier == (now.lineage, "a")
+    assert commit_from_bytes("000000000009.commit", again.to_bytes()) == again
+    standing = earlier(again, "box")
+    assert standing.lineage == "a" and compare(standing, "box", (7, frozenset("xy")), None, False) is None
+    for found in ((7, frozenset("x")), (6, frozenset("v")), (8, frozenset("v"))):
+        with pytest.raises(StoreUnfit):
+            compare(standing, "box", found, None, False)
+    lost = compare(standing, "box", None, None, False)
+    assert lost is not None and "nothing notes that there" in lost.text
+    later = replace(again, checkpoint=8)
+    assert after_deliveries(later, again, ["box", "new"]).delivered_before == again.delivered_before
+    assert after_deliveries(later, again, ["box"], dropped=["box"]).delivered_before == ()
+    assert after_deliveries(later, again, ["new"]).delivered_before == ()
+    delivered = replace(again, delivered=(("box", 8),))
+    assert after_deliveries(later, delivered, ["box"]).delivered_before == ()
+
+
+def test_a_fork_has_delivered_nothing_before() -> None:
+    assert forked(DELIVERED).delivered_before == () and forked(DELIVERED).parents == ("a",)
