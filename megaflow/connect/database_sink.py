@@ -150,13 +150,19 @@ class DatabaseSink(OutboxSink[Any]):
     def delivered(self, lineage: str) -> tuple[int, list[str]] | None:
         """Return the newest checkpoint of a lineage that has rows in the table, and the tokens of these rows.
 
-        None if the lineage has no rows there.
+        None if the lineage has no rows there. If the program gives no schema, and there are no other rows, those of
+        this sink in the table of another schema count: a dump may have been restored as another database.
         """
 
         def find(cursor: Cursor) -> tuple[int, list[str]] | None:
             cursor.execute(sql.NEWEST_DELIVERIES, *[lineage, self._whole_name] * 2)
-            newest = cursor.rows()
-            return (int(newest[0][0]), [str(token) for _, token in newest]) if newest else None
+            found = [(int(n), str(token)) for n, token in cursor.rows()]
+            if not found and len(self._names) == 1:
+                name = f".{self._as_compared(cursor, self._table)}"
+                cursor.execute(sql.DELIVERIES_OF_SINK, lineage, self._sink[:200])
+                found = [(int(n), str(token)) for n, token, target in cursor.rows() if str(target).endswith(name)]
+            newest = max(found, default=(0, ""))[0]
+            return (newest, [token for n, token in found if n == newest]) if found else None
 
         return self._database.transaction(find)
 

@@ -50,6 +50,10 @@ NEWEST_DELIVERIES: Final = (
     f"SELECT n, token FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER} "
     f"AND n = (SELECT MAX(n) FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER})"
 )
+DELIVERIES_OF_SINK: Final = (
+    f"SELECT d.n, d.token, d.target FROM {DELIVERIES} d JOIN {MARKS} m ON m.token = d.token "
+    f"WHERE d.lineage = {PARAMETER} AND m.sink = {PARAMETER}"
+)
 FIND_DELIVERY: Final = f"SELECT n FROM {DELIVERIES} WHERE token = {PARAMETER}"
 ADD_DELIVERY: Final = (
     f"INSERT INTO {DELIVERIES} (token, lineage, target, n) VALUES ({', '.join(PARAMETER * 4)})"

@@ -87,6 +87,10 @@ def test_a_sink_tells_what_it_has_delivered_of_each_lineage(totals: Totals) -> N
     assert (n, sorted(tokens)) == (3, ["a", "c"]), "of two workers, to a table whose names SQLite takes for one"
     assert totals.query() == [("x", 1), ("y", 2), ("z", 3)]
     assert totals.query("SELECT count(*) FROM megaflow_deliveries") == [(3,)], "probes are removed"
+    totals.connection.execute("UPDATE megaflow_deliveries SET target = REPLACE(target, 'main', 'shop')")
+    totals.connection.commit()
+    assert upper.delivered("first") == (n, tokens), "a dump was restored as another database"
+    assert (same.delivered("first"), elsewhere.delivered("first")) == (None, None)
 
 
 def test_a_database_that_is_restored_while_the_job_runs_gets_no_more_rows(totals: Totals, tmp_path: Path) -> None:
