@@ -22,6 +22,8 @@
 8. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
    the rows of a token, each row is tried by itself, in a transaction that is undone. So the error shows the row, and
    `megaflow state outbox` can drop or rewrite it. If the statement fails without a row, the table is at fault.
+9. A worker that joins a running job makes nothing: the others have made all tables. If one is missing, its process sees
+   another database under the same address, such as a relative path in another folder.
 """
 
 import logging
@@ -52,6 +54,9 @@ MARKS_NEEDED: Final = (
 DELIVERIES_NEEDED: Final = (
     f"an administrator can make the table, of which sinks select, insert and delete rows: "
     f"{sql.shown(sql.CREATE_DELIVERIES)}"
+)
+ELSEWHERE: Final = (
+    "this process sees another database under the same address. Let the address mean the same database in all processes"
 )
 
 _log = logging.getLogger("megaflow.connect")
@@ -108,6 +113,7 @@ class DatabaseSink(OutboxSink[Any]):
         self._create = create or None
         self._connect: Place = connect
         self._patience_seconds = patience_seconds
+        self._may_make = True  # see rule 9
         self._database = self._opened()
         self._statement = (
             sql.upsert(self._target, self._columns, self._key) if self._key else sql.insert(self._target, self._columns)
@@ -124,11 +130,12 @@ class DatabaseSink(OutboxSink[Any]):
         return f"DatabaseSink({self._database.title}, {self._table})"
 
     def _opened(self) -> Database:
-        may_create = self._create is not None
+        may_create = self._create is not None and self._may_make
         return Database(self._connect, OutputError, self._patience_seconds, writes=True, may_create=may_create)
 
     def open(self, place: SinkPlace) -> None:
         """Connect, and find the tables or make them."""
+        self._may_make = not place.joined
         self._database = self._opened()
         self._delivered = deque()
         self._sink, self._lineage = place.sink, place.lineage
@@ -346,6 +353,8 @@ class DatabaseSink(OutboxSink[Any]):
 
     def _made(self, statement: str) -> OutputError | None:
         """Make a table, unless it exists or another process is about to make it; return a failure as `_failure`."""
+        if not self._may_make:
+            return OutputError(f"{self._database.title} lacks a table that the running job has made there: {ELSEWHERE}")
 
         def make(cursor: Cursor) -> None:
             try:

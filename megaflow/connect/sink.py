@@ -66,6 +66,7 @@ class SinkPlace:
     job: str  # its name
     durable: bool  # whether the job was started with --state
     lineage: str = ""  # of the store, the same for all copies of it; "": there is none
+    joined: bool = False  # whether the worker has joined a running job, whose other workers opened the sink before
 
 
 class Sink(Generic[T]):

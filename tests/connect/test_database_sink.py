@@ -110,6 +110,19 @@ def test_a_database_that_is_restored_while_the_job_runs_gets_no_more_rows(totals
     assert totals.query("SELECT token FROM megaflow_marks ORDER BY 1") == [("a",), ("c",)]
 
 
+def test_a_worker_that_joins_makes_no_file_and_no_table(totals: Totals, tmp_path: Path) -> None:
+    joined = SinkPlace("to totals", 1, "job", False, joined=True)
+    missing = tmp_path / "elsewhere.db"
+    with pytest.raises(OutputError, match=f"no file '{missing}'"):
+        DatabaseSink(f"sqlite:{missing}", "totals", ["name", "total"], create=CREATE).open(joined)
+    assert not missing.exists()
+    with pytest.raises(OutputError, match="this process sees another database under the same address"):
+        totals.sink().open(joined)
+    assert totals.query("SELECT count(*) FROM sqlite_master") == [(0,)]
+    totals.sink().open(replace(joined, worker=0, joined=False))
+    totals.sink().open(joined)
+
+
 def test_old_rows_of_deliveries_go_with_their_marks(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_sink, "MARKS_KEPT", 2)
     sink = totals.sink()

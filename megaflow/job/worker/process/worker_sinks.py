@@ -54,7 +54,7 @@ class WorkerSinks:
     commands: Port[Numbered]
     _kept: snapshots.StateBackend | None  # the worker's share of the durable state; None: there is none
     _launcher: LauncherDoor | None  # None: nothing is written
-    _has_joined: bool
+    has_joined: bool
 
     def __post_init__(self) -> None:
         worker, kept = self._worker, self._kept
@@ -66,9 +66,9 @@ class WorkerSinks:
         self._sinks: dict[str, writing.OpenSink] = {}
         self._founders = worker.membership.ids
         self._begun: tuple[int, Sequence[SinkToken]] = (0, ()) if kept is None else kept.tokens()
-        self._is_told = not self._has_joined or kept is None
+        self._is_told = not self.has_joined or kept is None
         self.lineage = "" if kept is None else kept.standing.lineage
-        self.standing = NOT_COMPARED if kept is None or self._has_joined else kept.standing
+        self.standing = NOT_COMPARED if kept is None or self.has_joined else kept.standing
         self._report = worker.rescaling.report
         self.final: TokensAt | CutFailed | None = None  # this worker's part of the checkpoint at the end
 
@@ -113,7 +113,7 @@ class WorkerSinks:
         """Open all sinks, before this worker takes part. Raises their errors."""
         for operator in self._operators:
             operator.begin()
-        if self._has_joined and self._kept is not None and any(each.can_tell for each in self._sinks.values()):
+        if self.has_joined and self._kept is not None and any(each.can_tell for each in self._sinks.values()):
             self._check_same_places(self._kept)
 
     def _check_same_places(self, kept: snapshots.StateBackend) -> None:

@@ -43,6 +43,7 @@ class SinkKeeper(Protocol):
     job: str  # the job's name
     lineage: str  # of the store; "": there is no store
     standing: Standing  # of the store with which the job began; on a worker that has joined, nothing is compared
+    has_joined: bool  # whether it has joined a running job
     store: Store | None  # None: the job is not durable
     folder: str  # of the store; "": there is none
 
@@ -212,7 +213,8 @@ class OpenSink(Outlet):
         keeper, self._is_open = self._keeper, True
         with self._calling("open"):
             is_durable = keeper.store is not None or bool(lineage)
-            self._sink.open(SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage))
+            place = SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage, keeper.has_joined)
+            self._sink.open(place)
 
     def _compare(self, standing: Standing) -> Mismatch | None:
         if not standing.lineage or self.name in standing.accepted or not self.can_tell:
