@@ -168,15 +168,15 @@ def check_same_store(store: Store, part: DurablePart, joins: bool = True) -> Non
     """Raise StoreUnfit unless the folder that this process sees is the job's store, and StoreError if it may not write.
 
     The newest commit must be of this lineage and, if the process `joins`, of this incarnation. (The commit that begins
-    it is new when founders look. A network file system may not list it yet.) A copy that is younger is found at the
-    next checkpoint: see `check_arrived`. Raises StoreDamaged for a damaged store. Costs reading the newest commits, and
-    writing a small file.
+    it is new when founders look. A network file system may not list it yet.) A copy of this incarnation is found out by
+    another process that looks for a probe, and at the latest by `check_arrived`. Raises StoreDamaged for a damaged
+    store. Costs reading the newest commits, and writing a small file.
     """
     with naming(StoreError, f"The job keeps its state in {part.folder}, which this process cannot use"):
         found = read_commits(store)
         is_same = bool(found) and found[0].lineage == part.standing.lineage
         if is_same and (not joins or found[0].incarnation >= part.incarnation):
-            store.probe(f"i{part.incarnation}-w{uuid4().int}-000000.seg")
+            store.probe(probe_name(part.incarnation))
             return
     what = "an older copy" if is_same else "another store" if found else "no store"
     raise StoreUnfit(
@@ -185,14 +185,21 @@ def check_same_store(store: Store, part: DurablePart, joins: bool = True) -> Non
     )
 
 
-def check_arrived(store: Store, folder: str, commit: Commit) -> None:
-    """Raise StoreError unless the segments that workers wrote for a checkpoint are in the launcher's folder.
+def probe_name(incarnation: int) -> str:
+    """Return a new name for a file that shows whether two processes see the same store. Later launchers remove it."""
+    return f"i{incarnation}-w{uuid4().int}-000000.seg"
 
-    If one is missing, its process sees another folder under this path. Costs a look at each of these segments.
+
+def check_arrived(store: Store, folder: str, commit: Commit, latest: Commit) -> None:
+    """Raise StoreError unless the segments that `commit` names, and the `latest` one does not, are in the folder.
+
+    If one is missing, its process sees another folder under this path. It may be of an earlier checkpoint that failed
+    for that reason, because an outbox repeats its tokens. Costs a look at each of these segments.
     """
+    known = {each.name for each in latest.files}
     for each in commit.files:
         named = SEGMENT_NAME.fullmatch(each.name)
-        if each.checkpoint == commit.checkpoint and named is not None and store.length(each.name) != each.length:
+        if each.name not in known and named is not None and store.length(each.name) != each.length:
             raise StoreError(
                 f"{each.name}, which worker {named[2]} has written, is not in {folder}. The machine of the worker sees "
                 "another folder under this path: mount the same folder there, or remove the worker: megaflow control "

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from megaflow.durable.blocks import CutHeader
-from megaflow.durable.commits import commit_name, commit_numbers
+from megaflow.durable.commits import SinkToken, commit_name, commit_numbers
 from megaflow.durable.incarnation import (
     DurablePart,
     Incarnation,
@@ -344,10 +344,15 @@ def test_a_process_that_joins_must_see_the_store_as_it_is_now(tmp_path: Path) ->
         part = DurablePart(str(kept), second.incarnation, None, standing=Standing(second.lineage))
         check_same_store(store, part)
         assert not [name for name in store.list() if ".seg" in name], "the probe is removed"
-        check_arrived(store, part.folder, second)
-        lacking = replace(second, segments=(SegmentRef("i2-w5-000001.seg", second.checkpoint, 0, 10, 0, 2),))
-        with pytest.raises(StoreError, match=r"which worker 5 has written, is not in .* remove-workers --id 5"):
-            check_arrived(store, part.folder, lacking)
+        check_arrived(store, part.folder, second, first)
+        segment = SegmentRef("i2-w5-000001.seg", second.checkpoint, 0, 10, 0, 2)
+        lacking = replace(second, segments=(segment,))
+        token = SinkToken("box", second.checkpoint, b"", 5, (segment,))
+        later = replace(second, checkpoint=second.checkpoint + 1, tokens=(token,))
+        for each in (lacking, later):
+            with pytest.raises(StoreError, match=r"which worker 5 has written, is not in .* remove-workers --id 5"):
+                check_arrived(store, part.folder, each, second)
+        check_arrived(store, part.folder, later, lacking)
         kept.chmod(0o500)
         with without_rights(), pytest.raises(StoreError, match=r"which this process cannot use: Permission denied"):
             check_same_store(store, part)

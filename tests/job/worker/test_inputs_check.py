@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from megaflow.control.coordinator.base.roster import Roster
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.messages import Split
 from megaflow.durable.commits import SourcePartition
+from megaflow.durable.local_folder import open_for_a_job, open_in_a_job
+from megaflow.durable.store import Store
 from megaflow.errors import ConfigMismatch
 from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.worker.process.inputs_check import LOOK_SECONDS, InputsCheck, InputsSeen, lacks, look
@@ -43,7 +46,9 @@ def replace(path: Path) -> None:
 @pytest.mark.parametrize("change, split, followed", [
     (lambda path: path.unlink(), "is not there", "is not there"),
     (lambda path: path.write_text("x"), "has 1 bytes here", "has 1 bytes here"),
-    (lambda path: path.write_text("other\n" * 2000), "its first bytes differ", "its first bytes differ"),
+    (lambda path: path.write_text("other\n" * 2000), "it has other bytes", "it has other bytes"),
+    (lambda path: path.write_text("line\n" * 400 + "rest\n" * 600), "it has other bytes", "it has other bytes"),
+    (lambda path: path.write_text("line\n" * 999 + "last\n" * 9), "it has other bytes", "it has other bytes"),
     (replace, None, "its inode is"),
     (lambda path: path.rename(path.with_name("renamed")), "is not there", None),
     (lambda path: path.open("a").write("more\n"), None, None),
@@ -81,7 +86,8 @@ def at_once(task: Callable[[], Any]) -> Future[Any]:
 class Pair:
     """Two founders. The first coordinates a job that reads a file; the second sees another folder under its path."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kept: Store | None = None, seen: Store | None = None) -> None:
+        """`kept`, `seen`: the job's store, and what the second one sees in its place."""
         path.write_text("here")
         self.path = path
         self.there = path.with_name("there")  # the file as the second one sees it, if it does
@@ -90,8 +96,8 @@ class Pair:
         lines = LinesToRead(Roster(ids), CommandStream(), [Split(0, str(path), 0, 4)], False)
         self.workers = [Worker(fabric.allocator(id), ids, Scope, (self.clock, self.clock)) for id in ids.ids]
         self.elsewhere = self._elsewhere  # runs a function as if it were on the second one's machine
-        self.check = InputsCheck(self.workers[1], {}, lambda task: self.elsewhere(task), lambda: None)
-        self._other = InputsCheck(self.workers[0], {}, at_once, lambda: lines)
+        self.check = InputsCheck(self.workers[1], {}, lambda task: self.elsewhere(task), lambda: None, seen)
+        self._other = InputsCheck(self.workers[0], {}, at_once, lambda: lines, kept)
         self.check.begin()
 
     def _elsewhere(self, task: Callable[[], Any]) -> Future[Any]:
@@ -133,6 +139,25 @@ def test_a_file_that_was_removed_is_not_looked_for_again(tmp_path: Path) -> None
     pair.path.unlink()
     pair.elsewhere = at_once
     assert pair.exchange() is None and not pair.check.under_way
+
+
+@pytest.mark.parametrize("folder", ["kept", "copy"])
+def test_a_process_with_a_copy_of_the_store_is_refused(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "copy").mkdir()
+    with (
+        closing(Store(open_for_a_job(tmp_path / "kept"))) as kept,
+        closing(Store(open_in_a_job(tmp_path / folder))) as seen,
+    ):
+        pair = Pair(tmp_path / "a", kept, seen)
+        pair.elsewhere = at_once
+        if folder == "kept":
+            assert pair.exchange() is None and not pair.check.under_way
+        else:
+            with pytest.raises(ConfigMismatch, match="is not seen by the job, so it sees another folder there"):
+                while pair.clock.now <= 2000.0:
+                    pair.clock.now += pair.exchange() or 0.0
+                    pair.check.turn()
+        assert [*kept.list()] == [*seen.list()] == [], "the probe is removed"
 
 
 def test_a_founder_that_lacks_a_file_ends_the_job(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ class StoreKeeper:
                 left = commit.splits if task.left is None else self.input.remainders(task.left, task.read)
                 commit = replace(commit, splits=left)
                 commit = keep_record(self._store, self.path, commit) if free else commit
-                check_arrived(self._store, self.path, commit)
+                check_arrived(self._store, self.path, commit, self.latest)
             except OSError as error:
                 return self._fail(commit, f"cannot read {error.filename!r}: {error.strerror}")
             except StoreError as error:

@@ -1,10 +1,11 @@
-"""Check that a process finds the job's inputs before it takes part.
+"""Check that a process finds the job's inputs, and its store, before it takes part.
 
 A process of another machine may have other files, or none, under the same paths. It would wait without end for a
 followed file that is not there, or read another file in place of the job's.
 1. The process asks the coordinator for the unread inputs, and looks for each of them. A file is the job's file if it
-   has the same path and the same first bytes, and is not shorter. A followed file also has the same inode, under any
-   name that the pattern matches. A source of the program checks its own partitions if it has `check(partitions)`.
+   has the same path, is not shorter, and has the same bytes in SAMPLES places up to the size that the coordinator sees:
+   many files begin alike, for example with a header. A followed file also has the same inode, under any name that the
+   pattern matches. A source of the program checks its own partitions if it has `check(partitions)`.
    Standard input, items and Spark's rows come through the job's own processes, so there is nothing to look for.
 2. A shared folder may show a file late, and a file may be removed or renamed meanwhile. So the process asks anew and
    looks again until LOOK_SECONDS have passed. Then it raises, and the job continues as before.
@@ -14,6 +15,8 @@ followed file that is not there, or read another file in place of the job's.
 4. The coordinator answers once all followed inputs were looked for. It leaves out files that it does not find itself.
    A file that appears after its answer is not checked.
 5. Looking at files may take long, so it runs in a thread, at both ends.
+6. If the job has a store, the process writes a small file there and names it, and the answer says whether the
+   coordinator's process sees it. A copy of the store has all that the store has, but not this file.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from megaflow.connect.source_protocol import Source
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.messages import Split
 from megaflow.durable.commits import SourcePartition
+from megaflow.durable.incarnation import probe_name
+from megaflow.durable.store import Store
 from megaflow.errors import ConfigMismatch, JoinDenied
 from megaflow.job.files.file_position import SAMPLE_BYTES, digest, inodes
 from megaflow.job.files.followed_files import FollowedFiles
@@ -38,7 +43,11 @@ from megaflow.timely.communication.codec.decode import decode
 TOPIC: Final = "inputs"
 LOOK_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.5
+SAMPLES: Final = 8  # of a file, each of SAMPLE_BYTES, evenly distributed from its first bytes to its last
 SHOWN_MAX: Final = 3  # files in an error
+OTHER_STORE: Final = (
+    "what it writes to the folder of --state is not seen by the job, so it sees another folder there, such as a copy"
+)
 
 Sources: TypeAlias = Mapping[str, Source[Any]]
 
@@ -51,12 +60,14 @@ class SeenFile:
     path: str
     inode: int
     size: int  # bytes
-    head: str  # digest of the first SAMPLE_BYTES
+    samples: str  # digest of SAMPLES pieces of these bytes
 
 
 @dataclass(frozen=True, slots=True)
 class InputsAsked:
     """Mail to the coordinator: the sender wants the unread inputs; `InputsSeen` is the answer."""
+
+    probe: str = ""  # the file that it has written to the store; "": there is no store
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class InputsSeen:
 
     files: tuple[SeenFile, ...]
     partitions: tuple[tuple[str, bytes], ...]
+    probes: tuple[str, ...] = ()  # of those that were named, the ones that are in the store
 
 
 class InputsCheck:
@@ -72,16 +84,18 @@ class InputsCheck:
 
     def __init__(
         self, worker: Worker, sources: Sources, beside: Callable[[Callable[[], Any]], Future[Any]],
-        lines: Callable[[], LinesToRead | None],
+        lines: Callable[[], LinesToRead | None], store: Store | None = None, incarnation: int = 0,
     ) -> None:  # fmt: skip
         """`sources`: those that the program reads, and its followed inputs. `beside` runs a function in a thread.
 
-        `lines` returns what is known of the inputs if this worker coordinates the job; otherwise None.
+        `lines` returns what is known of the inputs if this worker coordinates the job; otherwise None. `store`: as this
+        process sees it, with the job's incarnation.
         """
         self._worker, self._sources, self._beside, self._lines = worker, sources, beside, lines
-        self._askers: list[int] = []  # workers that the coordinator has not answered
+        self._store, self._incarnation, self._probe = store, incarnation, ""
+        self._askers: list[tuple[int, str]] = []  # workers that the coordinator has not answered, with their probes
         self._seen: Future[InputsSeen] | None = None  # the answer to `_asking`
-        self._asking: list[int] = []
+        self._asking: list[tuple[int, str]] = []
         self._missing: Future[list[str]] | None = None  # what this process lacks
         self._until: float | None = None  # seconds: when this process gives up; None: it does not ask
         self._again: float | None = None  # seconds: when it asks anew
@@ -90,6 +104,9 @@ class InputsCheck:
     def begin(self) -> None:
         """Ask for the inputs. Call `turn` until the check is no longer `under_way`."""
         self._until = self._worker.now() + LOOK_SECONDS
+        if self._store is not None:
+            self._probe = probe_name(self._incarnation)
+            self._store.put(self._probe, [b"probe"])
         self._ask()
 
     @property
@@ -114,9 +131,10 @@ class InputsCheck:
         if self._missing is not None and self._missing.done():
             missing, self._missing = self._missing.result(), None
             if not missing:
-                self._until = None
+                self._end()
                 return None
             if now >= self._until:
+                self._end()
                 raise self._error(missing)
             self._again = now + AGAIN_SECONDS
         if self._again is None:
@@ -126,31 +144,43 @@ class InputsCheck:
             return None
         return self._again - now
 
+    def _end(self) -> None:
+        self._until = None
+        if self._store is not None:
+            self._store.delete([self._probe])
+
     def _ask(self) -> None:
         self._again = None
-        self._worker.post(self._worker.membership.coordinator, TOPIC, InputsAsked())
+        self._worker.post(self._worker.membership.coordinator, TOPIC, InputsAsked(self._probe))
 
     def _hear(self, source: int, body: Any) -> None:
         match body:
-            case InputsAsked():
-                self._askers.append(source)
+            case InputsAsked(probe):
+                self._askers.append((source, probe))
             case InputsSeen():
-                self._missing = self._beside(lambda: [*lacks(body, self._sources)])
+                is_same = self._probe in ("", *body.probes)
+                self._missing = self._beside(lambda: [*([] if is_same else [OTHER_STORE]), *lacks(body, self._sources)])
 
     def _answer(self) -> None:
         """On the coordinator: look at the inputs if they are asked for, and answer."""
         if self._seen is not None and self._seen.done():
             seen, self._seen = self._seen.result(), None
-            for asker in self._asking:
+            for asker, _ in self._asking:
                 self._worker.post(asker, TOPIC, seen)
         if self._askers and self._seen is None and (lines := self._lines()) is not None:
             if any(isinstance(self._sources.get(name), FollowedFiles) for name in lines.partitions.state.unheard):
                 return
             self._asking, self._askers = self._askers, []
             splits, partitions = [each for each, _ in lines.unread], [each for each, _ in lines.partitions.unread]
-            self._seen = self._beside(lambda: look(splits, partitions, self._sources))
+            probes = [probe for _, probe in self._asking]
+            self._seen = self._beside(lambda: look(splits, partitions, self._sources, self._store, probes))
 
     def _error(self, missing: list[str]) -> JoinDenied | ConfigMismatch:
+        if OTHER_STORE in missing:
+            text = f"{OTHER_STORE}. All machines must see the same folder under its path: mount it here."
+            if self._worker.rescaling.joining:
+                return JoinDenied(f"This process cannot join: {text}")
+            return ConfigMismatch(f"Worker {self._worker.index}: {text}")
         shown = "; ".join(missing[:SHOWN_MAX])
         more = f"; and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
         fix = "Every process of a job must see its files under the same paths: mount the folder here"
@@ -164,8 +194,11 @@ class InputsCheck:
         )
 
 
-def look(splits: Iterable[Split], partitions: Iterable[SourcePartition], sources: Sources) -> InputsSeen:
-    """Return the unread inputs as this process sees them. Costs a look at each file."""
+def look(
+    splits: Iterable[Split], partitions: Iterable[SourcePartition], sources: Sources, store: Store | None = None,
+    probes: Iterable[str] = (),
+) -> InputsSeen:  # fmt: skip
+    """Return the unread inputs, and those of the probes, that this process sees. Costs a look at each file."""
     files = {path: seen for path in dict.fromkeys(split.path for split in splits) if (seen := seen_file("", path))}
     followed: dict[str, set[int]] = {}
     own: list[tuple[str, bytes]] = []
@@ -179,7 +212,8 @@ def look(splits: Iterable[Split], partitions: Iterable[SourcePartition], sources
         seen for name, wanted in followed.items() for inode, path in names_of(sources[name]).items()
         if inode in wanted and (seen := seen_file(name, path)) is not None and seen.inode == inode
     ]  # fmt: skip
-    return InputsSeen((*files.values(), *grow), tuple(own))
+    found = () if store is None else tuple(probe for probe in probes if store.length(probe) is not None)
+    return InputsSeen((*files.values(), *grow), tuple(own), found)
 
 
 def lacks(wanted: InputsSeen, sources: Sources) -> Iterator[str]:
@@ -201,22 +235,24 @@ def names_of(source: Any) -> dict[int, str]:
     return inodes(source.pattern)
 
 
-def seen_file(source: str, path: str, head_bytes: int = SAMPLE_BYTES) -> SeenFile | None:
+def seen_file(source: str, path: str) -> SeenFile | None:
     """Return how this process sees a file; None if it cannot read it."""
     try:
-        return read_file(source, path, head_bytes)
+        return read_file(source, path)
     except OSError:
         return None
 
 
-def read_file(source: str, path: str, head_bytes: int = SAMPLE_BYTES) -> SeenFile:
-    """Return how this process sees a file. Raises OSError."""
+def read_file(source: str, path: str, wanted: int | None = None) -> SeenFile:
+    """Return how this process sees a file, with samples of its first `wanted` bytes; None: of all. Raises OSError."""
     with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise OSError("it is not a regular file")
-        head = digest(file.read(min(head_bytes, status.st_size)))
-    return SeenFile(source, path, status.st_ino, status.st_size, head)
+        size = status.st_size if wanted is None else min(wanted, status.st_size)
+        starts = {max(0, size - SAMPLE_BYTES) * number // (SAMPLES - 1) for number in range(SAMPLES)}
+        pieces = (os.pread(file.fileno(), min(SAMPLE_BYTES, size), start) for start in sorted(starts))
+        return SeenFile(source, path, status.st_ino, status.st_size, digest(b"".join(pieces)))
 
 
 def fault_of(wanted: SeenFile, names: Mapping[int, str] | None) -> str | None:
@@ -224,15 +260,15 @@ def fault_of(wanted: SeenFile, names: Mapping[int, str] | None) -> str | None:
     """
     path = wanted.path if names is None else names.get(wanted.inode, wanted.path)
     try:
-        here = read_file(wanted.source, path, min(SAMPLE_BYTES, wanted.size))
+        here = read_file(wanted.source, path, wanted.size)
     except FileNotFoundError:
         return f"{path!r} is not there"
     except OSError as error:
         return f"{path!r} cannot be read ({error.strerror or error})"
     if here.size < wanted.size:
         return f"{path!r} has {here.size} bytes here, and {wanted.size} where the job reads it"
-    if here.head != wanted.head:
-        return f"{path!r} is another file here: its first bytes differ"
+    if here.samples != wanted.samples:
+        return f"{path!r} is another file here: it has other bytes"
     if names is not None and here.inode != wanted.inode:
         return f"{path!r} is another file here: its inode is {here.inode}, not {wanted.inode}"
     return None

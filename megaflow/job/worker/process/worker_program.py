@@ -245,7 +245,8 @@ class WorkerProgram:
         settle(spec.job.log_level, spec.job.log_format, MARK, is_loaded=True)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
         sources = self._queue.open_partitions.sources
-        self._inputs_check = InputsCheck(self._worker, sources, self._beside, self._lines_to_read)
+        store = None if self._kept is None else self._kept.store
+        self._inputs_check = InputsCheck(self._worker, sources, self._beside, self._lines_to_read, store, attempt)
 
     def _reading(self, flow: Flow) -> LineSource:
         """Return the operator that reads all inputs; build it at the first call."""
