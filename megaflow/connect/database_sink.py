@@ -162,7 +162,8 @@ class DatabaseSink(OutboxSink[Any]):
         """
 
         def find(cursor: Cursor) -> tuple[int, list[str]] | None:
-            cursor.execute(sql.NEWEST_DELIVERIES, *[lineage, self._whole_name] * 2)
+            newest_deliveries = sql.exact_case(sql.NEWEST_DELIVERIES) if cursor.is_mysql else sql.NEWEST_DELIVERIES
+            cursor.execute(newest_deliveries, *[lineage, self._whole_name] * 2)
             found = [(int(n), str(token)) for n, token in cursor.rows()]
             if not found and len(self._names) == 1:
                 name = f".{self._as_compared(cursor, self._table)}"

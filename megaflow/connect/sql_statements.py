@@ -73,6 +73,11 @@ UNIQUE_INDEXES: Final = (
 MODE: Final = "SELECT @@SESSION.sql_mode"
 
 
+def exact_case(query: str) -> str:
+    """Return a query of deliveries that distinguishes targets by case: a text of MySQL is often compared without it."""
+    return query.replace("target =", "CAST(target AS BINARY) =")
+
+
 def quoted(name: str) -> str:
     """Return a name as SQL has it, whatever is in it. Raises UsageError if no name can be that.
 

@@ -62,10 +62,10 @@ class Standing:
     checkpoint: int = 0  # its newest
     delivered: tuple[tuple[str, int], ...] = ()  # (sink, last checkpoint of which it delivered records; 0: none)
     tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (sink, digests of its tokens of that checkpoint)
-    before: tuple[tuple[str, str, int, tuple[str, ...]], ...] = ()  # as `Commit.delivered_before`
     newest: frozenset[str] = frozenset()  # digests of all tokens of the newest checkpoint, of any sink
     accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
     found: tuple[str, ...] = ()  # sinks whose deliveries the rehearsal has found, if there were any
+    before: tuple[tuple[str, str, int, tuple[str, ...]], ...] = ()  # as `Commit.delivered_before`
 
 
 NOT_COMPARED: Final = Standing()

@@ -17,7 +17,8 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
    delivered before the first new checkpoint, for which all founders must have opened.
 5. If a job goes on beside later deliveries, it first draws another lineage. Otherwise the next restart would find them
    again, and later ones could not be told from its own. The commit keeps the lineages that it had before: if a place
-   has deliveries of one of them and none of the present one, it is an older copy. Until another sink of the job has
+   has deliveries of one of them and none of the present one, it is an older copy. So it is with a fork's parents: a
+   copy of the parent's place may have replaced its own. Until another sink of the job has
    delivered in the new lineage, its last delivery of an earlier one is compared.
 6. If store and place are restored together, the job numbers its checkpoints anew from there, in the same lineage. A
    copy of the place from before then has the same numbers with other tokens, or numbers without a delivery.
@@ -52,7 +53,7 @@ class Mismatch:
 
 def others(standing: Standing, sink: str) -> tuple[str, ...]:
     """Return the lineages of which a place must have no deliveries if it has none of the store's own."""
-    return standing.earlier if dict(standing.delivered).get(sink) else standing.parents
+    return (*(standing.earlier if dict(standing.delivered).get(sink) else ()), *standing.parents)
 
 
 def before(standing: Standing, sink: str) -> Standing | None:
@@ -73,7 +74,7 @@ def standing_of(commit: Commit, accepted: tuple[str, ...] = (), found: tuple[str
     newest = frozenset(chain((digest(each.token) for each in commit.tokens), *known))
     return Standing(
         commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, commit.delivered_tokens,
-        commit.delivered_before, newest, accepted, found,
+        newest, accepted, found, commit.delivered_before,
     )  # fmt: skip
 
 
@@ -134,7 +135,8 @@ def compare(
     if other is not None and known:
         raise StoreUnfit(
             f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the rows there are of an "
-            f"earlier time, before the job went on beside other rows: the database is an older copy. {accept}."
+            "earlier time, before the job went on beside other rows, or of the job from which it was forked: the "
+            f"database is an older copy, or another one. {accept}."
         )
     if other is not None:
         raise StoreUnfit(

@@ -84,6 +84,15 @@ def test_the_last_row_of_each_key_is_kept_whatever_the_names(shop: Shop) -> None
         assert sink.delivered("of tests") == (2, ["b"])
 
 
+def test_tables_whose_names_differ_in_case_are_two(shop: Shop) -> None:
+    create = "CREATE TABLE IF NOT EXISTS `%s` (name VARCHAR(9))"
+    one, other = (opened(DatabaseSink(shop.connect, name, ["name"], create=create % name)) for name in ("Day", "day"))
+    one.deliver(1, "a", [("x",)])
+    assert (one.delivered("of tests"), other.delivered("of tests")) == ((1, ["a"]), None)
+    other.deliver(2, "b", [("y",)])
+    assert (one.delivered("of tests"), other.delivered("of tests")) == ((1, ["a"]), (2, ["b"]))
+
+
 def test_rows_without_a_key_and_keys_without_other_columns(shop: Shop) -> None:
     create = "CREATE TABLE IF NOT EXISTS seen (name VARCHAR(9), day INT, UNIQUE (day, name))"
     sink = opened(DatabaseSink(shop.connect, "seen", ["name", "day"], ["name", "day"], create=create))

@@ -6,7 +6,7 @@ import pytest
 
 from megaflow.durable.commits import Commit, commit_from_bytes
 from megaflow.durable.incarnation import Standing, renewed
-from megaflow.durable.lineage import after_deliveries, before, compare, forked, standing_of
+from megaflow.durable.lineage import after_deliveries, before, compare, forked, others, standing_of
 from megaflow.errors import StoreUnfit
 
 DELIVERED = Commit(
@@ -41,6 +41,13 @@ def test_last_deliveries_are_compared_until_there_are_new_ones() -> None:
     assert after_deliveries(later, again, ["new"]).delivered_before == ()
     delivered = replace(again, delivered=(("box", 8),))
     assert after_deliveries(later, delivered, ["box"]).delivered_before == ()
+
+
+def test_rows_of_earlier_lineages_and_of_parents_are_another_copy() -> None:
+    standing = Standing("c", ("a",), ("b",), 9, (("box", 8), ("new", 0)))
+    assert (others(standing, "box"), others(standing, "new")) == (("b", "a"), ("a",))
+    with pytest.raises(StoreUnfit, match="or of the job from which it was forked"):
+        compare(standing, "box", None, 12, False)
 
 
 def test_a_fork_has_delivered_nothing_before() -> None:

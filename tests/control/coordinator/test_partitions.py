@@ -317,6 +317,25 @@ def test_unopened_partitions_are_named_with_reasons_and_bytes() -> None:
     assert [each.tried for each in bench.all.unopened] == [(0,)], "worker 1 holds the second one and has found it"
 
 
+def test_a_worker_that_gets_a_partition_again_reports_anew() -> None:
+    bench = Bench("s")
+    bench.found(b"a", over=True)
+    assert bench.all.state.holders == {-1: 0}
+    assert bench.given == [(0, b"a", None)]
+    bench.learn(PartitionMissing(-1, "locked", 5), source=0)
+    bench.go_on()
+    assert bench.revoked == [RevokePartitions(0, (-1,))]
+    bench.learn(PartitionsRevoked((SourcePartition(-1, "s", b"a"),)), source=0)
+    assert bench.all.state.holders == {-1: 1} and bench.all.unopened == ()
+    bench.roster.close([1])
+    bench.roster.closed(1)
+    bench.roster.left([1], Membership(1, frozenset({0}), 0))
+    bench.learn(SplitsReturned((), (SourcePartition(-1, "s", b"a"),)), source=1)
+    assert bench.all.state.holders == {-1: 0} and bench.all.unopened == (), "worker 1 may have read it"
+    bench.learn(PartitionMissing(-1, "locked", 5), source=0)
+    assert [each.tried for each in bench.all.unopened] == [(0,)]
+
+
 def part(number: int) -> SourcePartition:
     return SourcePartition(number, "s", b"%d" % -number)
 

@@ -35,9 +35,10 @@ partitions arrive here as values and go to workers by command. So a coordinator 
 9. A worker may not find a partition, such as a file on a machine that does not mount its folder, or may be unable to
    open it (`PartitionMissing`). The partition is then revoked and given to a worker of another process, and so on. Each
    process gets it once, unless it has seen the partition meanwhile, because rule 6 also spares it. So this comes to an
-   end. If no process can open it, its holder keeps trying, until a process joins that has not tried. Meanwhile the
-   holder does not report it as idle, so it holds back event time. There is one exception: no process finds it. It may
-   be gone for good, so event time does not wait for it any longer.
+   end. A worker that gets it again, because others have left, reports anew what it finds. If no process can open it,
+   its holder keeps trying, until a process joins that has not tried. Meanwhile the holder does not report it as idle,
+   so it holds back event time. There is one exception: no process finds it. It may be gone for good, so event time does
+   not wait for it any longer.
 """
 
 from collections import Counter
@@ -207,11 +208,13 @@ class Partitions:
         loads = self._loads(self._roster.readers)
         given: dict[WorkerId, tuple[SourcePartition, ...]] = {}
         for partition in partitions:
-            tried = self.state.missing.get(partition.number, ())
+            tried = self.state.missing.get(partition.number, {})
             worker = min(loads, key=lambda worker: (worker in tried, loads[worker], worker))
             loads[worker] += 1
             self.state.holders[partition.number] = worker
             self.state.staying.pop(partition.number, None)
+            for each in self._process_of(worker) if tried else ():
+                tried.pop(each, None)  # what it found earlier is old: others may have read the partition since
             given[worker] = (*given.get(worker, ()), partition)
         self._stream.issue(reading_messages.AssignPartitions(given))
 
