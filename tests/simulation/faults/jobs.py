@@ -24,8 +24,8 @@ RESTORED = {
     "a store has another lineage at each start": Fault("begin", "renews or not newest.lineage", "True"),
     "sinks do not learn the lineage": Fault(
         "OpenSink._open",
-        "is_durable, lineage, keeper.has_joined)",
-        'is_durable, "", keeper.has_joined)',
+        "SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage, joined)",
+        "SinkPlace(self.name, keeper.worker, keeper.job, is_durable)",
     ),
 }
 

@@ -213,7 +213,8 @@ class OpenSink(Outlet):
         keeper, self._is_open = self._keeper, True
         with self._calling("open"):
             is_durable = keeper.store is not None or bool(lineage)
-            place = SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage, keeper.has_joined)
+            joined = keeper.has_joined
+            place = SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage, joined)
             self._sink.open(place)
 
     def _compare(self, standing: Standing) -> Mismatch | None:
