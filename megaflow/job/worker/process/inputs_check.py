@@ -21,6 +21,7 @@ followed file that is not there, or read another file in place of the job's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -102,11 +103,17 @@ class InputsCheck:
         worker.on_mail(TOPIC, self._hear)
 
     def begin(self) -> None:
-        """Ask for the inputs. Call `turn` until the check is no longer `under_way`."""
+        """Ask for the inputs. Call `turn` until the check is no longer `under_way`.
+
+        Raises JoinDenied, in a founder ConfigMismatch, if this process cannot write to its store.
+        """
         self._until = self._worker.now() + LOOK_SECONDS
         if self._store is not None:
             self._probe = probe_name(self._incarnation)
-            self._store.put(self._probe, [b"probe"])
+            try:
+                self._store.put(self._probe, [b"probe"])
+            except OSError as error:
+                raise self._refusal(f"it cannot write to the folder of --state: {error.strerror or error}.") from error
         self._ask()
 
     @property
@@ -147,7 +154,8 @@ class InputsCheck:
     def _end(self) -> None:
         self._until = None
         if self._store is not None:
-            self._store.delete([self._probe])
+            with contextlib.suppress(OSError):  # the next launcher removes it
+                self._store.delete([self._probe])
 
     def _ask(self) -> None:
         self._again = None
@@ -177,10 +185,7 @@ class InputsCheck:
 
     def _error(self, missing: list[str]) -> JoinDenied | ConfigMismatch:
         if OTHER_STORE in missing:
-            text = f"{OTHER_STORE}. All machines must see the same folder under its path: mount it here."
-            if self._worker.rescaling.joining:
-                return JoinDenied(f"This process cannot join: {text}")
-            return ConfigMismatch(f"Worker {self._worker.index}: {text}")
+            return self._refusal(f"{OTHER_STORE}. All machines must see the same folder under its path: mount it here.")
         shown = "; ".join(missing[:SHOWN_MAX])
         more = f"; and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
         fix = "Every process of a job must see its files under the same paths: mount the folder here"
@@ -192,6 +197,11 @@ class InputsCheck:
         return ConfigMismatch(
             f"Worker {self._worker.index} does not find inputs of the job: {shown}{more}. {fix}."
         )
+
+    def _refusal(self, why: str) -> JoinDenied | ConfigMismatch:
+        if self._worker.rescaling.joining:
+            return JoinDenied(f"This process cannot join: {why}")
+        return ConfigMismatch(f"Worker {self._worker.index}: {why}")
 
 
 def look(
@@ -212,8 +222,16 @@ def look(
         seen for name, wanted in followed.items() for inode, path in names_of(sources[name]).items()
         if inode in wanted and (seen := seen_file(name, path)) is not None and seen.inode == inode
     ]  # fmt: skip
-    found = () if store is None else tuple(probe for probe in probes if store.length(probe) is not None)
+    found = tuple(probe for probe in probes if store is not None and is_there(store, probe))
     return InputsSeen((*files.values(), *grow), tuple(own), found)
+
+
+def is_there(store: Store, name: str) -> bool:
+    """Return whether this process sees a file of a store."""
+    try:
+        return store.length(name) is not None
+    except OSError:
+        return False
 
 
 def lacks(wanted: InputsSeen, sources: Sources) -> Iterator[str]:
