@@ -11,8 +11,9 @@ import struct
 import threading
 from collections.abc import Sequence
 
+from megaflow.errors import UsageError
 from megaflow.job.spec import BACKLOG, Address
-from megaflow.timely.communication.address import is_loopback
+from megaflow.timely.communication.address import address_text, is_loopback
 
 PROBE_SECONDS = 3.0
 SIOCGIFADDR = 0x8915  # of <linux/sockios.h>: an interface's address
@@ -24,12 +25,35 @@ def listen_toward(place: Address, name: str) -> tuple[tuple[str, ...], list[sock
     `name` is the name by which others know this machine, "" if unknown. Raises OSError.
     """
     family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as way:
-        way.connect(place)  # on a datagram socket this sends nothing, but selects the local address
-        near = str(way.getsockname()[0])
+    near, _ = ends_of_way(place)
     hosts = (near,) if is_loopback(near) else tuple(dict.fromkeys((near, *addresses_of(name), *interfaces())))
     bound = near if len(hosts) == 1 else "" if family == socket.AF_INET else "::"
     return hosts, [socket.create_server((bound, 0), family=family, backlog=BACKLOG) for _ in range(2)]
+
+
+def ends_of_way(place: Address) -> tuple[str, str]:
+    """Return the address from which this machine reaches a place, and that of the place. Raises OSError."""
+    with socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET, socket.SOCK_DGRAM) as way:
+        way.connect(place)  # on a datagram socket this sends nothing, but selects the local address
+        return str(way.getsockname()[0]), str(way.getpeername()[0])
+
+
+def check_listening(listen: str, address: Address, contact: Address) -> None:
+    """Raise UsageError if a process listens at an address that a process of another machine cannot reach.
+
+    `listen` is what the user gave, `address` what others learn, `contact` the place of another process.
+    """
+    if not is_loopback(address[0]):
+        return
+    try:
+        near, there = ends_of_way(contact)
+    except OSError:  # connecting to it gives the reason
+        return
+    if not is_loopback(near) and near != there:
+        raise UsageError(
+            f"--listen {listen}: the job at {address_text(contact)} is on another machine, which cannot reach this "
+            f"process at {address[0]}. Give an address of this machine, such as --listen {near}."
+        )
 
 
 def addresses_of(host: str) -> list[str]:

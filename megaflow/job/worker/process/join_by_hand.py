@@ -17,6 +17,7 @@ from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.store import Store
 from megaflow.errors import ConfigMismatch, JobNotFound, MegaflowError, PeerFailed, PeerLost, ProtocolError, StateKept
 from megaflow.job.profile.report import check_profile, profile_folder
+from megaflow.job.reachable import check_listening
 from megaflow.job.spec import FORMS, Address, ChildSpec, JobSpec, JoiningProcess, address_of, listening
 from megaflow.job.worker.process.child import Process
 from megaflow.job.worker.process.leave_on_signal import LeaveOnSignal, handled
@@ -81,6 +82,7 @@ def join_job(
 
     with listening(spec.listen, 1) as [listener]:
         address = address_of(listener)
+        check_listening(spec.listen, address, part.contact)
         child = ChildSpec(
             spec, name, part, address, listener.detach(), secret, outputs=settings.outputs, durable=settings.durable,
             inputs=settings.inputs, piped=settings.piped,
