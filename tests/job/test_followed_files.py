@@ -178,6 +178,126 @@ def test_a_table_after_nuls_has_its_header(tmp_path: Path) -> None:
     assert bench.read() == [{"a": "7", "b": "8"}]
 
 
+class Reserved:
+    """A log whose end is space for later lines: NULs, which its program fills from the front."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path, self.written = path, 0
+        path.touch()
+        self.reserve(size)
+
+    def reserve(self, size: int) -> None:
+        os.truncate(self.path, size)
+
+    def write(self, text: str) -> None:
+        """Write at the place of the first NUL."""
+        with self.path.open("r+b") as file:
+            file.seek(self.written)
+            file.write(text.encode())
+        self.written += len(text)
+
+    def cut(self) -> None:
+        """Remove the space."""
+        os.truncate(self.path, self.written)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("end", ["kept", "filled", "cut", "removed"])
+def test_lines_in_reserved_space_are_read_once(tmp_path: Path, end: str, anew: bool) -> None:
+    counted, lost = Counted(), list[Any]()
+    log = Reserved(tmp_path / "app.log", 65_536)
+    bench = Bench(log.path, count=counted.count, lose=lambda *each: lost.append(each))
+    written, read = list[str](), bench.read()
+    for number in range(40):
+        log.write(f"line {number}\nhalf a ")
+        written.append(f"line {number}" if not number else f"half a line {number}")
+        read += bench.read()
+        assert read == written
+        if anew:
+            [(inode, position)] = bench.positions.items()
+            bench.source.open(inode, position).look()
+            bench.readers.pop(inode).close()
+    log.write("line\n")
+    if end == "filled":
+        log.write("x" * (65_535 - log.written) + "\nafter\n")
+        written += ["half a line", "x" * (65_535 - len("".join(written)) - 40 - 12), "after"]
+    else:
+        written.append("half a line")
+    if end == "cut":
+        log.cut()
+    read += bench.read()
+    if end == "removed":
+        log.path.unlink()
+        read += bench.read()
+    if anew:
+        for inode, position in bench.positions.items():
+            bench.source.open(inode, position).look()
+    assert read == written and lost == [] and not counted.kinds
+
+
+def test_space_between_lines_may_still_be_filled(tmp_path: Path) -> None:
+    counted, log = Counted(), Reserved(tmp_path / "app.log", 100_000)
+    bench = Bench(log.path, count=counted.count)
+    log.write("one\n")
+    append(log.path, "la")
+    assert bench.read() == ["one"] and bench.read() == [], "the last line has no end"
+    log.write("two\n")
+    assert bench.read() == ["two"]
+    log.write("x" * 99_991 + "\n")
+    append(log.path, "st\n")
+    assert bench.read() == ["x" * 99_991, "last"] and not counted.kinds
+
+
+def test_large_reserved_space_is_not_kept_in_memory(tmp_path: Path) -> None:
+    log = Reserved(tmp_path / "app.log", 100 << 20)
+    bench = Bench(log.path)
+    log.write("one\ntw")
+    tracemalloc.start()
+    try:
+        assert [each for _ in range(12) for each in bench.read()] == ["one"]
+        log.write("o\n")
+        assert bench.read() == ["two"]
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_lines_after_much_abandoned_space_are_read(tmp_path: Path) -> None:
+    counted, size = Counted(), 70 << 20
+    log = Reserved(tmp_path / "app.log", size)
+    bench = Bench(log.path, count=counted.count)
+    log.write("before a crash\n")
+    assert bench.read() == ["before a crash"]
+    reserved, log.written = log.written, size
+    log.reserve(2 * size)
+    log.write("after\n")
+    found = [each for _ in range(9) for each in bench.read()]
+    assert found == ["after"] and counted.kinds == {NULS_LEFT_OUT: size - reserved}
+
+
+def test_reserved_space_of_a_table_is_no_part_of_its_header(tmp_path: Path) -> None:
+    log = Reserved(tmp_path / "a.csv", 9_000)
+    bench = Bench(log.path, format=Csv())
+    for text in ("a", ",b", "\n", "1,2\n3,"):
+        log.write(text)
+        rows = bench.read()
+    assert rows == [{"a": "1", "b": "2"}]
+    log.write('"4\n5"\n')
+    bench.begin_anew(Csv())
+    assert bench.read() == [{"a": "3", "b": "4\n5"}]
+
+
+def test_files_with_reserved_space_stay_open(tmp_path: Path) -> None:
+    log = Reserved(tmp_path / "app.log", 9_000)
+    bench = Bench(log.path)
+    log.write("one\n")
+    assert bench.read() == ["one"] and bench.read() == []
+    [reader] = bench.readers.values()
+    assert reader._held.file >= 0, "the times of a mapped file do not show that its space is filled"
+    log.cut()
+    assert bench.read() == [] and reader._held.file < 0
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_files_that_replace_one_another_are_each_read(tmp_path: Path, anew: bool) -> None:
     bench, log, inodes = Bench(tmp_path / "app.log"), tmp_path / "app.log", list[int]()
@@ -244,6 +364,39 @@ def test_whatever_becomes_of_a_file_each_line_is_read_once_and_in_order(
     assert sorted(read) == sorted(written)
     last = [line for line in written if line in read]
     assert len(read) == len(last)
+    for reader in bench.readers.values():
+        reader.close()
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["line", "part", "read", "some", "reserve", "cut", "anew"]), max_size=40))
+def test_lines_of_mapped_files_are_read_once_in_order(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("logs")
+    lost = list[Any]()
+    bench = Bench(folder / "app.log", lose=lambda *each: lost.append(each))
+    log = Reserved(folder / "app.log", 300)
+    part, read, written = "", list[str](), list[str]()
+    for number, step in enumerate(steps):
+        if step == "line":
+            log.write(f"{number}\n")
+            written.append(f"{part}{number}")
+            part = ""
+        elif step == "part":
+            log.write(f"{number}-")
+            part += f"{number}-"
+        elif step == "reserve":
+            log.reserve(log.written + 300)
+        elif step == "cut":
+            log.cut()
+        elif step == "anew":
+            bench.begin_anew()
+            bench.source.lose = lambda *each: lost.append(each)
+        else:
+            read += bench.read(2 if step == "some" else 100)
+    read += bench.read()
+    assert read == written and lost == []
     for reader in bench.readers.values():
         reader.close()
 
@@ -431,7 +584,7 @@ class Interrupted(Bench):
     def go_on(self) -> list[Any]:
         """Read the rest."""
         source, self.readers = self.source, {}
-        self.source = FollowedFiles(source.pattern, format=source.format, lose=source.lose)
+        self.source = FollowedFiles(source.pattern, format=source.format, lose=source.lose, count=source.count)
         self.readers = {inode: self.source.open(inode, position) for inode, position in self.positions.items()}
         return self.read()
 
@@ -519,6 +672,15 @@ def test_positions_of_the_first_stores_are_read(tmp_path: Path) -> None:
     job.positions = {inode: position[:3] for inode, position in job.positions.items()}
     job.log.unlink()
     assert job.go_on() == [] and not job.lost, "nobody knows what it had"
+
+
+def test_reserved_space_in_a_copy_is_no_loss(tmp_path: Path) -> None:
+    counted = Counted()
+    append(tmp_path / "app.log", "\n".join(LINES_OF_A_LOG) + "\n" + "\0" * 3_000)
+    job = Interrupted(tmp_path, 10, count=counted.count)
+    compress(job.log)
+    assert job.go_on() == LINES_OF_A_LOG[10:] and job.go_on() == []
+    assert not job.lost and not counted.kinds
 
 
 def test_rows_of_a_copy_have_the_columns_of_its_head(tmp_path: Path) -> None:

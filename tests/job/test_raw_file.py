@@ -2,12 +2,22 @@
 
 import os
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.job.formats.raw_file import NOTHING_READ, SAMPLE_BYTES, SAMPLES, TextPrint, print_of, print_of_file
+from megaflow.job.formats import raw_file
+from megaflow.job.formats.raw_file import (
+    NOTHING_READ,
+    SAMPLE_BYTES,
+    SAMPLES,
+    TextPrint,
+    WrittenPart,
+    print_of,
+    print_of_file,
+)
 
 LINE = b"0123456789\n"
 
@@ -60,3 +70,42 @@ def test_a_text_has_the_print_of_its_bytes(
         text.add(data[start : start + size])
         start += size
     assert text.digest() == (print_of(str(path), length) if length <= len(data) else None)
+
+
+def test_written_part_ends_before_the_last_nuls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is written from the front, with gaps, and gets more or less space behind."""
+    monkeypatch.setattr(raw_file, "NUL_BLOCK_BYTES", 4)
+    monkeypatch.setattr(raw_file, "NUL_BLOCKS", 3)
+    for seed in range(200):
+        rng, file, at, part = Random(seed), bytearray(), 0, WrittenPart(0)
+
+        def bytes_at(start: int, size: int, file: bytearray = file) -> bytes:
+            return bytes(file[start : start + size])
+
+        for _ in range(rng.randint(1, 20)):
+            gap, size, space = rng.randint(0, 9), rng.randint(1, 9), rng.randint(-30, 30)
+            at += gap
+            file.extend(bytes(max(0, at + size - len(file))))
+            file[at : at + size] = b"x" * size
+            at += size
+            del file[max(len(file) + space, at) :]
+            file.extend(bytes(max(0, space)))
+            part.find_end(bytes_at, len(file))
+        for _ in range(len(file)):
+            end = part.find_end(bytes_at, len(file))
+        assert end == at and part.has_space == (end < len(file)), seed
+
+
+def test_gap_that_a_late_thread_fills_is_waited_for() -> None:
+    file, part = bytearray(b"one\n" + bytes(20)), WrittenPart(0)
+
+    def find_end() -> int:
+        return part.find_end(lambda start, size: bytes(file[start : start + size]), len(file))
+
+    assert find_end() == 4
+    file[8:14] = b"three\n"
+    assert find_end() == 4
+    file[4:8] = b"two\n"
+    assert find_end() == 14
+    file[15:17] = b"x\n"
+    assert [find_end() for _ in range(3)] == [14, 17, 17], "it stays"

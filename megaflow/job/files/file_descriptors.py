@@ -262,5 +262,6 @@ def _limit_text(path: str, error: OSError | None) -> str:
         return f"Cannot follow {path!r}: {limit_text(error)}"
     return (
         f"Cannot follow {path!r}: a process may have {hard} files open. As many are in use, and each followed file "
-        f"among them ends in an unfinished line, so none is closed. Raise the limit, as with ulimit -n {2 * hard}."
+        "among them ends in an unfinished line or reserved space, so none is closed. Raise the limit, as with ulimit "
+        f"-n {2 * hard}."
     )

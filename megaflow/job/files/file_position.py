@@ -32,7 +32,7 @@ class FilePosition:
     path: str = ""  # when the file was read
     offset: int = 0  # bytes read so far; the next line begins there
     tail: str = ""  # digest of the last SAMPLE_BYTES of these
-    size: int | None = None  # size of the file when it was last looked at; None: unknown
+    size: int | None = None  # of the file when it was last looked at, without NULs at its end; None: unknown
     head: str = ""  # digest of the first SAMPLE_BYTES of the file; "": unknown
 
     @classmethod

@@ -17,7 +17,10 @@
 6. Nothing announces a change: each file is checked every POLL_SECONDS, the folders every FIND_SECONDS.
 7. A program that goes on to write a truncated file at its old place leaves NULs before the next line, as many as the
    file had bytes. They are left out and reported once other bytes and the line's end follow. Until then, the reader
-   waits before them. It does not keep them in memory. NULs elsewhere are text.
+   waits before them. It does not keep them in memory. NULs elsewhere are text. But NULs at the end of a file are space
+   that a program may have reserved, as programs do that map a file into memory, and fills from the front. They are not
+   read, and do not count as part of the file (`WrittenPart`). A reader reads only bytes before one that it has seen,
+   so it never reads a line that is half copied into the map.
 8. A reader that has never found its file says `NotHere`, because another process may find it. Only if no process does
    are the file's unread bytes lost. A reader that finds its file but cannot open it also says `NotHere`. The right may
    be missing, or the handle stale, only in this process. Nothing is lost, because the reader keeps its position.
@@ -26,10 +29,11 @@
    rule 5 finds it. If it is not found for DELETED_SECONDS, rule 4 holds. So lines that are written to a closed file are
    lost if it is removed before they are seen. A file that gets its inode meanwhile and has the same bytes before the
    position is taken for it.
-10. A position also has the size of the file when it was last looked at, and a digest of its first SAMPLE_BYTES. If the
-   file is gone, truncated or another one when a reader opens it there, the rest is read from its compressed copy
-   (`rotated_copy`). If there is no copy, the unread bytes are lost, and the loss is reported. If no process could open
-   the file, the position has the path and the size, but no digest, so no copy can be recognized.
+10. A position also has the size of the file when it was last looked at, without reserved space, and a digest of its
+   first SAMPLE_BYTES, or of fewer if fewer are written. If the file is gone, truncated or another one when a reader
+   opens it there, the rest is read from its compressed copy (`rotated_copy`). If there is no copy, the unread bytes are
+   lost, and the loss is reported. If no process could open the file, the position has the path and the size, but no
+   digest, so no copy can be recognized.
 """
 
 import os
@@ -189,7 +193,8 @@ class FollowedFile(GrowingFile):
         if not self._is_open:
             return Idle(after_seconds=FIND_SECONDS)
         if self._copy is None and self._let_go_at is None:
-            self._held.rest(self._offset, bool(self._buffer or self._nuls), self._is_compressed, self._source.now())
+            has_unfinished = bool(self._buffer or self._nuls or self._written.has_space)
+            self._held.rest(self._offset, has_unfinished, self._is_compressed, self._source.now())
         return Idle(after_seconds=POLL_SECONDS)
 
     def stay(self) -> None:
@@ -243,12 +248,13 @@ class FollowedFile(GrowingFile):
         nuls, self._nuls = self._nuls, 0
         self._offset += nuls
         self._tail = self._tail_at(self._offset)
-        self._source.count(NULS_LEFT_OUT, nuls, lambda: nuls_text(self.path, nuls, self._offset))
+        if bare:  # otherwise it is reserved space at the end of a copy
+            self._source.count(NULS_LEFT_OUT, nuls, lambda: nuls_text(self.path, nuls, self._offset))
 
     def _begin_text(self) -> Text | None:
         """Return the decoder of the file. None if it is compressed. Raises SourceError if it is not text."""
         self._start = nuls_at_start(self.bytes_at, self._offset)
-        head, source = self.bytes_at(self._start, HEAD_BYTES), self._source
+        head, source = self.written_at(self._start, HEAD_BYTES), self._source
         text = Text.growing(head, self.path, source.errors, source.encoding, source.tell)
         self._is_compressed = text is None
         return text
@@ -257,7 +263,7 @@ class FollowedFile(GrowingFile):
         """Return the parser of the file. None if it needs more of the file, or if the file has ended without a head."""
 
         def beginning(size: int) -> tuple[bytes, bool]:
-            data = self.bytes_at(self._start, size)
+            data = self.written_at(self._start, size)
             return data, is_end and len(data) < size
 
         try:
@@ -288,10 +294,12 @@ class FollowedFile(GrowingFile):
         if had >= format.bytes_max:
             raise format.too_long(repr(self.path), f"byte {self._offset}")
         size = min(max(BLOCK_BYTES, 2 * had), format.bytes_max)
-        self._buffer = self.bytes_at(self._offset + self._nuls, size)
+        self._buffer = self.written_at(self._offset + self._nuls, size)
+        if self._nuls and self.bytes_at(self._offset, 1) != b"\0":  # lines have taken their place
+            self._nuls, self._buffer = 0, self.written_at(self._offset, size)
         if self._buffer and not self._buffer.strip(b"\0"):
             self._nuls += nuls_from(self.bytes_at, self._offset + self._nuls)
-            self._buffer = self.bytes_at(self._offset + self._nuls, NUL_BLOCK_BYTES)
+            self._buffer = self.written_at(self._offset + self._nuls, NUL_BLOCK_BYTES)
         if len(self._buffer) > had:
             self._held.goes_on()
         if len(self._buffer) > had or status.st_nlink:

@@ -12,7 +12,7 @@ from megaflow.errors import SourceError
 from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor, is_any_free
 from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, beside, digest
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
-from megaflow.job.formats.raw_file import reading
+from megaflow.job.formats.raw_file import WrittenPart, reading
 
 POLL_SECONDS: Final = 0.25  # between checks of a file that had nothing new
 FIND_SECONDS: Final = 1.0  # between searches for new files
@@ -41,7 +41,8 @@ class GrowingFile:
         self.lives = 0  # times that it has begun again
         self._offset, self._digest = seen.offset, seen.tail
         self._tail = b""  # the bytes before `_offset`
-        self._size = seen.size  # when it was last looked at
+        self._size = seen.size  # when it was last looked at, without the NULs at the end
+        self._written = WrittenPart(seen.offset)  # of the open file
         self._head = seen.head
         self._held = OwnDescriptor(files.descriptors)
         self._copy: RotatedCopy | None = None  # read in place of the file
@@ -91,6 +92,11 @@ class GrowingFile:
         with reading(self.path):
             return os.pread(self._held.file, size, start)
 
+    def written_at(self, start: int, size: int) -> bytes:
+        """Return some bytes, without NULs at the end of the file, which a program may still fill. Raises SourceError.
+        """
+        return self.bytes_at(start, size if self._copy is not None else max(0, min(size, (self._size or 0) - start)))
+
     def _find(self) -> bool:
         """Open the file under its current name. Return whether it exists and can be opened."""
         self._held.refusal = ""
@@ -112,6 +118,7 @@ class GrowingFile:
                         return True
                     self._begin_anew()
                 self.path, self._is_first_look, self._gone = path, False, 0
+                self._written = WrittenPart(self._offset)
                 self._note_size(status.st_size)
                 return True
             self.close()
@@ -159,6 +166,8 @@ class GrowingFile:
         return self.bytes_at(max(0, offset - SAMPLE_BYTES), min(offset, SAMPLE_BYTES))
 
     def _note_size(self, size: int) -> None:
+        """Note up to where the open file, of this size, is written; see rule 7."""
+        size = self._written.find_end(self.bytes_at, size)
         if not self._head or (size != self._size and (self._size or 0) < SAMPLE_BYTES):
             self._head = digest(self.bytes_at(0, min(size, SAMPLE_BYTES)))
         self._size = size
@@ -182,4 +191,5 @@ class GrowingFile:
         """Forget the position: the file has other bytes, or its inode another file."""
         self._lose()
         self._offset, self._tail, self._digest, self._size, self._head = 0, b"", "", None, ""
+        self._written = WrittenPart(0)
         self._held.state, self._is_compressed, self.lives = (), False, self.lives + 1

@@ -139,7 +139,7 @@ def nuls_text(path: str, nuls: int, offset: int) -> str:
     """Return the text about so many NULs before a place in a file, which were left out."""
     return (
         f"{path!r} has {nuls} NUL bytes before byte {offset}. They are left out: a program has written "
-        "on at its old place in a truncated file"
+        "on at its old place in a truncated file, or behind space that it had reserved"
     )
 
 
@@ -164,3 +164,71 @@ def nuls_at_start(bytes_at: Callable[[int, int], bytes], offset: int) -> int:
         if bare or not data:
             break
     return at
+
+
+class WrittenPart:
+    """How far a growing file is written. NULs may follow: space that a program has reserved and fills from the front.
+
+    Text behind NULs counts if they stay. Otherwise several threads fill the space, and one of them is late.
+
+    >>> file = b"one\\n" + bytes(9)
+    >>> part = WrittenPart(0)
+    >>> part.find_end(lambda start, size: file[start : start + size], len(file)), part.has_space
+    (4, True)
+    """
+
+    def __init__(self, start: int) -> None:
+        """The bytes before `start` are written."""
+        self._end = start
+        self._size = start  # of the file at the last look
+        self._searched = start  # there were only NULs between the end and this place
+        self._is_searched = False  # up to the end of the file
+        self._gap = -1  # place of NULs that were seen before other bytes
+
+    @property
+    def has_space(self) -> bool:
+        """Whether NULs follow."""
+        return self._end < self._size
+
+    def find_end(self, bytes_at: Callable[[int, int], bytes], size: int) -> int:
+        """Return where the NULs at the end of a file of this size begin, as far as it was searched.
+
+        A call searches NUL_BLOCKS blocks of a new file or new space, and the next call goes on. After that, a call
+        reads what was filled in; if there is nothing, it searches one block again.
+        """
+        if size == self._size == self._end:
+            return size
+        if size > self._size:
+            self._is_searched, self._searched = False, max(self._searched, self._end)
+        self._size = size
+        if not size or bytes_at(size - 1, 1) != b"\0":
+            self._end = self._searched = size
+            return size
+        self._end = min(self._end, size)
+        if self._pass_text(bytes_at) and self._is_searched:
+            return self._end
+        if not self._end <= self._searched < size:
+            self._searched = self._end
+        for _ in range(1 if self._is_searched else NUL_BLOCKS):
+            data = bytes_at(self._searched, NUL_BLOCK_BYTES)
+            if bare := data.rstrip(b"\0"):
+                if self._is_searched and self._gap != self._end:
+                    self._gap = self._end
+                    break
+                self._end = self._searched + len(bare)
+            self._searched += len(data)
+            if not data or self._searched >= size:
+                self._is_searched = True
+                break
+        return self._end
+
+    def _pass_text(self, bytes_at: Callable[[int, int], bytes]) -> bool:
+        """Move the end to the next NUL. Return whether it has moved."""
+        before = self._end
+        for _ in range(NUL_BLOCKS):
+            data = bytes_at(self._end, PIECE_BYTES)
+            nul = data.find(b"\0")
+            self._end += len(data) if nul < 0 else nul
+            if nul >= 0 or not data:
+                break
+        return self._end > before
