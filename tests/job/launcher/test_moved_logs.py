@@ -72,6 +72,38 @@ def test_a_copy_at_the_old_path_goes_on_if_it_is_named(tmp_path: Path) -> None:
     assert [*copies([rest], {"lines"})] == [], "a file that does not have the bytes is no copy"
 
 
+def test_copies_that_have_exchanged_their_inodes_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    _, first = read(followed(folder / "a.log", "one", "two"), f"{folder}/a*")
+    _, second = read(followed(folder / "b.log", "three", number=1), f"{folder}/b*")
+    swapped = replace(first, partition=second.partition), replace(second, partition=first.partition)
+    told = [*copies(swapped, {"lines"})]
+    assert says(told[0], "a.log' has another inode", "the 8 bytes", f"--relocate {folder}/a.log={folder}/a.log")
+    assert says(told[1], "b.log' has another inode", "the 6 bytes") and len(told) == 2
+    assert moved_partitions(swapped, {"lines"}, [(str(folder), str(folder))]) == (first, second)
+    with pytest.raises(StoreUnfit, match=f"b.log' has another inode .* Also give --relocate {folder}/b.log="):
+        moved_partitions(swapped, {"lines"}, [(f"{folder}/a.log", f"{folder}/a.log")])
+
+
+def test_copy_that_has_the_inode_of_an_unread_file_is_named(tmp_path: Path) -> None:
+    log = tmp_path / "in" / "a.log"
+    _, rest = read(followed(log, "one", "two"), str(log))
+    unread = SourcePartition(1, "lines", rest.partition)
+    for position in (None, encode(FilePosition(str(tmp_path / "in" / "b.log"), size=8).as_tuple())):
+        recorded = [replace(rest, partition=encode(1)), replace(unread, position=position)]
+        [told] = copies(recorded, {"lines"})
+        assert says(told, "a.log' has another inode", "the 8 bytes")
+
+
+def test_rotated_files_that_took_known_paths_are_no_copies(tmp_path: Path) -> None:
+    first, second = rotated(tmp_path / "in" / "a.log")
+    assert [*copies([first, second], {"lines"})] == [], "the record of the first has the path of the second"
+    both = [followed(tmp_path / "in" / name, "same", number=number) for number, name in enumerate(("b", "c"))]
+    old, new = (read(each, f"{tmp_path}/in/{name}")[1] for each, name in zip(both, ("b", "c")))
+    os.rename(tmp_path / "in" / "c", tmp_path / "in" / "b")
+    assert [*copies([old, new], {"lines"})] == [], "it has the bytes of its own record"
+
+
 def test_what_does_not_have_the_bytes_that_were_read_is_refused(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     _, rest = read(followed(old / "a.log", "one", "two"), f"{old}/*")

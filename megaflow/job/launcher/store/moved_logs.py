@@ -12,7 +12,12 @@ the files were restored there. Without this option, the job reports such files.
    beside it. But the run is refused if there is no copy and the file at the new path continues no recorded file,
    because that file would not continue what was read.
 3. Inode numbers of two volumes are unrelated. If a recorded file has the same number as another file's copy, it is not
-   on the new volume. It is dropped if it was read to its end; otherwise the run is refused.
+   on the new volume. It is dropped if it was read to its end; otherwise the run is refused. It is also refused if the
+   dropped file is at its path with another number, because it would be read again: two files have exchanged theirs.
+4. Without the option, a file at a recorded path is reported if it has the bytes that were read there, but another
+   inode. Restored files often exchange their inodes, because a file system gives the numbers of removed files to new
+   ones. So a file whose inode belongs to another record is reported as well, unless it has the bytes of that record.
+   It may then be that file, renamed by a rotation. No file continues by itself: a new log may begin like the old one.
 """
 
 import os
@@ -73,15 +78,16 @@ def moved_partitions(
 def copies(partitions: Collection[SourcePartition], inputs: Collection[str]) -> Iterator[str]:
     """Yield what to tell the user of copies at the paths of files of followed `inputs`, which will be read again.
 
-    Cost: looks at each path, and reads two samples of each file that has another inode now.
+    See rule 4. Cost: looks at each path, and reads two samples of each file that has another inode now, or four.
     """
-    known = {(each.input, each.partition) for each in partitions}
-    for each in partitions:
-        if each.input not in inputs or each.position is None:
-            continue
-        seen = FilePosition.of(decode(each.position))
+    positions = {
+        (each.input, each.partition): FilePosition.of(decode(each.position))
+        for each in partitions if each.input in inputs and each.position is not None
+    }  # fmt: skip
+    for file, seen in positions.items():
         for path, inode in _file_at(seen.path) if seen.offset else ():
-            if (each.input, encode(inode)) not in known and _has_what_was_read(path, seen):
+            now = file[0], encode(inode)
+            if now != file and not _continues(path, positions.get(now)) and _has_what_was_read(path, seen):
                 yield (
                     f"{path!r} has another inode than before, so it is a new file and is read from its beginning, with "
                     f"the {seen.offset} bytes that were read of the old one. If it is the same file, restored or "
@@ -184,6 +190,11 @@ def _has_what_was_read(path: str, seen: FilePosition) -> bool:
         return False
 
 
+def _continues(path: str, recorded: FilePosition | None) -> bool:
+    """Return whether a file is the one that was recorded with its inode, as far as its bytes show."""
+    return recorded is not None and bool(recorded.offset or recorded.head) and _has_what_was_read(path, recorded)
+
+
 def _chosen(one: SourcePartition, other: SourcePartition, is_new: bool) -> SourcePartition:
     """Return which of two files with the same inode number to keep; see rule 3.
 
@@ -191,6 +202,12 @@ def _chosen(one: SourcePartition, other: SourcePartition, is_new: bool) -> Sourc
     """
     kept, dropped = (other, one) if is_new else (one, other)
     seen = FilePosition.of(None if dropped.position is None else decode(dropped.position))
+    for path, inode in _file_at(seen.path) if seen.offset else ():
+        if encode(inode) not in (dropped.partition, kept.partition) and _has_what_was_read(path, seen):
+            raise StoreUnfit(
+                f"{path!r} has another inode than before, as the other file has that one now, so it would be read "
+                f"again. Also give --relocate {path}={path}, or name the folder of both."
+            )
     if (seen.size or 0) > seen.offset:
         raise StoreUnfit(
             f"{seen.path!r} has {seen.size - seen.offset if seen.size else 0} bytes that were not read, and is not "
