@@ -3,7 +3,10 @@
 import errno
 import gzip
 import os
+import subprocess
+import sys
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from tests.rights import without_rights
 from tests.words import says
 
 CASES = Path(__file__).parent.parent / "cases"
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
 @pytest.fixture(autouse=True)
@@ -927,3 +931,104 @@ def test_file_that_is_rotated_under_a_link_is_read_on(tmp_path: Path, is_compres
     log.write_text("three\n")
     job.begin_anew()
     assert job.read() == ["two", "three"]
+
+
+class Volumes:
+    """A folder over which new volumes are mounted, whose files all get the same inode numbers, and a job's reader."""
+
+    def __init__(self, folder: Path, pattern: str = "*.log") -> None:
+        self.folder, self.told = folder, dict[str, str]()
+        self.job = Bench(folder / pattern, tell=self.told.__setitem__)
+        self.mount()
+
+    def mount(self, folder: str = "") -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "none", self.folder / folder], check=True)
+
+    def unmount(self) -> None:
+        subprocess.run(["umount", "-l", self.folder], check=True)
+
+    def read(self) -> list[Any]:
+        """Return all that can be read after some looks."""
+        return [*self.job.read(), *self.job.read(), *self.job.read()]
+
+
+def replace_volume(folder: Path, lazily: bool, name: str) -> None:
+    volumes = Volumes(folder)
+    append(folder / "app.log", "a1\na2\n")
+    with (folder / "app.log").open("a") as old:
+        assert volumes.read() == ["a1", "a2"] and not volumes.told
+        inode = os.fstat(old.fileno()).st_ino
+        if lazily:
+            volumes.unmount()
+        volumes.mount()
+        append(folder / name, "b1\nb2\nb3\n")
+        assert (folder / name).stat().st_ino == inode
+        old.write("a3\nend")
+    assert volumes.read() == ["a3", "end", "b1", "b2", "b3"] and volumes.read() == []
+    assert says(*volumes.told.values(), f"'{folder}/{name}'", "inode number", f"'{folder}/app.log'", "its beginning")
+    append(folder / name, "b4\n")
+    assert volumes.read() == ["b4"]
+
+
+def cover_for_a_while(folder: Path) -> None:
+    volumes = Volumes(folder)
+    append(folder / "app.log", "a1\n")
+    with (folder / "app.log").open("a") as old:
+        assert volumes.read() == ["a1"]
+        volumes.mount()
+        assert volumes.read() == [] and volumes.read() == []
+        old.write("a2\n")
+    assert volumes.read() == ["a2"], "its reader has it open"
+    volumes.unmount()
+    append(folder / "app.log", "a3\n")
+    assert volumes.read() == ["a3"] and not volumes.told
+
+
+def mount_a_copy(folder: Path) -> None:
+    volumes = Volumes(folder)
+    append(folder / "app.log", "a1\n")
+    assert volumes.read() == ["a1"]
+    volumes.mount()
+    append(folder / "app.log", "a1\na2\n")
+    assert volumes.read() == ["a2"] and len(volumes.told) == 1
+
+
+def mount_two_at_once(folder: Path) -> None:
+    volumes = Volumes(folder, "?/app.log")
+    for name in "12":
+        (folder / name).mkdir()
+        volumes.mount(name)
+    append(folder / "1" / "app.log", "a1\n")
+    assert volumes.read() == ["a1"]
+    append(folder / "2" / "app.log", "b1\n")
+    with pytest.raises(SourceError) as refused:
+        volumes.read()
+    assert says(str(refused.value), f"'{folder}/1/app.log'", f"'{folder}/2/app.log'", "two file systems", "Narrow")
+
+
+@pytest.mark.slow
+def test_volumes_with_equal_inode_numbers(tmp_path: Path) -> None:
+    """Runs where a mount changes nothing elsewhere."""
+    name = __name__.rpartition(".")[2]
+    script = f"""
+from pathlib import Path
+from tests.job import {name}
+from megaflow.job.files import followed_files, growing_file
+for module in (followed_files, growing_file):
+    module.FIND_SECONDS = module.POLL_SECONDS = growing_file.DELETED_SECONDS = 0.0
+folders = map(Path, {[str(tmp_path / name) for name in "abcdef"]!r})
+for each, *arguments in [
+    ({name}.replace_volume, False, "app.log"), ({name}.replace_volume, False, "new.log"),
+    ({name}.replace_volume, True, "app.log"), ({name}.cover_for_a_while,), ({name}.mount_a_copy,),
+    ({name}.mount_two_at_once,),
+]:
+    folder = next(folders)
+    folder.mkdir()
+    each(folder, *arguments)
+"""
+    root = Path(__file__).parent.parent.parent
+    run = partial(subprocess.run, capture_output=True, text=True, cwd=root, check=False)
+    if run([*NAMESPACE, "true"]).returncode:
+        pytest.skip(f"this machine allows no mount namespace: {' '.join(NAMESPACE)} fails")
+    ended = run([*NAMESPACE, sys.executable, "-c", script])
+    assert not ended.returncode, ended.stderr

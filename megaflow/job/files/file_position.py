@@ -78,6 +78,14 @@ def targets(path: str) -> list[str]:
     return [path, target] if path and is_elsewhere else [path]
 
 
+def device_of(folder: str) -> int | None:
+    """Return the device of a folder, None if there is no such folder. A link has the device that it is on."""
+    try:
+        return os.lstat(folder).st_dev
+    except OSError:
+        return None
+
+
 def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
     """Return the path of a file that was renamed within its folder and has the same bytes before the offset, if any.
 
@@ -159,8 +167,9 @@ def inodes(pattern: str, closed: Callable[[str, OSError], object] = lambda folde
                 continue
         if devices.setdefault(status.st_ino, status.st_dev) != status.st_dev:
             raise SourceError(
-                f"{found[status.st_ino]!r} and {path!r} have the same inode number on two file systems. Follow "
-                "them as two named inputs."
+                f"{found[status.st_ino]!r} and {path!r} have the same inode number on two file systems, so an input "
+                "cannot have both. Narrow the pattern to one file system, and follow the files of the other in an "
+                "input or a job of its own."
             )
         found.setdefault(status.st_ino, path)
     return found

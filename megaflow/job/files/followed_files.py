@@ -34,6 +34,11 @@
    opens it there, the rest is read from its compressed copy (`rotated_copy`). If there is no copy, the unread bytes are
    lost, and the loss is reported. If no process could open the file, the position has the path and the size, but no
    digest, so no copy can be recognized.
+11. Two volumes may use the same inode numbers; tmpfs counts from 2 on. If another volume is mounted over the folder of
+   an open file, a file there may have the number of the open one. So a reader that finds nothing new looks at the
+   device of the folder every FIND_SECONDS. If that has changed, it looks for such a file. If there is one, it lets the
+   old file go as by rule 4, and reports that. But it keeps the position, as it may be the same file, mounted again. If
+   two files of a pattern have the same number at once, the job ends.
 """
 
 import os
@@ -302,10 +307,11 @@ class FollowedFile(GrowingFile):
             self._buffer = self.written_at(self._offset + self._nuls, NUL_BLOCK_BYTES)
         if len(self._buffer) > had:
             self._held.goes_on()
-        if len(self._buffer) > had or status.st_nlink:
+        is_removed = not status.st_nlink
+        if len(self._buffer) > had or not (is_removed or self._is_replaced(status.st_dev)):
             self._let_go_at = None
             return False
-        return self._let_go(bool(self._buffer))
+        return self._let_go(bool(self._buffer), is_removed)
 
     def _begin_anew(self) -> None:
         super()._begin_anew()

@@ -6,11 +6,12 @@ The rules are those of `followed_files`, which makes records of the bytes.
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from megaflow.errors import SourceError
 from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor, is_any_free
-from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, beside, digest
+from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, beside, device_of, digest
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.formats.raw_file import WrittenPart, reading
 
@@ -50,7 +51,9 @@ class GrowingFile:
         self._moved = position is not None  # it may have been renamed since
         self._is_compressed = False  # if so, it is not read
         self._gone = 0  # unread bytes that no process finds
-        self._let_go_at: float | None = None  # seconds of the clock; None: it has a name, or something new
+        self._folder: tuple[str, int | None] = "", None  # of the file when it was opened, without links, and its device
+        self._folder_due = float("-inf")  # seconds of the clock: when to look at the folder again
+        self._let_go_at: float | None = None  # seconds of the clock; None: no need to, or it has something new
 
     @property
     def _is_open(self) -> bool:
@@ -118,6 +121,8 @@ class GrowingFile:
                         return True
                     self._begin_anew()
                 self.path, self._is_first_look, self._gone = path, False, 0
+                folder = os.path.dirname(os.path.realpath(path))
+                self._folder = folder, device_of(folder)
                 self._written = WrittenPart(self._offset)
                 self._note_size(status.st_size)
                 return True
@@ -172,8 +177,32 @@ class GrowingFile:
             self._head = digest(self.bytes_at(0, min(size, SAMPLE_BYTES)))
         self._size = size
 
-    def _let_go(self, has_unread: bool) -> bool:
-        """Close a file without a name, after a while. Return whether its last line must be read first."""
+    def _is_replaced(self, device: int) -> bool:
+        """Return whether a file on another volume has the open file's inode number now, see rule 11. If so, report it.
+
+        `device`: that of the open file.
+        """
+        if self._let_go_at is None and self._files.now() < self._folder_due:
+            return False
+        self._folder_due = self._files.now() + FIND_SECONDS
+        folder, before = self._folder
+        if device_of(folder) == before:
+            return False
+        with suppress(OSError, SourceError):  # it is removed meanwhile, or cannot be searched for
+            path = self._files.names.of(self.inode, self.path, self._files.now(), FIND_SECONDS, POLL_SECONDS)
+            if path is None or (now := os.stat(path).st_dev) == device:
+                return False
+            self._files.tell(
+                f"volume {now} of {path}",
+                f"{path!r} is on another volume than the file that was read with the same inode number, {self.path!r}. "
+                f"It is read once the old file has had nothing new for {DELETED_SECONDS:.0f} seconds: from its "
+                "beginning, unless it has the bytes that were read.",
+            )
+            return True
+        return False
+
+    def _let_go(self, has_unread: bool, is_removed: bool) -> bool:
+        """Close a file that is removed or replaced, after a while. Return whether its last line must be read first."""
         now = self._files.now()
         if self._let_go_at is None:
             self._let_go_at = now + DELETED_SECONDS
@@ -182,9 +211,11 @@ class GrowingFile:
             return False
         if has_unread:
             return True
+        self._digest = digest(self._tail)
         self.close()
-        self._begin_anew()
-        self._moved = False  # no file in its folder is the removed one
+        if is_removed:
+            self._begin_anew()
+        self._moved = not is_removed  # no file in its folder is a removed one
         return False
 
     def _begin_anew(self) -> None:
