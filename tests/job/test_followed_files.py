@@ -1032,3 +1032,20 @@ for each, *arguments in [
         pytest.skip(f"this machine allows no mount namespace: {' '.join(NAMESPACE)} fails")
     ended = run([*NAMESPACE, sys.executable, "-c", script])
     assert not ended.returncode, ended.stderr
+
+
+def test_a_name_that_looks_like_a_glob_stays_a_name_while_it_is_missing(tmp_path: Path) -> None:
+    file, folder = tmp_path / "app[1].log", tmp_path / "x [2024]"
+    file.write_text("right\n")
+    folder.mkdir()
+    (tmp_path / "app1.log").write_text("wrong\n")
+    (tmp_path / "x 2").mkdir()
+    (tmp_path / "x 2" / "a").write_text("wrong\n")
+    logs, all_in_folder = (Bench(find_followed(str(path)).names.followed[0][1]) for path in (file, folder))
+    file.rename(tmp_path / "gone")
+    folder.rename(tmp_path / "away")
+    assert logs.read() == all_in_folder.read() == []
+    (tmp_path / "gone").rename(file)
+    (tmp_path / "away").rename(folder)
+    (folder / "a").write_text("inside\n")
+    assert (logs.read(), all_in_folder.read()) == (["right"], ["inside"])

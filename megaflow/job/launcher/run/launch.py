@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import resource
 import secrets
@@ -211,10 +212,22 @@ def find_followed(lines: Any) -> JobInput:
             )
         if has_suffix(path):
             raise UsageError(f"--follow: {path!r} is compressed, so it does not grow. Leave out --follow or that file.")
-        pattern = os.path.abspath(path if os.path.exists(path) else os.path.expanduser(path))
-        found[name] = pattern, options.encoding
+        found[name] = pattern_of(path), options.encoding
     followed = tuple((name, *each) for name, each in sorted(found.items()))
     return JobInput(names=InputNames(lines=tuple(sorted(filter(None, found))), followed=followed))
+
+
+def pattern_of(path: str) -> str:
+    """Return an absolute glob for followed files. A file or folder that exists now keeps its name, even a glob's.
+
+    Otherwise its name would become a glob while it is missing, for example between two steps of a rotation.
+    """
+    if not os.path.exists(path):
+        return os.path.abspath(os.path.expanduser(path))
+    path = os.path.abspath(path)
+    if not glob.has_magic(path):
+        return path
+    return os.path.join(glob.escape(path), "*") if os.path.isdir(path) else glob.escape(path)
 
 
 def input_of(options: LaunchOptions, report: Callable[[str], None]) -> JobInput:
