@@ -411,6 +411,13 @@ def test_a_store_with_sinks_is_rehearsed_and_may_get_another_lineage(bench: Benc
     assert accepted.lineage != renewed.lineage and accepted.accepted == ("box",)
 
 
+def test_a_fork_is_rehearsed_before_it_gets_a_store_also_from_the_beginning(bench: Bench) -> None:
+    bench.run()
+    assert bench.rehearsed == []
+    bench.run("none", store="fork", origin=(str(bench.folder / "store"), "0"))
+    assert [each.part.standing.checkpoint for each in bench.rehearsed] == [0]
+
+
 def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
     bench.run()
     bench.leave(3, read=44, written=220)

@@ -237,9 +237,10 @@ def resume(
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
     is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
-    renews, compares = bool(spec.accept_rows), found is not None and bool(found.delivered) and spec.on is None
+    forks = keeper.origin is not None
+    renews, compares = bool(spec.accept_rows), found is not None and bool(found.delivered or forks) and spec.on is None
     rehearsed = Rehearsed()
-    if found is not None and found.checkpoint and (compares or not (is_same and found.columns is not None)):
+    if found is not None and (found.checkpoint or forks) and (compares or not (is_same and found.columns is not None)):
         dry = dry_part(keeper, found, part, standing_of(found, spec.accept_rows) if compares else part.standing)
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
         is_over = not rehearsed.sources and is_over  # a source may be new
