@@ -159,6 +159,51 @@ def test_files_are_found_by_name_directory_and_glob(tmp_path: Path) -> None:
     assert names("*") == ["a.txt", "b.txt", "c.log", "odd[1].txt"]
 
 
+def test_a_link_to_a_folder_above_gives_no_further_names(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for name in ("x.txt", "a/y.txt", "a/b/z.txt"):
+        (tmp_path / name).write_text("x\n")
+    wanted = [f"{tmp_path}/{name}" for name in ("a/b/z.txt", "a/y.txt", "x.txt")]
+    for link, target in (("a/b/up", ".."), ("a/b/top", "../.."), ("a/round", "round")):
+        (tmp_path / link).symlink_to(target)
+        assert find_files(f"{tmp_path}/**/*.txt") == find_files(f"{tmp_path}/**") == wanted
+        found = find_files(f"{tmp_path}/**/b/**/*.txt")
+        assert len({os.path.realpath(each) for each in found}) == len(found)
+        assert broken_links(f"{tmp_path}/**") == [f"{tmp_path}/a/round"] * (link == "a/round")
+
+
+def test_linked_folders_are_searched_once_by_their_own_names(tmp_path: Path) -> None:
+    for name in ("in/real/x.txt", "in/.hidden/x.txt", "out/deep/y.txt", "in/[1]/x.txt"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("x\n")
+    for link, target in (("a", "real"), ("z", "real"), ("b", "../out"), ("c", "../out/deep")):
+        (tmp_path / "in" / link).symlink_to(target)
+    (tmp_path / "out" / "in").symlink_to("../in")
+
+    def names(spec: str) -> list[str]:
+        return [os.path.relpath(path, tmp_path / "in") for path in find_files(f"{tmp_path}/in/{spec}")]
+
+    assert names("**/*.txt") == ["[1]/x.txt", "b/deep/y.txt", "real/x.txt"]
+    assert names("*/**/*.txt") == ["[1]/x.txt", "b/deep/y.txt", "real/x.txt"]
+    assert names("**/a/*.txt") == names("a/**") == ["a/x.txt"], "the pattern names the link"
+    assert names("*/*.txt") == ["[1]/x.txt", "a/x.txt", "c/y.txt", "real/x.txt", "z/x.txt"]
+
+
+def test_a_job_without_a_store_reads_a_file_with_two_names_once(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("b\n")
+    (tmp_path / "a.txt").symlink_to("b.txt")
+    os.link(tmp_path / "b.txt", tmp_path / "c.txt")
+    (tmp_path / "d.txt").write_text("b\n")
+    told: list[str] = []
+    spec = f"{tmp_path}/*.txt"
+    options = LaunchOptions(JobSpec(AppFile("app.py", "dataflow")), lines={"x": spec, "y": spec})
+    found = input_of(options, told.append)
+    assert [(each.number, each.input, os.path.basename(each.path)) for each in found.splits] == [
+        (0, "x", "a.txt"), (1, "x", "d.txt"), (2, "y", "a.txt"), (3, "y", "d.txt")
+    ]  # fmt: skip
+    assert says(told[0], f"reads '{tmp_path}/a.txt' once, and not again as '{tmp_path}/b.txt'")
+
+
 def test_a_home_folder_stands_for_its_tilde_unless_that_is_a_name_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,11 +7,17 @@ Several workers can then read the lines of a file without coordination.
    construction, wherever the border lies.
 2. A reader's only state is its position, always the start of a record. So the rest of a partly read split is again a
    split, from that position on.
+3. `**` enters links to folders, but searches each folder once, under its name without links if it has one there.
+   Otherwise a link to a folder above would give each file many names, and several such links would give so many that
+   the search never ends. A folder counts as searched by its real path. Inode numbers may be the same for two folders.
+4. Several names of one file, such as links, are found as several files. The launcher plans such a file once, see rule
+   3 of `megaflow.job.launcher.store.known_files`.
 """
 
 import glob
 import os
 import shlex
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from types import MappingProxyType
@@ -58,7 +64,7 @@ def find_files(spec: str, closed: Callable[[str, OSError], object] | None = None
 def closed_folders(spec: str) -> Iterator[tuple[str, OSError]]:
     """Yield the folders in which files of `spec` may lie and that cannot be searched, outer ones first, with reasons.
 
-    `glob` passes over them silently. Cost: a look at each folder that `spec` leads through.
+    `_matches` passes over them silently. Cost: a look at each folder that `spec` leads through.
     """
     if os.path.isdir(spec):
         yield from _if_closed(spec, is_listed=True)
@@ -67,7 +73,7 @@ def closed_folders(spec: str) -> Iterator[tuple[str, OSError]]:
     for folder, part in reversed([*zip(path.parents, [path, *path.parents], strict=False)]):
         if folder.name != "**":  # if so, it was searched as a part
             below = part if part.name == "**" else folder
-            for each in glob.iglob(os.path.join(below, ""), recursive=True):
+            for each in _matches(os.path.join(below, "")):
                 yield from _if_closed(os.path.dirname(each) or each, glob.has_magic(part.name))
 
 
@@ -87,7 +93,74 @@ def _paths(spec: str) -> list[str]:
     """Return the paths in a directory, or those that match a glob."""
     if os.path.isdir(spec):
         return [os.path.join(spec, name) for name in glob.iglob("*", root_dir=spec)]
-    return glob.glob(spec, recursive=True)
+    return [*_matches(spec)]
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """Yield the paths that match a glob like `glob.iglob`, but search each folder once; see rule 3."""
+    parts = pattern.split("/")
+    if "**" not in parts:
+        yield from glob.iglob(pattern)
+        return
+    pieces: list[list[str]] = [[]]  # the parts between one `**` and the next
+    for number, part in enumerate(parts):
+        if part == "**" and (number == 0 or parts[number - 1] != "**"):
+            pieces.append([])
+        elif part != "**" and (part or number in (0, len(parts) - 1)):
+            pieces[-1].append(part)
+    places = [""]
+    for piece in pieces[:-1]:
+        begin = "/".join([*piece, ""])
+        places = [*_folders_within(_below(places, begin) if begin else places)]
+    if pieces[-1] == [""]:
+        yield from (os.path.join(place or ".", "") for place in places)
+    else:
+        yield from _below(places, "/".join(pieces[-1]) or "*")
+
+
+def _below(folders: Iterable[str], pattern: str) -> Iterator[str]:
+    for folder in folders:
+        for each in glob.iglob(pattern, root_dir=folder):
+            yield os.path.join(folder, each)
+
+
+def _folders_within(starts: Iterable[str]) -> Iterator[str]:
+    """Yield folders and those below them, except hidden ones, each once; see rule 3."""
+    searched: set[str] = set()  # real paths
+    links = deque(sorted(starts, key=lambda each: (os.path.islink(each.rstrip("/")), each)))
+    while links:
+        folders = [(first := links.popleft(), os.path.realpath(first))]
+        while folders:
+            folder, real = folders.pop()
+            below = [] if real in searched else _folders_in(folder)
+            if real in searched or below is None:
+                continue
+            searched.add(real)
+            yield folder
+            for name, is_link in sorted(below):
+                if is_link:
+                    links.append(os.path.join(folder, name))
+                else:
+                    folders.append((os.path.join(folder, name), os.path.join(real, name)))
+
+
+def _folders_in(folder: str) -> list[tuple[str, bool]] | None:
+    """Return the names of the folders in a folder, except hidden ones, and whether they are links.
+
+    The list is empty if the folder cannot be listed. Return None if the folder cannot be reached.
+    """
+    try:
+        with os.scandir(folder or ".") as entries:
+            return [(each.name, each.is_symlink()) for each in entries if each.name[0] != "." and _is_folder(each)]
+    except OSError:
+        return [] if os.path.isdir(folder) else None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads in a circle, or through a folder that cannot be searched
+        return False
 
 
 def broken_links(spec: str) -> list[str]:
@@ -128,6 +201,17 @@ def plan_splits(files: Iterable[str], workers: int | None = None, encoding: str 
     """
     sizes = [(os.path.abspath(path), size_of(path)) for path in files]
     return cut(sizes, workers, {path: form_of(path, encoding) for path, _ in sizes})
+
+
+def has_second_names(splits: Iterable[Split]) -> bool:
+    """Return whether two paths are names of one file. Cost: one `stat` of each file."""
+    paths = {split.path for split in splits}
+    found = set[tuple[int, int]]()
+    for path in paths:
+        with reading(path):
+            status = os.stat(path)
+        found.add((status.st_dev, status.st_ino))
+    return len(found) < len(paths)
 
 
 def size_of(path: str) -> int:

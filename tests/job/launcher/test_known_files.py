@@ -122,6 +122,18 @@ def test_names_of_one_file_found_together_are_read_once(runs: Runs) -> None:
     assert runs.run() == []
 
 
+def test_a_file_in_a_folder_with_two_names_keeps_its_record(runs: Runs) -> None:
+    path = runs.write("../out/f", "1", "2")
+    (runs.folder / "b").symlink_to("../out")
+    assert runs.run(1) == ["1"]
+    runs.said = tuple(replace(each, stamp=(0, *each.stamp[1:])) for each in runs.said)  # before a start of the machine
+    (runs.folder / "a").symlink_to("../out")  # the folder is searched under this name now
+    os.utime(path, (1, 1))
+    assert runs.run() == ["2"] and runs.run() == []
+    (runs.folder / "b").unlink()
+    assert runs.run() == [] and set(runs.lines.values()) == {1}
+
+
 def test_equal_content_alone_is_a_new_file(runs: Runs) -> None:
     for day in range(3):
         runs.write(f"day{day}", "same", "lines")

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
@@ -34,7 +35,7 @@ from megaflow.errors import (
     UsageError,
 )
 from megaflow.job.files.file_position import matching
-from megaflow.job.files.splits import broken_links
+from megaflow.job.files.splits import broken_links, has_second_names
 from megaflow.job.formats.compression import has_suffix
 from megaflow.job.formats.text_encoding import ENCODING_ERRORS, is_streamed
 from megaflow.job.formats.text_lines import BLOCK_BYTES
@@ -231,13 +232,18 @@ def pattern_of(path: str) -> str:
 
 
 def input_of(options: LaunchOptions, report: Callable[[str], None]) -> JobInput:
-    """Return the input of a job; report broken links, and followed patterns without files. Raises as `find_input`."""
+    """Return the input of a job; report broken links, second names of a file, and followed patterns without files.
+
+    Raises as `find_input`.
+    """
     spec, rows, items = options.spec, options.rows, options.items
     for lines in options.lines.values() if isinstance(options.lines, Mapping) else [options.lines]:
         for link in broken_links(split_options(os.fspath(lines))[0]) if isinstance(lines, str | os.PathLike) else ():
             report(f"{link!r} is left out: it is a link to {os.readlink(link)!r}, which does not exist")
     if not spec.follow:
         found = find_input(options.lines, spec.processes * spec.workers, spec.encoding_errors, rows, items)
+        if spec.state is None and has_second_names(found.splits):  # `store.resume` compares the names with the store's
+            found = replace(found, splits=store.read_once(found.splits, report))
         for source in found.pushed.values():
             if isinstance(source, FileLines):
                 source.replaced.tell = lambda about, text: report(text)

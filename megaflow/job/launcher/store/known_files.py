@@ -8,11 +8,13 @@ of the input. After that, path and input identify a file, as in `input_positions
    and may begin with the same bytes. Equal content alone means a new file, because daily files may repeat. If several
    records have the same inode, only the newest counts, because the other files are gone.
 2. A name that still belongs to the file keeps the record. So an added name changes nothing, and two files that exchange
-   their names exchange their records. If a name now belongs to another file, rule 1 comes first: a renamed file takes
-   its record along, and the file that has its old name is new. If nothing was read of a file, there are no bytes to
-   compare, and its inode decides before its name.
+   their names exchange their records. A name may still lead to the file although it is not found, because its folder
+   has two names and is searched under the other one. Such a name also keeps the record, if the inode has its number. If
+   a name now belongs to another file, rule 1 comes first: a renamed file takes its record along, and the file that has
+   its old name is new. If nothing was read of a file, there are no bytes to compare, and its inode decides before its
+   name.
 3. Several names of one file that are found together, such as links, are read once. Otherwise the result would depend on
-   whether a link existed at the first run.
+   whether a link existed at the first run. A job without a store also reads them once (`read_once`).
 4. A file that is gone continues in a compressed copy whose text begins with the bytes that were read. The copy must
    also have the file's name plus a suffix, or the file's time of modification in seconds, which compressing programs
    keep. Or it is in the same folder under the name of a rotated log: `log.1.gz`, `log-20260307.gz`. That name is
@@ -110,8 +112,8 @@ def recognized(
 
     `copies` are the pairs of `--same-file`. With `forget`, files that were not read to their ends may be gone. `report`
     reports changed names to the user. Raises StoreUnfit if a file is not the copy that the user says, and for a
-    compressed copy that cannot be continued. Cost: one `stat` of each file; samples of renamed files; decompresses
-    copies as far as they were read.
+    compressed copy that cannot be continued. Cost: one `stat` of each file, and of each record without one; samples of
+    renamed files; decompresses copies as far as they were read.
     """
     seen = grouped(((split.input, split.path), split) for split in found)
     match = Matching(grouped(((each.input, each.path), each) for each in said), seen, {})
@@ -119,6 +121,7 @@ def recognized(
     _find_copies(match, copies)
     _find_by_inode(match, _is_renamed)
     _find_by_name(match, lambda parts, path: is_begun(parts) and is_same(parts, path))
+    _find_by_lost_name(match)
     _find_compressed(match)
     _find_by_inode(match, lambda match, file, place: not is_begun(match.said[file]))
     _find_by_name(match, lambda parts, path: True)  # it has changed: `input_positions` refuses it
@@ -134,6 +137,12 @@ def recognized(
         (*renamed, *_records_of_copies(match, 1 + max((each.number for each in renamed), default=-1))),
         tuple(split for file, splits in match.found.items() if file not in links for split in splits),
     )
+
+
+def read_once(found: Iterable[Split], report: Callable[[str], None]) -> tuple[Split, ...]:
+    """Return the splits of a job without a store, numbered anew, without second names of files; see rule 3."""
+    _, splits = recognized((), found, report=report)
+    return tuple(replace(split, number=number) for number, split in enumerate(splits))
 
 
 def is_begun(parts: Sequence[SplitRemainder]) -> bool:
@@ -181,6 +190,18 @@ def _find_by_name(match: Matching, is_it: Callable[[Sequence[SplitRemainder], st
         if file in match.said and file not in match.names and is_it(match.said[file], file[1]):
             if not match.said[file][0].stamp or match.inode(file) not in taken:
                 match.names[file] = file
+
+
+def _find_by_lost_name(match: Matching) -> None:
+    """Match files whose recorded names are not found, but still lead to files that are; see rule 2."""
+    places = {match.inode(file): file for file in match.unknown[::-1] if match.stamps[file] and file not in match.said}
+    for file, parts in match.said.items() if places else ():
+        if file in match.found or file in match.names or not is_begun(parts):
+            continue
+        now = stamp_of(file[1])
+        place = places.get((file[0], now[:2]))
+        if place is not None and parts[0].stamp[1:2] in ((), now[1:2]) and is_same(parts, place[1]):
+            match.names[file] = places.pop((file[0], now[:2]))
 
 
 def _find_by_inode(match: Matching, is_it: Callable[[Matching, File, File], bool]) -> None:
