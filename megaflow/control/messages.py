@@ -56,6 +56,8 @@ class SplitEnd:
 
     print: str  # of the file up to there
     open_from: int | None = None  # byte of a record in which the file ends, so that a later run reads it; None: none
+    end: int | None = None  # byte at which it has stopped, if the last line ends after the split; None: the split's end
+    changed_ns: int = 0  # with `end`, the last modification of the file, which may have grown after the plan
 
 
 @dataclass(frozen=True, slots=True)

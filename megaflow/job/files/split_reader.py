@@ -1,7 +1,12 @@
 """Reads one split of a file, block by block.
 
-If the job has a store, the reader compares the print of the part that was read with the file that it opens. For each
-position that it reports, it takes a new print from the open file: see `megaflow.job.formats.raw_file`.
+1. If the job has a store, the reader compares the print of the part that was read with the file that it opens. For each
+   position that it reports, it takes a new print from the open file: see `megaflow.job.formats.raw_file`.
+2. The last line of a split may end after the split. It does so in the middle of a file, and also at the end of a file
+   that grows between the plan and the opening. So the reader reports the end that it has reached (`stopped`). A later
+   run continues there.
+3. A reader reads no further than its file reached when it was opened. If the file ends in the middle of a record then,
+   it does so for this run, even if more bytes follow meanwhile.
 """
 
 import os
@@ -11,7 +16,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from megaflow.control.messages import Split
+from megaflow.control.messages import Split, SplitEnd
 from megaflow.errors import SourceError
 from megaflow.job.files.splits import no_size
 from megaflow.job.formats.raw_file import print_of_file, reading
@@ -45,9 +50,10 @@ class SplitReader:
         self.split = split
         self.position = split.start
         self.end = split.end
-        self.print = ""  # of the file up to the end of the split, or `open_from`, once that part is read
+        self.stopped: SplitEnd | None = None  # once everything is read; None: the job has no store
         self.open_from: int | None = None  # byte of a record in which the file ends, which is left to a later run
         self._open_fault: Fault | None = None  # of that record
+        self._size = 0  # of the file when it was opened
         self._file = -1
         self._encoding = split.encoding
         self._text = Text(repr(split.path), errors, split.encoding)
@@ -68,13 +74,15 @@ class SplitReader:
         with reading(split.path):
             self._file = os.open(split.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if not stat.S_ISREG(os.fstat(self._file).st_mode):
+            status = os.fstat(self._file)
+            if not stat.S_ISREG(status.st_mode):
                 raise SourceError(f"Cannot read {split.path!r}: it is not a regular file.")
             if self._print(split.start) != split.print:
                 raise SourceError(
                     f"{split.path!r} is another file now, or has changed in its first {split.start} bytes, which were "
                     "already read. Put back the file that was read, then run the same command."
                 )
+            self._size = status.st_size
             self._begin()
             parser = self._format.open(self._text, OpenedFile(split.path, self.beginning, self.lines_before))
             assert parser is not None, "a file that does not grow has a beginning"
@@ -151,7 +159,7 @@ class SplitReader:
     def _left_open(self, block: RecordBlock) -> RecordBlock:
         """Return a block of the last bytes without a record in which the file ends, if a later run may read it."""
         fault = block.faults[-1]
-        is_at_end = bool(self._format.uncut) or os.fstat(self._file).st_size == self.end
+        is_at_end = bool(self._format.uncut) or self._size <= self.end
         if not (self.can_leave_open and self.split.print and is_at_end):
             return block
         size = bytes_of(block.data, fault.line)
@@ -169,9 +177,19 @@ class SplitReader:
             if self._open_fault is not None:  # only now, as another reader may get the records before it
                 self._format.leave(self._open_fault, lambda line: self.line_name(self.position, 0))
                 self._open_fault = None
-            self.print = self._print(self.split.end if self.open_from is None else self.open_from)
+            self.stopped = self._stop() if self.split.print else None
             self.close()
         return batch
+
+    def _stop(self) -> SplitEnd:
+        """Return where reading has stopped; see rule 2."""
+        if self.open_from is not None:
+            return SplitEnd(self._print(self.open_from), self.open_from)
+        if not self.can_leave_open or self.end <= self.split.end:
+            return SplitEnd(self._print(self.split.end))
+        with reading(self.split.path):
+            changed_ns = os.fstat(self._file).st_mtime_ns
+        return SplitEnd(self._print(self.end), None, self.end, changed_ns)
 
     def note(self, untaken: int) -> None:
         """Count faults, lines without a record, and replaced bytes, before the last `untaken` records of batches."""

@@ -3,7 +3,7 @@
 import gzip
 import os
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from megaflow.job.launcher.store.input_positions import (
     InputPositions,
     check_compressed,
     check_followed,
+    input_again,
     report_gone,
     resumed_input,
 )
@@ -58,6 +59,11 @@ def whole(*paths: str | Path, workers: int | None = None) -> InputPositions:
     return InputPositions(plan_splits(map(str, paths), workers))
 
 
+def stopped(reader: SplitReader) -> SplitEnd:
+    assert reader.stopped is not None
+    return reader.stopped
+
+
 def read_of(split: Split, records: int) -> Split:
     """Return the rest of a split after `records` records, as its reader reports it."""
     reader = reader_of(split)
@@ -77,7 +83,7 @@ def ended(*splits: Split) -> dict[int, SplitEnd]:
         reader = reader_of(split)
         while reader.next_batch():
             pass
-        ends[split.number] = SplitEnd(reader.print)
+        ends[split.number] = stopped(reader)
     return ends
 
 
@@ -103,7 +109,7 @@ def test_what_is_read_before_and_after_a_resume_is_the_whole_input_once(
             rest = reader.rest(0)
             if rest is None:
                 assert not reader.next_batch()
-                prints[number] = SplitEnd(reader.print)
+                prints[number] = stopped(reader)
             splits[number] = rest or replace(splits[number], start=splits[number].end)
             reader.close()
     left = [split for split in splits.values() if split.start < split.end]
@@ -177,7 +183,7 @@ def test_a_record_in_which_a_file_ends_is_left_to_the_next_run(tmp_path: Path, k
             reader = reader_of(split, format=make(skip=counted, count=counted.count, **options))
             while batch := reader.next_batch():
                 records += batch
-            ends[split.number] = SplitEnd(reader.print, reader.open_from)
+            ends[split.number] = stopped(reader)
         return records, ends
 
     path.write_text(text)
@@ -204,7 +210,7 @@ def test_an_unfinished_record_of_a_file_that_is_gone_is_skipped_once(tmp_path: P
     [split] = kept.splits
     reader = reader_of(split, format=Csv(skip=Counted()))
     assert reader.next_batch() == [] and reader.open_from == 4
-    said = kept.remainders((), {0: SplitEnd(reader.print, reader.open_from)})
+    said = kept.remainders((), {0: stopped(reader)})
     assert said[0].is_open and (said[0].start, said[0].end) == (4, 9)
     path.rename(tmp_path / "gone")
     for turn in range(2):
@@ -316,6 +322,52 @@ def test_a_worker_refuses_a_split_of_a_file_that_was_replaced(tmp_path: Path) ->
     os.rename(written(tmp_path / "new", 100, end=LINE.upper() + "x" * 11 * 899), path)
     with pytest.raises(SourceError, match="a' is another file now, or has changed in its first 5500 bytes"):
         read_all((rest,))
+
+
+def test_a_file_may_grow_between_its_plan_and_its_opening(tmp_path: Path) -> None:
+    data, path = b"a\nbb\r\nc\rdd\n", tmp_path / "a"
+    ends = {number for number in range(len(data) + 1) if data[:number].endswith((b"\n", b"\r"))}
+    for planned, opened, later in combinations_with_replacement(range(1, len(data) + 1), 3):
+        path.write_bytes(data[:planned])
+        kept = whole(path)
+        path.write_bytes(data[:opened])
+        lines = read_all(kept.to_read)
+        first = max(planned, min({end for end in ends if end >= planned}))  # the end of the last line of the split
+        assert lines == data[: min(first, opened)].decode().splitlines()
+        said = kept.remainders((), ended(*kept.to_read))
+        path.write_bytes(data[:later])
+        if opened < later and opened not in ends and opened < first and data[opened:later] and opened + 1 not in ends:
+            with pytest.raises(StoreUnfit, match="its last line has grown"):
+                resumed_input(said, plan_splits([str(path)]))
+            continue
+        lines += read_all(resumed_input(said, plan_splits([str(path)])).to_read)
+        assert lines == data[:later].decode().splitlines(), (planned, opened, later)
+
+
+def test_a_job_continues_by_itself_if_a_file_in_splits_has_grown(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", 1000, end="012")
+    kept = whole(path, workers=1)
+    with open(path, "a") as file:
+        file.write("3456789\n")
+    first, *others = kept.to_read
+    said = kept.remainders([first], ended(*others))
+    again = input_again(kept, said)
+    assert again.to_read == (first,)
+    [grown] = resumed_input(again.remainders((), ended(first)), plan_splits([written(tmp_path / "a", 1002)])).to_read
+    assert len(read_all((first, *others, grown))) == 1002
+
+
+def test_an_unfinished_record_is_left_open_if_its_file_grows(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text('1\n{"a":\n')
+    kept = whole(path)
+    reader = reader_of(kept.splits[0], format=JsonLines(skip=Counted()))
+    reader._open()
+    with open(path, "a") as file:
+        file.write("2}\n3\n")
+    assert reader.next_batch() == [1] and reader.next_batch() == []
+    [rest] = resumed_input(kept.remainders((), {0: stopped(reader)}), plan_splits([str(path)])).to_read
+    assert rest.start == 2
 
 
 def test_a_compressed_file_goes_on_within_its_text(tmp_path: Path) -> None:

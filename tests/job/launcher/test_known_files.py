@@ -4,7 +4,7 @@ import gzip
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -17,12 +17,18 @@ from megaflow.control.messages import SplitEnd
 from megaflow.durable.commits import Commit, SplitRemainder
 from megaflow.durable.relocation import relocate
 from megaflow.errors import StoreError, StoreUnfit
+from megaflow.job.files.split_reader import SplitReader
 from megaflow.job.files.splits import find_files, plan_splits
 from megaflow.job.files.stream_reader import reader_of
 from megaflow.job.launcher.store.input_positions import resumed_input
 from megaflow.job.launcher.store.known_files import recognized, stamp_of
 
 Said = tuple[SplitRemainder, ...]
+
+
+def stopped(reader: SplitReader) -> SplitEnd:
+    assert reader.stopped is not None
+    return reader.stopped
 
 
 class Runs:
@@ -47,19 +53,23 @@ class Runs:
 
     def run(
         self, records: int | None = None, pattern: str = "**", input: str = "", copies: Iterable[tuple[str, str]] = (),
-        forget: bool = False, workers: int | None = None,
+        forget: bool = False, workers: int | None = None, meanwhile: Callable[[], object] = lambda: None,
     ) -> list[str]:  # fmt: skip
-        """Read the new lines, or at most `limit` records, and commit; return what was read."""
+        """Read the new lines, or at most `limit` records, and commit; return what was read.
+
+        `meanwhile` is called after the files are planned, before they are opened.
+        """
         files = find_files(str(self.folder / pattern))
         found = [replace(split, input=input) for split in plan_splits(files, workers)]
         said, splits = recognized(self.said, found, copies, forget, self.reports.append)
         kept = resumed_input(said, splits, forget)
+        meanwhile()
         left, prints, read = {split.number: split for split in kept.to_read}, {}, list[str]()
         for split in kept.to_read:
             reader = reader_of(split)
             while records is None or len(read) < records:
                 if not (batch := reader.next_batch()):
-                    prints[split.number] = SplitEnd(reader.print)
+                    prints[split.number] = stopped(reader)
                     del left[split.number]
                     break
                 read += batch
@@ -69,7 +79,7 @@ class Runs:
                 if rest is not None:
                     left[split.number] = rest
                 elif not reader.next_batch():
-                    prints[split.number] = SplitEnd(reader.print)
+                    prints[split.number] = stopped(reader)
                     del left[split.number]
                 reader.close()
                 break
@@ -132,6 +142,17 @@ def test_a_file_in_a_folder_with_two_names_keeps_its_record(runs: Runs) -> None:
     assert runs.run() == ["2"] and runs.run() == []
     (runs.folder / "b").unlink()
     assert runs.run() == [] and set(runs.lines.values()) == {1}
+
+
+def test_a_file_that_grew_before_it_was_opened_may_be_renamed(runs: Runs) -> None:
+    path = runs.write("a", "one")
+    with open(path, "a") as file:
+        file.write("tw")
+    assert runs.run(meanwhile=lambda: runs.write("a", "o")) == ["one", "two"]
+    path.rename(runs.folder / "b")
+    assert runs.run() == []
+    runs.write("b", "three")
+    assert runs.run() == ["three"]
 
 
 def test_equal_content_alone_is_a_new_file(runs: Runs) -> None:
@@ -259,6 +280,15 @@ def test_a_compressed_file_with_other_text_is_new(runs: Runs) -> None:
     path.write_text("3\n4\n")
     compress(path)
     assert runs.run() == ["3", "4"]
+
+
+def test_a_compressed_file_never_goes_on_within_a_line(runs: Runs) -> None:
+    lines = [f"line {number} of a file with long lines" for number in range(1000)]
+    path = runs.write("log", *lines)
+    runs.run(253, workers=1)  # the first of four parts, whose last line ends in the second one
+    compress(path)
+    with pytest.raises(StoreUnfit, match="was read in several parts"):
+        runs.run()
 
 
 def test_a_file_read_in_parts_cannot_go_on_compressed(runs: Runs) -> None:

@@ -7,7 +7,9 @@
    continue the part that was read. The unread part may change, but must not become shorter.
 3. New files are read, and so is the growth of old files. A file is still read in order: its growth belongs to its last
    split, or becomes a new split if that one is finished. The last line must not grow once it was read. Only its line
-   end may come later.
+   end may come later. A file may grow after it was planned, so the last line may end after the planned end. Its reader
+   reads the whole line, and commits keep the end that it has reached. They also keep the time of modification that the
+   reader has found, because `known_files` recognizes a renamed file by it.
 4. A file that was read to its end may be removed, or leave the input. Commits keep its place and print, so it is not
    read again if it comes back. The job refuses to run without a file that was not read to its end, unless the user
    forgets it. Commits also keep the place of a forgotten file, so its rest is read if it comes back. Earlier versions
@@ -82,6 +84,9 @@ class InputPositions:
         `read` has the splits that were read to their ends since the last call. Cost: linear in the splits.
         """
         self._read.update(read)
+        for number, end in read.items():
+            if end.end is not None:
+                self._grow(number, end.end, end.changed_ns)
         rest = {split.number: split for split in left}
         done: dict[File, Split] = {}  # the last split of each file, if it is read
         for split in self._splits.values():
@@ -99,6 +104,13 @@ class InputPositions:
             for some, is_open in ((rest, False), (done, True)) for each in some.values()
         ]  # fmt: skip
         return tuple(sorted((*said, *self.absent), key=lambda each: each.number))
+
+    def _grow(self, number: int, end: int, changed_ns: int) -> None:
+        """Note that a split was read up to `end`, after the end that was planned; see rule 3."""
+        split = self._splits[number] = replace(self._splits[number], end=end)
+        stamp = self._stamps[split.input, split.path]
+        if stamp:
+            self._stamps[split.input, split.path] = *stamp[:2], changed_ns
 
     def noted(self, said: Iterable[SplitRemainder]) -> tuple[SplitRemainder, ...]:
         """Return records, in which those of forgotten files are marked as such."""
@@ -164,11 +176,12 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget
     said = tuple(said)
     absent: list[SplitRemainder] = []
     fresh = grouped(((split.input, split.path), split) for split in found)
+    sizes = {file: max(split.end for split in splits) for file, splits in fresh.items()}
     inputs = {path: name for name, path in fresh}
     kept: dict[File, list[Split]] = {}
     for each in said:
         file = each.input, each.path
-        size = fresh[file][-1].end if file in fresh else None
+        size = sizes.get(file)
         if size is None:
             check_same_input(each, inputs.get(each.path))
         if size is None and each.start < each.end and (forget or each.forgotten or each.is_open):
@@ -190,7 +203,7 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget
     for file, splits in fresh.items():
         more = splits if file not in kept else []
         if file in kept:
-            last, size = max(kept[file], key=lambda split: split.end), splits[-1].end
+            last, size = max(kept[file], key=lambda split: split.end), sizes[file]
             if size > last.end and last.start < last.end:
                 result[result.index(last)] = replace(last, end=size)
             elif size > last.end:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from megaflow.control.messages import Split, SplitEnd
+from megaflow.control.messages import Split
 from megaflow.control.reading_messages import PartitionMissing, SplitRead
 from megaflow.errors import SourceError
 from megaflow.job.files.split_reader import SplitReader
@@ -107,8 +107,7 @@ class OpenSplits:
         """Remove a reader that has nothing left."""
         self._left_out(reader)
         self._readers[reader.split.input].remove(reader)
-        end = SplitEnd(reader.print, reader.open_from) if reader.print else None
-        self._report(SplitRead(reader.split.number, end=end))
+        self._report(SplitRead(reader.split.number, end=reader.stopped))
 
     def _all(self) -> list[SplitReader]:
         return [*(each for some in self._readers.values() for each in some), *self._missing.values()]
