@@ -7,7 +7,7 @@ from megaflow.front_door import offer
 
 _NAMES = {
     "megaflow.spark.kept_query": ("KeptQuery", "check_record", "keep_query"),
-    "megaflow.spark.preflight": ("check_spark", "local_files"),
+    "megaflow.spark.preflight": ("check_spark", "local_files", "would_read"),
     "megaflow.spark.query_spec": (
         "NOT_READ_AGAIN", "RowFrames", "SparkSpec", "parse_row_specs", "parse_spark_spec", "spark_spec_of",
     ),

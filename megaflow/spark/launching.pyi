@@ -5,6 +5,7 @@ from megaflow.spark.kept_query import check_record as check_record
 from megaflow.spark.kept_query import keep_query as keep_query
 from megaflow.spark.preflight import check_spark as check_spark
 from megaflow.spark.preflight import local_files as local_files
+from megaflow.spark.preflight import would_read as would_read
 from megaflow.spark.query_spec import NOT_READ_AGAIN as NOT_READ_AGAIN
 from megaflow.spark.query_spec import RowFrames as RowFrames
 from megaflow.spark.query_spec import SparkSpec as SparkSpec

@@ -74,8 +74,7 @@ def check_spark(spec: SparkSpec) -> None:
 
 def local_files(spec: SparkSpec) -> Iterator[str]:
     """Yield the existing files of this machine that Spark might read, at any depth of its folders."""
-    path = unquote(urlsplit(spec.path).path) if spec.path.startswith("file:") else re.sub(r"{.*?}", "*", spec.path)
-    wanted = next((value for name, value in spec.options.items() if name.lower() == "pathglobfilter"), "*")
+    path, wanted = _places_and_names(spec)
     for place in glob.iglob(path):
         if os.path.isfile(place):
             yield place
@@ -84,6 +83,25 @@ def local_files(spec: SparkSpec) -> Iterator[str]:
             yield from (
                 os.path.join(folder, name) for name in names if fnmatch(name, wanted) and not name.startswith(HIDDEN)
             )
+
+
+def would_read(spec: SparkSpec, folder: str, names: Iterable[str]) -> bool:
+    """Return whether Spark might read files with one of these names in a folder of this machine, which need not exist.
+    """
+    path, wanted = _places_and_names(spec)
+    if not any(fnmatch(name, wanted) for name in names):
+        return False
+    for place in glob.iglob(path):
+        parts = os.path.relpath(os.path.realpath(folder), os.path.realpath(place)).split("/")
+        if os.path.isdir(place) and not any(part.startswith(HIDDEN) for part in parts if part != "."):
+            return True
+    return False
+
+
+def _places_and_names(spec: SparkSpec) -> tuple[str, str]:
+    """Return globs of the folders of this machine that Spark searches, and of the names of the files that it reads."""
+    path = unquote(urlsplit(spec.path).path) if spec.path.startswith("file:") else re.sub(r"{.*?}", "*", spec.path)
+    return path, next((value for name, value in spec.options.items() if name.lower() == "pathglobfilter"), "*")
 
 
 def check_installation(environ: Mapping[str, str] = os.environ) -> None:

@@ -64,7 +64,7 @@ def find_files(spec: str, closed: Callable[[str, OSError], object] | None = None
 def closed_folders(spec: str) -> Iterator[tuple[str, OSError]]:
     """Yield the folders in which files of `spec` may lie and that cannot be searched, outer ones first, with reasons.
 
-    `_matches` passes over them silently. Cost: a look at each folder that `spec` leads through.
+    `matches` passes over them silently. Cost: a look at each folder that `spec` leads through.
     """
     if os.path.isdir(spec):
         yield from _if_closed(spec, is_listed=True)
@@ -73,7 +73,7 @@ def closed_folders(spec: str) -> Iterator[tuple[str, OSError]]:
     for folder, part in reversed([*zip(path.parents, [path, *path.parents], strict=False)]):
         if folder.name != "**":  # if so, it was searched as a part
             below = part if part.name == "**" else folder
-            for each in _matches(os.path.join(below, "")):
+            for each in matches(os.path.join(below, "")):
                 yield from _if_closed(os.path.dirname(each) or each, glob.has_magic(part.name))
 
 
@@ -93,10 +93,10 @@ def _paths(spec: str) -> list[str]:
     """Return the paths in a directory, or those that match a glob."""
     if os.path.isdir(spec):
         return [os.path.join(spec, name) for name in glob.iglob("*", root_dir=spec)]
-    return [*_matches(spec)]
+    return [*matches(spec)]
 
 
-def _matches(pattern: str) -> Iterator[str]:
+def matches(pattern: str) -> Iterator[str]:
     """Yield the paths that match a glob like `glob.iglob`, but search each folder once; see rule 3."""
     parts = pattern.split("/")
     if "**" not in parts:

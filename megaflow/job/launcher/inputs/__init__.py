@@ -1,6 +1,7 @@
 """The inputs of a job in the launcher.
 
 launcher_input  all inputs of a job: files for the workers, and what the launcher reads itself
+own_folders     folders that the job writes, which must not be its input
 line_options    the user's options for a file of lines
 file_lines      lines of a pipe
 pulled_source   iterables and queues of the program

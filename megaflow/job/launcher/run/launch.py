@@ -44,6 +44,7 @@ from megaflow.job.launcher import processes, store
 from megaflow.job.launcher.inputs.file_lines import FileLines
 from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption, check_names, find_input
 from megaflow.job.launcher.inputs.line_options import UNORDERED, split_options
+from megaflow.job.launcher.inputs.own_folders import check_own_folders
 from megaflow.job.launcher.outputs.output_queue import OutputQueue
 from megaflow.job.launcher.outputs.writer import NothingWriter, Writer
 from megaflow.job.launcher.processes.children import Children
@@ -117,6 +118,7 @@ def launch(
     check_spec(spec, 0 if options.page is None else FILES_OF_PAGE)
     began = time.monotonic()
     job_input = input_of(options, report)
+    check_own_folders(spec, options.lines, job_input)
     with contextlib.ExitStack() as stack:
         received = stack.enter_context(watched_signals(signals))
         if options.page is not None:
