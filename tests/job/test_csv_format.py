@@ -452,6 +452,7 @@ long_texts = st.lists(st.sampled_from(['"', ",", "\n", "\n", "a\n", "é,b\n", '"
     suffix=st.sampled_from(["", ".gz"]), comment=st.sampled_from([None, "#"]),
 )  # fmt: skip
 @example(text='#\n#\na,"' + "b\n" * 20 + 'b",c\nd,e\n', block_bytes=1, taken=[], suffix="", comment="#")
+@example(text='#\n""', block_bytes=1, taken=[], suffix="", comment="#")
 @example(text='a,"\n' + "a,b\n" * 40, block_bytes=1, taken=[], suffix="", comment=None)
 @example(text='a,"' + "x\n" * 90 + 'y"\n', block_bytes=3, taken=[1], suffix="", comment=None)
 def test_a_row_that_is_too_long_is_the_same_however_the_file_is_read(

@@ -122,6 +122,8 @@ class RowParser:
                 while True:
                     begin = feed.begin_row()
                     row = next(reader)
+                    if feed.row > begin:  # comments are no part of the row
+                        yield FoundRow([], begin, feed.row)
                     yield FoundRow(row, feed.row, feed.taken, marks=feed.marks)
             except StopIteration:
                 if feed.taken > begin:  # comments follow the last row
