@@ -58,6 +58,7 @@ class SplitEnd:
     open_from: int | None = None  # byte of a record in which the file ends, so that a later run reads it; None: none
     end: int | None = None  # byte at which it has stopped, if the last line ends after the split; None: the split's end
     changed_ns: int = 0  # with `end`, the last modification of the file, which may have grown after the plan
+    is_left_out: bool = False  # a fault has ended the file, so that later runs do not read what it gains
 
 
 @dataclass(frozen=True, slots=True)

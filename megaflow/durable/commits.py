@@ -38,7 +38,7 @@ LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
     "OperatorCut": {"form": "", "partial": None},
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
-                       "natural": False},
+                       "natural": False, "is_left_out": False},
     "SourcePartition": {"maxima": (), "ended_in": 0},
     "SinkToken": {"worker": 0, "segments": ()},
 }
@@ -80,6 +80,7 @@ class SplitRemainder:
     forgotten: bool = False  # the file is gone, and the user has given up its rest
     is_open: bool = False  # the file ended in a record that began at `start`; it may be gone then
     natural: bool = False  # digits in names counted as numbers in the order of its input
+    is_left_out: bool = False  # a fault has ended the file, so what it gains is not read
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,18 @@ def test_no_part_of_a_value_is_a_record(file: tuple[str, list[Any]], cut: int, c
     assert broken.records[:sure] == records[:sure], "all before the change is as it was"
 
 
+@settings(deadline=None, max_examples=many(200))
+@given(file=files(), cut=st.integers(0, 400))
+@example(file=('["\\ud83d\\ude00", -Infinity, 1.5e-7]', ["😀", float("-inf"), 1.5e-7]), cut=40)
+def test_a_text_cut_within_a_value_can_be_read_on(file: tuple[str, list[Any]], cut: int) -> None:
+    text, records = file
+    for place in range(min(cut, len(text))):
+        found = find_values(text[:place], True)
+        if found.wrong:
+            assert found.open_from is not None, text[:place]
+            assert found.records + find_values(text[found.open_from :], True).records == records
+
+
 @settings(deadline=None, max_examples=many(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(file=files(), sizes=st.lists(st.integers(0, 9), max_size=20), moves=st.lists(st.booleans()))
 @example(file=("\nnull\r", [None]), sizes=[], moves=[])

@@ -27,7 +27,6 @@ from megaflow.job.formats.text_lines import (
     LINE_END,
     Text,
     batches_of,
-    bytes_of,
     line_start,
 )
 
@@ -52,8 +51,8 @@ class SplitReader:
         self.end = split.end
         self.stopped: SplitEnd | None = None  # once everything is read; None: the job has no store
         self.open_from: int | None = None  # byte of a record in which the file ends, which is left to a later run
-        self._open_fault: Fault | None = None  # of that record
         self._size = 0  # of the file when it was opened
+        self._open_fault: tuple[Fault, int] | None = None  # of that record, and the start of its block
         self._file = -1
         self._encoding = split.encoding
         self._text = Text(repr(split.path), errors, split.encoding)
@@ -162,9 +161,10 @@ class SplitReader:
         is_at_end = bool(self._format.uncut) or self._size <= self.end
         if not (self.can_leave_open and self.split.print and is_at_end):
             return block
-        size = bytes_of(block.data, fault.line)
-        self.open_from, self._open_fault = self.position + size, fault
-        return RecordBlock(block.records, block.data[:size], block.ends, block.faults[:-1])
+        before = block.without_open()
+        self.open_from = self.position + len(before.data)
+        self._open_fault = replace(fault, ends_file=False), self.position
+        return before
 
     def next_batch(self) -> list[Any]:
         """Return the next batch. At the end, close the file and return []. Raises SourceError like `read`."""
@@ -175,7 +175,8 @@ class SplitReader:
         if not batch:
             self.note(0)
             if self._open_fault is not None:  # only now, as another reader may get the records before it
-                self._format.leave(self._open_fault, lambda line: self.line_name(self.position, 0))
+                fault, start = self._open_fault
+                self._format.leave(fault, lambda line: self.line_name(start, line))
                 self._open_fault = None
             self.stopped = self._stop() if self.split.print else None
             self.close()
@@ -186,10 +187,10 @@ class SplitReader:
         if self.open_from is not None:
             return SplitEnd(self._print(self.open_from), self.open_from)
         if not self.can_leave_open or self.end <= self.split.end:
-            return SplitEnd(self._print(self.split.end))
+            return SplitEnd(self._print(self.split.end), is_left_out=self._block.is_last)
         with reading(self.split.path):
             changed_ns = os.fstat(self._file).st_mtime_ns
-        return SplitEnd(self._print(self.end), None, self.end, changed_ns)
+        return SplitEnd(self._print(self.end), None, self.end, changed_ns, self._block.is_last)
 
     def note(self, untaken: int) -> None:
         """Count faults, lines without a record, and replaced bytes, before the last `untaken` records of batches."""

@@ -2,7 +2,8 @@
 
 1. A text may end within a value. A value that fails near the end of the text may be whole with more text, so it waits.
 2. A fault is placed where `json.JSONDecodeError` places it.
-3. A `]` that closes nothing is a fault, and so is a `,` outside an array. But a text may begin within an array. So a
+3. A text may also end within a value that would be whole with more text. Such a fault is open: see `is_unfinished`.
+4. A `]` that closes nothing is a fault, and so is a `,` outside an array. But a text may begin within an array. So a
    `]` or `,` at its beginning is no fault, unless the caller passes `is_outside`.
 """
 
@@ -11,6 +12,9 @@ import re
 from typing import Any, Final, NamedTuple
 
 BLANKS: Final = re.compile(r"[ \t\r\n]*")
+TOKENS: Final = ("true", "false", "null", "NaN", "Infinity", "-Infinity")
+CUT_ESCAPE: Final = re.compile(r"u[0-9a-fA-F]{0,4}")  # of a string
+CUT_NUMBER: Final = re.compile(r"\.|[eE][+-]?")  # after a digit
 TOKEN_CHARACTERS: Final = 16
 """Length of the longest token that the end of a text may cut: `-Infinity`, or two escapes of a surrogate pair."""
 SCAN: Final = json.JSONDecoder().raw_decode
@@ -35,6 +39,7 @@ class FoundValues(NamedTuple):
     taken: int  # number of characters
     is_last: bool  # whether the last fault ends the file
     outside: int | None = None  # the last character known to be outside an array, if it is after all records
+    open_from: int | None = None  # the position before a value in which the text ends, if that is the last fault
 
     def without_last(self) -> "FoundValues":
         """Return the same without the last character taken, which is a blank."""
@@ -88,13 +93,32 @@ def find_values(text: str, is_end: bool, is_outside: bool = False) -> FoundValue
             if place >= size:
                 reason += ", but the file ends"
             wrong.append(Wrong(len(records), place, size, reason))
-            return FoundValues(records, ends, wrong, size, True)
+            open_from = taken if is_unfinished(text, place, reason) else None
+            return FoundValues(records, ends, wrong, size, True, open_from=open_from)
         if isinstance(value, TooLong):
             wrong.append(Wrong(len(records), at, end, str(value)))
         else:
             records.append(value)
             ends.append(end)
         taken, is_outside = end, not is_element
+
+
+def is_unfinished(text: str, place: int, reason: str) -> bool:
+    """Return whether the value with a fault at a place may be whole with more text.
+
+    >>> is_unfinished('{"a": tr', 6, "Expecting value"), is_unfinished('{"a": tx', 6, "Expecting value")
+    (True, False)
+    >>> is_unfinished("[1.", 2, "Expecting ',' or ']'"), is_unfinished("[1x", 2, "Expecting ',' or ']'")
+    (True, False)
+    """
+    tail = text[place : place + TOKEN_CHARACTERS]
+    if not tail or reason.startswith("Unterminated string"):
+        return True
+    if reason.startswith("Expecting value"):
+        return any(token.startswith(tail) for token in TOKENS)
+    if reason.startswith("Invalid \\uXXXX escape"):
+        return CUT_ESCAPE.fullmatch(tail) is not None
+    return text[place - 1 : place].isdigit() and CUT_NUMBER.fullmatch(tail) is not None
 
 
 class TooLong(str):

@@ -9,7 +9,8 @@
    records wherever it begins. A reader that continues from its last position also finds an extra `]` or `,`.
 4. A fault ends the file: after it, a whole value looks like a part of another one. With `on_error="skip"` the rest of
    the file is left out. Only a number with too many digits is left out alone, because its end is known. In a growing
-   file, nothing would be read after a fault, so `skip` is refused there.
+   file, nothing would be read after a fault, so `skip` is refused there. A later run of a job with a store also leaves
+   out what the file has gained. But if the file only ends within a value, a later run reads that value again.
 5. Values are those of `json.loads`, also for NaN, repeated names and lone surrogates.
 6. Memory is bounded by the format's `bytes_max` for each value. A reader that needs more text doubles it, so parsing a
    long value repeatedly costs at most a constant factor of parsing it once.
@@ -27,6 +28,7 @@ from megaflow.errors import SourceError
 from megaflow.job.formats.json_scanner import FoundValues, find_values
 from megaflow.job.formats.record_format import (
     SHOWN,
+    Count,
     Fault,
     LineStream,
     Name,
@@ -80,21 +82,28 @@ class ValueBlock(RecordBlock):
     The `end` of a fault is a character of the text.
     """
 
-    __slots__ = ("begin", "characters", "is_last", "place")
+    __slots__ = ("begin", "characters", "is_last", "open_from", "place")
 
     def __init__(
         self, records: list[Any], data: bytes, characters: list[int], faults: Sequence[Fault], is_last: bool,
-        place: Callable[[int], int], begin: int = 0,
+        place: Callable[[int], int], begin: int = 0, open_from: int | None = None,
     ) -> None:  # fmt: skip
         """`characters`: where each record ends in the text. `place` returns the byte of a character.
 
-        `begin` is the byte at which this block begins.
+        `begin` is the byte at which this block begins. `open_from`: see `FoundValues`.
         """
         super().__init__(records, data, None, faults)
         self.characters = characters
         self.is_last = is_last
         self.place = place
         self.begin = begin
+        self.open_from = open_from
+
+    def without_open(self) -> RecordBlock:
+        """Return the block before the record in which its text ends, which is its last fault."""
+        assert self.open_from is not None, "the last fault is open"
+        data, faults = self.data[: self.place(self.open_from) - self.begin], self.faults[:-1]
+        return ValueBlock(self.records, data, self.characters, faults, False, self.place, self.begin)
 
     def bytes_before(self, records: int) -> int:
         """Return where reading continues after so many records. After the last one, this is the end of the data."""
@@ -118,7 +127,8 @@ class ValueBlock(RecordBlock):
             self.records[:count], data, self.characters[:count], self.faults[:passed], is_last, self.place, self.begin
         )
         records, characters = self.records[count:], self.characters[count:]
-        return part, ValueBlock(records, left, characters, faults, self.is_last and not is_last, self.place, at)
+        is_last = self.is_last and not is_last
+        return part, ValueBlock(records, left, characters, faults, is_last, self.place, at, self.open_from)
 
 
 class JsonValues(RecordFormat):
@@ -133,9 +143,11 @@ class JsonValues(RecordFormat):
         "jq -c '.NAME[]' FILE > FILE.jsonl does, and read them by flow.json_lines().",
     )
 
-    def __init__(self, skip: Skip | None = None, bytes_max: int = LINE_BYTES_MAX) -> None:
-        """`skip` counts faults. If it is None, a fault is an error."""
-        super().__init__(skip, bytes_max=bytes_max)
+    def __init__(
+        self, skip: Skip | None = None, count: Count = lambda kind, count, text: None, bytes_max: int = LINE_BYTES_MAX
+    ) -> None:
+        """`skip` counts faults. If it is None, a fault is an error. `count` counts remarks."""
+        super().__init__(skip, count, bytes_max)
         if skip is not None:
             self.unfollowed = (
                 "flow.json(on_error='skip') leaves out the rest of a file behind a fault, so it would read nothing "
@@ -185,7 +197,7 @@ class ValueParser(RecordParser):
         faults = [*faults_of(found, text, before, self._skips, lambda at: position + place(at))]
         taken = data if found.taken == len(text) else data[: place(found.taken)]
         self._outside = position + place(found.outside) if found.outside else 0
-        return ValueBlock(found.records, taken, found.ends, faults, found.is_last, place)
+        return ValueBlock(found.records, taken, found.ends, faults, found.is_last, place, open_from=found.open_from)
 
     def _before(self, position: int) -> Before:
         """Return the text before a byte in its line."""
@@ -292,12 +304,14 @@ def faults_of(
         column, tail = Before(0, "") if ends else before
         where = f"byte {byte(wrong.at)}" if column is None else f"column {column + wrong.at - begin + 1}"
         is_last = found.is_last and wrong is found.wrong[-1]
-        left_out = ", so the rest of the file is left out" if is_last and skips else ""
         head = (tail + text[max(begin, wrong.at - SHOWN) : wrong.at])[-(SHOWN // 2) :]
         shown = head + TEXT_LINE_END.split(text[wrong.at : wrong.at + SHOWN // 2])[0]
-        reason = f"JSON: {wrong.reason.removesuffix(' at')} at {where}{left_out}"
+        reason = f"JSON: {wrong.reason.removesuffix(' at')} at {where}"
         remedy = REMEDY.format("the rest of the file" if is_last else "this value")
-        yield Fault(wrong.before, len(ends), wrong.end, reason, shown, remedy)
+        yield Fault(
+            wrong.before, len(ends), wrong.end, reason, shown, remedy,
+            is_open=is_last and found.open_from is not None, ends_file=is_last and skips,
+        )  # fmt: skip
 
 
 def whole_characters(data: bytes, encoding: str) -> int:

@@ -73,6 +73,7 @@ class Fault:
     remedy: str = SKIPS
     is_fatal: bool = False  # whether it ends a job that skips faults
     is_open: bool = False  # whether the text ends in the middle of a record that begins here
+    ends_file: bool = False  # whether the rest of the file is left out because of it
     counted_as: str = ""  # the kind of a remark; "": it is a fault
     count: int = 1  # of a remark
 
@@ -87,7 +88,8 @@ class Fault:
     def text(self, name: Name) -> str:
         """Return a sentence without its full stop."""
         shown = f"{self.shown[:SHOWN]!r}{'…' if len(self.shown) > SHOWN else ''}"
-        return f"{name(self.line)} is not {self.reason}; the line is {shown}"
+        left_out = ", so the rest of the file is left out" if self.ends_file else ""
+        return f"{name(self.line)} is not {self.reason}{left_out}; the line is {shown}"
 
 
 def remark(before: int, line: int, kind: str, count: int = 1) -> Fault:
@@ -125,6 +127,11 @@ class RecordBlock:
         if records >= len(self.records):
             return len(LINE_END.findall(self.data)) + (not self.data.endswith((b"\n", b"\r")))
         return self.ends[records - 1] if records else 0
+
+    def without_open(self) -> "RecordBlock":
+        """Return the block before the record in which its text ends, which is its last fault."""
+        size = bytes_of(self.data, self.faults[-1].line)
+        return RecordBlock(self.records, self.data[:size], self.ends, self.faults[:-1])
 
     def split(self, limit: int) -> tuple["RecordBlock", "RecordBlock | None"]:
         """Return a first part and the rest (None if empty). The part is one fault, or records before a fault.

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
 from pathlib import Path
@@ -22,6 +23,8 @@ from megaflow.job.files.splits import plan_splits
 from megaflow.job.files.stream_reader import reader_of
 from megaflow.job.formats.csv_format import Csv
 from megaflow.job.formats.json_format import JsonLines
+from megaflow.job.formats.json_values import JsonValues
+from megaflow.job.formats.record_format import RecordFormat
 from megaflow.job.launcher.inputs.launcher_input import find_input
 from megaflow.job.launcher.store.input_positions import (
     GONE,
@@ -30,6 +33,7 @@ from megaflow.job.launcher.store.input_positions import (
     check_followed,
     input_again,
     report_gone,
+    report_left_out,
     resumed_input,
 )
 from megaflow.job.launcher.store.known_files import recognized
@@ -175,32 +179,87 @@ OPEN = {
 @pytest.mark.parametrize("runs", [1, 2])
 def test_a_record_in_which_a_file_ends_is_left_to_the_next_run(tmp_path: Path, kind: str, runs: int) -> None:
     make, options, text = OPEN[kind]
-    lines, path = text.splitlines(keepends=True), tmp_path / "a"
+    check_runs(tmp_path / "a", text, runs, lambda counted: make(skip=counted, count=counted.count, **options))
 
-    def all_of(splits: tuple[Split, ...], counted: Counted) -> tuple[list[Any], dict[int, SplitEnd]]:
-        records, ends = list[Any](), dict[int, SplitEnd]()
-        for split in splits:
-            reader = reader_of(split, format=make(skip=counted, count=counted.count, **options))
-            while batch := reader.next_batch():
-                records += batch
-            ends[split.number] = stopped(reader)
-        return records, ends
 
+def check_runs(path: Path, text: str, runs: int, make: Callable[[Counted], RecordFormat]) -> None:
+    """Check that runs over a file that grows by lines read what one run over all of it reads."""
+    lines = text.splitlines(keepends=True)
     path.write_text(text)
     whole_counted = Counted()
-    wanted, _ = all_of(whole(path).splits, whole_counted)
+    wanted, _ = all_of(whole(path).splits, make(whole_counted))
     for cuts in combinations(range(1, len(lines)), runs):
         records, counted, said = list[Any](), Counted(), tuple[SplitRemainder, ...]()
         for cut in (*cuts, len(lines)):
             path.write_text("".join(lines[:cut]))
             kept = resumed_input(said, plan_splits([str(path)]))
-            found, ends = all_of(kept.to_read, counted)
+            found, ends = all_of(kept.to_read, make(counted))
             records += found
             said = kept.remainders((), ends)
             again = resumed_input(said, plan_splits([str(path)]))
-            assert all_of(again.to_read, Counted())[0] == [], "the same file gives nothing new"
+            assert all_of(again.to_read, make(Counted()))[0] == [], "the same file gives nothing new"
+            assert again.remainders((), ends) == said, "a commit right after the resume says the same"
         assert records == wanted, cuts
         assert len(counted.texts) == len(whole_counted.texts), cuts
+
+
+def all_of(splits: Iterable[Split], format: RecordFormat) -> tuple[list[Any], dict[int, SplitEnd]]:
+    """Return the records of splits, and what their readers report."""
+    records, ends = list[Any](), dict[int, SplitEnd]()
+    for split in splits:
+        reader = reader_of(split, format=format)
+        while batch := reader.next_batch():
+            records += batch
+        ends[split.number] = stopped(reader)
+    return records, ends
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1}\n{"a": {"x": 1},\n"b": [\n{"y": 7},\n{"z": 8}]}\n{"a":3}\n',
+        '\ufeff{"a":\n"é"}\n[{"a":1},\n{"é":2}\n,\n{"a":3}]\n[4\n,\n5]',
+        "[1,\n2x,\n3,\n4]\n5\n[6]\n",
+        '{"a": 1}\n{"b": tru, "c": [\n1,\n2]}\n{"a": 3}\n',
+        "[1] ]\n2\n[3,\n4]\n",
+    ],
+)
+def test_json_that_grows_gives_no_part_of_a_value(tmp_path: Path, text: str, runs: int) -> None:
+    check_runs(tmp_path / "a", text, runs, lambda counted: JsonValues(counted))
+
+
+def test_what_json_gains_after_a_fault_is_reported(tmp_path: Path) -> None:
+    path, counted, told = tmp_path / "a.json", Counted(), list[str]()
+    path.write_text("[1,\n2x,\n3")
+    kept = whole(path)
+    records, ends = all_of(kept.splits, JsonValues(counted))
+    assert records == [1] and len(counted.texts) == 1 and says(counted.texts[0], "rest of the file is left out")
+    said = kept.remainders((), ends)
+    report_left_out(resumed_input(said, plan_splits([str(path)])), plan_splits([str(path)]), told.append)
+    assert told == [], "it has gained nothing"
+    path.write_text(path.read_text() + "0,\n4]\n")
+    for turn in range(2):
+        said, found = recognized(said, plan_splits([str(path)]))
+        kept = resumed_input(said, found)
+        assert kept.to_read == ()
+        report_left_out(kept, found, told.append)
+        assert len(told) == turn + 1 and says(told[turn], "leaves out 6 bytes", "a.json", "after byte 9", "fault")
+        said = kept.remainders(())
+        compressed = tmp_path / "a.json.gz"
+        compressed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    said, found = recognized(said, plan_splits([str(compressed)]))
+    assert resumed_input(said, found).to_read == (), "its compressed copy"
+
+
+def test_json_in_which_a_file_ends_is_named_with_its_line(tmp_path: Path) -> None:
+    path, counted, texts = tmp_path / "a.json", Counted(), list[str]()
+    path.write_text('[\n {"a": 1},\n {"a": 2},\n {"a": tr')
+    format = JsonValues(counted, lambda kind, count, text: texts.append(text() if text else ""))
+    assert all_of(whole(path).splits, format)[0] == [{"a": 1}, {"a": 2}]
+    assert not counted.texts and says(*texts, "line 4 of", "Expecting value at column 8", "next run reads it again")
+    assert "left out" not in texts[0]
 
 
 def test_an_unfinished_record_of_a_file_that_is_gone_is_skipped_once(tmp_path: Path) -> None:

@@ -101,9 +101,9 @@ FOLDERS = {
 TWO_INPUTS = {
     "a job that goes on forgets whose lines are left": Fault(
         "resumed_input",
-        "Split(each.number, each.path, each.start, each.end, each.input, each.skip, maxima=each.maxima, "
+        "Split(each.number, each.path, each.start, end, each.input, each.skip, maxima=each.maxima, "
         "print=each.fingerprint)",
-        "Split(each.number, each.path, each.start, each.end, '', each.skip, print=each.fingerprint)",
+        "Split(each.number, each.path, each.start, end, '', each.skip, print=each.fingerprint)",
     ),
     "a checkpoint forgets whose lines are left": Fault(
         "OpenSplits.rest", "each.rest(lines if each is untaken else 0)",

@@ -16,7 +16,9 @@
    wrote GONE as the print of a finished file that was gone. A file of that name is refused, because the job cannot tell
    whether it is the same file.
 5. If a job skips faults and a file ends in the middle of a record, commits keep the place where the record begins. The
-   next run reads it again, with what the file has gained. If the file is gone, the record counts as skipped.
+   next run reads it again, with what the file has gained. If the file is gone, the record counts as skipped. If a
+   fault has ended a file, as in JSON that is no text of lines, commits keep that. What the file gains is not read, but
+   reported in each run.
 6. A followed file may have been rotated. Bytes that the job saw but did not read must still exist, in the file or in
    its compressed copy, unless the user allows the loss. For the same reason, no log may have been written, rotated and
    compressed since the last checkpoint without the job having seen it.
@@ -62,18 +64,20 @@ class InputPositions:
 
     def __init__(
         self, splits: Iterable[Split], stamps: Mapping[File, Stamp] = MappingProxyType({}),
-        absent: Iterable[SplitRemainder] = (),
+        absent: Iterable[SplitRemainder] = (), left_out: Iterable[File] = (),
     ) -> None:  # fmt: skip
         """Take all splits of the input, read or not.
 
-        `stamps` are those of the files in the store; `absent` has the records of forgotten files. Raises StoreError for
-        a file that cannot be read. Cost: one `stat` of each new file, and samples of files in several splits.
+        `stamps` are those of the files in the store; `absent` has the records of forgotten files. `left_out` has the
+        files that a fault has ended. Raises StoreError for a file that cannot be read. Cost: one `stat` of each new
+        file, and samples of files in several splits.
         """
         self._splits = {split.number: _printed(split) for split in splits}
         new = {(split.input, split.path) for split in self._splits.values()} - stamps.keys()
         self._stamps = {**stamps, **{file: stamp_of(file[1]) for file in new}}
         self.absent = tuple(absent)  # as commits record it
         self.skipped = Counter[str]()  # input -> unfinished records of files that are gone since the last run
+        self._left_out = frozenset(left_out)
         self._read: dict[int, SplitEnd] = {}  # number of a split that was read to its end
 
     def remainders(
@@ -89,17 +93,20 @@ class InputPositions:
                 self._grow(number, end.end, end.changed_ns)
         rest = {split.number: split for split in left}
         done: dict[File, Split] = {}  # the last split of each file, if it is read
+        left_out = {*self._left_out}
         for split in self._splits.values():
             file = split.input, split.path
             if split.number not in rest and (file not in done or split.end > done[file].end):
                 end = self._read.get(split.number, SplitEnd(split.print if split.start == split.end else GONE))
                 start = split.end if end.open_from is None else end.open_from
                 done[file] = replace(split, start=start, print=end.print)
+                if end.is_left_out:
+                    left_out.add(file)
         said = [
             SplitRemainder(
                 each.number, each.path, each.start, each.end, each.print, each.input, each.skip, each.maxima,
                 self._stamps.get((each.input, each.path), ()), is_open=is_open and each.start < each.end,
-                natural=each.natural,
+                natural=each.natural, is_left_out=is_open and (each.input, each.path) in left_out,
             )
             for some, is_open in ((rest, False), (done, True)) for each in some.values()
         ]  # fmt: skip
@@ -147,6 +154,7 @@ def known_input(
     said, splits = recognized(said, job_input.splits, spec.same_files, forget, report)
     kept = resumed_input(said, splits, forget)
     report_gone(kept, said, report)
+    report_left_out(kept, splits, report)
     if found is None:
         return kept, None
     followed = {name or ONLY_FOLLOWED for name, *_ in job_input.names.followed}
@@ -166,6 +174,18 @@ def report_gone(kept: InputPositions, said: Iterable[SplitRemainder], report: Ca
         report(f"continues without {what} {each.path!r}, which is gone")
 
 
+def report_left_out(kept: InputPositions, found: Iterable[Split], report: Callable[[str], None]) -> None:
+    """Report the files that have grown after a fault has ended them. `found` has the files as they are."""
+    sizes = {(split.input, split.path): split.end for split in found}
+    for each in kept.remainders(kept.to_read):
+        gained = sizes.get((each.input, each.path), 0) - each.end
+        if each.is_left_out and gained > 0:
+            report(
+                f"leaves out {gained} bytes that {each.path!r} has gained after byte {each.end}, as on_error='skip' "
+                "left out its rest after a fault in an earlier run"
+            )
+
+
 def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget: bool = False) -> InputPositions:
     """Return the input of a job that resumes from a commit with the records `said`; `found` has the files as they are.
 
@@ -178,6 +198,7 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget
     fresh = grouped(((split.input, split.path), split) for split in found)
     sizes = {file: max(split.end for split in splits) for file, splits in fresh.items()}
     inputs = {path: name for name, path in fresh}
+    left_out = {(each.input, each.path) for each in said if each.is_left_out}
     kept: dict[File, list[Split]] = {}
     for each in said:
         file = each.input, each.path
@@ -189,9 +210,9 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget
             continue
         if size is not None or each.start < each.end:
             check_unchanged(each, size)
+        end = each.start if each.is_left_out else each.end  # these differ in a compressed copy that has gained text
         split = Split(
-            each.number, each.path, each.start, each.end, each.input, each.skip, maxima=each.maxima,
-            print=each.fingerprint,
+            each.number, each.path, each.start, end, each.input, each.skip, maxima=each.maxima, print=each.fingerprint,
         )  # fmt: skip
         if file in fresh:
             again = fresh[file][0]
@@ -206,13 +227,13 @@ def resumed_input(said: Iterable[SplitRemainder], found: Iterable[Split], forget
             last, size = max(kept[file], key=lambda split: split.end), sizes[file]
             if size > last.end and last.start < last.end:
                 result[result.index(last)] = replace(last, end=size)
-            elif size > last.end:
+            elif size > last.end and file not in left_out:
                 check_ends_line(last)
                 more = [replace(last, start=last.end, end=size, print="")]
         for split in more:
             result.append(replace(split, number=number))
             number += 1
-    return InputPositions(result, {(each.input, each.path): each.stamp for each in said}, absent)
+    return InputPositions(result, {(each.input, each.path): each.stamp for each in said}, absent, left_out)
 
 
 def input_again(before: InputPositions, said: Sequence[SplitRemainder] | None) -> InputPositions:

@@ -312,7 +312,7 @@ def copy_of_text(parts: Sequence[SplitRemainder], split: Split) -> SplitRemainde
             has_more, is_read, late_end = text.length > said.start, said.start == said.end, 0
             if is_read and has_more and not last.endswith((b"\n", b"\r")):
                 late_end = found.end() if (found := LINE_END.match(after)) else 0
-            if is_read and has_more and not (late_end or last.endswith((b"\n", b"\r"))):
+            if is_read and has_more and not (said.is_left_out or late_end or last.endswith((b"\n", b"\r"))):
                 raise StoreUnfit(
                     f"{said.path!r} was read to its end at byte {said.end}, and its last line had grown before it was "
                     f"compressed as {split.path!r}. Decompress the file, and name it as a new one."

@@ -143,10 +143,11 @@ class Flow:
         piece by piece, so it may be larger than the memory; a record may have up to 64 MiB, or `--line-size-max`. Text
         that is not JSON ends the job with an error that names the file, the line and the column. With `on_error="skip"`
         the rest of that file is left out, as it may be parts of values, and counted once; not for files that are
-        followed. Not for `?unordered` or Spark. Order and names are as in `lines`. An input is read either as lines or
-        parsed.
+        followed. With a store, later runs leave out what the file gains. Not for `?unordered` or Spark. Order and names
+        are as in `lines`. An input is read either as lines or parsed.
         """
-        return self._parsed(name, formats.JsonValues(self._skip(name, on_error), self._inputs.plain.bytes_max))
+        limit = self._inputs.plain.bytes_max
+        return self._parsed(name, formats.JsonValues(self._skip(name, on_error), self._count(name), limit))
 
     def csv(
         self, name: str | None = None, *, header: bool | Sequence[str] = True, as_: type | str = dict,
