@@ -31,10 +31,11 @@ from megaflow.timely.communication.codec.encode import encode
 COMMIT_FORMAT: Final = 3
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
-LATER: Final[dict[str, dict[str, tuple[()] | str | int | None]]] = {
+LATER: Final[dict[str, dict[str, tuple[()] | str | float | None]]] = {
     "Commit": {"untaken": (), "named": (), "code": None, "record": None, "partitions": (), "finished": (), "clock": 0,
                "sources": (), "members": (), "bound": None, "columns": None, "lineage": "", "parents": (),
-               "earlier": (), "delivered": (), "delivered_tokens": (), "delivered_before": (), "furthest": None},
+               "earlier": (), "delivered": (), "delivered_tokens": (), "delivered_before": (), "furthest": None,
+               "begun_at": 0.0},
     "OperatorCut": {"form": "", "partial": None},
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
@@ -148,6 +149,7 @@ class Commit:
     kept: tuple[int, ...] = ()  # numbers of earlier commits that are kept, newest first
     app: str = ""  # the program that the store belongs to
     written_at: float = 0.0  # wall-clock seconds
+    begun_at: float = 0.0  # wall-clock seconds, when its checkpoint began; 0: not known
     next_worker: int = 0  # the lowest id that no worker has had
     operators: tuple[OperatorCut, ...] = ()
     segments: tuple[SegmentRef, ...] = ()  # that are needed, by checkpoint

@@ -9,8 +9,8 @@ the rest of a file.
 2. Of several such copies, the first one whose name begins with that of the original is taken, or else the first of all.
 3. A copy is read to its end. A last line without an end is whole, because compressed files do not grow.
 4. A compressed file may be the copy of a log that the job never saw, begun and rotated while no job ran. Programs that
-   compress a log keep its modification time. So such a file is younger than the last checkpoint, and its text is not
-   that of any file in the checkpoint.
+   compress a log keep its modification time. So such a file is younger than the last look for files before the last
+   checkpoint, and its text is not that of any file in the checkpoint.
 """
 
 import contextlib

@@ -36,6 +36,7 @@ class Bench:
     """Surroundings of the checkpoints: a store that commits on request with the results that the test gives."""
 
     def __init__(self) -> None:
+        self.wall = 1.5e9  # seconds
         self.marks: list[Mark] = []
         self.told: list[Committed | CommitFailed] = []
         self.reports: list[str] = []
@@ -55,7 +56,7 @@ class Bench:
             synced=lambda: [self._synced.pop() for _ in self._synced[:]],
         )  # fmt: skip
         parts: Any = SimpleNamespace(
-            keeper=self.keeper, output=output, report=self.reports.append, machine=Machine()
+            keeper=self.keeper, output=output, report=self.reports.append, machine=Machine(wall=lambda: self.wall)
         )
         self.checkpoints = Checkpointing(parts, lambda mark: [mark], self.told.append)
 
@@ -95,6 +96,15 @@ def test_it_is_committed_when_workers_and_output_are_there_in_any_order(bench: B
     assert [commit.checkpoint for commit in bench.asked] == [1]
     bench.settle(Committed(1))
     assert bench.told == [Committed(1)] and bench.checkpoints.stopped is None and bench.cut_back == []
+
+
+def test_a_commit_has_the_time_when_its_checkpoint_began(bench: Bench) -> None:
+    bench.begin(1)
+    bench.wall += 60
+    bench.ready(1)
+    bench.sync(1)
+    [commit] = bench.asked
+    assert commit.written_at - commit.begun_at == 60
 
 
 def test_an_abandoned_one_is_not_committed_though_its_output_is_there(bench: Bench) -> None:

@@ -24,7 +24,7 @@ def begun(checkpoint: int, since: int | None, at_end: bool = False) -> Checkpoin
 
 
 def after(latest: Commit, checkpoint: int, since: int | None, *whole: int) -> Commit:
-    draft = CommitDraft(begun(checkpoint, since))
+    draft = CommitDraft(begun(checkpoint, since), 7.5)
     assert not draft.is_complete
     draft.length = 1000 * checkpoint
     draft.ready = CheckpointReady(checkpoint, (segment(checkpoint),), (("count", whole),) if whole else (), LEFT)
@@ -34,6 +34,7 @@ def after(latest: Commit, checkpoint: int, since: int | None, *whole: int) -> Co
     assert not draft.is_complete and task.left == LEFT
     assert commit.outputs == (OutputLength("jsonl:/x/out", 1000 * checkpoint),)
     assert (commit.time, commit.table, commit.next_worker, commit.written_at) == (10 * checkpoint, (0, 1), 2, 12.5)
+    assert commit.begun_at == 7.5
     return commit
 
 

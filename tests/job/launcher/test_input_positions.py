@@ -530,7 +530,7 @@ def test_a_log_compressed_before_it_was_seen_is_refused(name: str, tmp_path: Pat
     commit, told = followed_commit(log, name, 1), list[str]()
     followed = [(name, f"{tmp_path}/app.log*", "")]
     compress(tmp_path / "app.log.2.gz", b"one\ntwo\nthree\n", 11.0)  # a copy of the log itself
-    compress(tmp_path / "app.log.3.gz", b"zero\n", 9.0)  # older than the checkpoint
+    compress(tmp_path / "app.log.3.gz", b"zero\n", 4.0)  # older than the last look before the checkpoint
     compress(tmp_path / "other.gz", b"other\n", 11.0)
     (tmp_path / "app.log.4.gz").write_text("no gzip\n")
     (tmp_path / "app.log.5.gz").write_bytes(gzip.compress(b"damaged\n")[:12])
@@ -543,6 +543,18 @@ def test_a_log_compressed_before_it_was_seen_is_refused(name: str, tmp_path: Pat
     check_compressed(commit, followed, True, told.append)
     assert len(told) == 1 and says(told[0], "skipping files", f"'{log}.1.gz'")
     check_compressed(replace(commit, checkpoint=0), followed, False, told.append)
+
+
+def test_a_log_written_just_before_a_stop_is_not_lost(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("one\ntwo\n")
+    commit = replace(followed_commit(log, "", 1), begun_at=10.0, written_at=100.0)
+    compress(tmp_path / "app.log.2.gz", b"one\ntwo\nthree\n", 9.5)  # a copy of the log itself
+    check_compressed(commit, [("", f"{log}*", "")], False, print)
+    for modified in (9.5, 11.0):  # before the checkpoint began, but after the last look, and while it was written
+        compress(tmp_path / "app.log.1.gz", b"four\n", modified)
+        with pytest.raises(StoreError, match=r"app\.log\.1\.gz"):
+            check_compressed(commit, [("", f"{log}*", "")], False, print)
 
 
 def test_a_log_that_was_empty_at_the_checkpoint_is_no_copy(tmp_path: Path) -> None:

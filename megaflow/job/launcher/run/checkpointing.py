@@ -109,7 +109,7 @@ class Checkpointing:
                 if self._draft is not None and self._draft.ready is not None:
                     raise ProtocolError(f"checkpoint {checkpoint} begins while another one is under way")
                 self._begun = checkpoint
-                self._draft = store.CommitDraft(message)
+                self._draft = store.CommitDraft(message, self.parts.machine.wall())
                 mark = Mark(checkpoint, float("inf") if at_end else epoch)
                 self._records.begin(epoch)
                 self._output.put(self.mark(mark))

@@ -33,6 +33,7 @@ class CommitDraft:
     """The launcher's knowledge of the checkpoint under way. One writer: the launcher's loop."""
 
     begun: CheckpointBegun
+    begun_at: float = 0.0  # wall-clock seconds
     ready: CheckpointReady | None = None
     length: int | None = None  # of all outputs together, durable up to here
     parts: list[CutWritten] = field(default_factory=list)  # of workers that have ended
@@ -104,8 +105,8 @@ class CommitDraft:
         finished = tuple(ends.get(each.number, each) for each in begun.known if each.number not in left)
         commit = Commit(
             number=latest.number, checkpoint=begun.checkpoint, time=begun.epoch, incarnation=latest.incarnation,
-            app=latest.app, written_at=written_at, next_worker=begun.next_worker, operators=tuple(operators),
-            segments=needed(operators, segments), outputs=outputs,
+            app=latest.app, written_at=written_at, begun_at=self.begun_at, next_worker=begun.next_worker,
+            operators=tuple(operators), segments=needed(operators, segments), outputs=outputs,
             spark=tuple(sorted((dict(latest.spark) | dict(begun.spark)).items())), untaken=ready.untaken,
             table=begun.table, ended=begun.at_end, dropped=tuple(sorted(gone)), code=begun.code,
             partitions=ready.partitions, finished=finished, tokens=ready.tokens,

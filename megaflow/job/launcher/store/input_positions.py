@@ -21,7 +21,8 @@
    reported in each run.
 6. A followed file may have been rotated. Bytes that the job saw but did not read must still exist, in the file or in
    its compressed copy, unless the user allows the loss. For the same reason, no log may have been written, rotated and
-   compressed since the last checkpoint without the job having seen it.
+   compressed since the last look for files before the last checkpoint began. Looks are FIND_SECONDS apart, so a margin
+   of DELETED_SECONDS suffices. A checkpoint has all files that were read so shortly before it: their copies are known.
 7. A path and an input identify a file, and a file may belong to two inputs. If its input has changed, the file is
    refused, because it would be read again from its start. `known_files` finds files whose paths have changed.
 """
@@ -38,6 +39,7 @@ from megaflow.durable.commits import Commit, SplitRemainder
 from megaflow.errors import ClusterError, StoreError, StoreUnfit
 from megaflow.job.files.file_position import FilePosition
 from megaflow.job.files.followed_files import ONLY_FOLLOWED, FollowedFiles
+from megaflow.job.files.growing_file import DELETED_SECONDS
 from megaflow.job.files.rotated_copy import unseen_copies
 from megaflow.job.formats.raw_file import NOTHING_READ, print_of, reading
 from megaflow.job.formats.text_encoding import TextForm
@@ -353,12 +355,13 @@ def check_compressed(
     """Raise StoreUnfit if followed files were written and compressed while no job ran; `allow_loss` reports them."""
     if not (found.checkpoint and found.written_at):
         return  # nothing was read, or it is unknown when
+    since = (found.begun_at or found.written_at) - DELETED_SECONDS
     unseen: list[str] = []
     for name, pattern, _ in followed:
         input = name or ONLY_FOLLOWED
         partitions = [each.position for each in found.partitions if each.input == input and each.position is not None]
         seen = [FilePosition.of(decode(position)) for position in partitions]
-        unseen += map(repr, unseen_copies(pattern, seen, found.written_at))
+        unseen += map(repr, unseen_copies(pattern, seen, since))
     if unseen and not allow_loss:
         raise StoreUnfit(
             "Files were written after the last checkpoint and compressed before the job read them: "
