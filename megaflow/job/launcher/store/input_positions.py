@@ -352,7 +352,10 @@ def check_followed(
 def check_compressed(
     found: Commit, followed: Iterable[tuple[str, str, str]], allow_loss: bool, report: Callable[[str], None]
 ) -> None:
-    """Raise StoreUnfit if followed files were written and compressed while no job ran; `allow_loss` reports them."""
+    """Raise StoreUnfit if followed files were written and compressed while no job ran; `allow_loss` reports them.
+
+    A copy of a file that the job has read and forgotten also counts if its time of modification was changed.
+    """
     if not (found.checkpoint and found.written_at):
         return  # nothing was read, or it is unknown when
     since = (found.begun_at or found.written_at) - DELETED_SECONDS
@@ -364,12 +367,13 @@ def check_compressed(
         unseen += map(repr, unseen_copies(pattern, seen, since))
     if unseen and not allow_loss:
         raise StoreUnfit(
-            "Files were written after the last checkpoint and compressed before the job read them: "
-            f"{', '.join(unseen)}. Decompress them in place, then run the same command. --allow-loss continues "
-            "without them."
+            "The job cannot tell whether it has read files that are compressed and were changed at the last checkpoint "
+            f"or later: {', '.join(unseen)}. If it has not read them, decompress them in place: the same command reads "
+            "all of their lines. If it has read them, this would read them again: add --allow-loss, which leaves them "
+            "out."
         )
     if unseen:
-        report(f"skipping files that were compressed before the job read them: {', '.join(unseen)}")
+        report(f"skipping compressed files that were changed at the last checkpoint or later: {', '.join(unseen)}")
 
 
 def check_ends_line(read: Split) -> None:
