@@ -1,6 +1,8 @@
 """A durable job recovers from its last checkpoint after a loss, a few times, but not from errors that would recur."""
 
 import errno
+import gzip
+import os
 import selectors
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from megaflow.control.messages import Split
+from megaflow.control.messages import InputNames, Split
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.errors import (
     ClusterError,
@@ -351,6 +353,29 @@ def test_a_forced_end_ends_the_wait_for_the_next_attempt(job: Callable[..., Benc
     bench.drain_limit.is_forced = True
     with pytest.raises(ClusterError, match="ended by force"):
         next(attempts)
+
+
+@pytest.mark.parametrize("allow_loss", [False, True])
+def test_a_log_compressed_before_a_restart_is_not_lost(job: Callable[..., Bench], allow_loss: bool) -> None:
+    def is_lost_with_a_log(bench: Bench) -> MegaflowError:
+        names = InputNames(followed=(("", f"{bench.folder}/app.log*", ""),))
+        begun = bench.supervision.begun
+        bench.supervision.begun = replace(begun, job_input=replace(begun.job_input, names=names))
+        bench.commit(1)  # in second 998
+        log = bench.folder / "app.log.1.gz"
+        log.write_bytes(gzip.compress(b"one\n"))
+        os.utime(log, (999.0, 999.0))
+        return LOST
+
+    bench = job(is_lost_with_a_log, ends)
+    bench.supervision.spec = replace(bench.spec, allow_loss=allow_loss)
+    if allow_loss:
+        bench.run()
+        assert says(bench.reports[0], "skipping compressed files", "app.log.1.gz")
+    else:
+        with pytest.raises(StoreError) as refused:
+            bench.run()
+        assert says(str(refused.value), "worker 1 was killed", "cannot tell whether it has read", "app.log.1.gz")
 
 
 def test_a_program_that_has_changed_meanwhile_is_not_begun_by_itself(job: Callable[..., Bench]) -> None:

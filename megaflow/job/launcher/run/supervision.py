@@ -177,7 +177,7 @@ class Supervision:
             self._count(loss, commit.checkpoint, by_itself)
             self.parts.output.cut_back(keeper.length)
             try:
-                self.begun = store.go_on(self.begun, keeper, self._since, self.spec, kept, places)
+                self.begun = store.go_on(self.begun, keeper, self._since, self.spec, self.parts.report, kept, places)
             except MegaflowError as error:
                 raise type(error)(f"{loss}; {error}") from loss
             self._since = commit.checkpoint

@@ -292,19 +292,23 @@ def go_on(
     keeper: StoreKeeper,
     since: int,
     spec: JobSpec,
+    report: Callable[[str], None],
     kept: Sequence[Collection[int] | None] = (),
     places: Mapping[int, int] = MappingProxyType({}),
 ) -> Resumption:
     """Return how a job continues after it lost processes, having begun with `before` from checkpoint `since`.
 
     `kept` are the bins that processes still have in memory, and `places` the place of each worker: see `first_owners`.
-    The keeper has begun a new incarnation. Raises StoreError if the input's files are not those that were read,
-    ClusterError if they are elsewhere or the program has changed: the same command may succeed then.
+    The keeper has begun a new incarnation. `report` reports compressed files that are left out. Raises StoreError if
+    the input's files are not those that were read, ClusterError if they are elsewhere or the program has changed: the
+    same command may succeed then.
     """
     latest, part = keeper.latest, before.part
     assert part is not None, "it is durable"
     code, table = before.code, table_of(before.kept)
-    check_followed(latest, before.job_input.names.followed, spec.allow_loss, lambda text: None)  # workers report it
+    followed = before.job_input.names.followed
+    check_followed(latest, followed, spec.allow_loss, lambda text: None)  # workers report it
+    check_compressed(latest, followed, spec.allow_loss, report)
     is_newer = latest.checkpoint > since  # otherwise the input to read is the same as before
     keeper.input = input_again(keeper.input, latest.splits if is_newer else None)
     if is_newer:
