@@ -419,9 +419,9 @@ def begin(
 
 
 def renewed(commit: Commit, settled: Collection[str] = ()) -> Commit:
-    """Return a commit with a new lineage, of which nothing was delivered.
+    """Return a commit with a new lineage, without deliveries.
 
-    It has the last deliveries of earlier lineages, except those of the `settled` sinks.
+    `delivered_before` has the last ones of earlier lineages, except those of the `settled` sinks.
     """
     earlier = (commit.lineage, *commit.earlier)[:LINEAGES_MAX] if commit.lineage else ()
     tokens = dict(commit.delivered_tokens)

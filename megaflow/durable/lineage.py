@@ -134,9 +134,9 @@ def compare(
     accept = f"To go on with the rows as they are, give --accept-rows {sink}"
     if other is not None and known:
         raise StoreUnfit(
-            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the rows there are of an "
-            "earlier time, before the job went on beside other rows, or of the job from which it was forked: the "
-            f"database is an older copy, or another one. {accept}."
+            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}, but the rows there are others. "
+            "They are of an earlier time, before the job went on beside other rows, or of the job from which it was "
+            f"forked. So the database is an older copy, or another one. {accept}."
         )
     if other is not None:
         raise StoreUnfit(

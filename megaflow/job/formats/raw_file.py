@@ -167,7 +167,7 @@ def nuls_at_start(bytes_at: Callable[[int, int], bytes], offset: int) -> int:
 
 
 class WrittenPart:
-    """How far a growing file is written. NULs may follow: space that a program has reserved and fills from the front.
+    """The written part of a growing file. NULs may follow: space that a program has reserved and fills from the front.
 
     Text behind NULs counts if they stay. Otherwise several threads fill the space, and one of them is late.
 

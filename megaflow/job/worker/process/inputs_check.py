@@ -3,10 +3,11 @@
 A process of another machine may have other files, or none, under the same paths. It would wait without end for a
 followed file that is not there, or read another file in place of the job's.
 1. The process asks the coordinator for the unread inputs, and looks for each of them. A file is the job's file if it
-   has the same path, is not shorter, and has the same bytes in SAMPLES places up to the size that the coordinator sees:
-   many files begin alike, for example with a header. A followed file also has the same inode, under any name that the
-   pattern matches. A source of the program checks its own partitions if it has `check(partitions)`.
-   Standard input, items and Spark's rows come through the job's own processes, so there is nothing to look for.
+   has the same path, is not shorter, and has the same bytes in SAMPLES places up to the size that the coordinator
+   sees. One place is not enough, because many files begin with the same header. A followed file also has the same
+   inode, under any name that the pattern matches. A source of the program checks its own partitions if it has
+   `check(partitions)`. Standard input, items and Spark's rows come through the job's own processes, so there is nothing
+   to look for.
 2. A shared folder may show a file late, and a file may be removed or renamed meanwhile. So the process asks anew and
    looks again until LOOK_SECONDS have passed. Then it raises, and the job continues as before.
 3. A joiner asks before it reports that it is ready, so a refused join changes nothing. A founder on a Spark executor
