@@ -36,6 +36,8 @@ import click
 import pytest
 
 from megaflow.cli.main import cli
+from megaflow.job.job_file import process_start
+from tests.cluster.processes import lives, wait_until
 from tests.connect.postgres_server import PostgresServer, binaries
 from tests.timely.communication.codec.registrations import undone
 from tests.words import without_delays
@@ -80,10 +82,14 @@ class Shell:
         home.mkdir(mode=0o700)
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
         own = {"PATH": path, "XDG_RUNTIME_DIR": str(home), "COLUMNS": "100", "TERM": "dumb"}
+        watched, self._held = os.pipe()
         self._bash = subprocess.Popen(
             ["bash", "--norc", "--noprofile"], cwd=folder, env={**os.environ, **more, **own}, start_new_session=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, pass_fds=[watched],
         )  # fmt: skip
+        os.close(watched)
+        # If this process is killed, the pipe ends, and with it the shell and its loops. The watcher is no job of bash.
+        self.type(f"({{ read -r line <&{watched}; kill -KILL 0; }} >/dev/null 2>&1 &)")
 
     def type(self, command: str) -> tuple[int, str]:
         """Return the exit code of a command and its output on both streams."""
@@ -103,6 +109,7 @@ class Shell:
         """Kill the shell with all processes that it has started."""
         os.killpg(self._bash.pid, signal.SIGKILL)
         self._bash.communicate()
+        os.close(self._held)
 
 
 @contextmanager
@@ -268,3 +275,23 @@ def test_links_and_names_of_files_hold(page: Path) -> None:
 )
 def test_outputs_are_compared_by_the_rules(expected: str, shown: str, same: bool) -> None:
     assert matches(expected, shown) is same
+
+
+def test_a_shell_ends_with_the_process_that_types(tmp_path: Path) -> None:
+    program = f"""
+from pathlib import Path
+from tests.test_docs import Shell
+shell = Shell(Path({str(tmp_path)!r}), Path({str(tmp_path)!r}))
+shell.type('echo $$ > begun; while :; do sleep 0.1; done')
+"""
+    typing = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    begun = tmp_path / "begun"
+    try:
+        wait_until(lambda: begun.exists() and begun.read_text().endswith("\n"))
+        shell = int(begun.read_text())
+        started = process_start(shell)
+        assert started
+    finally:
+        typing.kill()
+        typing.wait()
+    wait_until(lambda: not lives(shell, started))
