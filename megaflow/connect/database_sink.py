@@ -23,7 +23,8 @@
    the rows of a token, each row is tried by itself, in a transaction that is undone. So the error shows the row, and
    `megaflow state outbox` can drop or rewrite it. If the statement fails without a row, the table is at fault.
 9. A worker that joins a running job makes nothing: the others have made all tables. If one is missing, its process sees
-   another database under the same address, such as a relative path in another folder.
+   another database under the same address, such as a relative path in another folder. A mark that it writes shows
+   whether a database with all tables is the job's.
 """
 
 import logging
@@ -250,6 +251,25 @@ class DatabaseSink(OutboxSink[Any]):
             raise OutputError(f"{self._database.title}: the table {self._table} {fault}")
         if self._key:
             self._statement = sql.mysql_upsert(self._target, self._columns, self._key)
+
+    def probe(self) -> str:
+        """Write a mark without rows, which `sees` finds from other processes, if they use the same database."""
+        token = f"probe {uuid4().hex}"
+        self._database.transaction(lambda cursor: cursor.execute(sql.ADD_MARK, token, "probe of a process"))
+        return token
+
+    def sees(self, token: str) -> bool:
+        """Return whether the probe of another process is here."""
+
+        def find(cursor: Cursor) -> bool:
+            cursor.execute(sql.FIND_MARK, token)
+            return bool(cursor.rows())
+
+        return self._database.transaction(find)
+
+    def forget(self, token: str) -> None:
+        """Remove a probe."""
+        self._database.transaction(lambda cursor: cursor.execute(sql.DROP_MARK, token))
 
     def check(self, records: list[Any]) -> None:
         """Raise ProgramError for a record that is not a row or has a value that cannot be written."""

@@ -35,7 +35,13 @@ which returns the greatest n of all its commits under this lineage, and the list
 or None without any. It has to note token, lineage and n with each commit, and with a second one of a token to replace
 what it noted: `place.lineage` is that of the store. The job compares this with the store before it
 writes anything, after `open`. If the store is older, rows would be written twice; if the outside system is older, they
-would be missing. Both are refused. So is a process that joins and finds none of the running job's commits.
+would be missing. Both are refused.
+
+A process on another machine may see another outside system under the same address. A sink may define three methods with
+which the job finds that out. Before the process takes part, `probe() -> token` writes something beside the records, and
+returns a token for it, a plain value. The coordinator's worker calls `sees(token) -> bool` of its own copy of the sink.
+If that does not see the probe for 5 seconds, a process that wants to join is refused, and a job that starts on several
+machines ends. `forget(token)` then removes the probe.
 
 Most databases cannot keep rows durable but invisible. For those, write an `OutboxSink`: megaflow keeps the rows in the
 store until they may become visible.

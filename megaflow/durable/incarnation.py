@@ -64,7 +64,6 @@ class Standing:
     tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (sink, digests of its tokens of that checkpoint)
     newest: frozenset[str] = frozenset()  # digests of all tokens of the newest checkpoint, of any sink
     accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
-    found: tuple[str, ...] = ()  # sinks whose deliveries the rehearsal has found, if there were any
     before: tuple[tuple[str, str, int, tuple[str, ...]], ...] = ()  # as `Commit.delivered_before`
 
 

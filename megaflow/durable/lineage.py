@@ -22,9 +22,6 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
    delivered in the new lineage, its last delivery of an earlier one is compared.
 6. If store and place are restored together, the job numbers its checkpoints anew from there, in the same lineage. A
    copy of the place from before then has the same numbers with other tokens, or numbers without a delivery.
-7. A process that joins opens its sinks and looks for what the job has delivered. If that is missing, the process sees
-   another place under the same address, and is refused. Deliveries of earlier runs count only if the rehearsal has
-   found them, because the place may have been emptied. Before the first delivery nothing is compared.
 """
 
 from collections.abc import Collection, Iterable
@@ -68,13 +65,13 @@ def before(standing: Standing, sink: str) -> Standing | None:
     return None
 
 
-def standing_of(commit: Commit, accepted: tuple[str, ...] = (), found: tuple[str, ...] = ()) -> Standing:
-    """Return what a commit says. The other arguments are as in a standing."""
+def standing_of(commit: Commit, accepted: tuple[str, ...] = ()) -> Standing:
+    """Return what a commit says. `accepted`: as in a standing."""
     known = (tokens for sink, tokens in commit.delivered_tokens if dict(commit.delivered)[sink] == commit.checkpoint)
     newest = frozenset(chain((digest(each.token) for each in commit.tokens), *known))
     return Standing(
         commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, commit.delivered_tokens,
-        newest, accepted, found, commit.delivered_before,
+        newest, accepted, commit.delivered_before,
     )  # fmt: skip
 
 
@@ -185,20 +182,3 @@ def compare(
             f"database of one time. {accept}."
         )
     return None
-
-
-def check_same_place(commit: Commit, standing: Standing, sink: str, found: Delivered | None) -> None:
-    """Raise StoreUnfit if a process that joins sees another place than the job: see rule 7.
-
-    `commit`, the newest, was read before `found`, which is as for `compare`. `standing`: of the store as the job began.
-
-    >>> check_same_place(Commit(7, 5, 41, 1, delivered=(("box", 3),)), Standing("a"), "box", (4, frozenset()))
-    """
-    known = dict(commit.delivered).get(sink, 0)
-    if known > (0 if sink in standing.found else standing.checkpoint) and (found is None or found[0] < known):
-        there = "none of the job" if found is None else f"none after checkpoint {found[0]}"
-        raise StoreUnfit(
-            f"The job has delivered rows of checkpoint {known} to the sink {sink!r}, but this process finds {there} "
-            "where its own sink writes: its address of the sink means another place. A relative path, a variable of "
-            "the environment and localhost may mean something else here; let them mean the same everywhere."
-        )

@@ -123,6 +123,18 @@ def test_a_worker_that_joins_makes_no_file_and_no_table(totals: Totals, tmp_path
     totals.sink().open(joined)
 
 
+def test_a_probe_is_seen_where_the_same_database_is(totals: Totals, tmp_path: Path) -> None:
+    place = SinkPlace("to totals", 0, "job", False)
+    one, other = totals.sink(), totals.sink()
+    elsewhere = DatabaseSink(f"sqlite:{tmp_path / 'elsewhere.db'}", "totals", ["name", "total"], create=CREATE)
+    for sink in (one, other, elsewhere):
+        sink.open(place)
+    token = one.probe()
+    assert other.sees(token) and not elsewhere.sees(token)
+    one.forget(token)
+    assert not other.sees(token)
+
+
 def test_old_rows_of_deliveries_go_with_their_marks(totals: Totals, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_sink, "MARKS_KEPT", 2)
     sink = totals.sink()

@@ -1,9 +1,10 @@
 """The look for the inputs that a job still reads: each difference is found, and a late file is waited for."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +84,36 @@ def at_once(task: Callable[[], Any]) -> Future[Any]:
     return result
 
 
+@dataclass
+class Box:
+    """The sinks of a worker: one, with a place that several workers may share."""
+
+    place: set[bytes]
+    store: Store | None = None
+    are_open: bool = True
+
+    def probes(self) -> tuple[tuple[str, bytes], ...]:
+        self.place.add(b"probe")
+        return (("box", b"probe"),)
+
+    def seen(self, probes: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
+        assert self.are_open
+        return tuple((name, token) for name, token in probes if token in self.place)
+
+    def forget(self, probes: Iterable[tuple[str, bytes]]) -> None:
+        self.place.difference_update(token for _, token in probes)
+
+    def about(self, name: str) -> str:
+        return f"{name!r}, Box()"
+
+
 class Pair:
     """Two founders. The first coordinates a job that reads a file; the second sees another folder under its path."""
 
-    def __init__(self, path: Path, kept: Store | None = None, seen: Store | None = None) -> None:
-        """`kept`, `seen`: the job's store, and what the second one sees in its place."""
+    def __init__(
+        self, path: Path, kept: Store | None = None, seen: Store | None = None, boxes: tuple[Box, Box] | None = None
+    ) -> None:
+        """`kept`, `seen`: the job's store, and what the second one sees in its place. `boxes`: their sinks."""
         path.write_text("here")
         self.path = path
         self.there = path.with_name("there")  # the file as the second one sees it, if it does
@@ -96,8 +122,10 @@ class Pair:
         lines = LinesToRead(Roster(ids), CommandStream(), [Split(0, str(path), 0, 4)], False)
         self.workers = [Worker(fabric.allocator(id), ids, Scope, (self.clock, self.clock)) for id in ids.ids]
         self.elsewhere = self._elsewhere  # runs a function as if it were on the second one's machine
-        self.check = InputsCheck(self.workers[1], {}, lambda task: self.elsewhere(task), lambda: None, seen)
-        self._other = InputsCheck(self.workers[0], {}, at_once, lambda: lines, kept)
+        shared: set[bytes] = set()
+        box, other = boxes or (Box(shared, kept), Box(shared, seen))
+        self.check = InputsCheck(self.workers[1], {}, lambda task: self.elsewhere(task), lambda: None, other)
+        self._other = InputsCheck(self.workers[0], {}, at_once, lambda: lines, box)
         self.check.begin()
 
     def _elsewhere(self, task: Callable[[], Any]) -> Future[Any]:
@@ -158,6 +186,29 @@ def test_a_process_with_a_copy_of_the_store_is_refused(tmp_path: Path, folder: s
                     pair.clock.now += pair.exchange() or 0.0
                     pair.check.turn()
         assert [*kept.list()] == [*seen.list()] == [], "the probe is removed"
+
+
+def test_a_process_whose_sink_writes_elsewhere_is_refused(tmp_path: Path) -> None:
+    boxes = Box(set()), Box(set())
+    pair = Pair(tmp_path / "a", boxes=boxes)
+    pair.elsewhere = at_once
+    with pytest.raises(ConfigMismatch) as caught:
+        while pair.clock.now <= 2000.0:
+            pair.clock.now += pair.exchange() or 0.0
+            pair.check.turn()
+    assert says(str(caught.value), "the job does not see", "'box', Box()", "localhost", "the same place")
+    assert boxes[1].place == set(), "the probe is removed"
+
+
+def test_the_coordinator_answers_once_its_sinks_are_open(tmp_path: Path) -> None:
+    place: set[bytes] = set()
+    box = Box(place, are_open=False)
+    pair = Pair(tmp_path / "a", boxes=(box, Box(place)))
+    pair.elsewhere = at_once
+    assert pair.exchange() is None and pair.check.under_way
+    box.are_open = True
+    assert pair.exchange() is None and not pair.check.under_way
+    assert place == set()
 
 
 def test_a_founder_that_lacks_a_file_ends_the_job(tmp_path: Path) -> None:

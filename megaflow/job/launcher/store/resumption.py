@@ -161,8 +161,7 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
             raise PeerFailed(text)
         case answer:
             given_up, newer = (tuple(map(tuple, answer[each])) for each in ("given up", "newer"))
-            names = (tuple(answer[each]) for each in ("found", "rewindowed"))
-            return Rehearsed(frozenset(answer["sources"]), given_up, newer, *names)
+            return Rehearsed(frozenset(answer["sources"]), given_up, newer, tuple(answer["rewindowed"]))
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -266,7 +265,7 @@ def resume(
         job_input = replace(job_input, spark=query)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
-                   standing=standing_of(begun, spec.accept_rows, rehearsed.found),
+                   standing=standing_of(begun, spec.accept_rows),
                    partial=partial_of(begun, spec, rehearsed.rewindowed))  # fmt: skip
     owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
     if found is not None and keeper.origin is not None:
@@ -326,7 +325,7 @@ def go_on(
     return Resumption(
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed,
-                standing=standing_of(latest, spec.accept_rows, part.standing.found),
+                standing=standing_of(latest, spec.accept_rows),
                 partial=partial_of(latest, spec) if is_newer else part.partial),
         code=code,
         kept=first_owners(owners, len(kept), kept),

@@ -1,4 +1,4 @@
-"""Check that a process finds the job's inputs, and its store, before it takes part.
+"""Check that a process finds the job's inputs, its store, and the places of its sinks, before it takes part.
 
 A process of another machine may have other files, or none, under the same paths. It would wait without end for a
 followed file that is not there, or read another file in place of the job's.
@@ -18,6 +18,8 @@ followed file that is not there, or read another file in place of the job's.
 5. Looking at files may take long, so it runs in a thread, at both ends.
 6. If the job has a store, the process writes a small file there and names it, and the answer says whether the
    coordinator's process sees it. A copy of the store has all that the store has, but not this file.
+7. A sink with probes is checked the same way: the process writes a probe, and the coordinator's worker looks for it
+   with its own copy of the sink, on its own thread. So the process opens its sinks before it asks.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from megaflow.connect.source_protocol import Source
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
@@ -48,10 +50,39 @@ AGAIN_SECONDS: Final = 0.5
 SAMPLES: Final = 8  # of a file, each of SAMPLE_BYTES, evenly distributed from its first bytes to its last
 SHOWN_MAX: Final = 3  # files in an error
 OTHER_STORE: Final = (
-    "what it writes to the folder of --state is not seen by the job, so it sees another folder there, such as a copy"
+    "what it writes to the folder of --state is not seen by the job, so it sees another folder there, such as a copy. "
+    "All machines must see the same folder under its path: mount it here."
+)
+OTHER_PLACE: Final = (
+    "the job does not see what this process writes with its sink {}. Its address means another place here: a relative "
+    "path, a variable of the environment, or localhost. Let it mean the same place in all processes."
 )
 
 Sources: TypeAlias = Mapping[str, Source[Any]]
+Probe: TypeAlias = tuple[str, bytes]
+"""A sink, and a token of what a process has written to its place."""
+
+
+class Sinks(Protocol):
+    """The sinks of this worker, as the check uses them."""
+
+    store: Store | None  # as this process sees it; None: the job is not durable
+
+    @property
+    def are_open(self) -> bool:
+        """Whether all are open."""
+
+    def probes(self) -> tuple[Probe, ...]:
+        """Write a probe with each sink that has probes."""
+
+    def seen(self, probes: Iterable[Probe]) -> tuple[Probe, ...]:
+        """Return those of another worker's probes that these sinks see."""
+
+    def forget(self, probes: Iterable[Probe]) -> None:
+        """Remove these probes."""
+
+    def about(self, name: str) -> str:
+        """Return how to name a sink in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +101,7 @@ class InputsAsked:
     """Mail to the coordinator: the sender wants the unread inputs; `InputsSeen` is the answer."""
 
     probe: str = ""  # the file that it has written to the store; "": there is no store
+    sinks: tuple[Probe, ...] = ()  # that it has written with its sinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +111,7 @@ class InputsSeen:
     files: tuple[SeenFile, ...]
     partitions: tuple[tuple[str, bytes], ...]
     probes: tuple[str, ...] = ()  # of those that were named, the ones that are in the store
+    sinks: tuple[Probe, ...] = ()  # likewise, those that are at the places of the sinks
 
 
 class InputsCheck:
@@ -86,35 +119,39 @@ class InputsCheck:
 
     def __init__(
         self, worker: Worker, sources: Sources, beside: Callable[[Callable[[], Any]], Future[Any]],
-        lines: Callable[[], LinesToRead | None], store: Store | None = None, incarnation: int = 0,
+        lines: Callable[[], LinesToRead | None], sinks: Sinks, incarnation: int = 0,
     ) -> None:  # fmt: skip
         """`sources`: those that the program reads, and its followed inputs. `beside` runs a function in a thread.
 
-        `lines` returns what is known of the inputs if this worker coordinates the job; otherwise None. `store`: as this
-        process sees it, with the job's incarnation.
+        `lines` returns what is known of the inputs if this worker coordinates the job; otherwise None. `incarnation`:
+        the job's, if it has a store.
         """
         self._worker, self._sources, self._beside, self._lines = worker, sources, beside, lines
-        self._store, self._incarnation, self._probe = store, incarnation, ""
-        self._askers: list[tuple[int, str]] = []  # workers that the coordinator has not answered, with their probes
+        self._sinks, self._store, self._incarnation = sinks, sinks.store, incarnation
+        self._asked = InputsAsked()  # by this process
+        self._askers: list[tuple[int, InputsAsked]] = []  # workers that the coordinator has not answered
         self._seen: Future[InputsSeen] | None = None  # the answer to `_asking`
-        self._asking: list[tuple[int, str]] = []
+        self._asking: list[tuple[int, InputsAsked]] = []
+        self._unseen = ""  # why this process sees another store or place than the job, as of the last answer
         self._missing: Future[list[str]] | None = None  # what this process lacks
         self._until: float | None = None  # seconds: when this process gives up; None: it does not ask
         self._again: float | None = None  # seconds: when it asks anew
         worker.on_mail(TOPIC, self._hear)
 
     def begin(self) -> None:
-        """Ask for the inputs. Call `turn` until the check is no longer `under_way`.
+        """Ask for the inputs; all sinks are open. Call `turn` until the check is no longer `under_way`.
 
-        Raises JoinDenied, in a founder ConfigMismatch, if this process cannot write to its store.
+        Raises JoinDenied, in a founder ConfigMismatch, if this process cannot write to its store; the sinks' errors.
         """
-        self._until = self._worker.now() + LOOK_SECONDS
+        probe = ""
         if self._store is not None:
-            self._probe = probe_name(self._incarnation)
+            probe = probe_name(self._incarnation)
             try:
-                self._store.put(self._probe, [b"probe"])
+                self._store.put(probe, [b"probe"])
             except OSError as error:
                 raise self._refusal(f"it cannot write to the folder of --state: {error.strerror or error}.") from error
+        self._asked = InputsAsked(probe, self._sinks.probes())
+        self._until = self._worker.now() + LOOK_SECONDS
         self._ask()
 
     @property
@@ -138,7 +175,7 @@ class InputsCheck:
         now = self._worker.now()
         if self._missing is not None and self._missing.done():
             missing, self._missing = self._missing.result(), None
-            if not missing:
+            if not missing and not self._unseen:
                 self._end()
                 return None
             if now >= self._until:
@@ -156,19 +193,23 @@ class InputsCheck:
         self._until = None
         if self._store is not None:
             with contextlib.suppress(OSError):  # the next launcher removes it
-                self._store.delete([self._probe])
+                self._store.delete([self._asked.probe])
+        self._sinks.forget(self._asked.sinks)
 
     def _ask(self) -> None:
         self._again = None
-        self._worker.post(self._worker.membership.coordinator, TOPIC, InputsAsked(self._probe))
+        self._worker.post(self._worker.membership.coordinator, TOPIC, self._asked)
 
     def _hear(self, source: int, body: Any) -> None:
         match body:
-            case InputsAsked(probe):
-                self._askers.append((source, probe))
+            case InputsAsked():
+                self._askers.append((source, body))
             case InputsSeen():
-                is_same = self._probe in ("", *body.probes)
-                self._missing = self._beside(lambda: [*([] if is_same else [OTHER_STORE]), *lacks(body, self._sources)])
+                elsewhere = [name for name, token in self._asked.sinks if (name, token) not in body.sinks]
+                self._unseen = OTHER_PLACE.format(self._sinks.about(elsewhere[0])) if elsewhere else ""
+                if self._asked.probe not in ("", *body.probes):
+                    self._unseen = OTHER_STORE
+                self._missing = self._beside(lambda: [*lacks(body, self._sources)])
 
     def _answer(self) -> None:
         """On the coordinator: look at the inputs if they are asked for, and answer."""
@@ -177,16 +218,18 @@ class InputsCheck:
             for asker, _ in self._asking:
                 self._worker.post(asker, TOPIC, seen)
         if self._askers and self._seen is None and (lines := self._lines()) is not None:
-            if any(isinstance(self._sources.get(name), FollowedFiles) for name in lines.partitions.state.unheard):
+            unheard = lines.partitions.state.unheard
+            if not self._sinks.are_open or any(isinstance(self._sources.get(name), FollowedFiles) for name in unheard):
                 return
             self._asking, self._askers = self._askers, []
             splits, partitions = [each for each, _ in lines.unread], [each for each, _ in lines.partitions.unread]
-            probes = [probe for _, probe in self._asking]
-            self._seen = self._beside(lambda: look(splits, partitions, self._sources, self._store, probes))
+            probes = [asked.probe for _, asked in self._asking]
+            sinks = self._sinks.seen(probe for _, asked in self._asking for probe in asked.sinks)
+            self._seen = self._beside(lambda: look(splits, partitions, self._sources, self._store, probes, sinks))
 
     def _error(self, missing: list[str]) -> JoinDenied | ConfigMismatch:
-        if OTHER_STORE in missing:
-            return self._refusal(f"{OTHER_STORE}. All machines must see the same folder under its path: mount it here.")
+        if self._unseen:
+            return self._refusal(self._unseen)
         shown = "; ".join(missing[:SHOWN_MAX])
         more = f"; and {len(missing) - SHOWN_MAX} more" if len(missing) > SHOWN_MAX else ""
         fix = "Every process of a job must see its files under the same paths: mount the folder here"
@@ -207,9 +250,12 @@ class InputsCheck:
 
 def look(
     splits: Iterable[Split], partitions: Iterable[SourcePartition], sources: Sources, store: Store | None = None,
-    probes: Iterable[str] = (),
+    probes: Iterable[str] = (), sinks: tuple[Probe, ...] = (),
 ) -> InputsSeen:  # fmt: skip
-    """Return the unread inputs, and those of the probes, that this process sees. Costs a look at each file."""
+    """Return the unread inputs, and those of the probes in the store, that this process sees.
+
+    `sinks`: probes that its sinks see. Costs a look at each file.
+    """
     files = {path: seen for path in dict.fromkeys(split.path for split in splits) if (seen := seen_file("", path))}
     followed: dict[str, set[int]] = {}
     own: list[tuple[str, bytes]] = []
@@ -224,7 +270,7 @@ def look(
         if inode in wanted and (seen := seen_file(name, path)) is not None and seen.inode == inode
     ]  # fmt: skip
     found = tuple(probe for probe in probes if store is not None and is_there(store, probe))
-    return InputsSeen((*files.values(), *grow), tuple(own), found)
+    return InputsSeen((*files.values(), *grow), tuple(own), found, sinks)
 
 
 def is_there(store: Store, name: str) -> bool:

@@ -178,12 +178,14 @@ class WorkerProgram:
             self._code.show()
             while self._code.is_awaited:
                 yield None
-        if self._is_first and may_be_elsewhere(self._shared.spec):
+        is_checked = self._is_first and may_be_elsewhere(self._shared.spec)
+        if is_checked or isinstance(part, JoiningProcess):
+            self._sinks.open()
+        if is_checked:
             self._inputs_check.begin()
         if isinstance(part, JoiningProcess):
             while self._inputs_check.under_way:
                 yield self._inputs_check.turn()
-            self._sinks.open()
             if part.wishes:
                 self._worker.rescaling.report(TableWish(part.server))
 
@@ -245,8 +247,7 @@ class WorkerProgram:
         settle(spec.job.log_level, spec.job.log_format, MARK, is_loaded=True)
         self._code = CodeCheck(self._worker, self._shared.app.fingerprint(spec.job.args))
         sources = self._queue.open_partitions.sources
-        store = None if self._kept is None else self._kept.store
-        self._inputs_check = InputsCheck(self._worker, sources, self._beside, self._lines_to_read, store, attempt)
+        self._inputs_check = InputsCheck(self._worker, sources, self._beside, self._lines_to_read, self._sinks, attempt)
 
     def _reading(self, flow: Flow) -> LineSource:
         """Return the operator that reads all inputs; build it at the first call."""

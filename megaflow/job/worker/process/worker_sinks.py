@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from megaflow.connect import writing as sinks
@@ -30,8 +30,8 @@ from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import Withdraw
 from megaflow.control.reports import SinkStatus
 from megaflow.durable.commits import SinkToken
-from megaflow.durable.incarnation import NOT_COMPARED, Standing, read_commits
-from megaflow.errors import BuildError, StoreError, StoreUnfit
+from megaflow.durable.incarnation import NOT_COMPARED, Standing
+from megaflow.errors import BuildError, StoreUnfit
 from megaflow.job.worker import snapshots, writing
 from megaflow.job.worker.control.connection_handlers import LauncherDoor
 from megaflow.megaphone.base.routing import Checkpoint, Numbered
@@ -113,40 +113,59 @@ class WorkerSinks:
         """Open all sinks, before this worker takes part. Raises their errors."""
         for operator in self._operators:
             operator.begin()
-        if self.has_joined and self._kept is not None and any(each.can_tell for each in self._sinks.values()):
-            self._check_same_places(self._kept)
 
-    def _check_same_places(self, kept: snapshots.StateBackend) -> None:
-        """Raise StoreUnfit if this worker has joined and sees another place than the job: see rule 7 of `lineage`."""
+    @property
+    def are_open(self) -> bool:
+        """Whether all sinks are open."""
+        return all(each.is_open for each in self._sinks.values())
+
+    def probes(self) -> tuple[tuple[str, bytes], ...]:
+        """Write a probe to the place of each open sink that has probes; return the names and tokens."""
+        tokens = {name: each.probe() for name, each in self._sinks.items()}
+        return tuple((name, token) for name, token in tokens.items() if token is not None)
+
+    def seen(self, probes: Iterable[tuple[str, bytes]]) -> tuple[tuple[str, bytes], ...]:
+        """Return those of the probes of another worker that are at the places of this worker's open sinks."""
+        return tuple((name, token) for name, token in probes if self._sees(name, token))
+
+    def _sees(self, name: str, token: bytes) -> bool:
         try:
-            newest = read_commits(kept.store)[0]
-        except (OSError, StoreError) as error:  # nothing else here needs to read the store
-            _log.warning("the store cannot be read, so the sinks are not compared with what the job wrote: %s", error)
-            return
-        for each in self._sinks.values():
-            each.check_same_place(newest, kept.standing)
+            return name in self._sinks and self._sinks[name].sees(token)
+        except Exception as error:  # a process that wants to join must not end the job
+            _log.warning("the sink %r of a process that joins is not found here: %s", name, error)
+            return False
 
-    def compared(self, standing: Standing) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    def forget(self, probes: Iterable[tuple[str, bytes]]) -> None:
+        """Remove these probes. What cannot be removed stays, and does no harm."""
+        for name, token in probes:
+            try:
+                self._sinks[name].forget(token)
+            except Exception as error:
+                _log.warning("the probe of sink %r stays where it is: %s", name, error)
+
+    def about(self, name: str) -> str:
+        """Return how to name a sink in a message."""
+        return str(self._sinks[name])
+
+    def compared(self, standing: Standing) -> tuple[tuple[str, str], ...]:
         """Open and close the sinks that can tell what they have delivered.
 
-        Return those that have delivered more than their store knows, as pairs of their name and what to tell the user;
-        and the names of those whose deliveries are there. Raises StoreUnfit, which names all sinks with which the job
-        must not go on, and the sinks' errors.
+        Return those that have delivered more than their store knows, as pairs of their name and what to tell the user.
+        Raises StoreUnfit, which names all sinks with which the job must not go on, and the sinks' errors.
         """
-        newer, found, unfit = list[tuple[str, str]](), list[str](), list[str]()
+        newer, unfit = list[tuple[str, str]](), list[str]()
         try:
             for each in self._sinks.values() if standing.lineage else ():
                 try:
                     mismatch = each.compared(standing)
                     newer += [(each.name, mismatch.text)] if mismatch is not None and mismatch.is_newer else []
-                    found += [each.name] if each.can_tell and (mismatch is None or mismatch.is_newer) else []
                 except StoreUnfit as error:
                     unfit.append(str(error))
         finally:
             self.abandon()
         if unfit:
             raise StoreUnfit("\n".join(unfit))
-        return tuple(newer), tuple(found)
+        return tuple(newer)
 
     # Calls of the sinks
 

@@ -20,9 +20,9 @@ from typing import Any, Final, Protocol
 
 from megaflow.connect.sink import Sink, SinkPlace
 from megaflow.connect.sink_host import Outlet
-from megaflow.durable.commits import Commit, SinkToken
+from megaflow.durable.commits import SinkToken
 from megaflow.durable.incarnation import Standing
-from megaflow.durable.lineage import Delivered, Mismatch, before, check_same_place, compare, digest, others
+from megaflow.durable.lineage import Delivered, Mismatch, before, compare, digest, others
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import ProgramError
@@ -90,7 +90,7 @@ class OpenSink(Outlet):
         self._left = 0  # how many tokens were reported because the worker leaves
         self.final: tuple[int, Checkpoint] | None = None  # the cut at the end, which `end` makes; None: no part in it
         self._flushed_at = 0.0  # seconds
-        self._is_open = False
+        self.is_open = False
         self._activate: Callable[[], None] = lambda: None
 
     # Calls of its operator
@@ -98,7 +98,7 @@ class OpenSink(Outlet):
     def begin(self, activate: Callable[[], None]) -> None:
         """Open the sink, once, and commit the tokens that must be committed before all others."""
         self._activate = activate
-        if self._is_open:
+        if self.is_open:
             return
         self._open(self._keeper.lineage)
         if (mismatch := self._compare(self._keeper.standing)) is not None:
@@ -155,13 +155,25 @@ class OpenSink(Outlet):
             self._open(standing.lineage)
         return self._compare(standing)
 
-    def check_same_place(self, newest: Commit, standing: Standing) -> None:
-        """On a worker that has joined and opened: raise StoreUnfit if its sink writes to another place than the job's.
+    def probe(self) -> bytes | None:
+        """Write a probe to the place of the open sink; return its token. None if the sink has no probes."""
+        if getattr(self._sink, "probe", None) is None:
+            return None
+        with self._calling("probe"):
+            return encode(self._sink.probe())  # type: ignore[attr-defined]
 
-        `newest`: the store's newest commit. `standing`: of the store with which the job began.
-        """
-        if self.can_tell and self.name not in standing.accepted:
-            check_same_place(newest, standing, self.name, self._delivered(newest.lineage))
+    def sees(self, token: bytes) -> bool:
+        """Return whether the probe of another worker's sink is at the place of this one."""
+        with self._calling("sees"):
+            return bool(self._sink.sees(decode(token)))  # type: ignore[attr-defined]
+
+    def forget(self, token: bytes) -> None:
+        """Remove a probe."""
+        with self._calling("forget"):
+            self._sink.forget(decode(token))  # type: ignore[attr-defined]
+
+    def __str__(self) -> str:
+        return f"{self.name!r}, {self._sink!r:.200}"
 
     @property
     def is_settled(self) -> bool:
@@ -199,8 +211,8 @@ class OpenSink(Outlet):
 
     def close(self) -> None:
         """Close the sink if it is open."""
-        if self._is_open:
-            self._is_open = False
+        if self.is_open:
+            self.is_open = False
             with self._calling("close"):
                 self._sink.close()
 
@@ -210,7 +222,7 @@ class OpenSink(Outlet):
         return getattr(self._sink, "delivered", None) is not None
 
     def _open(self, lineage: str) -> None:
-        keeper, self._is_open = self._keeper, True
+        keeper, self.is_open = self._keeper, True
         with self._calling("open"):
             is_durable = keeper.store is not None or bool(lineage)
             joined = keeper.has_joined
