@@ -17,7 +17,8 @@ The database is one of
    that cannot be serialized, a server that is starting. Each try has its own connection, because the state of a failed
    connection is unknown. The log has the reason of each failure. If a reason repeats, the log has it only before
    attempts 2, 4, 8, 16 and so on. A refused user or database is no transient failure. Nor is a missing file of SQLite:
-   it is created only for a sink that creates its table.
+   it is created only for a sink that creates its table, and only once.
+4. If a file is replaced under its name, its connection counts as lost.
 """
 
 import importlib
@@ -36,7 +37,7 @@ from urllib.parse import quote
 from megaflow.connect import database_address as addresses
 from megaflow.connect import exact_values
 from megaflow.connect.sql_statements import BY_NAME, PARAMETER, PARAMSTYLES, arranged, shown, written_for
-from megaflow.connect.transactions import MYSQL, PLANNERS, RECIPES, Transactions, driver_of, kept_probe
+from megaflow.connect.transactions import MYSQL, PLANNERS, RECIPES, Transactions, driver_of, file_at, kept_probe
 from megaflow.connect.transient_errors import CannotConnect, TryAgain, may_pass, said
 from megaflow.errors import MegaflowError, Outage, UsageError
 from megaflow.timely.dataflow.running_place import Waits
@@ -150,8 +151,10 @@ class Database:
                 transactions = self._transactions or self._connect()
                 if self._is_probing and not transactions.is_probed:
                     self._probe(transactions)
+                self._check_file(transactions)
                 result = work(Cursor(transactions.begin(), self._paramstyle))
                 transactions.commit()
+                self._check_file(transactions)
                 return result
             except MegaflowError:
                 self._undo()
@@ -187,6 +190,12 @@ class Database:
             with suppress(Exception):  # it is lost, or was opened by another thread
                 transactions.close()
 
+    def _check_file(self, transactions: Transactions) -> None:
+        """Raise TryAgain for a connection to a file that was replaced."""
+        if transactions.is_replaced():
+            _log.warning("%s: its file was replaced by another one, or removed; connecting anew", self._shown)
+            raise TryAgain("its file was replaced")
+
     def _undo(self) -> None:
         """Undo what is not committed, at once: an error that is being handled may keep a cursor of the connection.
 
@@ -208,7 +217,14 @@ class Database:
             )
 
     def _connect(self) -> Transactions:
-        connection = self._place() if callable(self._place) else self._connected(self._place)
+        path, was, connection = "", None, None
+        if callable(self._place):
+            connection = self._place()
+        else:
+            text = self._text(self._place)
+            path = os.path.abspath(os.path.expanduser(text[7:])) if text.startswith("sqlite:") else ""
+            was = file_at(path)
+            connection = self._connected(self._place, text)
         paramstyle = paramstyle_of(type(connection))
         if paramstyle is None:
             kind = type(connection).__name__
@@ -218,10 +234,11 @@ class Database:
             )
         self._paramstyle = paramstyle
         self._transactions = Transactions(connection, self._writes)
+        self._transactions.watch(lambda cursor: Cursor(cursor, paramstyle), path, was)
+        self._may_create = False
         return self._transactions
 
-    def _connected(self, place: str) -> Any:
-        text = self._text(place)
+    def _connected(self, place: str, text: str) -> Any:
         if text != place and (address := addresses.shown_address(text)):
             self._shown = f"{self.title} at {address}"
         try:

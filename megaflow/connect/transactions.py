@@ -11,8 +11,12 @@
    of marks; `sql_statements.mysql_fault` finds it for the others.
 5. A transaction that writes to SQLite takes the lock when it begins. If it read first, SQLite could refuse the lock at
    once instead of waiting for it.
+6. A file that another one has replaced under its name (`mv copy.db shop.db`) stays open, and SQLite in WAL mode and
+   DuckDB go on writing to it. So `is_replaced` compares the names of the connection's files with the open files. It
+   looks before and after each transaction: what was written to a file without a name has to be written again.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any, Final
 from uuid import uuid4
@@ -23,6 +27,8 @@ MYSQL: Final = frozenset({"pymysql", "MySQLdb", "mysql", "mariadb"})
 POSTGRESQL_DRIVERS: Final = frozenset({"psycopg", "psycopg2", "pg8000"})
 BEGINS: Final = {"sqlite3": "BEGIN", "duckdb": "BEGIN", **dict.fromkeys(MYSQL, "BEGIN")}  # of drivers, whatever they do
 BEGIN_WRITING: Final = {"sqlite3": "BEGIN IMMEDIATE"}
+WITH_FILES: Final = frozenset({"sqlite3", "duckdb"})
+FILES: Final = "PRAGMA database_list"  # rows of a number, a name and a path, which SQLite leaves empty in memory
 PLANNERS: Final = POSTGRESQL_DRIVERS | {"sqlite3", "duckdb"}  # EXPLAIN also checks the table, its indexes and rights
 RECIPES: Final = {
     "sqlite3": "return sqlite3.connect(PATH), of no subclass that commits, and not with journal_mode=OFF",
@@ -44,6 +50,15 @@ def driver_of(kind: type) -> str:
     return next((name for name in names if name in RECIPES), names[0])
 
 
+def file_at(path: str) -> tuple[int, int] | None:
+    """Return device and inode of the file with this name; None if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 class Transactions:
     """A connection, and its transaction if one has begun. Used by one thread."""
 
@@ -58,6 +73,23 @@ class Transactions:
             self._begin = BEGIN_WRITING.get(self.driver, self._begin)
         if self.driver in POSTGRESQL_DRIVERS and connection.autocommit is True:  # else they would begin twice
             self._begin = "BEGIN"
+        self._files: dict[str, object] = {}  # path -> which file it was when it was opened
+
+    def watch(self, executing: Callable[[Any], Any], path: str = "", was: object = None) -> None:
+        """Learn which files the connection has open, if it has any. `executing` wraps a driver's cursor.
+
+        `path`: the file to which it was connected, if it is known; `was` is `file_at(path)` from before that.
+        """
+        if self.driver in WITH_FILES:
+            cursor = executing(self._connection.cursor())
+            cursor.execute(FILES)
+            self._files = {path: file_at(path) for path in (str(row[2] or "") for row in cursor.rows()) if path}
+        if path:
+            self._files[path] = was or file_at(path)  # the connection may have made it
+
+    def is_replaced(self) -> bool:
+        """Tell whether the name of an open file is now that of another file, or of none."""
+        return any(file_at(path) != was for path, was in self._files.items())
 
     def begin(self) -> Any:
         """Begin a transaction, unless the driver does; return its cursor."""

@@ -4,6 +4,8 @@ import sqlite3
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -404,3 +406,63 @@ def test_each_retry_logs_its_reason(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert [record.getMessage().partition("failed; ")[2] for record in caplog.records] == [
         "attempt 2 follows: ConnectionError: first", "attempt 4 follows: ConnectionError: second",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+@pytest.mark.parametrize("is_function", [False, True])
+def test_rows_go_to_the_file_that_has_the_name(tmp_path: Path, mode: str, is_function: bool) -> None:
+    path, copy = tmp_path / "a.db", tmp_path / "copy.db"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute(f"PRAGMA journal_mode={mode}")
+        made.execute("CREATE TABLE t (a PRIMARY KEY)")
+    place: Any = (lambda: sqlite3.connect(path)) if is_function else f"sqlite:{path}"
+    database = Database(place, OutputError, 5.0, writes=True)
+
+    def write(cursor: Cursor, number: int) -> None:
+        cursor.execute("INSERT OR IGNORE INTO t VALUES (\0)", number)
+
+    def rows() -> list[Any]:
+        with closing(sqlite3.connect(path)) as found:
+            return found.execute("SELECT a FROM t ORDER BY a").fetchall()
+
+    def exchange() -> None:
+        with closing(sqlite3.connect(path)) as found, closing(sqlite3.connect(copy)) as other:
+            found.backup(other)
+        copy.replace(path)
+
+    for number in range(2):
+        database.transaction(partial(write, number=number))
+        exchange()
+    tries: list[int] = []
+
+    def write_and_exchange(cursor: Cursor) -> None:
+        write(cursor, 2)
+        tries.append(1)
+        if len(tries) == 1:  # the new file lacks what this transaction commits to the old one
+            exchange()
+
+    database.transaction(write_and_exchange)
+    assert rows() == [(0,), (1,), (2,)] and len(tries) == 2
+    path.unlink()
+    if not is_function:
+        with pytest.raises(OutputError, match=r"no file '.*a\.db'"):
+            database.transaction(partial(write, number=3))
+        assert not path.exists()
+
+
+def test_link_to_another_file_of_sqlite_is_followed(tmp_path: Path) -> None:
+    link = tmp_path / "now.db"
+    for each in ("a.db", "b.db"):
+        with closing(sqlite3.connect(tmp_path / each)) as made:
+            made.execute(f"CREATE TABLE t AS SELECT '{each}' AS a")
+    link.symlink_to("a.db")
+    database = Database(f"sqlite:{link}", OutputError, 5.0)
+
+    def read(cursor: Cursor) -> Any:
+        cursor.execute("SELECT a FROM t")
+        return cursor.rows()
+
+    assert database.transaction(read) == [("a.db",)]
+    link.unlink()
+    link.symlink_to("b.db")
+    assert database.transaction(read) == [("b.db",)]
