@@ -18,11 +18,9 @@ Fold = Callable[[Any, Any, Any], tuple[Any, Iterable[Any]]]
 
 def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int]) -> Any:
     """Build the dataflow of a stateful frame on a worker. `places` are those of the key columns in the schema."""
-    from pyspark.sql.types import Row, StructType
+    from pyspark.sql.types import StructType
 
-    from megaflow.timely.communication.codec.encode import register
-
-    register(Row, taken_apart, made_row)
+    register_rows()
     names = [field["name"] for field in json.loads(schema)["fields"]]
     make, key_of = StructType.fromJson(json.loads(schema)).fromInternal, key_maker(names, places)
 
@@ -32,6 +30,15 @@ def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int]) -> 
 
     folded = flow.rows().stateful_state_machine(by_name, key=itemgetter(*places), name=operator_name(names, places))
     return folded.map(plain_record)
+
+
+def register_rows() -> None:
+    """Let Rows travel to and from this process. The driver also needs it, to show states."""
+    from pyspark.sql.types import Row
+
+    from megaflow.timely.communication.codec.encode import register
+
+    register(Row, taken_apart, made_row)
 
 
 def operator_name(names: Sequence[str], places: Sequence[int]) -> str:

@@ -204,7 +204,7 @@ class Job:
             done = self.run.control("status")
             assert done.returncode == 1 and "no job is running" in done.stderr, done
         left = [path for path in (self.folder / "tmp").rglob("*") if not path.is_dir()]
-        assert left == []
+        assert not left, f"files are left: {left}"
         assert [path for path in self.run.folder.iterdir() if path.suffix != ".ended"] == []
 
     def let_go(self) -> None:

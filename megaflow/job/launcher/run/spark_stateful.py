@@ -70,7 +70,7 @@ from megaflow.spark.stateful_frame import (
     key_places,
     streaming_result,
 )
-from megaflow.spark.stateful_rows import Fold, stateful_flow
+from megaflow.spark.stateful_rows import Fold, register_rows, stateful_flow
 from megaflow.timely.communication.role_handlers import Connection
 
 ROWS: Final = "rows"  # name of the job's input
@@ -197,6 +197,7 @@ def stateful(*given: Any, **named: Any) -> Any:
         check_arrow("schema")
         check_python("schema", frame.sparkSession.sparkContext.pythonExec)
         app = pickle_app(dataflow_of(options.fold, frame.schema.json(), places))
+        register_rows()  # as states, which `control.get` returns
         door = Door(frame.sparkSession, partial(begin, options, app, frame, schema))
         result = streaming_result(frame.sparkSession, door.source, door.addresses, schema, door.secret)
         result.megaflow = FrameJob(door)
