@@ -40,6 +40,7 @@ Each error carries one message, so all errors survive `copy` and `pickle`. A mes
 value, where, and what to do instead. If a name is wrong, `similar` finds the name that was meant.
 """
 
+import os
 from collections.abc import Iterable
 
 SIGNAL_WORDS = {1: "ended by SIGHUP", 2: "interrupted", 15: "ended by SIGTERM"}
@@ -270,12 +271,17 @@ class JoinDenied(ClusterError):
 class naming:
     """Raises an error of this class for each OSError of a block: it says what failed, the system's reason and `end`.
 
-    A BrokenPipeError passes: the reader of an output has closed it, which is no failure.
+    It also names the file, unless the text has its name. A BrokenPipeError passes: the reader of an output has closed
+    it, which is no failure.
 
     >>> with naming(StoreError, "Cannot read 'kept'"):
     ...     raise OSError(5, "Input/output error")
     Traceback (most recent call last):
     megaflow.errors.StoreError: Cannot read 'kept': Input/output error.
+    >>> with naming(StoreError, "Cannot read 'kept'"):
+    ...     raise OSError(13, "Permission denied", "000000000003.commit")
+    Traceback (most recent call last):
+    megaflow.errors.StoreError: Cannot read 'kept': 000000000003.commit: Permission denied.
     """
 
     def __init__(self, kind: type[MegaflowError], what: str, end: str = ".") -> None:
@@ -287,7 +293,9 @@ class naming:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise the error."""
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            raise self._kind(f"{self._what}: {error.strerror or error}{self._end}") from error
+            name = os.path.basename(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+            where = f"{name}: " if name not in self._what else ""
+            raise self._kind(f"{self._what}: {where}{error.strerror or error}{self._end}") from error
 
 
 ERRORS_MAX = 3  # typing errors in a name

@@ -63,7 +63,7 @@ def may_pass(error: Exception) -> bool:
         return error.passes
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None:
-        return code & 0xFF in PASSING_SQLITE
+        return code & 0xFF in PASSING_SQLITE or code == sqlite3.SQLITE_READONLY_DBMOVED
     if driver_of(type(error)) in MYSQL:
         return _number_of(error) in PASSING_MYSQL
     if state := state_of(error):
