@@ -933,6 +933,33 @@ def test_file_that_is_rotated_under_a_link_is_read_on(tmp_path: Path, is_compres
     assert job.read() == ["two", "three"]
 
 
+@pytest.mark.parametrize("is_compressed", [False, True])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_rest_of_an_old_target_of_a_link_is_read(tmp_path: Path, is_folder: bool, is_compressed: bool) -> None:
+    old, new = (tmp_path / "releases" / each for each in ("v1", "v2"))
+    for folder in (old, new):
+        folder.mkdir(parents=True)
+    link = tmp_path / "now" if is_folder else tmp_path / "app.log"
+    log = old / "app.log"
+    log.write_text("one\n")
+
+    def point_to(folder: Path) -> None:
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder if is_folder else folder / "app.log")
+
+    point_to(old)
+    job = Bench(f"{tmp_path}/now/*.log" if is_folder else str(link))
+    assert job.read() == ["one"]
+    append(log, "two\n")  # while no job runs
+    if is_compressed:
+        (old / "app.log.gz").write_bytes(gzip.compress(log.read_bytes()))
+        log.rename(tmp_path / "away")
+    (new / "app.log").write_text("three\n")
+    point_to(new)
+    job.begin_anew()
+    assert job.read() == ["two", "three"]
+
+
 class Volumes:
     """A folder over which new volumes are mounted, whose files all get the same inode numbers, and a job's reader."""
 

@@ -34,6 +34,7 @@ class FilePosition:
     tail: str = ""  # digest of the last SAMPLE_BYTES of these
     size: int | None = None  # of the file when it was last looked at, without NULs at its end; None: unknown
     head: str = ""  # digest of the first SAMPLE_BYTES of the file; "": unknown
+    target: str = ""  # the path without links when the file was opened; "": the same, or unknown
 
     @classmethod
     def of(cls, position: Sequence[Any] | None) -> Self:
@@ -42,7 +43,8 @@ class FilePosition:
 
     def as_tuple(self) -> tuple[Any, ...]:
         """Return the position as it is stored."""
-        return self.path, self.offset, self.tail, self.size, self.head
+        fields = self.path, self.offset, self.tail, self.size, self.head
+        return (*fields, self.target) if self.target else fields
 
 
 def text_of(position: Position) -> str:
@@ -71,11 +73,14 @@ def tail_of(path: str, offset: int) -> str | None:
     return digest(data) if len(data) == min(offset, SAMPLE_BYTES) else None
 
 
-def targets(path: str) -> list[str]:
-    """Return a path and, if it is a link into another folder, the link's target. A rotation may rename either."""
-    target = os.path.realpath(path)
-    is_elsewhere = os.path.dirname(target) != os.path.realpath(os.path.dirname(path))
-    return [path, target] if path and is_elsewhere else [path]
+def targets(path: str, before: str = "") -> list[str]:
+    """Return a path with what its links lead to, now and `before`: in each of these folders a rotation may rename it.
+
+    `before` is as `FilePosition.target`. A folder is named once.
+    """
+    folders = {os.path.realpath(os.path.dirname(each)): each for each in (before, os.path.realpath(path)) if each}
+    folders[os.path.realpath(os.path.dirname(path))] = path
+    return [path, *(each for each in folders.values() if each != path)] if path else [path]
 
 
 def device_of(folder: str) -> int | None:
@@ -86,13 +91,13 @@ def device_of(folder: str) -> int | None:
         return None
 
 
-def beside(path: str, inode: int, offset: int, tail: str) -> str | None:
+def beside(path: str, inode: int, offset: int, tail: str, before: str = "") -> str | None:
     """Return the path of a file that was renamed within its folder and has the same bytes before the offset, if any.
 
-    If the path is a link, the file may also have been renamed in the folder of the link's target.
+    If the path is a link, the file may also be in the folder of the link's target, now or `before`: see `targets`.
     """
     entries: list[os.DirEntry[str]] = []
-    for each in targets(path):
+    for each in targets(path, before):
         with suppress(OSError):
             entries += os.scandir(os.path.dirname(each))
     paths = (entry.path for entry in entries if entry.inode() == inode and entry.is_file())

@@ -191,7 +191,7 @@ class FollowedFile(GrowingFile):
     def _position(self) -> Position:
         self._said = self._offset, self._size
         tail = digest(self._tail) if self._is_open else self._digest
-        return FilePosition(self.path, self._offset, tail, self._size, self._head).as_tuple()
+        return FilePosition(self.path, self._offset, tail, self._size, self._head, self.target).as_tuple()
 
     def _rest(self) -> Idle:
         """Wait for something new. If everything was read, the file may be closed meanwhile."""

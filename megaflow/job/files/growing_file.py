@@ -38,7 +38,7 @@ class GrowingFile:
         """`position` may have been noted by another process. No file is opened."""
         self.inode, self._files = inode, files
         seen = FilePosition.of(position)
-        self.path = seen.path
+        self.path, self.target = seen.path, seen.target
         self.lives = 0  # times that it has begun again
         self._offset, self._digest = seen.offset, seen.tail
         self._tail = b""  # the bytes before `_offset`
@@ -103,7 +103,8 @@ class GrowingFile:
     def _find(self) -> bool:
         """Open the file under its current name. Return whether it exists and can be opened."""
         self._held.refusal = ""
-        renamed = beside(self.path, self.inode, self._offset, self._digest) if self._moved else None
+        before = self.path, self.inode, self._offset, self._digest, self.target
+        renamed = beside(*before) if self._moved else None
         named = self._files.names.of(self.inode, self.path, self._files.now(), FIND_SECONDS, POLL_SECONDS)
         for path in filter(None, (named, renamed)):
             with reading(path):
@@ -121,7 +122,8 @@ class GrowingFile:
                         return True
                     self._begin_anew()
                 self.path, self._is_first_look, self._gone = path, False, 0
-                folder = os.path.dirname(os.path.realpath(path))
+                self.target = "" if (target := os.path.realpath(path)) == path else target
+                folder = os.path.dirname(target)
                 self._folder = folder, device_of(folder)
                 self._written = WrittenPart(self._offset)
                 self._note_size(status.st_size)
@@ -154,10 +156,10 @@ class GrowingFile:
         if not self._is_first_look:
             return False
         self._is_first_look = False
-        copy = find_copy(FilePosition(self.path, self._offset, self._digest, self._size, self._head))
+        copy = find_copy(FilePosition(self.path, self._offset, self._digest, self._size, self._head, self.target))
         if copy is not None:
             self.close()
-            self._copy, self.path = copy, copy.path
+            self._copy, self.path, self.target = copy, copy.path, ""
             self._tail = self._tail_at(self._offset)
         return copy is not None
 

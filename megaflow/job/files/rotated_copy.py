@@ -98,13 +98,14 @@ def find_copy(position: FilePosition) -> RotatedCopy | None:
     """
     if not position.size:
         return None  # none of its text is known
-    for path, compression in compressed_beside(position.path):
+    for path, compression in compressed_beside(position.path, position.target):
         try:
             copy = RotatedCopy(path, compression)
         except OSError:
             continue
         except SourceError:
-            if any(os.path.basename(path).startswith(os.path.basename(each)) for each in targets(position.path)):
+            names = map(os.path.basename, targets(position.path, position.target))
+            if any(os.path.basename(path).startswith(name) for name in names):
                 raise
             continue
         with contextlib.suppress(SourceError):  # it is damaged, or being written
@@ -147,13 +148,13 @@ def _may_copy(path: str, compression: str, position: FilePosition) -> bool:
         copy.close()
 
 
-def compressed_beside(path: str) -> Iterator[tuple[str, str]]:
+def compressed_beside(path: str, before: str) -> Iterator[tuple[str, str]]:
     """Yield the compressed files in the folder of a path, with their compression: namesakes first, sorted by name.
 
-    If the path is a link, those in the folder of the link's target follow.
+    If the path is a link, those in the folder of the link's target follow, now and `before`: see `targets`.
     """
     others: list[str] = []
-    for target in targets(path):
+    for target in targets(path, before):
         folder, name = os.path.split(target)
         with contextlib.suppress(OSError):
             names = sorted(os.listdir(folder))

@@ -59,7 +59,7 @@ def moved_partitions(
     """
     partitions = tuple(partitions)
     files = {
-        each.number: MovedFile(each, seen, replace(seen, path=relocated(seen.path, moved)))
+        each.number: MovedFile(each, seen, replace(seen, path=relocated(seen.path, moved), target=""))
         for each in partitions if each.input in inputs and each.position is not None
         if is_named((seen := FilePosition.of(decode(each.position))).path, moved)
     }  # fmt: skip
