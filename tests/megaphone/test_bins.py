@@ -22,7 +22,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from megaflow.errors import BuildError, UsageError
+from megaflow.errors import BuildError, ProgramError, UsageError
 from megaflow.megaphone.base.bins import BinStore, check_bins, mix, stable_hash
 from tests.simulation.by_hand import bin_of
 
@@ -422,3 +422,11 @@ def test_a_bin_of_many_small_states_is_taken_out_in_the_memory_that_it_had() -> 
         tracemalloc.stop()
     assert list(taken.pairs) == [(key, None) for key in range(30_000)]
     assert peak < 1.1 * before
+
+
+def test_hash_that_differs_between_processes_is_named() -> None:
+    seeds = iter((0, 1))  # as of two processes
+    store = BinStore(256, hash=lambda key: stable_hash((key, next(seeds))))
+    store.bins[store.bin_of_key("w")] = {}  # where the sender's hash places the key
+    with pytest.raises(ProgramError, match="gave another number for the key 'w' in another process"):
+        store.create("w", 1)

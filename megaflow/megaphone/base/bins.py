@@ -21,7 +21,7 @@ from uuid import UUID
 from zlib import crc32
 
 from megaflow.durable.key_kinds import KeyKinds
-from megaflow.errors import BuildError, UsageError
+from megaflow.errors import BuildError, ProgramError, UsageError
 from megaflow.megaphone.base.event_timers import EventTimers
 from megaflow.megaphone.base.time_hashes import LIBRARY_TIMES, MASK, ODD, TIMES, mix
 from megaflow.megaphone.base.timers import Timer, TimerStore
@@ -225,12 +225,16 @@ class BinStore:
         return (value if self._hash is stable_hash else mix(value)) >> self._shift
 
     def create(self, key: Any, state: Any) -> None:
-        """Add a new key, in an owned bin."""
+        """Add a new key, in an owned bin. Raises ProgramError if the user's hash differs from that of the sender."""
         bin = self.bin_of_key(key)
         try:
             self.bins[bin][key] = None
         except KeyError:
-            raise AssertionError(f"key {key!r} belongs to bin {bin}, which this worker does not own") from None
+            assert self._hash is not stable_hash, f"key {key!r} belongs to bin {bin}, which this worker does not own"
+            raise ProgramError(
+                f"hash= gave another number for the key {key!r:.80} in another process. It must give the same one in "
+                "all processes. The built-in hash of a str or of bytes does not; leave hash= out, or use stable_hash"
+            ) from None
         self.states[key] = state
 
     def forget(self, key: Any) -> None:

@@ -155,7 +155,7 @@ def test_a_file_that_appears_late_is_waited_for(tmp_path: Path) -> None:
     pair.clock.now += wait
     assert pair.check.turn() is None  # it asks
     pair.there.write_text("here")
-    assert pair.exchange() is None and not pair.check.under_way
+    assert pair.exchange() == 0 and not pair.check.under_way
 
 
 def test_a_file_that_was_removed_is_not_looked_for_again(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_file_that_was_removed_is_not_looked_for_again(tmp_path: Path) -> None
     assert pair.check.turn() is None
     pair.path.unlink()
     pair.elsewhere = at_once
-    assert pair.exchange() is None and not pair.check.under_way
+    assert pair.exchange() == 0 and not pair.check.under_way
 
 
 @pytest.mark.parametrize("folder", ["kept", "copy"])
@@ -179,7 +179,7 @@ def test_a_process_with_a_copy_of_the_store_is_refused(tmp_path: Path, folder: s
         pair = Pair(tmp_path / "a", kept, seen)
         pair.elsewhere = at_once
         if folder == "kept":
-            assert pair.exchange() is None and not pair.check.under_way
+            assert pair.exchange() == 0 and not pair.check.under_way
         else:
             with pytest.raises(ConfigMismatch, match="is not seen by the job, so it sees another folder there"):
                 while pair.clock.now <= 2000.0:
@@ -207,7 +207,7 @@ def test_the_coordinator_answers_once_its_sinks_are_open(tmp_path: Path) -> None
     pair.elsewhere = at_once
     assert pair.exchange() is None and pair.check.under_way
     box.are_open = True
-    assert pair.exchange() is None and not pair.check.under_way
+    assert pair.exchange() == 0 and not pair.check.under_way
     assert place == set()
 
 

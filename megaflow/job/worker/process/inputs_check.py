@@ -167,6 +167,7 @@ class InputsCheck:
     def turn(self) -> float | None:
         """Go on, if there is something to do. Return the seconds until there is; None: until a message comes.
 
+        Returns 0 as the check ends: the worker goes on at once.
         Raises JoinDenied, in a founder ConfigMismatch, if this process lacks an input.
         """
         self._answer()
@@ -177,7 +178,7 @@ class InputsCheck:
             missing, self._missing = self._missing.result(), None
             if not missing and not self._unseen:
                 self._end()
-                return None
+                return 0.0
             if now >= self._until:
                 self._end()
                 raise self._error(missing)
