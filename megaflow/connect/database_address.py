@@ -54,6 +54,8 @@ def check_place(place: Place) -> None:
     kind, colon, name = place.partition(":")
     if not colon or not name or not (kind in ("sqlite", "env", "file") or place.startswith(POSTGRESQL)):
         raise UsageError(f"a database must be one of {PLACES}")
+    if kind == "sqlite" and any("\ud800" <= letter <= "\udfff" for letter in name):  # bytes that are not UTF-8
+        raise UsageError(f"SQLite takes only paths in UTF-8, and {name!r} is none: rename the file or its folder")
     if place.startswith(POSTGRESQL):
         try:
             url = urlsplit(place)

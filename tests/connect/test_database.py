@@ -72,6 +72,11 @@ def test_an_address_with_a_password_or_of_nothing_is_refused_without_its_words(p
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
+def test_a_path_that_sqlite_cannot_take_is_refused() -> None:
+    with pytest.raises(UsageError, match="takes only paths in UTF-8"):
+        Database("sqlite:shop\udcff.db", OutputError, 0)
+
+
 class Refused(ConnectionError):
     """An error of a driver that reveals all it knows."""
 
