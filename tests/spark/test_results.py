@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from megaflow.spark.results_query import OwnQueries
 from tests.cluster.processes import WORDCOUNT, Ended, Process, Run, wait_until
 from tests.results import check_equal
 from tests.spark.test_spark_crashes import victims
+from tests.words import says
 
 pytestmark = [
     pytest.mark.spark,
@@ -349,3 +351,38 @@ def test_a_listener_of_spark_s_queries_hears_of_a_job(spark: Any, tmp_path: Path
 def of_all(event: Any) -> int:
     """Return how many records the operators of a progress have applied."""
     return sum(each.numRowsUpdated for each in event.progress.stateOperators) if hasattr(event, "progress") else 0
+
+
+@pytest.mark.parametrize("name", ["shop", "{os.getpid()}"])
+def test_executors_that_write_to_two_databases_end_the_job(tmp_path: Path, name: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+from pyspark.sql import SparkSession
+import megaflow.spark
+from megaflow.connect import DatabaseSink
+
+def connect():
+    import os, sqlite3
+    return sqlite3.connect(f"{tmp_path}/{name}.db", timeout=60)
+
+def dataflow(flow):
+    sink = DatabaseSink(connect, "rows", ["n"], create="CREATE TABLE IF NOT EXISTS rows (n INTEGER)")
+    return flow.rows().map(lambda row: (row[0],)).write(sink, "rows")
+
+spark = SparkSession.builder.master("local[4,4]").config("spark.ui.enabled", "false").getOrCreate()
+print(megaflow.spark.run(spark.range({LINES}), dataflow, processes=2).job.wait().records)
+spark.stop()
+""")
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    process = Process([sys.executable, str(program)], env=environment)
+    try:
+        ended = process.end(WAIT_SECONDS)
+    finally:
+        process.finish()
+    if name != "shop":
+        assert ended.code and says(ended.errors, "does not see what this process writes", "'rows'"), ended.errors
+        return
+    check_equal(ended.output, f"{LINES}\n", ended.errors)
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as database:
+        check_equal(sorted(database.execute("SELECT n FROM rows")), [(n,) for n in range(LINES)], ended.errors)
+        assert database.execute("SELECT * FROM megaflow_marks WHERE token LIKE 'probe%'").fetchall() == []
