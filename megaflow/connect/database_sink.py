@@ -5,7 +5,8 @@
    does all the work itself. That also holds if the first one's connection was lost, or its process killed, and the
    server has not noticed yet.
 2. A mark is needed until the next checkpoint is durable (rule 5 of `sink`). It is kept far longer, for MARKS_KEPT
-   deliveries of the worker that wrote it: a worker that was suspended and replaced may wake up and deliver again. No
+   deliveries of the worker that wrote it: a worker that was suspended and replaced may wake up and deliver again. Those
+   of this checkpoint and of the last delivery stay in any case. No
    other marks are removed: a mark bears the sink's name only, and another job may have a sink of that name.
 3. With a key, the last row or `Delete` of each key counts. Parallel workers could not tell which is last after the bin
    of a key has moved. So one worker writes all rows, in the order of epochs.
@@ -16,9 +17,9 @@
    first. Otherwise one job of several could lose each time, until its patience ends.
 7. With a store, a row of `megaflow_deliveries` beside each mark has the store's lineage, the table and the checkpoint.
    So a resumed job finds out whether store and table stand at the same checkpoint (`megaflow.durable.lineage`). A table
-   that this user can neither find nor make costs only that. A worker also looks for the row of its last delivery before
-   the next one: it is gone if the database was restored meanwhile, or if a server without the last transactions has
-   taken over.
+   that this user can neither find nor make costs only that. Each delivery also looks for the rows of the sink's last
+   one, of all workers, as `expect` names them. One is gone if the database was restored meanwhile, or if a server
+   without the last transactions has taken over. Then no worker delivers, so none hides the gap.
 8. As far as possible, an invalid row is refused before a checkpoint keeps it, see `row_check`. If the database refuses
    the rows of a token, each row is tried by itself, in a transaction that is undone. So the error shows the row, and
    `megaflow state outbox` can drop or rewrite it. If the statement fails without a row, the table is at fault.
@@ -49,6 +50,7 @@ from megaflow.errors import MegaflowError, OutputError, RecordRefused, UsageErro
 AT_ONCE: Final = {"IntegrityError", "DuplicateObject", "DuplicateTable"}  # PostgreSQL's, of two that make one table
 ENDED_STATES: Final = "40"  # SQLSTATE of deadlocks and of transactions that cannot be serialized
 MARKS_KEPT: Final = 1000  # of one worker: a quarter of an hour of checkpoints
+TOKENS_LOOKED_UP: Final = 100  # by one query
 MARKS_NEEDED: Final = (
     f"sinks select, insert and delete its rows; an administrator can make it: {sql.shown(sql.CREATE_MARKS)}"
 )
@@ -121,7 +123,8 @@ class DatabaseSink(OutboxSink[Any]):
         )
         self._deletion = sql.delete(self._target, self._key)
         self._rows = TableRows(self._table, self._columns, self._key)
-        self._delivered: deque[str] = deque()  # tokens, oldest first
+        self._delivered: deque[tuple[int, str]] = deque()  # n and tokens, oldest first
+        self._expected = frozenset[str]()  # tokens of the sink's last delivery before the next one
         self._row_check: RowCheck | None = None  # known once it is open, as is the next one
         self._postgres: PostgresRows | None = None
         if self._key:
@@ -138,7 +141,7 @@ class DatabaseSink(OutboxSink[Any]):
         """Connect, and find the tables or make them."""
         self._may_make = not place.joined
         self._database = self._opened()
-        self._delivered = deque()
+        self._delivered, self._expected = deque(), frozenset()
         self._sink, self._lineage = place.sink, place.lineage
         failure = self._found(sql.MARKS, sql.CREATE_MARKS)
         if failure is None:
@@ -281,7 +284,8 @@ class DatabaseSink(OutboxSink[Any]):
         Raises RecordRefused if the database refuses a row, OutputError for other failures.
         """
         again = [*records] if isinstance(records, Iterator) else records
-        old = [*self._delivered][: max(0, len(self._delivered) + 1 - MARKS_KEPT)]
+        many = [*self._delivered][: max(0, len(self._delivered) + 1 - MARKS_KEPT)]
+        old = [each for each in many if each[0] != n and each[1] not in self._expected]
         was_ended = False  # by the server, in favor of another transaction
 
         def write(cursor: Cursor) -> None:
@@ -295,7 +299,7 @@ class DatabaseSink(OutboxSink[Any]):
                     cursor.execute(sql.DROP_DELIVERY, token)  # of a job of another lineage, or whose mark was deleted
                     cursor.execute(sql.ADD_DELIVERY, token, self._lineage, self._whole_name, n)
                 if is_new:
-                    for each in old:
+                    for _, each in old:
                         cursor.execute(sql.DROP_MARK, each)
                         if self._lineage:
                             cursor.execute(sql.DROP_DELIVERY, each)
@@ -310,16 +314,23 @@ class DatabaseSink(OutboxSink[Any]):
                 raise refused
             self._postgres.copy = ""
             self._database.transaction(write)
-        for _ in old:
-            self._delivered.popleft()
-        self._delivered.append(token)
+        for each in old:
+            self._delivered.remove(each)
+        self._delivered.append((n, token))
+
+    def expect(self, tokens: list[str]) -> None:
+        """Note which tokens the next delivery must find: see rule 7."""
+        self._expected = frozenset(tokens)
 
     def _check_last(self, cursor: Cursor) -> None:
-        """Raise OutputError if this worker's last delivery is gone: see rule 7."""
-        if not self._delivered:
-            return
-        cursor.execute(sql.FIND_DELIVERY, self._delivered[-1])
-        if not cursor.rows():
+        """Raise OutputError if a row of the last delivery, or of this worker's own, is gone: see rule 7."""
+        wanted = sorted(self._expected.union(token for _, token in [*self._delivered][-1:]))
+        found = set[str]()
+        for start in range(0, len(wanted), TOKENS_LOOKED_UP):
+            tokens = wanted[start : start + TOKENS_LOOKED_UP]
+            cursor.execute(sql.find_deliveries(len(tokens)), *tokens)
+            found.update(str(token) for (token,) in cursor.rows())
+        if not found.issuperset(wanted):
             raise OutputError(
                 f"{self._database.title}: what sink {self._sink!r} wrote to {self._table} last is not there any more. "
                 "The database was restored to an earlier time, or a server has taken over that lacks the last "

@@ -22,7 +22,7 @@ With `--state`, n is the number of a checkpoint. Each record becomes visible exa
     `commit` may be called with several tokens of one worker and one n, in the order of their `prepare`. That n is then
     higher than the n of their `prepare`.
  5. All tokens of a checkpoint are committed before the next one is durable. So a sink that notes its committed tokens
-    may forget those with a lower n.
+    may forget those with a lower n, but for the tokens that `expect` names.
  6. The last checkpoint, at the end of the input or at a stop, is committed before the job ends. The store then forgets
     its tokens, so the next run does not commit them again. A leaving worker prepares its records; another worker
     commits its tokens.
@@ -42,6 +42,12 @@ which the job finds that out. Before the process takes part, `probe() -> token` 
 returns a token for it, a plain value. The coordinator's worker calls `sees(token) -> bool` of its own copy of the sink.
 If that does not see the probe for 5 seconds, a process that wants to join is refused, and a job that starts on several
 machines ends. `forget(token)` then removes the probe.
+
+The outside system may also be restored while the job runs. A sink with `delivered` may define `expect(tokens)`. The
+worker calls it before each commit, with the tokens of the sink's last commits before this checkpoint, of all workers.
+The list is empty if there are none, or if the outside system was emptied; it leaves out tokens that are no texts of at
+most 64 bytes. If one of these tokens is not noted any more, the commit must raise an error and change nothing. Best it
+looks in its own transaction. Otherwise later commits could hide the missing ones from `delivered`.
 
 Most databases cannot keep rows durable but invisible. For those, write an `OutboxSink`: megaflow keeps the rows in the
 store until they may become visible.

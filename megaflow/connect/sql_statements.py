@@ -54,7 +54,7 @@ DELIVERIES_OF_SINK: Final = (
     f"SELECT d.n, d.token, d.target FROM {DELIVERIES} d JOIN {MARKS} m ON m.token = d.token "
     f"WHERE d.lineage = {PARAMETER} AND m.sink = {PARAMETER}"
 )
-FIND_DELIVERY: Final = f"SELECT n FROM {DELIVERIES} WHERE token = {PARAMETER}"
+FIND_DELIVERIES: Final = f"SELECT token FROM {DELIVERIES} WHERE token IN "
 ADD_DELIVERY: Final = (
     f"INSERT INTO {DELIVERIES} (token, lineage, target, n) VALUES ({', '.join(PARAMETER * 4)})"
 )
@@ -71,6 +71,11 @@ UNIQUE_INDEXES: Final = (
     "ORDER BY index_name, seq_in_index"
 )
 MODE: Final = "SELECT @@SESSION.sql_mode"
+
+
+def find_deliveries(count: int) -> str:
+    """Return the query for the deliveries of so many tokens."""
+    return f"{FIND_DELIVERIES}({', '.join(PARAMETER * count)})"
 
 
 def exact_case(query: str) -> str:

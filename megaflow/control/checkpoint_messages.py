@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from megaflow.control.messages import Split, SplitEnd
-from megaflow.durable.commits import Fingerprint, SinkToken, SourcePartition, UntakenLines
+from megaflow.durable.commits import Fingerprint, LastDelivery, SinkToken, SourcePartition, UntakenLines
 from megaflow.durable.segments import SegmentRef
 from megaflow.quick_dataclass import dataclass
 
@@ -141,6 +141,7 @@ class UnderWayAtJoin:
     epoch: int
     checkpoint: int | None
     since: int | None
+    last: tuple[LastDelivery, ...] = ()  # as in the command
 
 
 # Coordinator to the launcher -----------------------------------------------------------

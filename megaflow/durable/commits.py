@@ -19,14 +19,16 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
+from hashlib import blake2b
 from types import NoneType, UnionType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 
 from megaflow.durable.segments import SEGMENT_NAME, SegmentRef, check_format, damaged
 from megaflow.errors import MegaflowError, UsageError
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
+from megaflow.timely.order import grouped
 
 COMMIT_FORMAT: Final = 3
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
@@ -51,6 +53,14 @@ CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _MAGIC: Final = b"mf-comm\n"
 _START: Final = struct.Struct("<8sIII")  # magic, format, length of the rest, checksum
 _NUMBER: Final = struct.Struct("<I")
+
+LastDelivery: TypeAlias = tuple[str, int, tuple[str, ...]]
+"""A sink, the last checkpoint of which it delivered records, names of the tokens of that, of all workers."""
+
+DIGEST: Final = "#"
+"""Begins a name that is no token."""
+_TEXT_BYTES_MAX: Final = 66  # encoded: 64 bytes after their length
+_TEXT_TAGS: Final = frozenset([*range(0xA0, 0xC0), 0xD9])  # first byte of a short text in MessagePack
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +191,9 @@ class Commit:
     delivered: tuple[tuple[str, int], ...] = ()
     """(Sink, last checkpoint of which it had delivered records; 0: none), sorted."""
     delivered_tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(Sink, digests of its tokens of that checkpoint), sorted; without those of which they are not known."""
+    """(Sink, names of its tokens of that checkpoint), sorted; without those of which they are not known."""
     delivered_before: tuple[tuple[str, str, int, tuple[str, ...]], ...] = ()
-    """(Sink, an earlier lineage, its last checkpoint with a delivery, digests of its tokens), sorted: see `lineage`."""
+    """(Sink, an earlier lineage, its last checkpoint with a delivery, names of its tokens), sorted: see `lineage`."""
 
     @property
     def files(self) -> tuple[SegmentRef, ...]:
@@ -276,6 +286,25 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
         if not SEGMENT_NAME.fullmatch(segment.name):
             raise damaged(name, _START.size, f"{segment.name!r} is not the name of a segment")
     return commit
+
+
+def token_name(token: bytes) -> str:
+    """Return a short name of an encoded token: a short text is its own name.
+
+    Other values are not decoded, because this process may lack their classes.
+
+    >>> token_name(encode("rows 7")), token_name(encode(("rows", 7)))
+    ('rows 7', '#51245204daf0b21d')
+    """
+    if token[0] in _TEXT_TAGS and len(token) <= _TEXT_BYTES_MAX and not (text := str(decode(token))).startswith(DIGEST):
+        return text
+    return f"{DIGEST}{blake2b(token, digest_size=8).hexdigest()}"
+
+
+def deliveries_of(number: int, tokens: Iterable[SinkToken]) -> dict[str, LastDelivery]:
+    """Return what each sink delivers with the tokens of a checkpoint, by sink."""
+    named = grouped((token.sink, token_name(token.token)) for token in tokens)
+    return {sink: (sink, number, tuple(sorted(names))) for sink, names in named.items()}
 
 
 def needed(operators: Iterable[OperatorCut], segments: Iterable[SegmentRef]) -> tuple[SegmentRef, ...]:

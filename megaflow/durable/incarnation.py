@@ -61,9 +61,10 @@ class Standing:
     earlier: tuple[str, ...] = ()  # lineages that it had before
     checkpoint: int = 0  # its newest
     delivered: tuple[tuple[str, int], ...] = ()  # (sink, last checkpoint of which it delivered records; 0: none)
-    tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (sink, digests of its tokens of that checkpoint)
-    newest: frozenset[str] = frozenset()  # digests of all tokens of the newest checkpoint, of any sink
+    tokens: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (sink, names of its tokens of that checkpoint)
+    newest: frozenset[str] = frozenset()  # names of all tokens of the newest checkpoint, of any sink
     accepted: tuple[str, ...] = ()  # sinks that are not compared, as the user wishes
+    found: tuple[str, ...] = ()  # sinks whose deliveries the rehearsal has found, if there were any
     before: tuple[tuple[str, str, int, tuple[str, ...]], ...] = ()  # as `Commit.delivered_before`
 
 

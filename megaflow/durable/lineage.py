@@ -22,22 +22,27 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
    delivered in the new lineage, its last delivery of an earlier one is compared.
 6. If store and place are restored together, the job numbers its checkpoints anew from there, in the same lineage. A
    copy of the place from before then has the same numbers with other tokens, or numbers without a delivery.
+7. The place may also go back to a copy while the job runs. If a worker that lost nothing then delivered, rule 3 would
+   find its checkpoint, and not what others have lost. So each delivery looks, in its transaction, for all tokens of the
+   sink's last delivery before, of any worker. The command of a checkpoint names them. A copy that lacks an earlier
+   delivery also lacks one of these, as all of a checkpoint are made before any of the next. So no delivery follows a
+   gap, and it is enough that rule 3 looks for the newest ones. Tokens of earlier runs are not looked for if the place
+   was emptied before this run, or by a process that joined if the rehearsal has not found them.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from hashlib import blake2b
 from itertools import chain
 from typing import TypeAlias
 
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, LastDelivery, token_name
 from megaflow.durable.incarnation import LINEAGES_MAX, Standing, renewed
 from megaflow.errors import StoreUnfit
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.order import grouped
 
 Delivered: TypeAlias = tuple[int, frozenset[str]]
-"""The last checkpoint of which a place has rows of one lineage, and digests of its tokens there."""
+"""The last checkpoint of which a place has rows of one lineage, and names of its tokens there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +70,33 @@ def before(standing: Standing, sink: str) -> Standing | None:
     return None
 
 
-def standing_of(commit: Commit, accepted: tuple[str, ...] = ()) -> Standing:
-    """Return what a commit says. `accepted`: as in a standing."""
+def standing_of(commit: Commit, accepted: tuple[str, ...] = (), found: tuple[str, ...] = ()) -> Standing:
+    """Return what a commit says. The other arguments are as in a standing."""
     known = (tokens for sink, tokens in commit.delivered_tokens if dict(commit.delivered)[sink] == commit.checkpoint)
-    newest = frozenset(chain((digest(each.token) for each in commit.tokens), *known))
+    newest = frozenset(chain((token_name(each.token) for each in commit.tokens), *known))
     return Standing(
         commit.lineage, commit.parents, commit.earlier, commit.checkpoint, commit.delivered, commit.delivered_tokens,
-        newest, accepted, commit.delivered_before,
+        newest, accepted, found, commit.delivered_before,
     )  # fmt: skip
 
 
-def digest(token: bytes) -> str:
-    """Return a short name of an encoded token.
+def last_deliveries(standing: Standing) -> dict[str, LastDelivery]:
+    """Return each sink's last delivery before that of the newest checkpoint's tokens, by sink.
 
-    >>> digest(b"rows 7")
-    '1bfa2d9e18561e1f'
+    Without those of which the tokens are not known.
     """
-    return blake2b(token, digest_size=8).hexdigest()
+    at = dict(standing.delivered)
+    before = {sink: (sink, n, names) for sink, _, n, names in standing.before if names}
+    return before | {sink: (sink, at[sink], names) for sink, names in standing.tokens}
+
+
+def sinks_found(latest: Commit, standing: Standing) -> tuple[str, ...]:
+    """Return the sinks whose deliveries were there at the start of a run, or that have delivered since.
+
+    `standing`: of the store as the run, or its last attempt, began.
+    """
+    before = dict(standing.delivered)
+    return tuple(sorted({*standing.found, *(sink for sink, n in latest.delivered if n > before.get(sink, 0))}))
 
 
 def forked(commit: Commit) -> Commit:
@@ -98,7 +113,7 @@ def after_deliveries(commit: Commit, latest: Commit, sinks: Iterable[str], dropp
     >>> after_deliveries(Commit(8, 6, 52, 1), Commit(7, 5, 41, 1, delivered=(("a", 3), ("old", 2))), "ab").delivered
     (('a', 3), ('b', 0))
     """
-    waited = grouped((token.sink, digest(token.token)) for token in latest.tokens)
+    waited = grouped((token.sink, token_name(token.token)) for token in latest.tokens)
     before, tokens = dict(latest.delivered), dict(latest.delivered_tokens)
     for sink in dropped:
         before.pop(sink, None)  # perhaps some workers have delivered its records
@@ -120,7 +135,7 @@ def compare(
 ) -> Mismatch | None:
     """Compare a store with what a sink has delivered; return a difference that does not matter, None if there is none.
 
-    `found`: the last checkpoint of the lineage with a delivery, and digests of its tokens; None: none is known there.
+    `found`: the last checkpoint of the lineage with a delivery, and names of its tokens; None: none is known there.
     Then `other` is the last one of the `others` of the standing. `rewrites`: a record that is written again replaces
     itself. Raises StoreUnfit if rows would be twice in the place, or missing.
 
@@ -142,12 +157,7 @@ def compare(
             "too if the rows were deleted."
         )
     if found is None:
-        if not known:
-            return None
-        return Mismatch(
-            f"sink {sink!r}: the store has delivered rows up to checkpoint {known}, but nothing notes that there. The "
-            "table was emptied, or this is another database; the job goes on without these rows", False,
-        )  # fmt: skip
+        return _nothing_found(standing, sink, known, accept)
     newest, tokens = found
     if newest > at:
         if rewrites:
@@ -182,3 +192,20 @@ def compare(
             f"database of one time. {accept}."
         )
     return None
+
+
+def _nothing_found(standing: Standing, sink: str, known: int, accept: str) -> Mismatch | None:
+    """Compare a store with a place that has no deliveries; like `compare`."""
+    if not known:
+        return None
+    if sink in standing.found:
+        raise StoreUnfit(
+            f"The store has delivered rows of checkpoint {known} to the sink {sink!r}. They were there when the job "
+            "began, but this process finds none of them: the database was restored to an earlier time or emptied, or "
+            "the process sees another database under the same address. Restore a store and a database of one time. "
+            f"{accept}."
+        )
+    return Mismatch(
+        f"sink {sink!r}: the store has delivered rows up to checkpoint {known}, but nothing notes that there. The "
+        "table was emptied, or this is another database; the job goes on without these rows", False,
+    )  # fmt: skip

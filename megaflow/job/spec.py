@@ -228,6 +228,7 @@ class Rehearsed:
     sources: frozenset[str] = frozenset()  # names of what the program reads, without files
     given_up: tuple[tuple[str, int], ...] = ()  # (operator whose states the user gives up, its keys at most)
     newer: tuple[tuple[str, str], ...] = ()  # (sink that has delivered more than the store knows, what the user reads)
+    found: tuple[str, ...] = ()  # sinks whose deliveries are there
     rewindowed: tuple[str, ...] = ()  # operators whose windows an `upgrade` changes
 
     @property

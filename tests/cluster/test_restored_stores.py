@@ -11,7 +11,7 @@ import pytest
 from megaflow.durable.incarnation import read_commits
 from megaflow.durable.local_folder import open_to_look
 from megaflow.durable.store import Store
-from tests.cluster.processes import Run
+from tests.cluster.processes import Run, wait_until
 from tests.results import check_equal
 
 pytestmark = pytest.mark.cluster
@@ -217,3 +217,30 @@ def test_two_jobs_on_copies_of_a_store_are_found_out(desk: Desk) -> None:
     said = desk.run(store="copy", options=("--relocate", f"{desk.out}={desk.folder / 'copy.jsonl'}"), out="copy.jsonl")
     assert "exit code 1" in said and "'words' has delivered rows of checkpoint" in said, said
     check_equal(desk.words(), Counter("ab"))
+
+
+@pytest.mark.slow
+def test_no_worker_hides_rows_that_another_has_lost(start: Callable[..., Run], tmp_path: Path) -> None:
+    desk = Desk(tmp_path, start)
+    (tmp_path / "app.py").write_text(PROGRAM.replace("flow.lines()", "flow.lines().exchange(lambda line: int(line))"))
+    options = ("--follow", "--workers", "2", "--checkpoint-every", "0.2")
+    words = [str(each) for each in (tmp_path / "app.py", "--lines", tmp_path / "in", "--state", desk.store)]
+    outputs = "--output", f"jsonl:{desk.out}", *options, "--", f"sqlite:{desk.database}"
+
+    def write(*lines: str) -> None:
+        (tmp_path / "in" / "-".join(lines)).write_text("\n".join(lines) + "\n")
+
+    write("0", "1")
+    run = start(*words, *outputs)
+    wait_until(lambda: desk.words() == Counter("01"))
+    with sqlite3.connect(tmp_path / "copy.db") as copy, desk.open() as connection:
+        connection.backup(copy)
+        write("3")
+        wait_until(lambda: "3" in desk.words())
+        copy.backup(connection)
+    write("2")  # for the worker that has lost nothing
+    code, _, said = run.end()
+    assert code == 1 and any("is not there any more" in line for line in said), said
+    check_equal(desk.words(), Counter("01"))
+    code, _, said = start(*words, *outputs).end()
+    assert code == 1 and any("the database is an older copy" in line for line in said), said

@@ -4,10 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from megaflow.durable.commits import Commit, commit_from_bytes
+from megaflow.durable.commits import Commit, SinkToken, commit_from_bytes, deliveries_of
 from megaflow.durable.incarnation import Standing, renewed
-from megaflow.durable.lineage import after_deliveries, before, compare, forked, others, standing_of
+from megaflow.durable.lineage import (
+    after_deliveries,
+    before,
+    compare,
+    forked,
+    last_deliveries,
+    others,
+    sinks_found,
+    standing_of,
+)
 from megaflow.errors import StoreUnfit
+from megaflow.timely.communication.codec.encode import encode
 
 DELIVERED = Commit(
     9, 7, 41, 2, lineage="a", delivered=(("box", 7), ("heap", 5), ("new", 0)),
@@ -48,6 +58,28 @@ def test_rows_of_earlier_lineages_and_of_parents_are_another_copy() -> None:
     assert (others(standing, "box"), others(standing, "new")) == (("b", "a"), ("a",))
     with pytest.raises(StoreUnfit, match="or of the job from which it was forked"):
         compare(standing, "box", None, 12, False)
+
+
+def test_last_deliveries_are_those_before_the_newest_checkpoint() -> None:
+    tokens = (SinkToken("box", 8, encode("w"), 1), SinkToken("box", 8, encode("v"), 0))
+    waiting = replace(DELIVERED, checkpoint=8, tokens=tokens)
+    assert last_deliveries(standing_of(waiting)) == {"box": ("box", 7, ("x", "y")), "heap": ("heap", 5, ("z",))}
+    then = after_deliveries(waiting, waiting, ["box", "heap", "new"])
+    assert last_deliveries(standing_of(then))["box"] == deliveries_of(8, tokens)["box"] == ("box", 8, ("v", "w"))
+    given_up = after_deliveries(waiting, waiting, ["box", "heap", "new"], dropped=["box"])
+    assert [*last_deliveries(standing_of(given_up))] == ["heap"]
+    assert last_deliveries(standing_of(renewed(DELIVERED, ["heap"]))) == {"box": ("box", 7, ("x", "y"))}
+
+
+def test_rows_that_go_while_a_run_lasts_are_lost() -> None:
+    standing = standing_of(DELIVERED, found=("heap",))
+    latest = replace(DELIVERED, delivered=(("box", 8), ("heap", 5), ("new", 0)))
+    assert sinks_found(DELIVERED, standing) == ("heap",) and sinks_found(latest, standing) == ("box", "heap")
+    again = standing_of(latest, found=sinks_found(latest, standing))
+    assert compare(again, "new", None, None, False) is None
+    for sink in ("box", "heap"):
+        with pytest.raises(StoreUnfit, match="They were there when the job began"):
+            compare(again, sink, None, None, False)
 
 
 def test_a_fork_has_delivered_nothing_before() -> None:

@@ -12,7 +12,7 @@ SEEDS = 100
 _SEEDS_PER_TEST = 25
 EVENTS = {
     "both goes on", "outside goes on", "outside refused", "store goes on", "store refused", "copy goes on",
-    "copy refused",
+    "copy refused", "running goes on", "running refused", "lost while running",
 }  # fmt: skip
 
 

@@ -50,12 +50,13 @@ class Checkpoint:
 
     `since`: the number of the last committed checkpoint, on which the deltas of this one build; None: write all bins
     whole. `at_end`: no command follows, and the checkpoint keeps the effects of all records and timers, whatever their
-    time.
+    time. `last` has the last delivery of each sink before this checkpoint: see `durable.lineage`.
     """
 
     number: int  # from 1 on
     since: int | None = None
     at_end: bool = False
+    last: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ def validate(
                 raise CommandRefused(f"{command}: a worker cannot bootstrap itself; name another worker as the server")
             _check_member(command, server, members, passing)
             _check_member(command, worker, members, passing)
-        case Checkpoint(number, since, _):
+        case Checkpoint(number, since):
             if type(number) is not int or number < 1:
                 raise CommandRefused(
                     f"{command}: the number of a checkpoint must be an int of at least 1, not {number!r}"

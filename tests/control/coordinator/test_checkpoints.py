@@ -13,8 +13,10 @@ from megaflow.control.checkpoint_messages import (
     CutWritten,
     DurableOperator,
     PositionsAt,
+    TokensAt,
+    UnderWayAtJoin,
 )
-from megaflow.control.coordinator.base.events import Asked, Instruction, Reply
+from megaflow.control.coordinator.base.events import Asked, Instruction, Mail, Reply
 from megaflow.control.coordinator.base.job_state import NO_EVENT_TIME, Durable
 from megaflow.control.coordinator.checkpoints.checkpoints import Checkpoints
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
@@ -22,7 +24,10 @@ from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.watermarks import Watermarks
 from megaflow.control.messages import CheckpointJob, Refused, Request, SplitEnd
 from megaflow.control.reading_messages import SplitRead
-from tests.control.coordinator.coordination import Coordination
+from megaflow.durable.commits import SinkToken
+from megaflow.megaphone.base.routing import Checkpoint
+from megaflow.timely.communication.codec.encode import encode
+from tests.control.coordinator.coordination import Coordination, issued
 
 TABLE = 0, 1
 WRITTEN, POSITIONS = CutWritten(1, (), (), 0.0), PositionsAt(1, ())
@@ -31,15 +36,17 @@ WRITTEN, POSITIONS = CutWritten(1, (), (), 0.0), PositionsAt(1, ())
 class Bench(Coordination):
     """The checkpoints of a job with two workers. One checkpoint has begun."""
 
-    def __init__(self) -> None:
+    def __init__(self, **more: Any) -> None:
+        """`more`: of the job's settings."""
         super().__init__()
         roster, stream = self.roster, self.stream
-        durable = Durable((DurableOperator("count", len(TABLE), 1),), 1.0)
+        durable = Durable((DurableOperator("count", len(TABLE), 1),), 1.0, **more)
         self.lines, commits = LinesToRead(roster, stream, (), False), Commits(roster, stream, 0, ())
         watermarks = Watermarks(NO_EVENT_TIME, stream, self.lines, commits, roster)
         self.all = Checkpoints("job", roster, stream, durable, commits, self.lines, watermarks)
         self.all.ask(Asked("client", Request(7, CheckpointJob())))
-        assert CheckpointBegun in map(type, self.go_on())
+        self.begun = self.go_on()
+        assert CheckpointBegun in map(type, self.begun)
 
     def go_on(self, frontier: int | None = None) -> list[Instruction]:
         """Act on what is possible some seconds later."""
@@ -103,3 +110,30 @@ def test_prints_of_what_was_read_are_sent_until_a_commit_has_them() -> None:
     bench.all.at_end(TABLE)
     begun = bench.taken()[-1]
     assert isinstance(begun, CheckpointBegun) and begun.read == bench.lines.read
+
+
+def test_a_command_names_the_last_delivery_of_each_sink() -> None:
+    old = ("box", 3, ("x",)), ("heap", 2, ("y",))
+    bench = Bench(committed=3, sinks=("box", "heap"), last=old)
+    assert issued(bench.begun) == [Checkpoint(4, 3, last=old)]
+    tokens = [SinkToken("box", 4, encode(name), worker) for worker, name in enumerate("ba")]
+    for worker in (0, 1):
+        bench.learn(worker, CutWritten(4, (), (), 0.0), PositionsAt(4, ()), TokensAt(4, (tokens[worker],)))
+    assert CheckpointReady in map(type, bench.go_on())
+    bench.all.answered(CommitFailed(4, "the disk is full"), bench.now)
+    assert issued(bench.go_on()) == [Checkpoint(5, 3, last=old)], "it was not delivered"
+    for worker in (0, 1):
+        bench.learn(worker, CutWritten(5, (), (), 0.0), PositionsAt(5, ()), TokensAt(5, (tokens[worker],)))
+    assert CheckpointReady in map(type, bench.go_on())
+    bench.all.answered(Committed(5), bench.now)
+    new = ("box", 5, ("a", "b")), old[1]
+    state = bench.all.state(bench.now)
+    assert state is not None and state.last == new
+    bench.taken()
+    after = Bench(sinks=("box", "heap"))
+    after.all.under_way = None
+    after.all.resume(state)
+    assert issued(after.go_on()) == [Checkpoint(6, 5, last=new)]
+    after.all.joined([2])
+    [mail] = after.taken()
+    assert mail == Mail(2, UnderWayAtJoin(mail.body.epoch, 6, 5, new))  # type: ignore[union-attr]

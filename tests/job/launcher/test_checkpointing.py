@@ -21,8 +21,7 @@ from megaflow.control.checkpoint_messages import (
     SinksCommitted,
 )
 from megaflow.control.launcher_messages import OutputClosed
-from megaflow.durable.commits import Commit, OutputLength, SinkToken
-from megaflow.durable.lineage import digest
+from megaflow.durable.commits import Commit, OutputLength, SinkToken, token_name
 from megaflow.errors import ProtocolError, StoreError
 from megaflow.job.launcher.outputs.epoch_merge import Mark
 from megaflow.job.launcher.run.checkpointing import Checkpointing
@@ -180,7 +179,7 @@ def test_the_store_forgets_tokens_once_all_are_committed(bench: Bench, is_kept: 
     assert bench.keeper.latest.tokens == (token,)
     assert bench.keeper.latest.delivered == (("box", 0), ("rows", 0))
     delivered = (("box", 0), ("rows", 1))
-    tokens = (("rows", (digest(b"token"),)),)
+    tokens = (("rows", (token_name(b"token"),)),)
     last = replace(bench.keeper.latest, tokens=(), delivered=delivered, delivered_tokens=tokens)
     assert bench.asked == [bench.keeper.latest, last]
     assert bench.checkpoints.is_waiting

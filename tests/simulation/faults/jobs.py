@@ -27,6 +27,10 @@ RESTORED = {
         "SinkPlace(self.name, keeper.worker, keeper.job, is_durable, lineage, joined)",
         "SinkPlace(self.name, keeper.worker, keeper.job, is_durable)",
     ),
+    "a delivery does not look for the last one": Fault("OpenSink._expect", "n > self._unknown_until", "False"),
+    "the last deliveries stay those of the start": Fault(
+        "Checkpoints.answered", "deliveries_of(one.number, one.tokens)", "{}"
+    ),
 }
 
 STORES = {

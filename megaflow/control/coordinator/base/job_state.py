@@ -38,7 +38,7 @@ from megaflow.control.messages import (
 from megaflow.control.reading_messages import PartitionMissing
 from megaflow.control.reports import CheckpointStatus, LedgerEntry
 from megaflow.control.watermark_messages import Partition
-from megaflow.durable.commits import Fingerprint, SinkToken, SourcePartition
+from megaflow.durable.commits import Fingerprint, LastDelivery, SinkToken, SourcePartition
 from megaflow.megaphone.base.event_unit import EventUnit
 from megaflow.megaphone.base.routing import RoutingTable
 from megaflow.quick_dataclass import dataclass
@@ -74,6 +74,7 @@ class Durable:
     bound: int | None = None  # microseconds, the greatest of all partitions that were read, if known
     furthest: int | None = None  # microseconds, the greatest timestamp of all records, if known
     run: int = 0  # see `DurablePart`
+    last: tuple[LastDelivery, ...] = ()  # of its sinks, as of the first new checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,7 @@ class CheckpointState:
     next_worker: int  # the lowest id that no worker had had when the last checkpoint began
     status: CheckpointStatus  # its ages count from its arrival
     tokens: tuple[SinkToken, ...] = ()  # of workers that have left, for the next one
+    last: tuple[LastDelivery, ...] = ()  # of each sink, as of the next one
 
 
 @dataclass(frozen=True, slots=True)

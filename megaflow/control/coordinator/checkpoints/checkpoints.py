@@ -32,7 +32,9 @@ A state machine of values, and a part of the controller.
    since it began, because other workers may send them records from before t. The coordinator informs those workers of
    the checkpoint. If a worker leaves, the next checkpoint, or the one at the end, has what its sinks prepared since the
    last one.
-9. A stop takes a last checkpoint, and then the launcher ends the workers: nothing that was read later counts. The end
+9. A command names the last delivery of each sink before its checkpoint: see rule 7 of `megaflow.durable.lineage`. It is
+   known, because that checkpoint is committed.
+10. A stop takes a last checkpoint, and then the launcher ends the workers: nothing that was read later counts. The end
    of all lines takes a checkpoint of another kind, on which no worker reports here: see `checkpoint_messages`.
 """
 
@@ -52,7 +54,7 @@ from megaflow.control.coordinator.reading.watermarks import Watermarks
 from megaflow.control.messages import Split
 from megaflow.control.reports import CheckpointStatus
 from megaflow.control.wording import workers_text
-from megaflow.durable.commits import SinkToken, SourcePartition, check_checkpoint_name
+from megaflow.durable.commits import LastDelivery, SinkToken, SourcePartition, check_checkpoint_name, deliveries_of
 from megaflow.errors import CommandRefused, UsageError
 from megaflow.megaphone.base.routing import Checkpoint, RoutingTable
 from megaflow.quick_dataclass import dataclass
@@ -94,6 +96,7 @@ class Checkpoints:
         self._failing_since: float | None = None  # seconds
         self._tokens: list[SinkToken] = []  # of workers that have left; no committed checkpoint has them
         self._in_last: tuple[SinkToken, ...] = ()  # of all workers, in the last committed checkpoint
+        self._last = {each[0]: each for each in durable.last}  # delivery of each sink, with those of that checkpoint
 
     def keeps_open(self, stopping: bool) -> bool:
         """Whether the job may not end yet: a checkpoint is under way, or the last one of a stop is not committed."""
@@ -188,7 +191,11 @@ class Checkpoints:
                 self._watermarks.end.furthest,
             )
         )
-        return Checkpoint(number, since, at_end)
+        return Checkpoint(number, since, at_end, self._all_last)
+
+    @property
+    def _all_last(self) -> tuple[LastDelivery, ...]:
+        return tuple(self._last[sink] for sink in sorted(self._last))
 
     # Reports of workers and the launcher
 
@@ -210,7 +217,7 @@ class Checkpoints:
         if not self._durable.sinks:
             return
         one = None if self.under_way is None or self.under_way.ready else self.under_way
-        place = (0, None, None) if one is None else (one.epoch, one.number, self._since)
+        place = (0, None, None, ()) if one is None else (one.epoch, one.number, self._since, self._all_last)
         word = checkpoint_messages.UnderWayAtJoin(*place)
         for worker in ids:
             self._stream.out.append(Mail(worker, word))
@@ -246,6 +253,7 @@ class Checkpoints:
         self._kept = CheckpointStatus(one.number, one.epoch, 0.0, size, now - one.begun, total_bytes=total)
         self._committed_at, self._failing_since = now, None
         self._tokens, self._in_last = [token for token in self._tokens if token not in one.tokens_left], one.tokens
+        self._last |= deliveries_of(one.number, one.tokens)
         first = min(self._roster.members.ids)
         for worker in self._roster.members.ids:
             word = checkpoint_messages.Committed(answer.checkpoint, (), one.adopted if worker == first else ())
@@ -286,13 +294,15 @@ class Checkpoints:
         assert self.under_way is None
         if (status := self.status(now)) is None:
             return None
-        return CheckpointState(self._number, self._since, self._next_worker, status, tuple(self._tokens))
+        tokens, last = tuple(self._tokens), self._all_last
+        return CheckpointState(self._number, self._since, self._next_worker, status, tokens, last)
 
     def resume(self, state: CheckpointState | None) -> None:
         """Continue from the state of the previous coordinator."""
         if state is not None:
             self._number, self._since, self._next_worker = state.next, state.since, state.next_worker
             self._kept, self._tokens = state.status, list(state.tokens)
+            self._last = {each[0]: each for each in state.last}
 
     def _check(self) -> None:
         one = self.under_way

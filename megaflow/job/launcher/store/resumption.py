@@ -39,7 +39,7 @@ from megaflow.control.wording import Notice, quantity
 from megaflow.durable.commits import COMMIT_NAME, Commit
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart, PartialWindows, Standing
-from megaflow.durable.lineage import forked, standing_of
+from megaflow.durable.lineage import forked, sinks_found, standing_of
 from megaflow.durable.local_folder import open_for_a_job
 from megaflow.durable.query_record import is_restored
 from megaflow.durable.state_migration import partial_windows
@@ -161,7 +161,8 @@ def rehearse_in_a_process(task: Rehearsal) -> Rehearsed:
             raise PeerFailed(text)
         case answer:
             given_up, newer = (tuple(map(tuple, answer[each])) for each in ("given up", "newer"))
-            return Rehearsed(frozenset(answer["sources"]), given_up, newer, tuple(answer["rewindowed"]))
+            names = (tuple(answer[each]) for each in ("found", "rewindowed"))
+            return Rehearsed(frozenset(answer["sources"]), given_up, newer, *names)
 
 
 def check_kind(found: Commit, job_input: JobInput, whose: str) -> None:
@@ -265,7 +266,7 @@ def resume(
         job_input = replace(job_input, spark=query)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
-                   standing=standing_of(begun, spec.accept_rows),
+                   standing=standing_of(begun, spec.accept_rows, rehearsed.found),
                    partial=partial_of(begun, spec, rehearsed.rewindowed))  # fmt: skip
     owners = of_checkpoint(begun.table, begun.members, count := spec.processes * spec.workers)
     if found is not None and keeper.origin is not None:
@@ -325,7 +326,7 @@ def go_on(
     return Resumption(
         job_input,
         replace(part, incarnation=latest.incarnation, commit=number, is_changed=is_changed,
-                standing=standing_of(latest, spec.accept_rows),
+                standing=standing_of(latest, spec.accept_rows, sinks_found(latest, part.standing)),
                 partial=partial_of(latest, spec) if is_newer else part.partial),
         code=code,
         kept=first_owners(owners, len(kept), kept),

@@ -68,7 +68,7 @@ def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None
         named, outputs = NamedInputs(inputs.rows, inputs.lines), NamedOutputs(task.outputs)
         sources, sinks = build_dry(worker, build, args, named, outputs)
         kept.rehearse(sources.union(name or ONLY_FOLLOWED for name in followed))
-        newer = sinks.compared(task.part.standing)
+        newer, there = sinks.compared(task.part.standing)
     except StoreError as error:
         return error
     except OutputError as error:  # of a sink that cannot be opened, as the workers would report it
@@ -77,7 +77,7 @@ def rehearse(task: Rehearsal, app: App | None = None, store: Store | None = None
         return PeerFailed("The dataflow function must not step its worker. Leave that to megaflow.")
     except BaseException as error:
         return PeerFailed(format_user_traceback(error, task.job.debug))
-    return Rehearsed(sources, kept.given_up(), newer, kept.rewindowed())
+    return Rehearsed(sources, kept.given_up(), newer, there, kept.rewindowed())
 
 
 def main() -> None:
@@ -95,8 +95,9 @@ def main() -> None:
             found: dict[str, object] = {"refused": str(error)}
         case MegaflowError() as error:
             found = {"failed": str(error)}
-        case Rehearsed(sources, given_up, newer, windows):
-            found = {"sources": sorted(sources), "given up": given_up, "newer": newer, "rewindowed": windows}
+        case Rehearsed(sources, given_up, newer, there, windows):
+            found = {"sources": sorted(sources), "given up": given_up, "newer": newer, "found": there,
+                     "rewindowed": windows}  # fmt: skip
     with open(answer, "w") as pipe:
         json.dump(found, pipe)
     os._exit(0)  # even if threads of the program still run

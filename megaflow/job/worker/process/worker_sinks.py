@@ -68,7 +68,7 @@ class WorkerSinks:
         self._begun: tuple[int, Sequence[SinkToken]] = (0, ()) if kept is None else kept.tokens()
         self._is_told = not self.has_joined or kept is None
         self.lineage = "" if kept is None else kept.standing.lineage
-        self.standing = NOT_COMPARED if kept is None or self.has_joined else kept.standing
+        self.standing = NOT_COMPARED if kept is None else kept.standing
         self._report = worker.rescaling.report
         self.final: TokensAt | CutFailed | None = None  # this worker's part of the checkpoint at the end
 
@@ -147,25 +147,27 @@ class WorkerSinks:
         """Return how to name a sink in a message."""
         return str(self._sinks[name])
 
-    def compared(self, standing: Standing) -> tuple[tuple[str, str], ...]:
+    def compared(self, standing: Standing) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
         """Open and close the sinks that can tell what they have delivered.
 
-        Return those that have delivered more than their store knows, as pairs of their name and what to tell the user.
-        Raises StoreUnfit, which names all sinks with which the job must not go on, and the sinks' errors.
+        Return those that have delivered more than their store knows, as pairs of their name and what to tell the user;
+        and the names of those whose deliveries are there. Raises StoreUnfit, which names all sinks with which the job
+        must not go on, and the sinks' errors.
         """
-        newer, unfit = list[tuple[str, str]](), list[str]()
+        newer, found, unfit = list[tuple[str, str]](), list[str](), list[str]()
         try:
             for each in self._sinks.values() if standing.lineage else ():
                 try:
                     mismatch = each.compared(standing)
                     newer += [(each.name, mismatch.text)] if mismatch is not None and mismatch.is_newer else []
+                    found += [each.name] if each.can_tell and (mismatch is None or mismatch.is_newer) else []
                 except StoreUnfit as error:
                     unfit.append(str(error))
         finally:
             self.abandon()
         if unfit:
             raise StoreUnfit("\n".join(unfit))
-        return tuple(newer)
+        return tuple(newer), tuple(found)
 
     # Calls of the sinks
 
@@ -221,7 +223,7 @@ class WorkerSinks:
             self._is_told = True
             number = word.checkpoint
             for operator in self._operators:
-                operator.tell(word.epoch, None if number is None else Checkpoint(number, word.since))
+                operator.tell(word.epoch, None if number is None else Checkpoint(number, word.since, last=word.last))
 
     def _commit(self, word: Committed, at_end: bool = False) -> None:
         """Commit the tokens of a checkpoint: first those of workers that left, then this worker's own.

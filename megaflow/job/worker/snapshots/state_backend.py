@@ -24,6 +24,7 @@ from megaflow.durable.blocks import Block
 from megaflow.durable.commits import Commit, Fingerprint, SinkToken
 from megaflow.durable.incarnation import DurablePart, read_commit
 from megaflow.durable.key_kinds import KeyKinds
+from megaflow.durable.lineage import after_deliveries, last_deliveries, standing_of
 from megaflow.durable.local_folder import open_in_a_job
 from megaflow.durable.recovery import Recovery
 from megaflow.durable.restored import WINDOWS, Restored, StateDescriptor, misplaced
@@ -192,6 +193,8 @@ class StateBackend:
             return replace(new, next_worker=commit.next_worker)
         untaken = untaken_batch(commit, self._worker.membership.ids)
         whole = self._is_to_be_whole(commit)
+        delivered = after_deliveries(commit, commit, self._sinks, self._part.dropped)
+        new = replace(new, last=tuple(last_deliveries(standing_of(delivered)).values()))
         return replace(
             new, committed=commit.checkpoint, epoch=commit.time, next_worker=commit.next_worker, whole=whole,
             spark=commit.spark, untaken=untaken, partitions=commit.partitions, finished=commit.finished,

@@ -20,9 +20,9 @@ from typing import Any, Final, Protocol
 
 from megaflow.connect.sink import Sink, SinkPlace
 from megaflow.connect.sink_host import Outlet
-from megaflow.durable.commits import SinkToken
+from megaflow.durable.commits import DIGEST, LastDelivery, SinkToken, token_name
 from megaflow.durable.incarnation import Standing
-from megaflow.durable.lineage import Delivered, Mismatch, before, compare, digest, others
+from megaflow.durable.lineage import Delivered, Mismatch, before, compare, last_deliveries, others
 from megaflow.durable.segments import SegmentRef
 from megaflow.durable.store import Store
 from megaflow.errors import ProgramError
@@ -42,7 +42,7 @@ class SinkKeeper(Protocol):
     worker: int  # its id
     job: str  # the job's name
     lineage: str  # of the store; "": there is no store
-    standing: Standing  # of the store with which the job began; on a worker that has joined, nothing is compared
+    standing: Standing  # of the store with which the job began
     has_joined: bool  # whether it has joined a running job
     store: Store | None  # None: the job is not durable
     folder: str  # of the store; "": there is none
@@ -89,6 +89,8 @@ class OpenSink(Outlet):
         self._told = 0  # how many tokens were reported with the last cut
         self._left = 0  # how many tokens were reported because the worker leaves
         self.final: tuple[int, Checkpoint] | None = None  # the cut at the end, which `end` makes; None: no part in it
+        self._last: dict[int, LastDelivery | None] = {}  # checkpoint -> the last delivery before; of the newest two
+        self._unknown_until = 0  # checkpoint: deliveries up to this one may be missing in the place
         self._flushed_at = 0.0  # seconds
         self.is_open = False
         self._activate: Callable[[], None] = lambda: None
@@ -100,10 +102,16 @@ class OpenSink(Outlet):
         self._activate = activate
         if self.is_open:
             return
-        self._open(self._keeper.lineage)
-        if (mismatch := self._compare(self._keeper.standing)) is not None:
-            self._keeper.tell(f"rows of {self.name}", mismatch.text)
-        number, tokens = self._keeper.restored(self._sink, self.name)
+        keeper, standing = self._keeper, self._keeper.standing
+        self._open(keeper.lineage)
+        mismatch = None if keeper.has_joined else self._compare(standing)
+        if mismatch is not None:
+            keeper.tell(f"rows of {self.name}", mismatch.text)
+        is_empty = mismatch is not None and not mismatch.is_newer
+        is_unknown = self.name not in standing.found if keeper.has_joined else is_empty
+        number, tokens = keeper.restored(self._sink, self.name)
+        self._last[number] = last = last_deliveries(standing).get(self.name)
+        self._unknown_until = last[1] if is_unknown and last is not None else 0
         self.commit(number, tokens)
 
     def write(self, epoch: int, batch: list[Any]) -> None:
@@ -117,6 +125,8 @@ class OpenSink(Outlet):
         """Prepare the written records for a checkpoint; for the checkpoint at the end, `end` does it later."""
         if checkpoint.since is not None:
             self.has_committed(checkpoint.since)
+        kept = {number: last for number, last in self._last.items() if number == checkpoint.since}
+        self._last = kept | {checkpoint.number: next((each for each in checkpoint.last if each[0] == self.name), None)}
         if checkpoint.at_end:
             self.final = epoch, checkpoint
             return
@@ -194,6 +204,7 @@ class OpenSink(Outlet):
         """Commit tokens, of this worker or of any other."""
         for token in tokens:
             with self._calling(f"commit({number}, …)"):
+                self._expect(number)
                 self._commit(number, token)
             self.committed = number
 
@@ -239,6 +250,12 @@ class OpenSink(Outlet):
             other = [n[0] for each in others(standing, self.name) if (n := self._delivered(each)) is not None]
         return compare(standing, self.name, found, max(other, default=None), self._sink.rewrites)
 
+    def _expect(self, number: int) -> None:
+        """Tell the sink which tokens must be there when it commits one of a checkpoint: see rule 7 of `lineage`."""
+        if (expect := getattr(self._sink, "expect", None)) is not None and self.can_tell:
+            _, n, names = self._last[number] or (self.name, 0, ())
+            expect([name for name in names if not name.startswith(DIGEST)] if n > self._unknown_until else [])
+
     def _delivered(self, lineage: str) -> Delivered | None:
         with self._calling("delivered(…)"):
             found = self._sink.delivered(lineage)  # type: ignore[attr-defined]
@@ -246,7 +263,7 @@ class OpenSink(Outlet):
                 return None
             match found:
                 case (int() as n, list() as tokens):
-                    return n, frozenset(digest(encode(each)) for each in tokens)
+                    return n, frozenset(token_name(encode(each)) for each in tokens)
             raise ProgramError(
                 "delivered() must return a pair, the number of a checkpoint and the list of its tokens that were "
                 f"committed, or None, not {found!r:.100}."
