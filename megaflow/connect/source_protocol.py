@@ -86,7 +86,15 @@ class NotHere:
     is_held: bool = False  # it is known to exist, so event time waits for it even if no process can open it
 
 
-Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted | NotHere
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Result of `read`: all records were read, and the partition does not exist any longer. Used by followed files.
+
+    If a later call of `discover` names the partition, it is another one and is read from its beginning.
+    """
+
+
+Read: TypeAlias = tuple[list[T], Position] | Idle | Exhausted | NotHere | Gone
 """Result of `OpenPartition.read`: records and the position after them, or why there are none."""
 
 

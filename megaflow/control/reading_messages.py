@@ -84,7 +84,7 @@ class SplitRead:
     """A source has read a split or a partition to its end."""
 
     number: int
-    left: tuple[SourcePartition, ...] = ()  # its end, if the next run may continue there; otherwise empty
+    left: tuple[SourcePartition, ...] = ()  # its end, if the next run may continue there, or it ended ANEW; else empty
     end: SplitEnd | None = None  # None: the job has no store, or it is a partition
 
 

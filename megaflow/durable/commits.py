@@ -31,6 +31,8 @@ from megaflow.timely.communication.codec.encode import encode
 from megaflow.timely.order import grouped
 
 COMMIT_FORMAT: Final = 3
+ANEW: Final = -1
+"""Value of `SourcePartition.ended_in`: it does not exist any longer, and its source may use its name for another."""
 COMMIT_NAME: Final = re.compile(r"(\d{12})\.commit")
 
 LATER: Final[dict[str, dict[str, tuple[()] | str | float | None]]] = {
@@ -108,7 +110,7 @@ class SourcePartition:
     partition: bytes
     position: bytes | None = None  # None: the beginning
     maxima: tuple[tuple[str, int], ...] = ()  # (operator, the greatest timestamp that it has seen in earlier records)
-    ended_in: int = 0  # the first incarnation of that run; 0: it has not ended, or never continues
+    ended_in: int = 0  # the first incarnation of that run, or ANEW; 0: it has not ended, or never continues
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,36 @@ def test_what_comes_is_counted_once_though_files_are_rotated_and_processes_kille
     logs.check()
 
 
+def test_removed_files_are_forgotten_and_their_names_read_anew(start: Callable[..., Run], tmp_path: Path) -> None:
+    logs = Logs(tmp_path)
+    names = [f"{number}.log" for number in range(20)]
+
+    def followed(status: dict[str, Any]) -> set[str]:
+        return {each["partition"] for worker in status["workers"] for each in worker.get("partitions", ())}
+
+    for name in ["kept.log", *names]:
+        logs.write(name, 3)
+    job = start(*logs.words, "--processes", "2")
+    logs.await_counted()
+    assert len(followed(job.status())) == 21
+    for name in names:
+        (logs.folder / name).unlink()
+    job.status_when(lambda status: followed(status) == {str(logs.folder / "kept.log")})
+    for name in names:
+        logs.write(name, 3)  # perhaps with the same inodes, and with the same bytes
+    logs.await_counted()
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    job = start(*logs.words)
+    logs.write("kept.log", 3)
+    logs.await_counted()
+    assert job.control("stop").returncode == 0
+    code, _, said = job.end()
+    assert code == 0, said
+    logs.check()
+
+
 LINES = '''
 def dataflow(flow):
     return flow.lines("a").concat(flow.lines("b"))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from megaflow.connect.source_protocol import Idle, NotHere, Source
+from megaflow.connect.source_protocol import Gone, Idle, NotHere, Source
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError, UsageError
 from megaflow.job.files import followed_files, growing_file
@@ -54,8 +54,13 @@ class Bench:
         for inode in self.source.discover().partitions:
             if inode not in self.readers:
                 self.readers[inode] = self.source.open(inode, self.positions.get(inode))
-        for inode, reader in self.readers.items():
+        for inode, reader in [*self.readers.items()]:
             while not isinstance(answer := reader.read(limit), Idle):
+                if isinstance(answer, Gone):
+                    del self.readers[inode]
+                    self.positions.pop(inode, None)
+                    self.staying.discard(inode)
+                    break
                 if isinstance(answer, NotHere):
                     if inode in self.staying:
                         break
@@ -128,9 +133,9 @@ def test_a_removed_file_is_read_with_its_last_line_and_its_descriptor_is_closed(
     assert bench.read() == ["1"]
     append(log, " one")
     log.unlink()
-    assert [*bench.read(), *bench.read()] == ["last one"] and bench.read() == []
     [reader] = bench.readers.values()
-    assert not reader._is_open and isinstance(reader.read(1), Idle)
+    assert [*bench.read(), *bench.read()] == ["last one"] and bench.read() == []
+    assert not reader._is_open and not (bench.readers or bench.positions), "nothing is left to look for"
 
 
 def test_nuls_before_a_line_are_left_out_once_the_line_ends(tmp_path: Path) -> None:
@@ -458,11 +463,11 @@ def test_a_removed_file_with_half_a_header_is_let_go(tmp_path: Path) -> None:
         bench = Bench(log, format=Csv())
         append(log, text)
         assert bench.read() == []
+        [reader] = bench.readers.values()
         log.unlink()
         for _ in range(3):
             assert bench.read() == []
-        [reader] = bench.readers.values()
-        assert not reader._is_open
+        assert not reader._is_open and not bench.readers
         append(log, "c,d\n1,2\n")
         assert bench.read() == [{"c": "1", "d": "2"}], "the next file of this name is read"
         log.unlink()
@@ -715,14 +720,82 @@ def test_a_new_file_that_no_process_finds_is_reported_and_read_if_it_comes(tmp_p
     reader = source.open(inode, None)
     assert isinstance(reader.read(9), NotHere) and told == {}
     reader.stay()
-    assert isinstance(reader.read(9), NotHere)
+    assert isinstance(reader.read(9), Gone)
     assert says(told.popitem()[1], "*.log", str(inode), "removed or moved before it was opened", "no process")
     away.rename(file)
+    assert [*source.discover().partitions] == [inode]
     records: list[str] = []
-    while not isinstance(answer := reader.read(9), Idle | NotHere):
+    reader = source.open(inode, None)
+    while not isinstance(answer := reader.read(9), Idle | NotHere | Gone):
         records += answer[0]
     reader.close()
     assert records == ["one"] and told == {}
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_files_of_a_folder_that_is_away_keep_their_positions(tmp_path: Path, is_open: bool) -> None:
+    folder, away = tmp_path / "logs", tmp_path / "away"
+    folder.mkdir()
+    bench = Bench(folder / "*.log")
+    for name in "ab":
+        append(folder / f"{name}.log", f"{name}1\n")
+    assert bench.read() == ["a1", "b1"]
+    folder.rename(away)
+    if not is_open:
+        bench.begin_anew()
+    assert [each for _ in range(9) for each in bench.read()] == [] and len(bench.positions) == 2
+    away.rename(folder)
+    append(folder / "a.log", "a2\n")
+    assert bench.read() == ["a2"]
+
+
+def test_position_of_a_file_that_an_older_version_let_go_is_gone(tmp_path: Path) -> None:
+    source = FollowedFiles(f"{tmp_path}/*.log")
+    reader = source.open(7, (f"{tmp_path}/a.log", 0, "", None, ""))
+    assert isinstance(reader.read(9), NotHere)
+    reader.stay()
+    assert isinstance(reader.read(9), Gone)
+
+
+def test_removed_file_is_gone_for_another_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing_file, "DELETED_SECONDS", 60.0)
+    bench, log, other = Bench(tmp_path / "*.log"), tmp_path / "a.log", tmp_path / "b.log"
+    append(log, "one\n")
+    assert bench.read() == ["one"]
+    log.unlink()
+    assert bench.read() == []
+    [(inode, position)] = bench.positions.items()
+    assert position[5:] == (True,), "its program may still write to it"
+    append(other, "one\n")
+    bench.positions = {other.stat().st_ino: position}
+    bench.begin_anew()
+    assert bench.read() == ["one"], "no file with its inode is the removed one"
+    reader = bench.source.open(inode, position)
+    other.rename(tmp_path / "away")
+    assert isinstance(reader.read(9), Gone)
+
+
+def test_file_that_was_removed_since_the_last_look_is_handed_on_as_such(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "*.log"), tmp_path / "a.log"
+    append(log, "one\n")
+    assert bench.read() == ["one"]
+    [(inode, reader)], [position] = bench.readers.items(), bench.positions.values()
+    assert reader.settled(position) == position and reader.settled(None) is None
+    log.unlink()
+    removed = reader.settled(position)
+    reader.close()
+    assert removed == (*position, True)
+    assert reader.settled(position) == position, "it is not known any more"
+    assert isinstance(bench.source.open(inode, removed).read(9), Gone)
+
+
+def test_removed_compressed_file_is_closed(tmp_path: Path) -> None:
+    bench, log = Bench(tmp_path / "*"), tmp_path / "packed"
+    log.write_bytes(gzip.compress(b"one\n"))
+    assert bench.read() == []
+    [reader] = bench.readers.values()
+    log.unlink()
+    assert bench.read() == [] and not reader._is_open and not bench.readers
 
 
 class Denied:

@@ -6,7 +6,7 @@ from tests.simulation.attempts import check_all
 from tests.simulation.growing_sources import run
 
 SEEDS = 30
-EVENTS = {"ended", "failed", "forgotten", "killed", "moved", "resumed", "stayed", "stopped", "went on"}
+EVENTS = {"ended", "failed", "forgotten", "killed", "moved", "replaced", "resumed", "stayed", "stopped", "went on"}
 
 
 @pytest.mark.parametrize("seed", range(1))

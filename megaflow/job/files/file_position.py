@@ -3,7 +3,8 @@
 This module also finds the current names of such files, by inode.
 
 A position is stored in checkpoints and travels between workers as a tuple of plain values. Positions of old versions
-have three fields: a path, a byte and a digest. Their other fields are unknown.
+have three fields: a path, a byte and a digest. Their other fields are unknown. The last field is left out if it is
+False, so older versions read such positions.
 """
 
 import hashlib
@@ -35,6 +36,7 @@ class FilePosition:
     size: int | None = None  # of the file when it was last looked at, without NULs at its end; None: unknown
     head: str = ""  # digest of the first SAMPLE_BYTES of the file; "": unknown
     target: str = ""  # the path without links when the file was opened; "": the same, or unknown
+    is_removed: bool = False  # it had no name any more when it was last looked at, so no name will lead to it again
 
     @classmethod
     def of(cls, position: Sequence[Any] | None) -> Self:
@@ -44,6 +46,8 @@ class FilePosition:
     def as_tuple(self) -> tuple[Any, ...]:
         """Return the position as it is stored."""
         fields = self.path, self.offset, self.tail, self.size, self.head
+        if self.is_removed:
+            return *fields, self.target, True
         return (*fields, self.target) if self.target else fields
 
 

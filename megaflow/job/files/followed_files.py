@@ -8,9 +8,14 @@
    there, it was truncated, or it was removed and its inode belongs to a new file. Then the reader begins again and
    reads the whole file.
 3. A line is read when its end is there. The last line of a removed file will get no end, so it is read as it is.
-4. A file without any name is closed DELETED_SECONDS after its last byte was read. Its inode may then be reused. Its
-   partition does not end: it waits, and finds a file with that inode by the pattern. That is a new file, even if it has
-   the same bytes, so the position is forgotten.
+4. A file without any name is closed DELETED_SECONDS after its last byte was read, and its partition is `Gone`. So
+   neither readers nor checkpoints have more to do, however many files were removed. That is safe: if an open file has
+   no links, no name will ever lead to it again. Its inode may be reused. Discovery then names the inode of a new file,
+   which is read from its beginning, even if it has the same bytes. A file that is merely not found keeps its position,
+   because its folder may be away for a while, as with a mount. If the partition of a removed file changes hands before
+   the file is let go, its position says that it was removed, so another reader does not look for it. If no process
+   finds a file of which nothing is known, its partition is also `Gone`: a file that comes back is read from its
+   beginning.
 5. A file is opened by looking for its inode among the files of the pattern. If it was renamed while no worker had it
    open, it is found by rule 2 in the folder where it was, or in that of a link's target. A file that is rotated twice
    while no job runs, to names that the pattern does not match, is not found. So a pattern should match these names.
@@ -26,9 +31,9 @@
    be missing, or the handle stale, only in this process. Nothing is lost, because the reader keeps its position.
 9. If descriptors are few, the file that has been quiet for longest is closed (`file_descriptors`). It is compared with
    its last state as often as an open file, by its path and inode, and opened again if it has changed. If it is renamed,
-   rule 5 finds it. If it is not found for DELETED_SECONDS, rule 4 holds. So lines that are written to a closed file are
-   lost if it is removed before they are seen. A file that gets its inode meanwhile and has the same bytes before the
-   position is taken for it.
+   rule 5 finds it. If it is not found for DELETED_SECONDS, it counts as removed by rule 4. So lines that are written to
+   a closed file are lost if it is removed before they are seen. A file that gets its inode meanwhile and has the same
+   bytes before the position is taken for it.
 10. A position also has the size of the file when it was last looked at, without reserved space, and a digest of its
    first SAMPLE_BYTES, or of fewer if fewer are written. If the file is gone, truncated or another one when a reader
    opens it there, the rest is read from its compressed copy (`rotated_copy`). If there is no copy, the unread bytes are
@@ -44,9 +49,10 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
-from megaflow.connect.source_protocol import Found, Idle, NotHere
+from megaflow.connect.source_protocol import Found, Gone, Idle, NotHere
 from megaflow.control.wording import NULS_LEFT_OUT
 from megaflow.errors import SourceError
 from megaflow.job.files.file_descriptors import FileDescriptors
@@ -90,7 +96,7 @@ class FollowedFiles:
 
     def discover(self) -> Found:
         """Return the inodes of the existing files, in the order of their paths."""
-        return Found(self.names.present(), FIND_SECONDS)
+        return Found(self.names.present(), FIND_SECONDS, complete=True)
 
     def open(self, partition: int, position: Position | None) -> "FollowedFile":
         """Return the reader of a file. Its first read finds and opens the file."""
@@ -106,7 +112,7 @@ class FollowedFile(GrowingFile):
     def __init__(self, source: FollowedFiles, inode: int, position: Position | None) -> None:
         super().__init__(source, inode, position)
         self._source = source
-        self._said = (self._offset, self._size) if self._head else None  # reported, of a file that was open
+        self._said = self._state if self._head else None  # reported, of a file that was open
         self._is_found = False  # this reader has found the file
         self._stays = False  # no process can open it
         self._buffer = b""  # bytes from `_offset + _nuls` on, read and not yet returned
@@ -116,7 +122,12 @@ class FollowedFile(GrowingFile):
         self._text: Text | None = None  # None: the file is empty so far, or not open
         self._parser: RecordParser | None = None  # None: the file has no complete head yet, or is not open
 
-    def read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
+    @property
+    def _state(self) -> tuple[int, int | None, bool]:
+        """The parts of the position that change."""
+        return self._offset, self._size, self._is_removed
+
+    def read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere | Gone:
         """Return records. Raises SourceError if the file cannot be read or parsed."""
         try:
             return self._read(limit)
@@ -129,7 +140,7 @@ class FollowedFile(GrowingFile):
             self._moved, self._buffer, self._block = True, b"", None
             return self._not_here()
 
-    def _read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere:
+    def _read(self, limit: int) -> tuple[list[Any], Position] | Idle | NotHere | Gone:
         if not self._is_ready():
             if self._held.has_to_wait(self._source.pattern, self._source.now(), self._source.tell):
                 return Idle(after_seconds=POLL_SECONDS, is_held=True)
@@ -137,10 +148,12 @@ class FollowedFile(GrowingFile):
                 return self._not_here()
             if not self._held.is_quiet:
                 self._lose()
+            if self._is_let_go:
+                return Gone()
             return self._news() or Idle(after_seconds=POLL_SECONDS if self._held.is_quiet else FIND_SECONDS)
         self._is_found = True
         if self._is_compressed:
-            return self._news() or self._rest()
+            return self._end_of_compressed() or self._news() or self._rest()
         if self._said is None and self._held.file >= 0:  # a checkpoint must know the file before its first line is read
             return [], self._position()
         try:
@@ -149,7 +162,7 @@ class FollowedFile(GrowingFile):
             line = self.line_name(error.position, 0)
             raise error.explained(line, self._source.encoding, self._source.pattern, self._source.input) from None
         if block is None:
-            return self._news() or self._rest()
+            return Gone() if self._is_let_go else self._news() or self._rest()
         start = self._offset
         part, self._block = block.split(limit)
         if part.faults:  # an empty batch counts as taken, so a fault is counted once
@@ -160,8 +173,16 @@ class FollowedFile(GrowingFile):
         self._pass(len(part.data))
         return part.records, self._position()
 
-    def _not_here(self) -> tuple[list[Any], Position] | NotHere | Idle:
-        """Return why the file is not open. If no process finds it, report that its bytes are lost."""
+    def _end_of_compressed(self) -> Gone | None:
+        """Close a compressed file if it is removed; nothing of it is read."""
+        with reading(self.path):
+            if os.fstat(self._held.file).st_nlink:
+                return None
+        self.close()
+        return Gone()
+
+    def _not_here(self) -> tuple[list[Any], Position] | NotHere | Idle | Gone:
+        """Return why the file is not open. If no process finds it, report that its bytes are lost; see rule 4."""
         is_refused = bool(self._held.refusal)
         size = self._held.refused_size if is_refused else self._size
         if is_refused and self._size is None and size is not None:  # a checkpoint must know the file, see rule 10
@@ -174,6 +195,9 @@ class FollowedFile(GrowingFile):
             return [], self._position()
         if is_refused and unread == 0:
             return Idle(after_seconds=FIND_SECONDS)
+        is_unknown = self._stays and not (self._offset or self._head)
+        if (self._is_removed or is_unknown) and not (is_refused or unread or self._gone):
+            return Gone()
         why = self._held.refusal or self._source.names.absence(self.inode, self.path)
         return NotHere(FIND_SECONDS, why, None if unread is None else unread + self._gone, is_refused)
 
@@ -184,14 +208,15 @@ class FollowedFile(GrowingFile):
                 self._digest, self._size = digest(self._tail), self._offset
                 self._text = self._parser = None
                 self.close()
-        elif self._said == (self._offset, self._size):
+        elif self._said == self._state:
             return None
         return [], self._position()
 
     def _position(self) -> Position:
-        self._said = self._offset, self._size
+        self._said = self._state
         tail = digest(self._tail) if self._is_open else self._digest
-        return FilePosition(self.path, self._offset, tail, self._size, self._head, self.target).as_tuple()
+        seen = self.path, self._offset, tail, self._size, self._head, self.target, self._is_removed
+        return FilePosition(*seen).as_tuple()
 
     def _rest(self) -> Idle:
         """Wait for something new. If everything was read, the file may be closed meanwhile."""
@@ -202,13 +227,22 @@ class FollowedFile(GrowingFile):
             self._held.rest(self._offset, has_unfinished, self._is_compressed, self._source.now())
         return Idle(after_seconds=POLL_SECONDS)
 
+    def settled(self, position: Position | None) -> Position | None:
+        """Return a position for another reader, with the note that the file is removed if it has no name now."""
+        if position is None or not (self._held.file >= 0 or self._held.take()):
+            return position
+        with reading(self.path):
+            is_removed = not os.fstat(self._held.file).st_nlink
+        return replace(FilePosition.of(position), is_removed=True).as_tuple() if is_removed else position
+
     def stay(self) -> None:
         """Note that no process can open the file: it is waited for here. Report that unless its loss is reported."""
         self._stays = True
         if self._held.refusal or not self.path:
             why = self._held.refusal or self._source.names.absence(self.inode, self.path)
             what = f"{why}: no process of the job can read it"
-            self._source.tell(f"not read {self.inode}", f"{what}. It is read if this process can open it later.")
+            later = "this process can open it later" if self._held.refusal else "it comes back"
+            self._source.tell(f"not read {self.inode}", f"{what}. It is read if {later}.")
 
     def lines_before(self, position: int) -> int:
         """Return the number of lines before the line that begins at `position`. Costs reading them."""
@@ -307,11 +341,11 @@ class FollowedFile(GrowingFile):
             self._buffer = self.written_at(self._offset + self._nuls, NUL_BLOCK_BYTES)
         if len(self._buffer) > had:
             self._held.goes_on()
-        is_removed = not status.st_nlink
-        if len(self._buffer) > had or not (is_removed or self._is_replaced(status.st_dev)):
+        self._is_removed = not status.st_nlink
+        if len(self._buffer) > had or not (self._is_removed or self._is_replaced(status.st_dev)):
             self._let_go_at = None
             return False
-        return self._let_go(bool(self._buffer), is_removed)
+        return self._let_go(bool(self._buffer), self._is_removed)
 
     def _begin_anew(self) -> None:
         super()._begin_anew()

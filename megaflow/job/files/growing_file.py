@@ -45,12 +45,14 @@ class GrowingFile:
         self._size = seen.size  # when it was last looked at, without the NULs at the end
         self._written = WrittenPart(seen.offset)  # of the open file
         self._head = seen.head
+        self._is_removed = seen.is_removed
         self._held = OwnDescriptor(files.descriptors)
         self._copy: RotatedCopy | None = None  # read in place of the file
         self._is_first_look = position is not None  # of this reader
         self._moved = position is not None  # it may have been renamed since
         self._is_compressed = False  # if so, it is not read
         self._gone = 0  # unread bytes that no process finds
+        self._is_let_go = False  # it was removed and let go: see rule 4
         self._folder: tuple[str, int | None] = "", None  # of the file when it was opened, without links, and its device
         self._folder_due = float("-inf")  # seconds of the clock: when to look at the folder again
         self._let_go_at: float | None = None  # seconds of the clock; None: no need to, or it has something new
@@ -103,8 +105,9 @@ class GrowingFile:
     def _find(self) -> bool:
         """Open the file under its current name. Return whether it exists and can be opened."""
         self._held.refusal = ""
-        before = self.path, self.inode, self._offset, self._digest, self.target
-        renamed = beside(*before) if self._moved else None
+        renamed = None
+        if self._moved and not self._is_removed:
+            renamed = beside(self.path, self.inode, self._offset, self._digest, self.target)
         named = self._files.names.of(self.inode, self.path, self._files.now(), FIND_SECONDS, POLL_SECONDS)
         for path in filter(None, (named, renamed)):
             with reading(path):
@@ -117,7 +120,7 @@ class GrowingFile:
             if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
                 self._moved, self._let_go_at = False, None
                 self._tail = self._tail_at(self._offset)
-                if self._is_other(status.st_size):
+                if self._is_removed or self._is_other(status.st_size):
                     if self._open_copy():
                         return True
                     self._begin_anew()
@@ -143,7 +146,7 @@ class GrowingFile:
         if now >= self._let_go_at:
             self._size = max(self._size or 0, self._held.known)
             self._begin_anew()
-            self._moved = False
+            self._moved, self._is_let_go = False, True
 
     def _is_other(self, size: int) -> bool:
         """Return whether the open file, of this size, has other bytes than those read or seen."""
@@ -152,10 +155,13 @@ class GrowingFile:
         return bool(self._head) and digest(self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))) != self._head
 
     def _open_copy(self) -> bool:
-        """Open the file's compressed copy, if this is the reader's first look. Return whether there is a copy."""
-        if not self._is_first_look:
+        """Open the file's compressed copy, if this is the reader's first look. Return whether there is a copy.
+
+        A copy of a removed file has no more than was seen of the file.
+        """
+        is_first, self._is_first_look = self._is_first_look, False
+        if not is_first or (self._is_removed and (self._size or 0) <= self._offset):
             return False
-        self._is_first_look = False
         copy = find_copy(FilePosition(self.path, self._offset, self._digest, self._size, self._head, self.target))
         if copy is not None:
             self.close()
@@ -217,6 +223,7 @@ class GrowingFile:
         self.close()
         if is_removed:
             self._begin_anew()
+        self._is_let_go = is_removed
         self._moved = not is_removed  # no file in its folder is a removed one
         return False
 
@@ -225,4 +232,4 @@ class GrowingFile:
         self._lose()
         self._offset, self._tail, self._digest, self._size, self._head = 0, b"", "", None, ""
         self._written = WrittenPart(0)
-        self._held.state, self._is_compressed, self.lives = (), False, self.lives + 1
+        self._held.state, self._is_compressed, self._is_removed, self.lives = (), False, False, self.lives + 1

@@ -21,7 +21,7 @@ from megaflow.control.reading_messages import (
     SplitsReturned,
 )
 from megaflow.control.reports import MissingPartition
-from megaflow.durable.commits import SourcePartition
+from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.timely.membership import Membership
 from tests.control.coordinator.coordination import Coordination
 
@@ -194,6 +194,56 @@ def test_forgotten_partition_keeps_no_position() -> None:
     later = Bench("s", durable=Durable((), 1.0, finished=bench.all.known, run=4))
     later.found(b"b", complete=True)
     assert later.given == []
+
+
+def gone(number: int, partition: bytes) -> SplitRead:
+    return SplitRead(number, (SourcePartition(number, "s", partition, ended_in=ANEW),))
+
+
+@pytest.mark.parametrize("run", [0, 3])
+def test_name_of_a_partition_that_is_gone_is_that_of_another(run: int) -> None:
+    bench = Bench("s", durable=Durable((), 1.0, run=run))
+    bench.found(b"a", b"b", complete=True)
+    _ = bench.given
+    bench.all.begin_cut()
+    bench.learn(gone(-1, b"a"))
+    kept = SourcePartition(-1, "s", b"a", ended_in=ANEW)
+    assert bench.all.ended == (kept,) and bench.all.known[0] == kept
+    bench.found(b"a", b"b", complete=True)
+    assert bench.given == [], "the source may have been asked before"
+    bench.found(b"a", b"b", complete=True)
+    assert bench.given == [(0, b"a", None)]
+    assert [(each.number, each.ended_in) for each in bench.all.known] == [(-2, 0), (-3, 0)], "its number is new"
+    bench.learn(gone(-3, b"a"))
+    bench.found(b"b", complete=True)
+    bench.found(b"a", b"b", complete=True)
+    assert bench.given == [(0, b"a", None)], "it was left out before"
+
+
+def test_last_partition_is_another_after_it_was_gone() -> None:
+    bench = Bench("s", durable=Durable((), 1.0, run=3))
+    bench.found(b"a", complete=True)
+    bench.learn(gone(-1, b"a"))
+    bench.found(complete=True)
+    bench.found(complete=True)
+    assert bench.all.known == (SourcePartition(-1, "s", b"a", ended_in=ANEW),)
+    successor, *resumed = (Bench("s", durable=Durable((), 1.0, finished=bench.all.known, run=run)) for run in (3, 3, 5))
+    successor.all.resume(deepcopy(bench.all.state))
+    for each in (bench, successor, *resumed):
+        _ = each.given
+        each.found(b"a", complete=True)
+        assert each.given == [(0, b"a", None)] and [known.number for known in each.all.known] == [-2]
+
+
+def test_partitions_that_are_gone_cost_nothing() -> None:
+    bench = Bench("s", durable=Durable((), 1.0, run=3))
+    for round in range(50):
+        names = [b"%d %d" % (round, number) for number in range(5)]
+        bench.found(*names, complete=True)
+        for name in names:
+            bench.learn(gone(bench.all.state.known["s", name].number, name))
+        bench.found(complete=True)
+        assert len(bench.all.known) == 1 and not bench.all.state.holders
 
 
 def test_without_checkpoints_an_end_is_the_end() -> None:

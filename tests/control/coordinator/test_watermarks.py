@@ -43,7 +43,7 @@ from megaflow.control.watermark_messages import (
     PartitionsIdle,
     TellMaxima,
 )
-from megaflow.durable.commits import SourcePartition
+from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.megaphone.base.event_unit import INFINITE
 from megaflow.megaphone.base.routing import Clock, Watermark
 from megaflow.timely.communication.codec.encode import encode
@@ -384,6 +384,57 @@ def test_a_source_may_tell_a_bound_and_until_it_has_told_its_partitions_nothing_
     for number in (-1, -2, -3):
         bench.hear(0, SplitRead(number))  # from the worker that has it
     assert bench.tick() is None and bench.all.status(bench.now).held_by is None  # type: ignore[union-attr]
+
+
+def leave(bench: Bench, number: int, **maxima: int) -> None:
+    """Report that a partition is gone, with the maxima of its operators."""
+    end = SourcePartition(number, "topic", encode(number), maxima=tuple(maxima.items()), ended_in=ANEW)
+    bench.hear(0, SplitRead(number, (end,)))
+
+
+def test_partitions_that_are_gone_count_as_idle_ones() -> None:
+    bench, other = (Bench([], late=5, idle_seconds=2.0, **TOPIC) for _ in range(2))
+    found(bench, "a", "b", "c")
+    bench.see((("partition", -1), 105), (("partition", -2), 55), (("partition", -3), 25))
+    assert bench.tick() == 20
+    leave(bench, -3, event_time=35)
+    assert bench.tick() == 50, "others are not idle"
+    leave(bench, -2, event_time=65)
+    assert bench.tick() == 100
+    bench.hear(0, PartitionsIdle((("partition", -1),)))
+    assert bench.tick() is None
+    leave(bench, -1, event_time=115)
+    state = bench.all.state(bench.now)
+    hand_over(bench, other)
+    other.all.resume(state)
+    for each in (bench, other):
+        assert each.tick(0.0) is None
+        assert each.tick(1.0) is None, "the second one was not idle, and its source may go on"
+        assert each.tick(1.0) == 110, "the greatest bound, though no partition is left"
+    assert bench.all.status(bench.now).held_by is None  # type: ignore[union-attr]
+
+
+def test_event_time_follows_the_clock_when_all_partitions_are_gone() -> None:
+    bench = Bench([], operators={"clicks": TimedOperator(0, frozenset({"topic"}), advances=True)}, sources=("topic",))
+    found(bench, "a")
+    bench.hear(0, MaximaSeen("clicks", ((("partition", -1), 100),)))
+    assert bench.tick() == 100
+    bench.hear(0, PartitionsIdle((("partition", -1),)))
+    leave(bench, -1, clicks=100)
+    assert bench.tick() is None
+    assert bench.tick(2.0) == 100 + 2_000_000
+
+
+def test_branch_of_a_partition_that_is_gone_has_come_as_far_as_the_others() -> None:
+    bench = Bench([], operators=CLICKS, sources=("topic",))
+    found(bench, "a", "b")
+    for operator, a, b in (("clicks", 100, 50), ("errors", 30, 40)):
+        bench.hear(0, MaximaSeen(operator, ((("partition", -1), a), (("partition", -2), b))))
+    assert bench.tick() == 10
+    leave(bench, -1, clicks=100, errors=30)
+    bench.hear(0, PartitionsIdle((("partition", -2),)))
+    bench.tick()
+    assert bench.tick(5.0) == 80
 
 
 def test_a_query_of_sparks_counts_when_its_batches_are_wholly_taken_in() -> None:

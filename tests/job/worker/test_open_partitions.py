@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from megaflow.connect import Exhausted, Idle
-from megaflow.connect.source_protocol import NotHere
+from megaflow.connect.source_protocol import Gone, NotHere
 from megaflow.control.reading_messages import PartitionMissing, PartitionSeen, SplitRead
 from megaflow.control.reports import PartitionLag
-from megaflow.durable.commits import SourcePartition
+from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.worker.reading.line_queue import RECORDS_MAX, LineQueue
@@ -51,6 +51,14 @@ def test_resumable_end_is_behind_the_last_record() -> None:
         bench.read()
     assert bench.ended == [-2, -3, -1] and not bench.source.readers
     assert bench.left == [source_partitions("a", "b")[1], replace(*source_partitions("a"), position=encode(3))]
+
+
+def test_partition_that_is_gone_ends_anew() -> None:
+    bench = Bench(a=[2, Gone()], b=[1])
+    while len(bench.open):
+        bench.read()
+    assert bench.ended == [-1, -2] and not bench.source.readers
+    assert bench.left == [replace(*source_partitions("a"), ended_in=ANEW)]
 
 
 def test_those_that_have_something_are_read_in_turn_a_batch_each() -> None:

@@ -365,10 +365,21 @@ SOURCES = {
         "Discovery._found", "is_known(name, encoded)", "False"
     ),
     "the next run does not read on where a partition has ended": Fault(
-        "Partitions.found", "known.ended_in not in (0, self._run)", "False"
+        "Partitions.found", "known.ended_in not in (0, ANEW, self._run)", "False"
     ),
     "a recovery reads on where a partition has ended": Fault(
-        "Partitions.found", "known.ended_in not in (0, self._run)", "known.ended_in"
+        "Partitions.found", "known.ended_in not in (0, ANEW, self._run)", "known.ended_in"
+    ),
+    "a file that has the name of a removed one is not read": Fault(
+        "Partitions.found", "known is None or (known.ended_in == ANEW and known.number not in self._unsettled)",
+        "known is None",
+    ),
+    "a partition that is gone is taken for one that was read": Fault(
+        "Partitions._end", "replace(partition, position=None, maxima=())",
+        "replace(partition, position=None, maxima=(), ended_in=0)",
+    ),
+    "the last partition that is gone is forgotten as one that was read": Fault(
+        "Partitions._forget", "partition.ended_in != ANEW", "True"
     ),
     "an end is lost that is reported while a checkpoint is under way": Fault(
         "CommitDraft.commit", "ends.get(each.number, each)", "each"

@@ -180,6 +180,8 @@ class WatermarksState:
     branches: dict[tuple[str, Partition], float] = field(default_factory=dict)
     """Operator, partition that is idle there alone -> for how many seconds."""
     furthest: int | None = None  # microseconds, of all records seen in all attempts; None: there were none
+    gone: dict[str, int] = field(default_factory=dict)  # operator -> the greatest bound of partitions that are gone
+    gone_waits: float = 0.0  # seconds until these count as idle
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@
    as much time has passed as their ends were ahead of event time. The time that passes is added to the greatest bound,
    or to the watermark of that moment if that is greater. So a coordinator that takes over never goes back.
 4. So an operator without `advance_when_idle` stops the others at its own bound. A status names it (`stands_at`).
+5. A partition that is gone, such as a removed file, counts as an idle one, with the bounds that it had reached. So if
+   only idle partitions are left, or none, event time advances as if it were still there. If it was not idle when it
+   ended, event time waits for the idle timeout, because its source may go on in another partition at once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,6 +41,17 @@ class IdleTime:
         self._since: float | None = None  # seconds; None: not all are idle
         self._begun = NEVER  # the watermark at that time
         self.stands_at: str | None = None  # the operator of rule 4
+        self.gone: dict[str, int] = {}  # operator -> the greatest bound of partitions that are gone
+        self._gone_from = float("-inf")  # seconds: until then, event time waits by rule 5
+
+    def leave(self, bounds: Mapping[str, int], counts_from: float) -> None:
+        """Record the bounds of a partition that is gone, by operator; it counts as idle from this time on."""
+        self.gone |= {name: max(bound, self.gone.get(name, NEVER)) for name, bound in bounds.items()}
+        self._gone_from = max(counts_from, self._gone_from)
+
+    def waits(self, now: float) -> float:
+        """Return for how many seconds event time still waits by rule 5; 0.0 if it does not."""
+        return max(0.0, self._gone_from - now)
 
     def end(self) -> None:
         """Record that not all partitions are idle."""

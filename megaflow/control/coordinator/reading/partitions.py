@@ -6,7 +6,7 @@ partitions arrive here as values and go to workers by command. So a coordinator 
 
 1. A known partition is given out once, however often a source names it. Equal partitions have equal bytes here;
    `discovery` sees to that. Partitions that are wholly read stay known, also in checkpoints and after a hand-over,
-   except by rule 7.
+   except by rules 7 and 10.
 2. One worker holds a partition until it reports the end or returns the partition: `source_operator`, rule 6.
 3. If a partition was known when a checkpoint began and nothing is left of it at the checkpoint's time, it was wholly
    read before that. There is no other possibility, because a worker that holds a partition at that time reports it.
@@ -39,6 +39,11 @@ partitions arrive here as values and go to workers by command. So a coordinator 
    its holder keeps trying, until a process joins that has not tried. Meanwhile the holder does not report it as idle,
    so it holds back event time. There is one exception: no process finds it. It may be gone for good, so event time does
    not wait for it any longer.
+10. A partition that is `Gone` is known as ended ANEW. If its source names it after that, it is another partition: it
+   gets a new number and is read from its beginning. An answer that was requested before the end was learned may still
+   mean the old one. So the first answer after the end does not count, as a source is asked once at a time. A successor
+   needs no note of that, because it asks anew. If a complete answer omits the partition, rule 7 forgets it. If it is
+   the last one of its source it stays ANEW, also in checkpoints, so that after a resume its name is not taken for read.
 """
 
 from collections import Counter
@@ -51,7 +56,7 @@ from megaflow.control.coordinator.base.events import Discovered
 from megaflow.control.coordinator.base.job_state import Durable, PartitionsState
 from megaflow.control.coordinator.base.roster import Roster
 from megaflow.control.reports import MissingPartition
-from megaflow.durable.commits import SourcePartition
+from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.timely.membership import WorkerId
 
 
@@ -72,6 +77,7 @@ class Partitions:
         self._owed = False  # whether these are part of the checkpoint that was issued last
         self.cut: tuple[SourcePartition, ...] = ()  # handed back since, part of that checkpoint: no source reports them
         self.ended: tuple[SourcePartition, ...] = ()  # ends reported since that checkpoint was issued
+        self._unsettled: set[int] = set()  # ended ANEW since the last answer of their source
         self._left = () if durable is None else durable.partitions  # to be given out at the start
         self._is_news = True  # whether to look for other readers of missing partitions; else it was done for `_asked`
         self._asked: tuple[WorkerId, ...] = ()
@@ -153,10 +159,12 @@ class Partitions:
         new = []
         for partition in dict.fromkeys(event.partitions):
             known = self.state.known.get((event.input, partition))
-            if known is None:
+            if known is None or (known.ended_in == ANEW and known.number not in self._unsettled):
+                self._drop(known)
                 new.append(self._know(SourcePartition(self._next, event.input, partition)))
-            elif known.ended_in not in (0, self._run):
+            elif known.ended_in not in (0, ANEW, self._run):
                 new.append(self._know(replace(known, ended_in=0)))
+        self._unsettled = {each for each in self._unsettled if self._numbers[each].input != event.input}
         self.state.unheard.discard(event.input)
         if event.over:
             self.state.asked.discard(event.input)
@@ -185,9 +193,8 @@ class Partitions:
             case reading_messages.SplitRead(number, left):
                 for each in (self.state.holders, self.state.bounds, self.state.missing, self.state.staying):
                     each.pop(number, None)
-                for partition in left if self._run else ():
-                    self._know(end := replace(partition, ended_in=self._run))
-                    self.ended += (end,)
+                for partition in left:
+                    self._end(partition)
             case reading_messages.PartitionsRevoked(partitions):
                 self.cut += partitions if self._owed else ()
                 self.revoked, self._owed = (), False
@@ -196,6 +203,17 @@ class Partitions:
             case reading_messages.SplitsReturned(partitions=partitions):
                 if not ended:
                     self._give(partitions)
+
+    def _end(self, partition: SourcePartition) -> None:
+        """Record the end of a partition that a later run continues, or that is gone: see rules 8 and 10."""
+        if partition.ended_in == ANEW:
+            self._unsettled.add(partition.number)
+            self._know(end := replace(partition, position=None, maxima=()))
+        elif self._run:
+            self._know(end := replace(partition, ended_in=self._run))
+        else:
+            return
+        self.ended += (end,)
 
     def _process_of(self, worker: WorkerId) -> tuple[WorkerId, ...]:
         return self._roster.state.process.get(worker, (worker,))
@@ -235,9 +253,15 @@ class Partitions:
         last = min((partition.number for partition in own), default=0)
         for partition in own:
             if partition.partition not in named and partition.number not in self.state.holders:
-                self._know(replace(partition, ended_in=0))
                 if partition.number != last:
-                    del self.state.known[input, partition.partition], self._numbers[partition.number]
+                    self._drop(partition)
+                elif partition.ended_in != ANEW:
+                    self._know(replace(partition, ended_in=0))
+
+    def _drop(self, partition: SourcePartition | None) -> None:
+        if partition is not None:
+            del self.state.known[partition.input, partition.partition], self._numbers[partition.number]
+            self._unsettled.discard(partition.number)
 
     def resume(self, state: PartitionsState) -> None:
         """Continue from the state of the previous coordinator."""
@@ -250,5 +274,5 @@ class Partitions:
         numbers = {partition.number for partition in self.state.known.values()}
         assert len(numbers) == len(self.state.known) and max(numbers, default=-1) < 0
         assert self.state.holders.keys() <= numbers and self.state.bounds.keys() <= self.state.holders.keys()
-        assert self._next < min(numbers, default=0)
+        assert self._next < min(numbers, default=0) and self._unsettled <= numbers
         assert self.state.missing.keys() <= self.state.holders.keys() >= self.state.staying.keys()

@@ -15,7 +15,7 @@ issued at epoch t acts when t closes, so only on records of later epochs. It nev
    known.
 3. A partition that its reader has reported idle does not count, until a record of it is seen or it changes hands. If
    all partitions are idle, see `idle_time`; if one is idle at some operators only, `idle_branches`. If none is left, w
-   stays until all lines of the job are read.
+   stays until all lines of the job are read, except for partitions that are gone: see rule 5 of `idle_time`.
 4. Maxima may arrive late, because they travel separately from the sources' reports. That does no harm. Records that are
    not reported yet make a maximum, and so w, too small. The news that a partition is read or handed back arrives when
    control has passed the epoch of its last record (`source_operator`, rule 6). So a watermark issued then acts on none
@@ -65,8 +65,9 @@ from megaflow.control.coordinator.reading.unread_partitions import (
 )
 from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import CommitTaken, Split
+from megaflow.control.reading_messages import SplitRead
 from megaflow.control.watermark_messages import EventTimeReport, Partition, may_have_idle_branches
-from megaflow.durable.commits import SourcePartition
+from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.megaphone.base.event_unit import INFINITE, NEVER
 from megaflow.megaphone.base.routing import Clock, Watermark
 from megaflow.timely.membership import WorkerId
@@ -233,9 +234,23 @@ class Watermarks:
         """Record a worker's report that it has read partitions or handed them back."""
         if isinstance(report, CommitTaken):
             self._active[input_of(report.query)] = now
+        for end in report.left if isinstance(report, SplitRead) else ():
+            if end.ended_in == ANEW:
+                self._leave(end, now)
         for each in self._unread.passed_on(report):
             self._idle.pop(each, None)
             self._branches.passed_on(each, self._operators)
+
+    def _leave(self, end: SourcePartition, now: float) -> None:
+        """Record that a partition is gone; it has the maxima of all its records."""
+        each = Unread(("partition", end.number), end.input, None, end)
+        for name, micros in end.maxima:
+            self._count(name, each.partition, micros)
+        following = self._following(each)
+        come = self._branches.come(each.partition, following, self._maxima)
+        bounds = {name: max(come, self._value(name, operator, each)) for name, operator in following.items()}
+        waits = 0.0 if each.partition in self._idle else self._idle_seconds
+        self._all_idle.leave(bounds, self._time(now) + waits)
 
     def _see(self, operator: str, partition: Partition, micros: int, now: float) -> None:
         self._idle.pop(partition, None)
@@ -281,7 +296,7 @@ class Watermarks:
         self._settle_spark()
         self._watch_spark(now)
         least, held = None, None
-        idle: dict[str, int] = {}  # operator -> the greatest bound of its idle partitions
+        idle = dict(self._all_idle.gone)  # operator -> the greatest bound of its idle partitions
         for each in self._unread.all(self._has_begun):
             following = self._following(each)
             if not following:
@@ -299,7 +314,7 @@ class Watermarks:
                     least, held = value, (holder, each)
             if least == NEVER:
                 break
-        if least is not None or not idle:
+        if least is not None or not idle or self._all_idle.waits(self._time(now)):
             self._all_idle.end()
             return least, held
         return self._all_idle.reached(idle, self.micros, now), None
@@ -409,7 +424,8 @@ class Watermarks:
             self.micros, self.clock(now), self.told, self.wanting, self._maxima, self.end.greatest, self._firsts,
             {each: self._time(now) - since for each, since in self._idle.items()}, self._unread.pushed,
             self._unread.spark, self._idle_seconds, self._age(now), self.end.bound, self.end.closes, self._late.state(),
-            self._branches.state(self._time(now)), self.end.furthest,
+            self._branches.state(self._time(now)), self.end.furthest, self._all_idle.gone,
+            self._all_idle.waits(self._time(now)),
         )  # fmt: skip
 
     def resume(self, state: WatermarksState) -> None:
@@ -419,6 +435,7 @@ class Watermarks:
         self._maxima, self._firsts = state.maxima, state.firsts
         self.end.greatest, self.end.bound, self.end.closes = state.greatest, state.bound, state.closes
         self.end.furthest = state.furthest
+        self._all_idle.leave(state.gone, state.gone_waits)
         self._idle = {partition: -seconds for partition, seconds in state.idle.items()}
         self._unread.pushed, self._unread.spark = state.pushed, state.spark
         self._idle_seconds = state.idle_seconds

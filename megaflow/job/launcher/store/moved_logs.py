@@ -98,7 +98,8 @@ def copies(partitions: Collection[SourcePartition], inputs: Collection[str]) -> 
 def _moved(file: MovedFile, place: Place | None) -> SourcePartition:
     partition, seen = file.unread, file.now
     if place is not None:
-        seen, partition = replace(seen, path=place[0]), replace(partition, partition=encode(place[1]))
+        seen = replace(seen, path=place[0], is_removed=False)
+        partition = replace(partition, partition=encode(place[1]))
     return replace(partition, position=encode(seen.as_tuple()))
 
 

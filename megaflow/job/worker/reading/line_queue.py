@@ -144,6 +144,7 @@ class LineQueue:
 
     def give_back_partitions(self, numbers: Collection[int] | None = None) -> tuple[SourcePartition, ...]:
         """Stop reading these partitions, or all; return their rests."""
+        self.open_partitions.settle(numbers)
         rest = tuple(each for each in self.partitions_left() if numbers is None or each.number in numbers)
         given = {each.number for each in rest}
         if self._reader is not None and self._reader.unread.number in given:

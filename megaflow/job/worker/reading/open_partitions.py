@@ -20,10 +20,10 @@ from itertools import chain
 from threading import Lock, Thread
 from typing import Any, Final
 
-from megaflow.connect.source_protocol import Exhausted, Idle, NotHere, OpenPartition, Source
+from megaflow.connect.source_protocol import Exhausted, Gone, Idle, NotHere, OpenPartition, Source
 from megaflow.control.reading_messages import PartitionMissing, PartitionSeen, SplitRead
 from megaflow.control.reports import PartitionLag
-from megaflow.durable.commits import SourcePartition
+from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
@@ -117,7 +117,7 @@ class PartitionReader:
         self.missing: PartitionMissing | None = None  # why this process could not open it when it last tried
         self.stays = False  # no process can open it
 
-    def read(self, limit: int) -> list[Any] | Idle | Exhausted | NotHere:
+    def read(self, limit: int) -> list[Any] | Idle | Exhausted | NotHere | Gone:
         """Return the next batch, perhaps empty, or why there is none. Raises the source's errors, with a note."""
         try:
             if self._opened is None:
@@ -128,7 +128,7 @@ class PartitionReader:
         except Exception as error:
             error.add_note(self.title)
             raise
-        if isinstance(answer, Idle | Exhausted | NotHere):
+        if isinstance(answer, Idle | Exhausted | NotHere | Gone):
             return answer
         if not (type(answer) is tuple and len(answer) == 2 and type(answer[0]) is list and answer[1] is not None):
             wrong = "must return a list of records and the position after them, Idle(…) or Exhausted()"
@@ -164,6 +164,11 @@ class PartitionReader:
         except CannotTravel as error:
             error.add_note(self.title)
             raise
+
+    def settle(self) -> None:
+        """Note in the position what the source's reader knows now; another one will open the partition there."""
+        if (settled := getattr(self._opened, "settled", None)) is not None:
+            self._before, self._position = settled(self._before), settled(self._position)
 
     @property
     def title(self) -> str:
@@ -230,8 +235,8 @@ class OpenPartitions:
     ) -> tuple[PartitionReader, list[Any]] | None:
         """Return a batch of the source's partition whose turn it is; None if all are idle. Raises the source's errors.
 
-        `report` receives a report on each partition that is read to its end, with its rest if it is resumable, and on
-        each that is missing here or was found again.
+        `report` receives a report on each partition that is read to its end, with its rest if it is resumable or gone,
+        and on each that is missing here or was found again.
         """
         self._rouse(now)
         ready = self._ready.get(input, deque())
@@ -252,6 +257,10 @@ class OpenPartitions:
                     left = (reader.rest(),) if resumable else ()
                     reader.close()
                     report(SplitRead(reader.unread.number, left))
+                case Gone():
+                    reader.close()
+                    end = replace(reader.unread, position=None, ended_in=ANEW)
+                    report(SplitRead(end.number, (end,)))
                 case records:
                     ready.append(reader)
                     reader.empty_since = None if records else reader.empty_since
@@ -301,6 +310,12 @@ class OpenPartitions:
         for reader in chain.from_iterable(self._ready.values()) if idle is None else [idle]:
             if reader.unread.number == number:
                 reader.stay()
+
+    def settle(self, numbers: Collection[int] | None) -> None:
+        """Prepare the positions of these partitions, or of all, for other readers. `close` follows."""
+        for reader in self._readers():
+            if numbers is None or reader.unread.number in numbers:
+                reader.settle()
 
     def close(self, numbers: Collection[int]) -> None:
         """Stop reading these partitions."""
