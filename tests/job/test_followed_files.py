@@ -784,7 +784,7 @@ def test_file_that_was_removed_since_the_last_look_is_handed_on_as_such(tmp_path
     log.unlink()
     removed = reader.settled(position)
     reader.close()
-    assert removed == (*position, True)
+    assert removed == (*position, "", True)
     assert reader.settled(position) == position, "it is not known any more"
     assert isinstance(bench.source.open(inode, removed).read(9), Gone)
 

@@ -17,8 +17,9 @@
    finds a file of which nothing is known, its partition is also `Gone`: a file that comes back is read from its
    beginning.
 5. A file is opened by looking for its inode among the files of the pattern. If it was renamed while no worker had it
-   open, it is found by rule 2 in the folder where it was, or in that of a link's target. A file that is rotated twice
-   while no job runs, to names that the pattern does not match, is not found. So a pattern should match these names.
+   open, it is found by rule 2 in the folder where it was, or in that of its links' target, now or when it was opened. A
+   file that is rotated twice while no job runs, to names that the pattern does not match, is not found. So a pattern
+   should match these names.
 6. Nothing announces a change: each file is checked every POLL_SECONDS, the folders every FIND_SECONDS.
 7. A program that goes on to write a truncated file at its old place leaves NULs before the next line, as many as the
    file had bytes. They are left out and reported once other bytes and the line's end follow. Until then, the reader
