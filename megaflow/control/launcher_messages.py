@@ -2,8 +2,8 @@
 The messages of the launcher's admin socket are also here, see `megaflow.job.admin_socket`.
 
 The receiver checks every record; it trusts no record for its type. `Coordinates` also goes to all workers. The
-coordinator's controller receives the launcher's answers to `StartProcesses`. Messages about checkpoints are in
-`megaflow.control.checkpoint_messages`.
+coordinator's controller receives the launcher's answers to `StartProcesses` and `TryToReach`. Messages about
+checkpoints are in `megaflow.control.checkpoint_messages`.
 """
 
 from typing import Any
@@ -191,6 +191,23 @@ class EndProcess:
     host: str
     port: int
     reason: str  # why the coordinator stops waiting
+
+
+@dataclass(frozen=True, slots=True)
+class TryToReach:
+    """Ask the launcher to connect to a process that asks to join; it answers with `Reached`."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Whether the launcher can connect to a process that asks to join."""
+
+    host: str
+    port: int
+    trouble: str = ""  # why it cannot, and what to do; "": it can
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from megaflow.job.spec import BACKLOG, Address
 from megaflow.timely.communication.address import address_text, is_loopback
 
 PROBE_SECONDS = 3.0
+REACH_SECONDS = 5.0  # in which the system sends three requests to connect
 SIOCGIFADDR = 0x8915  # of <linux/sockios.h>: an interface's address
 
 
@@ -74,6 +75,22 @@ def interfaces() -> list[str]:
                 answer = fcntl.ioctl(any_one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
                 found.append(socket.inet_ntoa(answer[20:24]))
     return [address for address in found if not is_loopback(address)]
+
+
+def trouble_of(place: Address) -> str:
+    """Return why this machine cannot connect to an address, and what to do; "" if it can.
+
+    Blocks for REACH_SECONDS at most, if the host is an IP address.
+    """
+    try:
+        socket.create_connection(place, REACH_SECONDS).close()
+    except (OSError, OverflowError, UnicodeError) as error:  # the last two: it is not an address
+        why = getattr(error, "strerror", None) or error
+        return (
+            f"the job's launcher on {socket.gethostname()} cannot connect to it at {address_text(place)}: {why}. Give "
+            "an address of this process's machine that the launcher can reach: --listen HOST:PORT"
+        )
+    return ""
 
 
 def probe(places: Sequence[Address]) -> list[Address]:

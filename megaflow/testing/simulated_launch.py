@@ -271,7 +271,8 @@ class SimulatedLaunch:
 
         return Machine(
             world.now, world.now, self._selector, SimulatedWakeup, reader, stop, feed, self._by_hand,
-            lambda name, call: world.later(call, ASIDE_SECONDS), lambda job: None,
+            lambda name, call: world.later(call, ASIDE_SECONDS),
+            lambda address: "" if world.process_at(address) else "nothing listens there", lambda job: None,
         )  # fmt: skip
 
     def _start(self, begun: Resumption, part: Founder | JoiningProcess, address: Address) -> SimulatedChild:

@@ -125,6 +125,18 @@ def tried(controller: Controller, said: list[Instruction], now: float) -> list[I
     return out
 
 
+def reached(controller: Controller, said: list[Instruction], now: float) -> list[Instruction]:
+    """The controller's outputs once the launcher has connected to the processes that ask to join."""
+    out: list[Instruction] = []
+    for each in said:
+        if isinstance(each, launcher_messages.TryToReach):
+            answer = launcher_messages.Reached(each.host, each.port)
+            out += reached(controller, controller.handle(answer, now), now)
+        else:
+            out.append(each)
+    return out
+
+
 class Job:
     """A controller from keyword arguments, with the membership that its engine would have."""
 
@@ -132,6 +144,7 @@ class Job:
         arguments = eval(f"dict({text})", NAMES)
         self.members, some = founding(arguments.pop("members")), arguments.pop("splits", [])
         self.shows_trials = arguments.pop("shows_trials", False)  # otherwise trials succeed, and are not shown
+        self.shows_reaching = arguments.pop("shows_reaching", False)  # likewise
         operators, pinned = arguments.pop("operators", {"count": 4}), set(arguments.pop("pinned", ()))
         arguments["pins"] = lambda ids: ("there is an operator that is pinned",) if pinned & set(ids) else ()
         self.controller = Controller("job", self.members, operators, some, **arguments)
@@ -149,6 +162,8 @@ class Job:
         said = self.controller.handle(self.event_of(kind, rest), now)
         if not self.shows_trials:
             said = tried(self.controller, said, now)
+        if not self.shows_reaching:
+            said = reached(self.controller, said, now)
         self.left = next((each for each in said if isinstance(each, Resign)), self.left)
         self.controller._check()
         return [shown(instruction) for instruction in said]
@@ -248,6 +263,8 @@ def shown(instruction: Instruction) -> str:
             return f"tell {spelled(instruction)}"
         case launcher_messages.EndProcess(host, port, reason):
             return f"end the process at {host}:{port}: {reason}"
+        case launcher_messages.TryToReach(host, port):
+            return f"try to reach {host}:{port}"
         case Resign(successor, state, pending):
             asked = ", ".join(f"{asked.client} {asked.request.id}" for asked in pending)
             return f"hand over to {successor}: {spelled(state)}, asked by {asked}"

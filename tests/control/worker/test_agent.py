@@ -12,7 +12,7 @@ from megaflow.control.coordinator.controller.controller import Controller
 from megaflow.control.coordinator.controller.driver import TOPIC, WATCHING_MAX, ControllerDriver
 from megaflow.control.coordinator.members.membership_requests import BY_COMMAND
 from megaflow.control.latency import BOUNDS_SECONDS, LatencyMeter
-from megaflow.control.launcher_messages import Draining, Started, StartProcesses
+from megaflow.control.launcher_messages import Draining, Reached, Started, StartProcesses, TryToReach
 from megaflow.control.messages import (
     Accepted,
     AddProcesses,
@@ -421,6 +421,10 @@ def test_the_engine_asks_before_a_join_and_a_join_it_gives_up_is_not_waited_for(
     bench.worker.rescaling.coordination.rule = lambda ids, reason: ruled.append((ids, reason))  # type: ignore[method-assign]
     bench.coordinator.leave_due((0,))
     bench.coordinator.join_due((1,), ("h", 5))
+    bench.turn()
+    assert bench.started == [TryToReach("h", 5)]
+    bench.coordinator.put(Reached("h", 5))
+    bench.turn()
     bench.worker.rescaling.report(PushedEnded())
     for _ in range(3):
         bench.turn()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from megaflow.control.coordinator.base.events import Asked, Gone
-from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Started, StartFailed
+from megaflow.control.launcher_messages import HoldOutput, Lines, LinesEnded, Reached, Started, StartFailed
 from megaflow.control.messages import (
     NO_REQUEST,
     Accepted,
@@ -154,9 +154,9 @@ def test_what_the_launcher_has_started_reaches_the_coordinator_and_only_that() -
     with pytest.raises(ProtocolError, match="launcher"):
         door.received(connection, StartFailed("no"))
     door.launched = heard.append
-    for message in (Started((("h", 5),)), StartFailed("no")):
+    for message in (Started((("h", 5),)), StartFailed("no"), Reached("h", 5, "no")):
         door.received(connection, message)
-    assert heard == [Started((("h", 5),)), StartFailed("no")]
+    assert heard == [Started((("h", 5),)), StartFailed("no"), Reached("h", 5, "no")]
 
 
 def test_a_second_launcher_is_refused() -> None:

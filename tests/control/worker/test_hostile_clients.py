@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from megaflow.control import messages
 from megaflow.control.coordinator.base.events import Asked, Event, Gone, Mail, Reply, Ticked
 from megaflow.control.coordinator.controller.controller import Controller
-from megaflow.control.launcher_messages import Lines, LinesEnded, Started, StartFailed
+from megaflow.control.launcher_messages import Lines, LinesEnded, Reached, Started, StartFailed
 from megaflow.control.messages import CommitBatch, JobSettings, Refused, Request, StatusQuery
 from megaflow.control.shapes import conforms
 from megaflow.control.staging_messages import StageEnd, StageLines
@@ -125,7 +125,7 @@ def test_a_worker_stages_what_it_may_and_commits_what_it_has_confirmed(sent: lis
     staging._check()
 
 
-@given(st.one_of(*map(records, (Lines, LinesEnded, Started, StartFailed)), hostile))
+@given(st.one_of(*map(records, (Lines, LinesEnded, Started, StartFailed, Reached)), hostile))
 def test_what_passes_for_a_launcher_is_heard_or_shut_out(value: Any) -> None:
     job, door, connection = Job(), LauncherDoor(), FakeConnection()
     door.launched = job.events.append

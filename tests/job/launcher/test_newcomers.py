@@ -3,6 +3,7 @@
 import errno
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from megaflow.control.launcher_messages import (
     EndProcess,
     ProcessJoined,
+    Reached,
     Started,
     StartFailed,
     StartProcesses,
@@ -175,6 +177,27 @@ def test_one_that_is_in_a_long_step_is_waited_for_as_its_end_would_be_seen(
     bench.newcomers.joined(ProcessJoined("10.0.0.7", 80, (8,)), b"secret", 1.0)
     bench.wait_for(3)
     assert patience[7] == STEP_SECONDS and patience[8] == 1.0
+
+
+def test_launcher_connects_to_a_process_that_asks_to_join(bench: Bench) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = listener.getsockname()
+        bench.newcomers.reach(place)
+        assert bench.told == [] and bench.wait_for(1) == [Reached(*place)]
+    bench.newcomers.reach(place)
+    failed = bench.wait_for(2)[1]
+    assert isinstance(failed, Reached) and (failed.host, failed.port) == place
+    assert says(failed.trouble, socket.gethostname(), f"127.0.0.1:{place[1]}", "Connection refused", "--listen"), failed
+
+
+def test_launcher_reaches_the_processes_that_it_has_started(bench: Bench) -> None:
+    bench.codes = [SLEEPS, ""]
+    bench.newcomers.start(REQUEST)  # nothing listens at their addresses
+    bench.newcomers.reach(("127.0.0.1", 5000))
+    assert bench.told[1:] == [Reached("127.0.0.1", 5000)]
+    bench.wait_for(3)  # the other one has ended
+    bench.newcomers.reach(("127.0.0.1", 5001))
+    assert bench.wait_for(4)[3].trouble
 
 
 def test_a_process_that_was_started_by_hand_is_first_heard_of_when_it_has_joined(bench: Bench) -> None:

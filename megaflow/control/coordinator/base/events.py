@@ -12,7 +12,15 @@ from megaflow.control.checkpoint_messages import (
     UnderWayAtJoin,
 )
 from megaflow.control.coordinator.base.job_state import JobState
-from megaflow.control.launcher_messages import EndProcess, Started, StartFailed, StartWaits, ToldOnce
+from megaflow.control.launcher_messages import (
+    EndProcess,
+    Reached,
+    Started,
+    StartFailed,
+    StartWaits,
+    ToldOnce,
+    TryToReach,
+)
 from megaflow.control.messages import Accepted, CommandProgress, Done, Moved, Refused, Request, StatusAsk, TrialAsk
 from megaflow.megaphone.base.routing import Numbered
 from megaflow.quick_dataclass import dataclass
@@ -20,8 +28,8 @@ from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
 Launched: TypeAlias = Started | StartFailed | StartWaits  # the launcher's answers to a `StartWorkers`
-LauncherWord: TypeAlias = Launched | Committed | CommitFailed
-ForLauncher: TypeAlias = EndProcess | CheckpointBegun | CheckpointReady | CheckpointAbandoned | ToldOnce
+LauncherWord: TypeAlias = Launched | Reached | Committed | CommitFailed
+ForLauncher: TypeAlias = EndProcess | TryToReach | CheckpointBegun | CheckpointReady | CheckpointAbandoned | ToldOnce
 """Instructions that the driver sends to the launcher as messages."""
 
 # Events ---------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ from megaflow.control.coordinator.reading.lines_to_read import LinesToRead, Read
 from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.unread_partitions import Describe, decoded
 from megaflow.control.coordinator.reading.watermarks import Watermarks
+from megaflow.control.launcher_messages import Reached
 from megaflow.control.messages import CommitBatch
 from megaflow.control.watermark_messages import EventTimeReport
 from megaflow.errors import CommandRefused
@@ -162,6 +163,8 @@ class Controller:
                 self._changes.declined(event, now)
             case events.Discovered() if self._too_late() is None:
                 self.lines.partitions.found(event)
+            case Reached():
+                self.joins.reached(event, now)
             case _ if isinstance(event, events.Launched):
                 self._changes.launched(event, now)
             case Committed() | CommitFailed():
@@ -349,7 +352,7 @@ class Controller:
     def _is_changing(self) -> bool:
         """Whether the job must continue because of a change of the membership."""
         changes, joins = self._changes, self.joins
-        return bool(changes.removes or changes.tables or joins.adds or joins.joining)
+        return bool(changes.removes or changes.tables or joins.adds or joins.reaching or joins.joining)
 
     def _is_at_rest(self) -> bool:
         passed = self._frontier is not None and self._frontier > self._stream.issued

@@ -6,7 +6,8 @@ A state machine of values, and a part of `membership_requests`.
                workers ─ RoutingReady of all ─▶ done. Processes that fail to start are counted; the rest continue.
                A process is known by its address. If it joins before the launcher has reported the addresses of the
                processes that it started, it belongs to no `add` until then.
-    by hand    TableWish of the workers that join ─ Joined ─▶ a bootstrap of each that wished for one
+    by hand    JoinDue ─ TryToReach ─▶ the launcher ─ Reached ─▶ the join begins, or is refused
+               TableWish of the workers that join ─ Joined ─▶ a bootstrap of each that wished for one
 
 Each process has `timeout_seconds` to join. While it waits for its turn, the time counts from the latest of these: the
 request, the start of the process if the launcher had to delay that, and the end of the last membership change. Once
@@ -26,6 +27,10 @@ is given up. After the timeout the coordinator gives the process up:
    the reason.
 4. The end of the job does not wait for processes that have not joined. `give_up` ends all requests at once and calls
    off the joins that have begun. It waits only for the engine's answer, which does not depend on the process.
+5. The launcher connects to each process that has joined, and the job fails if it cannot. A process that was started by
+   hand chooses its address. So this module lets it join only after the launcher has connected to that address. The
+   launcher answers at once for a process that it has started itself. No other process of the job has to connect: a
+   process that joins connects to all members.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,7 +41,7 @@ from megaflow.control.coordinator.base.epoch_clock import CommandStream
 from megaflow.control.coordinator.base.events import Asked, CallOff, ChangeRefused, Launched, Rule, StartWorkers
 from megaflow.control.coordinator.base.request_progress import Add, Arrival, TableRequest
 from megaflow.control.coordinator.base.roster import Roster
-from megaflow.control.launcher_messages import EndProcess, Started, StartWaits
+from megaflow.control.launcher_messages import EndProcess, Reached, Started, StartWaits, TryToReach
 from megaflow.control.messages import AddProcesses
 from megaflow.control.reports import JoiningStatus
 from megaflow.control.wording import quantity, workers_text
@@ -48,6 +53,7 @@ from megaflow.timely.rescale.messages import Joined
 
 PROCESSES_MAX = 256  # that one request may add
 JOIN_SECONDS = 30.0  # default time for a process to join
+REACHING = "the launcher has yet to connect to it"  # of a process whose turn has come
 LOADING = "it is loading its program, is suspended, or waits for another change"  # of a process that was started
 
 Address: TypeAlias = tuple[str, int]
@@ -76,6 +82,7 @@ class Joins:
     def __init__(self, roster: Roster, stream: CommandStream, timeout_seconds: float, stage_of: StageOf) -> None:
         self.starts = 0  # the number of the next `StartWorkers`
         self.adds: dict[int, Add] = {}  # requests under way, by the number of their StartWorkers
+        self.reaching: dict[tuple[int, ...], Joining] = {}  # ids of a process to which the launcher connects first
         self.joining: dict[tuple[int, ...], Joining] = {}  # ids of a process whose join has begun
         self.given_up: dict[Address, str] = {}  # of processes to be killed that have not ended -> why
         self._roster = roster
@@ -88,7 +95,7 @@ class Joins:
     @property
     def under_way(self) -> bool:
         """Whether the job must continue because of a join."""
-        return bool(self.adds or self.joining)
+        return bool(self.adds or self.reaching or self.joining)
 
     # Requests of clients and events of the engine
 
@@ -102,11 +109,27 @@ class Joins:
         self.starts += 1
 
     def due(self, ids: tuple[int, ...], address: Address, too_late: str | None, now: float) -> None:
-        """Decide whether a process that is due to join may do so."""
+        """Decide whether a process that is due to join may do so, or let the launcher connect to it first."""
         too_late = too_late or self.given_up.get(address)
-        if too_late is None:
+        if too_late is None and self._add_of(address) is None:
+            self.reaching[ids] = Joining(address, now)
+            self._out.append(TryToReach(*address))
+        else:
+            self._rule(ids, address, too_late, now)
+
+    def reached(self, answer: Reached, now: float) -> None:
+        """Decide whether a process may join, now that the launcher has tried to connect to it."""
+        address = answer.host, answer.port
+        for ids in [ids for ids, each in self.reaching.items() if each.address == address]:
+            self._rule(ids, address, answer.trouble or self.given_up.get(address), now)
+
+    def _rule(self, ids: tuple[int, ...], address: Address, reason: str | None, now: float) -> None:
+        """Let a process join, or refuse it for a reason."""
+        if self.reaching.pop(ids, None) is not None:
+            self._changed = now  # other joins have waited for that
+        if reason is None:
             self.joining[ids] = Joining(address, now)
-        self._out.append(Rule(ids, too_late))
+        self._out.append(Rule(ids, reason))
 
     def wished(self, worker: int, server: int | None) -> None:
         """Record that a worker whose join has begun wants its table from this server; None: from any."""
@@ -201,6 +224,8 @@ class Joins:
         for add in self.adds.values():
             add.failures += [reason] * add.missing
             self._finish(add)
+        for ids, reaching in [*self.reaching.items()]:
+            self._rule(ids, reaching.address, reason, self._changed)
         for ids, joining in self.joining.items():
             if joining.given_up is None:
                 joining.given_up = reason
@@ -212,7 +237,10 @@ class Joins:
             if now - joining.began >= self._timeout_seconds:
                 joining.given_up = joining.given_up or self._late(self._progress(ids)[1])
         self._out += [CallOff(ids, each.given_up) for ids, each in self.joining.items() if each.given_up is not None]
-        if self.joining or is_leaving:
+        for ids, reaching in [*self.reaching.items()]:
+            if now - reaching.began >= self._timeout_seconds:
+                self._rule(ids, reaching.address, self._late(REACHING), now)
+        if self.reaching or self.joining or is_leaving:
             return
         for add in self.adds.values():
             if now - max(add.start, add.started, self._changed) >= self._timeout_seconds:
@@ -256,7 +284,9 @@ class Joins:
     def statuses(self, now: float) -> tuple[JoiningStatus, ...]:
         """Return the processes that are joining, for how long, and what each waits for."""
         rows = []
-        begun = {joining.address for joining in self.joining.values()}
+        begun = {joining.address for joining in (*self.reaching.values(), *self.joining.values())}
+        for reaching in self.reaching.values():
+            rows.append(JoiningStatus(address_text(reaching.address), None, now - reaching.began, (), REACHING))
         for ids, joining in self.joining.items():
             add = self._add_of(joining.address)
             pid, since = (None, joining.began) if add is None else (add.addresses[joining.address], add.start)

@@ -276,6 +276,8 @@ class Loop:
                 self._newcomers.start(message)
             case messages.EndProcess():
                 self._newcomers.end(message)
+            case messages.TryToReach(host, port):
+                self._newcomers.reach((host, port))
             case messages.Coordinates(host, port):
                 self._move((host, port))
                 self._pusher.move(child)
@@ -294,8 +296,10 @@ class Loop:
             self._send(child, messages.HoldOutput(True))
         self._listen(child)
 
-    def _answer(self, answer: messages.Started | messages.StartFailed | messages.StartWaits) -> None:
-        """Answer a request of the coordinator for processes."""
+    def _answer(
+        self, answer: messages.Started | messages.StartFailed | messages.StartWaits | messages.Reached
+    ) -> None:
+        """Answer a request of the coordinator for processes, or about one."""
         if isinstance(answer, messages.StartFailed):
             self.parts.report(f"{answer.reason}; the job continues without it")
         self._tell(answer)

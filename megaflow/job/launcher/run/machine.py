@@ -20,6 +20,7 @@ from megaflow.job.launcher.processes.children import Children
 from megaflow.job.launcher.processes.drain_limit import DrainLimit
 from megaflow.job.launcher.processes.stop_request import Stop
 from megaflow.job.launcher.processes.wakeups import Signals, Wakeup
+from megaflow.job.reachable import trouble_of
 from megaflow.job.spec import Address
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark import launching as spark
@@ -44,6 +45,7 @@ class Machine:
     feed: Callable[..., spark.SparkFeed] = lambda *given: spark.SparkFeed(*given)  # the first call loads its module
     child: Callable[[Address], Child] = Child  # for a process started by hand
     aside: Callable[[str, Callable[[], None]], None] = on_a_thread
+    trouble: Callable[[Address], str] = trouble_of  # with connecting to an address; blocks
     publish: Callable[[Job], None] = republish  # publishes the job's new address
 
 

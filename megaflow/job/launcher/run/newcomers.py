@@ -8,7 +8,8 @@
    the process, which sends nothing before that (see `megaflow.job.worker.writing.output`). A thread connects, because
    the process may be in a long step, and waits until that step ends. If the launcher started the process, the wait also
    ends with the process.
-3. The launcher first learns of a process that was started by hand when that process has joined.
+3. Before a process that was started by hand joins, a thread connects to its address, as the coordinator requests
+   (`TryToReach`), and closes the connection. The launcher keeps nothing of such a process before it has joined.
 4. This module notices the end of every process that the launcher has started, including the founders of the job.
 """
 
@@ -46,7 +47,9 @@ class Newcomers:
     children: Children
     start_processes: Start
     selector: selectors.BaseSelector
-    answer: Callable[[messages.Started | messages.StartFailed | messages.StartWaits], None]  # to the coordinator
+    answer: Callable[  # to the coordinator
+        [messages.Started | messages.StartFailed | messages.StartWaits | messages.Reached], None
+    ]
     connected: Callable[[Child], None]  # called when the launcher can read from a member
     lost: Callable[[ClusterError], None]  # called when a member cannot be reached, or has died
     machine: Machine = field(default_factory=Machine)
@@ -54,6 +57,7 @@ class Newcomers:
     def __post_init__(self) -> None:
         self.connecting: set[Child] = set()  # members without a connection so far; written here
         self._results: deque[tuple[Child, ClusterError | None]] = deque()  # threads append
+        self._reached: deque[messages.Reached] = deque()  # threads append
         self._arrivals: list[tuple[int, StartedOneByOne, str]] = []  # request number, and what was last answered
         self._wakeup = self.machine.wakeup()
         self.selector.register(self._wakeup, selectors.EVENT_READ, self._take_results)
@@ -97,6 +101,18 @@ class Newcomers:
             child.given_up = f"{request.reason}; it has been {where}" if where else request.reason
             child.process.kill()
 
+    def reach(self, address: Address) -> None:
+        """Try to connect to a process that asks to join, and answer the coordinator."""
+        child = self.children.at(address)
+        if child is not None and not child.is_member and child.process is not None and child.exit_code is None:
+            self.answer(messages.Reached(*address))  # the launcher has started it, at an address that others reach
+        else:
+            self.machine.aside("megaflow-reach", functools.partial(self._reach, address))
+
+    def _reach(self, address: Address) -> None:
+        self._reached.append(messages.Reached(*address, self.machine.trouble(address)))
+        self._wakeup.wake()
+
     def watch(self, child: Child, number: int = 0) -> None:
         """Notice the end of a process that the launcher has started; `number` is that of the request for it."""
         assert child.pipe is not None
@@ -132,6 +148,8 @@ class Newcomers:
     def _take_results(self) -> None:
         self._wakeup.clear()
         self._take_arrivals()
+        while self._reached:
+            self.answer(self._reached.popleft())
         while self._results:
             child, error = self._results.popleft()
             self.connecting.discard(child)
