@@ -84,6 +84,7 @@ class NotHere:
     why: str = ""  # what this process lacks, and why
     unread: int | None = None  # bytes that the partition has and that were not read; None: unknown
     is_held: bool = False  # it is known to exist, so event time waits for it even if no process can open it
+    differs: bool = False  # this process finds another one, so the coordinator's process tries, even if it has tried
 
 
 @dataclass(frozen=True, slots=True)

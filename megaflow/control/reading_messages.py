@@ -37,6 +37,8 @@ class AssignPartitions:
     """Give partitions of sources to workers, each from its position on."""
 
     assignments: dict[int, tuple[SourcePartition, ...]]  # worker -> partitions
+    sights: dict[int, bytes] | None = None
+    """Number -> what the source said of the partition when it was new, for some. None: readers compare nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ class PartitionMissing:
     number: int
     why: str = ""  # what its process lacks, and why
     unread: int | None = None  # bytes of a partition that were not read; None: unknown
+    differs: bool = False  # its process finds another partition of that name, such as a file with the same inode
 
 
 @dataclass(frozen=True, slots=True)

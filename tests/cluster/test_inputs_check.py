@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import Run, records_of, wait_until
+from tests.cluster.processes import Process, Run, records_of, wait_until
 from tests.results import check_equal
 from tests.rights import give_up_rights
 from tests.words import says
@@ -104,6 +106,11 @@ def dataflow(flow):
 
 def lines(status: dict[str, Any]) -> int:
     return sum(worker["lines"] for worker in status["workers"])
+
+
+def read_by(status: dict[str, Any]) -> int:
+    """The number of partitions that workers have."""
+    return sum(len(worker.get("partitions", ())) for worker in status["workers"])
 
 
 class Machines:
@@ -395,3 +402,55 @@ def test_a_process_that_sees_another_database_may_not_join(
     assert code == 0, said
     check_equal(rows(ours, "SELECT word FROM rows"), ["a"], said)
     assert rows(ours, probes) == [], "they are removed"
+
+
+@pytest.fixture
+def own_volume(tmp_path: Path) -> Iterator[list[str]]:
+    """Mount a tmpfs at here/in. Return the words before a command that sees another one there, with other files."""
+    if os.geteuid() or shutil.which("unshare") is None:
+        pytest.skip("this takes root and unshare, to mount file systems")
+    folder = tmp_path / "here" / "in"
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True, timeout=60).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    files = f"for name in a b c d e f g h; do echo other >{folder}/$name.log; done"
+    script = f'{" ".join(mount)} && {files}; exec "$@"'
+    yield ["unshare", "--mount", "sh", "-c", script, "sh"]
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("how", ["new", "empty", pytest.param("moved", marks=pytest.mark.slow)])
+def test_files_are_not_taken_for_others_of_their_inodes(
+    start: Callable[..., Run], tmp_path: Path, own_volume: list[str], how: str
+) -> None:
+    (app := tmp_path / "app.py").write_text(WORDS)
+    folder = tmp_path / "here" / "in"
+    job = start(str(app), "--name", "job", "--lines", f"{folder}/*.log", "--follow", "--processes", "2")
+    job.status_when(lambda status: status["state"] == "running")
+    command = [*own_volume, sys.executable, "-m", "megaflow", "run", str(app), "--join", "job"]
+    with Process(command, env=job.environment) as joiner:
+        try:
+            job.status_when(lambda status: len(status["workers"]) == 3)
+            names = [*"abcdefgh"]
+            for name in names:
+                (folder / f"{name}.log").write_text("" if how == "empty" else f"{name}\n")
+            if how == "empty":
+                job.status_when(lambda status: read_by(status) == len(names))
+                for name in names:
+                    (folder / f"{name}.log").write_text(f"{name}\n")
+            job.status_when(lambda status: lines(status) == len(names))
+            if how == "moved":
+                lost = next(worker["lines"] for worker in job.status()["workers"] if worker["id"] == 1)
+                assert lost and job.control("remove-workers", "--id", "1").returncode == 0
+                for name in names:
+                    with (folder / f"{name}.log").open("a") as file:
+                        file.write(f"{name}\n")
+                names = sorted(names * 2)
+                job.status_when(lambda status: lines(status) == len(names) - lost)
+            assert job.control("stop").returncode == 0
+            code, output, said = job.end()
+            assert code == 0, said
+            check_equal(sorted(output.split()), names, said)
+        finally:
+            joiner.finish()

@@ -1149,3 +1149,117 @@ def test_a_name_that_looks_like_a_glob_stays_a_name_while_it_is_missing(tmp_path
     (tmp_path / "away").rename(folder)
     (folder / "a").write_text("inside\n")
     assert (logs.read(), all_in_folder.read()) == (["right"], ["inside"])
+
+
+def changed(path: Path, how: str) -> None:
+    """Change a file as a program may before it is opened."""
+    match how:
+        case "grown":
+            append(path, "more\n")
+        case "truncated":
+            path.write_text("")
+        case "written anew":
+            path.write_text("other\nlines\nthan before\n")
+        case "renamed":
+            path.rename(path.with_name("b.log"))
+        case "touched":
+            os.utime(path, ns=(1, 1))
+
+
+def opened(pattern: str, inode: int, position: Any, sight: Any, decides: bool = False) -> FollowedFile:
+    """Return the reader of a file in a process that compares it."""
+    reader = FollowedFiles(pattern, decides=lambda: decides).open(inode, position)
+    reader.expect_sight(sight)
+    return reader
+
+
+def lines_of(reader: FollowedFile) -> list[Any] | NotHere:
+    """Return all that a reader reads now, or why there is nothing."""
+    lines: list[Any] = []
+    while not isinstance(answer := reader.read(9), Idle):
+        if isinstance(answer, NotHere):
+            return answer
+        lines += answer[0]
+    reader.close()
+    return lines
+
+
+@pytest.mark.parametrize("text, how, is_same", [
+    ("a\nb\n", "", True), ("a\nb\n", "grown", True), ("a\nb\n", "touched", True), ("a\nb\n", "truncated", False),
+    ("a\nb\n", "written anew", False), ("a\nb\n", "renamed", False), ("", "", True), ("", "grown", False),
+    ("", "touched", False), ("", "renamed", False), ("a\n" * 900, "grown", True), ("a\n" * 900, "written anew", False),
+])  # fmt: skip
+def test_new_file_is_read_by_a_process_that_sees_the_same(tmp_path: Path, text: str, how: str, is_same: bool) -> None:
+    path, pattern = tmp_path / "a.log", f"{tmp_path}/*.log"
+    path.write_text(text)
+    source = FollowedFiles(pattern)
+    [inode] = source.discover().partitions
+    sight = source.first_sights([inode, 7])[inode]
+    changed(path, how)
+    wanted = "".join(each.read_text() for each in tmp_path.iterdir()).split("\n")[:-1]
+    for _ in range(2):
+        here = lines_of(opened(pattern, inode, None, sight))
+        if is_same:
+            assert here == wanted
+        else:
+            assert isinstance(here, NotHere) and here.differs and not here.is_held
+            assert says(here.why, str(tmp_path), ".log", "is another file than the job has found", str(inode))
+    assert lines_of(opened(pattern, inode, None, sight, decides=True)) == wanted, "the file has changed"
+    assert lines_of(opened(pattern, inode, None, None)) == wanted, "nothing is known of it"
+
+
+@pytest.mark.parametrize("how, is_same", [
+    ("", True), ("grown", True), ("renamed", True), ("truncated", False), ("written anew", False),
+])  # fmt: skip
+def test_file_is_read_on_by_a_process_that_sees_the_same(tmp_path: Path, how: str, is_same: bool) -> None:
+    path, pattern = tmp_path / "a.log", f"{tmp_path}/*.log"
+    path.write_text("a\nb\nc\n")
+    bench = Bench(pattern)
+    assert bench.read() == ["a", "b", "c"]
+    [(inode, position)] = bench.positions.items()
+    changed(path, how)
+    new = {"grown": ["more"], "written anew": ["other", "lines", "than before"]}.get(how, [])
+    here = lines_of(reader := opened(pattern, inode, position, None))
+    assert here == new if is_same else isinstance(here, NotHere) and here.differs
+    assert lines_of(opened(pattern, inode, position, None, decides=True)) == new
+    if not is_same:
+        path.write_text("a\nb\nc\nd\n")
+        assert lines_of(reader) == ["d"], "it looks again"
+
+
+def test_process_that_has_opened_a_file_notices_changes_itself(tmp_path: Path) -> None:
+    path, pattern = tmp_path / "a.log", f"{tmp_path}/*.log"
+    path.write_text("a\n")
+    source = FollowedFiles(pattern)
+    [inode] = source.discover().partitions
+    reader = opened(pattern, inode, None, source.first_sights([inode])[inode])
+    assert lines_of(reader) == ["a"]
+    path.write_text("other\nlines\n")
+    assert lines_of(reader) == ["other", "lines"]
+
+
+def test_file_that_is_gone_differs_from_none(tmp_path: Path) -> None:
+    path, pattern = tmp_path / "a.log", f"{tmp_path}/*.log"
+    path.write_text("a\n")
+    source = FollowedFiles(pattern)
+    [inode] = source.discover().partitions
+    sight = source.first_sights([inode])[inode]
+    path.unlink()
+    assert source.first_sights([inode]) == {}
+    here = lines_of(opened(pattern, inode, None, sight))
+    assert isinstance(here, NotHere) and not here.differs
+
+
+def test_new_file_that_cannot_be_looked_at_is_compared_by_its_path(tmp_path: Path) -> None:
+    path, pattern = tmp_path / "a.log", f"{tmp_path}/*.log"
+    path.write_text("a\n")
+    path.chmod(0)
+    source = FollowedFiles(pattern)
+    [inode] = source.discover().partitions
+    with without_rights():
+        sight = source.first_sights([inode])[inode]
+    path.chmod(0o600)
+    assert lines_of(opened(pattern, inode, None, sight)) == ["a"]
+    path.rename(tmp_path / "b.log")
+    here = lines_of(opened(pattern, inode, None, sight))
+    assert isinstance(here, NotHere) and here.differs

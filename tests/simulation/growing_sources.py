@@ -216,7 +216,7 @@ class FeedReader:
         feed, there = self.feed, self.feed.there[self.partition]
         feed.go_on()
         if self.is_blind:
-            return NotHere(after_seconds=0.05)
+            return NotHere(after_seconds=0.05, differs=feed.sight.random() < 0.3)
         if self.position == feed.ends[self.partition]:
             return Exhausted(not feed.is_whole(self.partition) or feed.random.random() < 0.5)
         if self.position >= there or feed.random.random() < 0.3:

@@ -9,12 +9,12 @@ False, so older versions read such positions.
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self, TypeAlias
 
 from megaflow.errors import SourceError
-from megaflow.job.files.file_descriptors import FEW, is_any_free
+from megaflow.job.files.file_descriptors import FEW, FLAGS, is_any_free
 from megaflow.job.files.splits import find_files
 from megaflow.job.formats.compression import has_suffix
 from megaflow.job.formats.raw_file import reading
@@ -49,6 +49,52 @@ class FilePosition:
         if self.is_removed:
             return *fields, self.target, True
         return (*fields, self.target) if self.target else fields
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSight:
+    """A new file, as the process that looks for files has seen it. It travels as a tuple of its fields."""
+
+    path: str
+    size: int
+    changed_ns: int  # time of its last modification
+    samples: str  # digest of its first and its last SAMPLE_BYTES; "": they could not be read
+
+    def is_of(self, file: int, path: str) -> bool:
+        """Return whether an open file is this one, or has grown from it, as far as that shows. Raises OSError.
+
+        An empty file has only its time: it must still be empty.
+        """
+        status = os.fstat(file)
+        if path != self.path or status.st_size < self.size:
+            return False
+        if self.samples and not self.size:
+            return (status.st_size, status.st_mtime_ns) == (0, self.changed_ns)
+        return not self.samples or _samples(file, self.size) == self.samples
+
+
+def first_sight(path: str, inode: int) -> tuple[Any, ...] | None:
+    """Return the FirstSight of a file. None if the path is not that of the inode any longer."""
+    try:
+        status = os.stat(path)
+        if status.st_ino != inode:
+            return None
+    except OSError:
+        return None
+    samples = ""
+    with suppress(OSError):
+        file = os.open(path, FLAGS)
+        try:
+            status = os.fstat(file)
+            samples = _samples(file, status.st_size)
+        finally:
+            os.close(file)
+    return (path, status.st_size, status.st_mtime_ns, samples) if status.st_ino == inode else None
+
+
+def _samples(file: int, size: int) -> str:
+    starts = 0, max(0, size - SAMPLE_BYTES)
+    return digest(b"".join(os.pread(file, min(SAMPLE_BYTES, size), start) for start in starts))
 
 
 def text_of(position: Position) -> str:
@@ -155,6 +201,12 @@ class Names:
         if path:
             return f"{path!r} is not found"
         return f"No file of {self._pattern!r} has inode {inode}, so it was removed or moved before it was opened"
+
+    def first_sights(self, inodes: Iterable[int]) -> dict[int, tuple[Any, ...]]:
+        """Return the FirstSight of each of these files that was there at the last look, and still is."""
+        paths = self._paths  # another thread may look
+        seen = {inode: first_sight(paths[inode], inode) for inode in inodes if inode in paths}
+        return {inode: sight for inode, sight in seen.items() if sight is not None}
 
     def last(self, inode: int) -> str:
         """Return the path of an inode at the last look, and the inode if there was none."""

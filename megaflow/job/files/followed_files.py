@@ -45,6 +45,13 @@
    device of the folder every FIND_SECONDS. If that has changed, it looks for such a file. If there is one, it lets the
    old file go as by rule 4, and reports that. But it keeps the position, as it may be the same file, mounted again. If
    two files of a pattern have the same number at once, the job ends.
+12. A process with file systems of its own may have another file under the same inode, even at the same path. So a
+   reader compares the file that it finds first with the position. If nothing was read, it compares path, size and
+   samples with those that the process that looks for files has seen when the file was new (`FirstSight`). An empty file
+   has only its time of modification, so it must still be empty. If the file differs, the reader says `NotHere`, and
+   another process reads it. The file may also have been renamed, truncated or written meanwhile. Only the process that
+   looks for files can tell, so it compares nothing: its file is the right one. There is no sight of the first files of
+   an attempt, nor of a file whose inode belonged to a known one: `inputs_check` compares known files at a join.
 """
 
 import os
@@ -78,13 +85,13 @@ class FollowedFiles:
         encoding: str = "", replaced: ReplacedBytes | None = None,
         tell: Callable[[str, str], None] = lambda about, text: None, lose: Callable[[str, int], None] | None = None,
         now: Callable[[], float] = time.monotonic, count: Count = lambda kind, count, text: None,
-        descriptors: FileDescriptors | None = None,
+        descriptors: FileDescriptors | None = None, decides: Callable[[], bool] = lambda: True,
     ) -> None:  # fmt: skip
         """`pattern` is absolute. `encoding` is not one that is decoded as a stream. `tell` reports to the user.
 
         `lose` reports how many bytes of a path are gone and were not read. If it is None, `tell` does. `now` returns
         seconds of a monotonic clock. `count` counts the NULs that are left out. `descriptors` are shared by all
-        followed files of the process.
+        followed files of the process. `decides` returns whether this process looks for files, see rule 12.
         """
         self.pattern = pattern
         self.input, self.format = input, format
@@ -93,7 +100,7 @@ class FollowedFiles:
         self.lose = self._tell_of_loss if lose is None else lose
         self.descriptors = FileDescriptors() if descriptors is None else descriptors
         self.names = Names(pattern, tell)
-        self.describe_partition = self.names.last
+        self.describe_partition, self.first_sights, self.decides = self.names.last, self.names.first_sights, decides
 
     def discover(self) -> Found:
         """Return the inodes of the existing files, in the order of their paths."""
@@ -197,10 +204,11 @@ class FollowedFile(GrowingFile):
         if is_refused and unread == 0:
             return Idle(after_seconds=FIND_SECONDS)
         is_unknown = self._stays and not (self._offset or self._head)
-        if (self._is_removed or is_unknown) and not (is_refused or unread or self._gone):
+        if (self._is_removed or is_unknown) and not (is_refused or unread or self._gone or self._unlike):
             return Gone()
-        why = self._held.refusal or self._source.names.absence(self.inode, self.path)
-        return NotHere(FIND_SECONDS, why, None if unread is None else unread + self._gone, is_refused)
+        why = self._held.refusal or self._unlike or self._source.names.absence(self.inode, self.path)
+        differs = bool(self._unlike) and not is_refused
+        return NotHere(FIND_SECONDS, why, None if unread is None else unread + self._gone, is_refused, differs)
 
     def _news(self) -> tuple[list[Any], Position] | None:
         """Return an empty batch if the position is new, or if more can be read at once."""
@@ -240,7 +248,7 @@ class FollowedFile(GrowingFile):
         """Note that no process can open the file: it is waited for here. Report that unless its loss is reported."""
         self._stays = True
         if self._held.refusal or not self.path:
-            why = self._held.refusal or self._source.names.absence(self.inode, self.path)
+            why = self._held.refusal or self._unlike or self._source.names.absence(self.inode, self.path)
             what = f"{why}: no process of the job can read it"
             later = "this process can open it later" if self._held.refusal else "it comes back"
             self._source.tell(f"not read {self.inode}", f"{what}. It is read if {later}.")

@@ -5,13 +5,22 @@ The rules are those of `followed_files`, which makes records of the bytes.
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from megaflow.errors import SourceError
 from megaflow.job.files.file_descriptors import FileDescriptors, OwnDescriptor, is_any_free
-from megaflow.job.files.file_position import SAMPLE_BYTES, FilePosition, Names, Position, beside, device_of, digest
+from megaflow.job.files.file_position import (
+    SAMPLE_BYTES,
+    FilePosition,
+    FirstSight,
+    Names,
+    Position,
+    beside,
+    device_of,
+    digest,
+)
 from megaflow.job.files.rotated_copy import RotatedCopy, find_copy
 from megaflow.job.formats.raw_file import WrittenPart, reading
 
@@ -28,6 +37,7 @@ class Source(Protocol):
     descriptors: FileDescriptors
     tell: Callable[[str, str], None]  # reports to the user
     lose: Callable[[str, int], None]  # reports unread bytes of a path that are gone
+    decides: Callable[[], bool]  # whether this process looks for files, so that what it finds is right
     now: Callable[[], float]  # seconds of a monotonic clock
 
 
@@ -53,6 +63,9 @@ class GrowingFile:
         self._is_compressed = False  # if so, it is not read
         self._gone = 0  # unread bytes that no process finds
         self._is_let_go = False  # it was removed and let go: see rule 4
+        self._compares = False  # it must compare what it finds, as another file may have its inode here: see rule 12
+        self._sight: FirstSight | None = None  # to compare it with if nothing was read
+        self._unlike = ""  # why what it has found is another file
         self._folder: tuple[str, int | None] = "", None  # of the file when it was opened, without links, and its device
         self._folder_due = float("-inf")  # seconds of the clock: when to look at the folder again
         self._let_go_at: float | None = None  # seconds of the clock; None: no need to, or it has something new
@@ -104,7 +117,7 @@ class GrowingFile:
 
     def _find(self) -> bool:
         """Open the file under its current name. Return whether it exists and can be opened."""
-        self._held.refusal = ""
+        self._held.refusal = self._unlike = ""
         renamed = None
         if self._moved and not self._is_removed:
             renamed = beside(self.path, self.inode, self._offset, self._digest, self.target)
@@ -117,14 +130,15 @@ class GrowingFile:
                 except FileNotFoundError:
                     continue
                 status = os.fstat(self._held.file)
-            if status.st_ino == self.inode and stat.S_ISREG(status.st_mode):
+            is_it = status.st_ino == self.inode and stat.S_ISREG(status.st_mode)
+            if is_it and not self._is_unlike(path, status.st_size):
                 self._moved, self._let_go_at = False, None
                 self._tail = self._tail_at(self._offset)
                 if self._is_removed or self._is_other(status.st_size):
                     if self._open_copy():
                         return True
                     self._begin_anew()
-                self.path, self._is_first_look, self._gone = path, False, 0
+                self.path, self._is_first_look, self._gone, self._compares = path, False, 0, False
                 self.target = "" if (target := os.path.realpath(path)) == path else target
                 folder = os.path.dirname(target)
                 self._folder = folder, device_of(folder)
@@ -136,6 +150,23 @@ class GrowingFile:
         if self._held.is_quiet:
             self._miss()
         return self._open_copy()
+
+    def expect_sight(self, sight: Sequence[Any] | None) -> None:
+        """Compare what is found first with the position, or with a FirstSight if nothing was read; see rule 12."""
+        self._compares, self._sight = True, None if sight is None else FirstSight(*sight)
+
+    def _is_unlike(self, path: str, size: int) -> bool:
+        """Return whether the open file, of this size, is to be compared and is another one. Raises SourceError."""
+        if not self._compares or self._files.decides():
+            return False
+        if self._offset or (self._size and self._head):
+            self._tail = self._tail_at(self._offset)
+            is_same = not self._is_other(size)
+        else:
+            with reading(path):
+                is_same = self._sight is None or self._sight.is_of(self._held.file, path)
+        self._unlike = "" if is_same else f"{path!r} is another file than the job has found with inode {self.inode}"
+        return not is_same
 
     def _miss(self) -> None:
         """Forget the position of a closed file that is not found, after a while: its inode may get a new file."""
@@ -165,7 +196,7 @@ class GrowingFile:
         copy = find_copy(FilePosition(self.path, self._offset, self._digest, self._size, self._head, self.target))
         if copy is not None:
             self.close()
-            self._copy, self.path, self.target = copy, copy.path, ""
+            self._copy, self.path, self.target, self._compares = copy, copy.path, "", False
             self._tail = self._tail_at(self._offset)
         return copy is not None
 

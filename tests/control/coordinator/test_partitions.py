@@ -19,6 +19,7 @@ from megaflow.control.reading_messages import (
     RevokePartitions,
     SplitRead,
     SplitsReturned,
+    StayWithPartition,
 )
 from megaflow.control.reports import MissingPartition
 from megaflow.durable.commits import ANEW, SourcePartition
@@ -35,9 +36,9 @@ class Bench(Coordination):
 
     def found(
         self, *partitions: bytes, input: str = "s", over: bool = False, bounds: tuple[int | None, ...] = (),
-        complete: bool = False,
+        complete: bool = False, sights: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:  # fmt: skip
-        self.all.found(Discovered(input, partitions, over, bounds, complete))
+        self.all.found(Discovered(input, partitions, over, bounds, complete, sights))
         self.all._check()
 
     def learn(self, report: Any, ended: bool = False, source: int = 0) -> None:
@@ -343,7 +344,7 @@ class Sighted(Bench):
             assert worker is not None
             if not self.sees(worker, number) and (worker, number) not in self._missed:
                 self._missed.add((worker, number))
-                self.learn(PartitionMissing(number), source=worker)
+                self.learn(PartitionMissing(number, differs=random.random() < 0.5), source=worker)
             elif self.sees(worker, number) and (worker, number) in self._missed:
                 self._missed.discard((worker, number))
                 self.learn(PartitionSeen(number), source=worker)
@@ -384,6 +385,38 @@ def test_a_worker_that_gets_a_partition_again_reports_anew() -> None:
     assert bench.all.state.holders == {-1: 0} and bench.all.unopened == (), "worker 1 may have read it"
     bench.learn(PartitionMissing(-1, "locked", 5), source=0)
     assert [each.tried for each in bench.all.unopened] == [(0,)]
+
+
+def test_one_that_differs_elsewhere_is_tried_by_the_coordinator_again() -> None:
+    bench = Bench("s")
+    bench.found(b"a", over=True)
+    for worker, differs in ((0, False), (1, True)):
+        assert bench.given == [(worker, b"a", None)]
+        bench.learn(PartitionMissing(-1, "it is away", differs=differs), source=worker)
+        bench.go_on()
+        assert bench.revoked == [RevokePartitions(worker, (-1,))]
+        bench.learn(PartitionsRevoked((SourcePartition(-1, "s", b"a"),)), source=worker)
+    assert bench.given == [(0, b"a", None)]
+    bench.learn(PartitionMissing(-1, "it is away"), source=0)
+    bench.go_on()
+    assert bench.commands() == [StayWithPartition(0, -1)]
+
+
+def test_readers_learn_what_a_partition_was_like_when_it_was_new() -> None:
+    bench = Bench("s", durable=Durable((), 1.0, partitions=(SourcePartition(-1, "s", b"old"),)))
+    bench.go_on()
+    [start] = bench.commands()
+    assert start.sights is None, "nothing is compared at the start"
+    bench.found(b"old", b"a", b"b", sights=((b"old", b"x"), (b"a", b"like this")))
+    [given] = bench.commands()
+    assert given.sights == {-2: b"like this"} and bench.all.state.sights == given.sights
+    assert [bench.all.is_unread(*each) for each in (("s", b"a"), ("s", b"c"), ("t", b"a"))] == [True, False, False]
+    bench.learn(SplitsReturned((), (SourcePartition(-2, "s", b"a", b"5"), SourcePartition(-1, "s", b"old"))), source=1)
+    [again] = bench.commands()
+    assert again.sights == given.sights, "it may still have nothing that was read"
+    for number in (-1, -2, -3):
+        bench.learn(SplitRead(number))
+    assert not bench.all.state.sights and not bench.all.is_unread("s", b"a")
 
 
 def part(number: int) -> SourcePartition:

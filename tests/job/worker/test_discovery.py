@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -89,6 +90,33 @@ def test_how_a_partition_is_encoded_is_forgotten_with_it_only() -> None:
     known.clear()
     [forgotten] = discovery.turn(3.0, lambda name, partition: False)
     assert forgotten.partitions == (encode(1.0),)
+
+
+class Seen(Shelves):
+    """A source that says what its new partitions are like."""
+
+    def first_sights(self, partitions: list[str]) -> dict[str, str]:
+        return {each: f"{each} is green" for each in partitions if each != "gone"}
+
+
+def test_new_partitions_are_looked_at_after_the_first_answer() -> None:
+    answers = Found(["a"], 1.0), Found(["a", "b", "gone"], 1.0, complete=True), Found(["a"], 1.0)
+    discovery = Discovery({"some": Seen(*answers)}, [], at_once, is_first=True)
+    known = {encode("a")}
+    turn = partial(discovery.turn, is_unread=lambda source, partition: source == "some" and partition in known)
+    assert turn(0.0) == [Discovered("some", (encode("a"),), False)]
+    assert turn(1.0) == [] and discovery.due_in(1.0) is None, "a thread looks at them"
+    names = tuple(map(encode, ("a", "b", "gone")))
+    seen = ((encode("b"), encode("b is green")),)
+    assert turn(1.5) == [Discovered("some", names, False, complete=True, sights=seen)] and discovery.due_in(1.5) == 1.0
+    assert turn(2.5) == [Discovered("some", tuple(known), False)]
+
+
+def test_successor_looks_at_all_partitions_that_are_new() -> None:
+    discovery = Discovery({"some": Seen(Found(["a"], 1.0))}, [], at_once)
+    assert discovery.turn(0.0) == []
+    [found] = discovery.turn(0.0)
+    assert found.sights == ((encode("a"), encode("a is green")),)
 
 
 def test_a_source_that_takes_long_holds_nobody_up_and_wakes_the_worker() -> None:

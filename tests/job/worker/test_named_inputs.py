@@ -3,13 +3,17 @@
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from megaflow.errors import BuildError, SourceError, UsageError
+from megaflow.job.files.file_descriptors import FileDescriptors
+from megaflow.job.formats.record_format import LINES
+from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.job.worker.process.flow import Flow, build_flow
-from megaflow.job.worker.process.named_inputs import NamedInputs, RowShape, select_input, shape_of
+from megaflow.job.worker.process.named_inputs import NamedInputs, RowShape, followers, select_input, shape_of
 from megaflow.rows.packed_rows import RowPack, pack_rows
 from megaflow.timely import example
 from tests.job.by_hand import flow_by_hand
@@ -241,3 +245,18 @@ def test_lines_that_no_job_was_given_are_told() -> None:
         inputs.read_as_lines(None)
     with pytest.raises(BuildError, match=r"reads the lines 'cards', but the job was given none.* cards=PATH"):
         inputs.read_as_lines("cards")
+
+
+def test_coordinating_process_decides_which_followed_file_is_right() -> None:
+    processes = {0: ("h", 1, (0, 1)), 1: ("h", 2, (2, 3))}
+    for coordinator, decide in ((0, [0, 1]), (3, [2, 3])):
+        decided = []
+        for index in range(5):  # the last one joins
+            worker: Any = SimpleNamespace(
+                index=index, now=float, membership=SimpleNamespace(coordinator=coordinator),
+                rescaling=SimpleNamespace(processes=processes),
+            )  # fmt: skip
+            made = followers([("", "/a", "")], "strict", ReplacedBytes(), print, worker, print, FileDescriptors())
+            if made[""](LINES).decides():
+                decided.append(index)
+        assert decided == decide

@@ -61,6 +61,33 @@ def test_partition_that_is_gone_ends_anew() -> None:
     assert bench.left == [replace(*source_partitions("a"), ended_in=ANEW)]
 
 
+def test_reader_compares_what_it_opens_except_at_the_start() -> None:
+    expected: list[tuple[str, Any]] = []
+    bench = Bench()
+    bench.source.answers = {"a": [1], "b": [1], "c": [1], "d": [1]}
+    open_before = bench.source.open
+
+    def opened(partition: str, position: Any) -> Any:
+        reader: Any = open_before(partition, position)
+        if partition != "d":  # a source of a program, which compares nothing
+            reader.expect_sight = lambda sight: expected.append((partition, sight))
+        return reader
+
+    bench.source.open = opened  # type: ignore[method-assign]
+    a, b, c, d = source_partitions("a", "b", "c", "d")
+    bench.open.add([a])
+    bench.open.add([b, c, d], {b.number: encode("green")})
+    assert sorted(record for _ in range(4) for record in bench.read()) == ["a0", "b0", "c0", "d0"]
+    assert expected == [("b", "green"), ("c", None)]
+
+
+def test_that_another_partition_is_found_is_reported() -> None:
+    bench = Bench(a=[NotHere(1.0, "it is another", 5, differs=True)])
+    reports: list[Any] = []
+    bench.open.read("numbers", 9, 0.0, reports.append)
+    assert reports == [PartitionMissing(-1, "it is another", 5, differs=True)]
+
+
 def test_those_that_have_something_are_read_in_turn_a_batch_each() -> None:
     bench = Bench(a=[2, 2], b=[1, Idle(after_seconds=9.0), 1], c=[0, 1])
     read = [bench.read() for _ in range(7)]

@@ -87,6 +87,7 @@ class Discovered:
     over: bool  # the source will name no others
     bounds: tuple[int | None, ...] = ()  # of each: microseconds of event time before which it has nothing; may be empty
     complete: bool = False  # these are all: a partition that was read to its end and is not among them is gone
+    sights: tuple[tuple[bytes, bytes], ...] = ()  # (partition, what its source says of it) of new ones, encoded
 
 
 @dataclass(frozen=True, slots=True)

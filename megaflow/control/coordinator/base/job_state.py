@@ -136,6 +136,7 @@ class PartitionsState:
     bounds: dict[int, int]  # number -> microseconds of event time before which it has nothing; unread ones only
     missing: dict[int, dict[int, PartitionMissing]]  # number of an unread one -> worker -> its process's report
     staying: dict[int, int]  # number of one that no process finds -> the worker that keeps looking
+    sights: dict[int, bytes]  # number of an unread one -> what its source said of it when it was new
 
     @property
     def to_ask(self) -> list[str]:

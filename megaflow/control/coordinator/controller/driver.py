@@ -134,6 +134,10 @@ class ControllerDriver:
         """Tell whether a partition is known from what was put here before the last turn."""
         return self.controller.lines.partitions.is_known(source, partition)
 
+    def is_unread(self, source: str, partition: bytes) -> bool:
+        """Tell whether such a partition is not read to its end."""
+        return self.controller.lines.partitions.is_unread(source, partition)
+
     def _are_on_their_way(self) -> bool:
         """Tell whether records are queued anywhere, as far as this worker knows, or wait in one of its operators."""
         graphs = [graph for graph, _ in self.output.places()]

@@ -44,6 +44,13 @@ partitions arrive here as values and go to workers by command. So a coordinator 
    mean the old one. So the first answer after the end does not count, as a source is asked once at a time. A successor
    needs no note of that, because it asks anew. If a complete answer omits the partition, rule 7 forgets it. If it is
    the last one of its source it stays ANEW, also in checkpoints, so that after a resume its name is not taken for read.
+11. A process may find another partition in the place of the right one, such as another file with the same inode. A
+   reader recognizes that by the position or, if nothing was read yet, by what the source said when it found the
+   partition (`Discovered.sights`). It cannot tell whether the partition has changed since, for example was truncated.
+   The coordinator's process decides that, because its source has found the partition. So it is tried after a process
+   that `differs`, even if it has tried before. At the start of an attempt nothing is compared: processes of other
+   machines have compared all inputs (`megaflow.job.worker.process.inputs_check`), and files may have changed between
+   two runs.
 """
 
 from collections import Counter
@@ -69,7 +76,7 @@ class Partitions:
         """`sources`: names of the sources that the program reads. `durable`: the checkpoint to resume from."""
         self._roster = roster
         self._stream = stream
-        self.state = PartitionsState({*sources}, {*sources}, {}, {}, {}, {}, {})
+        self.state = PartitionsState({*sources}, {*sources}, {}, {}, {}, {}, {}, {})
         self._run = 0 if durable is None else durable.run
         self._numbers: dict[int, SourcePartition] = {}  # the known ones, by their numbers
         self._next = -1  # the number of the next partition
@@ -116,7 +123,7 @@ class Partitions:
 
     def go_on(self) -> None:
         """Give out partitions that a checkpoint has left, and balance the readers; called after each event."""
-        self._give(self._left)
+        self._give(self._left, at_start=True)
         self._left = ()
         readers = self._roster.readers
         if self.state.missing and (self._is_news or readers != self._asked):
@@ -165,6 +172,8 @@ class Partitions:
             elif known.ended_in not in (0, ANEW, self._run):
                 new.append(self._know(replace(known, ended_in=0)))
         self._unsettled = {each for each in self._unsettled if self._numbers[each].input != event.input}
+        sights = dict(event.sights)
+        self.state.sights |= {each.number: sights[each.partition] for each in new if each.partition in sights}
         self.state.unheard.discard(event.input)
         if event.over:
             self.state.asked.discard(event.input)
@@ -180,6 +189,11 @@ class Partitions:
         """Tell whether a partition was found and is not forgotten."""
         return (input, partition) in self.state.known
 
+    def is_unread(self, input: str, partition: bytes) -> bool:
+        """Tell whether a partition was found and is not read to its end."""
+        known = self.state.known.get((input, partition))
+        return known is not None and known.number in self.state.holders
+
     def learn(self, report: object, ended: bool, source: WorkerId) -> None:
         """Record a worker's report. Give returned partitions to others unless the job has `ended`."""
         self._is_news = True
@@ -187,11 +201,15 @@ class Partitions:
             case reading_messages.PartitionMissing(number) if number in self.state.holders:
                 told = dict.fromkeys(self._process_of(source), report)
                 self.state.missing.setdefault(number, {}).update(told)
+                if report.differs and self._roster.members.coordinator not in told:
+                    for worker in self._process_of(self._roster.members.coordinator):
+                        self.state.missing[number].pop(worker, None)
             case reading_messages.PartitionSeen(number) if number in self.state.missing:
                 for worker in self._process_of(source):
                     self.state.missing[number].pop(worker, None)
             case reading_messages.SplitRead(number, left):
-                for each in (self.state.holders, self.state.bounds, self.state.missing, self.state.staying):
+                state = self.state
+                for each in (state.holders, state.bounds, state.missing, state.staying, state.sights):
                     each.pop(number, None)
                 for partition in left:
                     self._end(partition)
@@ -218,7 +236,7 @@ class Partitions:
     def _process_of(self, worker: WorkerId) -> tuple[WorkerId, ...]:
         return self._roster.state.process.get(worker, (worker,))
 
-    def _give(self, partitions: Collection[SourcePartition]) -> None:
+    def _give(self, partitions: Collection[SourcePartition], at_start: bool = False) -> None:
         """Give each partition to the worker with the fewest, the lowest-numbered of several; but see rule 9."""
         if not partitions:
             return
@@ -234,7 +252,9 @@ class Partitions:
             for each in self._process_of(worker) if tried else ():
                 tried.pop(each, None)  # what it found earlier is old: others may have read the partition since
             given[worker] = (*given.get(worker, ()), partition)
-        self._stream.issue(reading_messages.AssignPartitions(given))
+        known = self.state.sights
+        sights = {each.number: known[each.number] for each in partitions if each.number in known}
+        self._stream.issue(reading_messages.AssignPartitions(given, None if at_start else sights))
 
     def _loads(self, readers: Iterable[WorkerId]) -> dict[WorkerId, int]:
         """Return how many partitions each reader has."""
@@ -276,3 +296,4 @@ class Partitions:
         assert self.state.holders.keys() <= numbers and self.state.bounds.keys() <= self.state.holders.keys()
         assert self._next < min(numbers, default=0) and self._unsettled <= numbers
         assert self.state.missing.keys() <= self.state.holders.keys() >= self.state.staying.keys()
+        assert self.state.sights.keys() <= self.state.holders.keys()

@@ -11,11 +11,17 @@ This call must not block. If several operators take timestamps in different unit
 Partitions travel as bytes, and the coordinator compares these bytes (`control.coordinator.reading.partitions`). Equal
 sets, or equal floats and ints, may have different encodings. So the first encoding of a value is used for all equal
 values, as long as the coordinator knows it.
+
+A source of followed files also has `first_sights(partitions)`. It returns, by partition, what distinguishes a new
+partition from another one with the same name, so that each reader can compare what it finds. A thread calls it for
+partitions that no worker reads. It is not called for the first answer of an attempt: all processes compare these
+partitions when they come (`inputs_check`), and there may be many.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from threading import Thread
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -56,6 +62,8 @@ class Inquired:
     source: Source[Any]
     due: float = 0.0  # seconds; the time of its next call
     answer: Future[Any] | None = None  # None: it is not being called
+    is_first: bool = False  # its next answer is the first one of this attempt
+    found: Found | None = None  # an answer with new partitions; `answer` then says what these are like
 
 
 class Discovery:
@@ -63,14 +71,14 @@ class Discovery:
 
     def __init__(
         self, sources: Mapping[str, Source[Any]], known: Iterable[tuple[str, bytes]], beside: Beside,
-        operators: Mapping[str, TimedOperator] = MappingProxyType({}),
+        operators: Mapping[str, TimedOperator] = MappingProxyType({}), is_first: bool = False,
     ) -> None:  # fmt: skip
         """`known`: the partitions that were found before, of these sources and perhaps of others.
 
-        `operators`: the operators that take timestamps, by name.
+        `operators`: the operators that take timestamps, by name. `is_first`: nothing was discovered in this attempt.
         """
         self._operators = operators
-        self._asked = {name: Inquired(source) for name, source in sources.items()}
+        self._asked = {name: Inquired(source, is_first=is_first) for name, source in sources.items()}
         self._known: dict[str, dict[Any, bytes]] = {name: {} for name in sources}
         for name, encoded in known:
             if name in self._known:
@@ -82,24 +90,37 @@ class Discovery:
         self._beside = beside
 
     def turn(
-        self, now: float, is_known: Callable[[str, bytes], bool] = lambda source, partition: True
-    ) -> list[Discovered]:
+        self, now: float, is_known: Callable[[str, bytes], bool] = lambda source, partition: True,
+        is_unread: Callable[[str, bytes], bool] = lambda source, partition: False,
+    ) -> list[Discovered]:  # fmt: skip
         """Ask the sources that are due; return what they found since the last call. Raises their errors, with a note.
 
-        `is_known` tells whether the coordinator still knows a partition. The coordinator must have received all that
-        earlier calls returned.
+        `is_known` tells whether the coordinator still knows a partition, and `is_unread` whether it is also not read to
+        its end. The coordinator must have received all that earlier calls returned.
         """
         found = []
         for name, asked in [*self._asked.items()]:
             if asked.answer is None and asked.due <= now:
                 asked.answer = self._beside(asked.source.discover)
-            if asked.answer is not None and asked.answer.done():
+            if asked.answer is not None and asked.answer.done() and not self._looks_on(name, asked, is_unread):
                 found.append(self._found(name, asked, now, is_known))
         return found
 
     def due_in(self, now: float) -> float | None:
         """Return the seconds until the next source is due; None if there is none, or all are being asked."""
         return min((max(0.0, each.due - now) for each in self._asked.values() if each.answer is None), default=None)
+
+    def _looks_on(self, name: str, asked: Inquired, is_unread: Callable[[str, bytes], bool]) -> bool:
+        """Let a source of followed files look at the new ones of its answer, in a thread. Return whether it begins to.
+        """
+        assert asked.answer is not None, "it was asked"
+        sights, is_first, asked.is_first = getattr(asked.source, "first_sights", None), asked.is_first, False
+        if sights is None or is_first or asked.found is not None or asked.answer.exception() is not None:
+            return False
+        found: Found = asked.answer.result()
+        if new := [each for each in found.partitions if not is_unread(name, self._encoded(name, each))]:
+            asked.found, asked.answer = found, self._beside(partial(sights, new))
+        return bool(new)
 
     def _found(
         self, name: str, asked: Inquired, now: float, is_known: Callable[[str, bytes], bool]
@@ -109,7 +130,8 @@ class Discovery:
         try:
             if (fault := asked.answer.exception()) is not None:  # raised here, without the frames of the Future
                 raise fault
-            answer = asked.answer.result()
+            answer = asked.answer.result() if asked.found is None else asked.found
+            sights = {} if asked.found is None else asked.answer.result()
             found = answer if isinstance(answer, Found) else Found(answer)
             if found.complete:
                 known = self._known[name].items()
@@ -120,14 +142,15 @@ class Discovery:
         except Exception as error:
             error.add_note(title)
             raise
-        asked.answer = None
+        asked.answer = asked.found = None
         if found.again_seconds is None:
             del self._asked[name]
         else:
             asked.due = now + found.again_seconds
         bounds = tuple(self._bound(name, asked.source, each) for each in new.values())
         says = any(each is not None for each in bounds)
-        return Discovered(name, tuple(new), found.again_seconds is None, bounds if says else (), found.complete)
+        seen = tuple((encoded, encode(sights[each])) for encoded, each in new.items() if each in sights)
+        return Discovered(name, tuple(new), found.again_seconds is None, bounds if says else (), found.complete, seen)
 
     def _bound(self, name: str, source: Source[Any], partition: Any) -> int | None:
         """Return the microseconds of event time before which a partition has no record; None if unknown or unused.

@@ -14,7 +14,7 @@ followed file that is not there, or read another file in place of the job's.
    asks at the start and does not wait. If it lacks an input, the job fails. Processes that the launcher starts on its
    own machine do not ask.
 4. The coordinator answers once all followed inputs were looked for. It leaves out files that it does not find itself.
-   A file that appears after its answer is not checked.
+   If a file appears after its answer, each process that is to read it compares it (rule 12 of `followed_files`).
 5. Looking at files may take long, so it runs in a thread, at both ends.
 6. If the job has a store, the process writes a small file there and names it, and the answer says whether the
    coordinator's process sees it. A copy of the store has all that the store has, but not this file.

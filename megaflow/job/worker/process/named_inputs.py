@@ -17,6 +17,7 @@ from megaflow.job.files.file_descriptors import FileDescriptors
 from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.formats.record_format import LINES, RecordFormat
 from megaflow.job.formats.text_encoding import ReplacedBytes
+from megaflow.program import Worker
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import RowPack, columns_of, names_text, unpack_rows
 from megaflow.rows.row_values import arriving
@@ -264,10 +265,18 @@ class NamedInputs:
 
 def followers(
     followed: Iterable[tuple[str, str, str]], errors: str, replaced: ReplacedBytes, tell: Callable[[str, str], None],
-    now: Callable[[], float], count: Callable[..., None], descriptors: FileDescriptors,
+    worker: Worker, count: Callable[..., None], descriptors: FileDescriptors,
 ) -> dict[str, Callable[[RecordFormat], FollowedFiles]]:
     """Return the builders of readers for followed inputs, each given as its name, a pattern and an encoding."""
-    make = partial(FollowedFiles, replaced=replaced, tell=tell, now=now, descriptors=descriptors)
+
+    def decides() -> bool:
+        """Return whether this process coordinates the job. A process that joins is not in the table yet."""
+        coordinator, processes = worker.membership.coordinator, worker.rescaling.processes.values()
+        return coordinator == worker.index or any({coordinator, worker.index} <= {*ids} for _, _, ids in processes)
+
+    make = partial(
+        FollowedFiles, replaced=replaced, tell=tell, now=worker.now, descriptors=descriptors, decides=decides
+    )
     return {
         name: partial(make, pattern, errors, input=name, encoding=encoding, count=partial(count, name))
         for name, pattern, encoding in followed

@@ -101,7 +101,7 @@ class WorkerProgram:
         errors, replaced = spec.job.encoding_errors, self._queue.replaced
         replaced.tell, self._skipped = self._tell_once, SkippedLines(self._tell_once)
         followed = followers(
-            inputs.followed, errors, replaced, self._tell_once, worker.now, self._skipped.count, shared.descriptors
+            inputs.followed, errors, replaced, self._tell_once, worker, self._skipped.count, shared.descriptors
         )
         self._inputs = NamedInputs(
             inputs.rows, inputs.lines, inputs.items, self._skipped, followed, inputs.unordered, inputs.is_given
@@ -317,7 +317,7 @@ class WorkerProgram:
         if self._kept is not None:
             self._kept.check_sources(sources)
             self._kept.tell_ended(sources, self._tell_once)
-        self._discover(sources, () if durable is None else (*durable.partitions, *durable.finished))
+        self._discover(sources, () if durable is None else (*durable.partitions, *durable.finished), is_first=True)
         self._coordinate(
             sources=tuple(sources),
             splits=spec.splits,
@@ -340,11 +340,11 @@ class WorkerProgram:
             if worker != self._worker.index:
                 self._worker.post(worker, TOPIC, word)
 
-    def _discover(self, names: Iterable[str], known: Iterable[SourcePartition]) -> None:
+    def _discover(self, names: Iterable[str], known: Iterable[SourcePartition], is_first: bool = False) -> None:
         """Start asking these sources for partitions, if there are any."""
         if asked := {name: self._queue.open_partitions.sources[name] for name in names}:
             found = [(each.input, each.partition) for each in known]
-            self._discovery = Discovery(asked, found, self._beside, self._event_time.operators)
+            self._discovery = Discovery(asked, found, self._beside, self._event_time.operators, is_first)
 
     def _beside(self, task: Callable[[], Any]) -> Future[Any]:
         """Run a function in a thread, and wake the worker at its end."""
@@ -396,7 +396,7 @@ class WorkerProgram:
             self._inputs_check.turn()
         if (coordinator := self._coordinator) is not None:
             if self._discovery is not None:
-                for found in self._discovery.turn(now, coordinator.is_known):
+                for found in self._discovery.turn(now, coordinator.is_known, coordinator.is_unread):
                     coordinator.put(found)
                 wait = self._discovery.due_in(now)
             due = coordinator.turn(now, open_epoch)  # 0 if it hands over

@@ -16,7 +16,7 @@ run at less than half the speed.
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -96,10 +96,10 @@ class LineQueue:
         for each in splits:
             self.turns.add(("split", each.input))
 
-    def add_partitions(self, partitions: Iterable[SourcePartition]) -> None:
-        """Also read these partitions of sources."""
+    def add_partitions(self, partitions: Iterable[SourcePartition], sights: Mapping[int, bytes] | None = None) -> None:
+        """Also read these partitions of sources. `sights`: see `OpenPartitions.add`."""
         for each in partitions:
-            self.open_partitions.add([each])
+            self.open_partitions.add([each], sights)
             self.turns.add(("partition", each.input))
 
     def stay(self, number: int) -> None:

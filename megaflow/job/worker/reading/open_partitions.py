@@ -8,12 +8,14 @@
    batch that was looked up but not taken, or after the last batch.
 3. A partition is opened when its turn comes, on the worker's thread. So the source raises its errors there, with a note
    that names the source, the partition and the position.
+4. Readers of followed files have `expect_sight`. They compare what they open with the position, or with what the source
+   said when the partition was new (a *sight*). See rule 11 of `megaflow.control.coordinator.reading.partitions`.
 """
 
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -104,8 +106,10 @@ class FileWatch:
 class PartitionReader:
     """One partition, read from a position on. To be closed."""
 
-    def __init__(self, partition: SourcePartition, source: Source[Any]) -> None:
+    def __init__(self, partition: SourcePartition, source: Source[Any], sight: bytes | None = None) -> None:
+        """`sight`: see rule 4; b"" if there is none, None to compare nothing."""
         self.unread = partition
+        self._sight = sight
         self._watched: tuple[int, Callable[..., None]] | None = None  # its descriptor, and the call that wakes it
         self._source = source
         self._partition = decode(partition.partition)
@@ -122,6 +126,8 @@ class PartitionReader:
         try:
             if self._opened is None:
                 self._opened = self._source.open(self._partition, self._position)
+                if self._sight is not None and (expect := getattr(self._opened, "expect_sight", None)) is not None:
+                    expect(decode(self._sight) if self._sight else None)
                 if self.stays:
                     self.stay()
             answer: Any = self._opened.read(limit)
@@ -221,10 +227,11 @@ class OpenPartitions:
     def __len__(self) -> int:
         return sum(map(len, self._ready.values())) + len(self._idle)
 
-    def add(self, partitions: Iterable[SourcePartition]) -> None:
-        """Also read these partitions."""
+    def add(self, partitions: Iterable[SourcePartition], sights: Mapping[int, bytes] | None = None) -> None:
+        """Also read these partitions. `sights` are those of rule 4, by number; None: nothing is compared."""
         for each in partitions:
-            self._is_ready(PartitionReader(each, self.sources[each.input]))
+            sight = None if sights is None else sights.get(each.number, b"")
+            self._is_ready(PartitionReader(each, self.sources[each.input], sight))
 
     def ready(self, input: str) -> list[int]:
         """Return the numbers of a source's partitions that may have something to read."""
@@ -245,7 +252,7 @@ class OpenPartitions:
             answer = reader.read(limit)
             missing = None
             if isinstance(answer, NotHere):
-                missing = PartitionMissing(reader.unread.number, answer.why, answer.unread)
+                missing = PartitionMissing(reader.unread.number, answer.why, answer.unread, answer.differs)
                 answer = Idle(after_seconds=answer.after_seconds, is_held=answer.is_held or not reader.stays)
             if missing != reader.missing:
                 report(PartitionSeen(reader.unread.number) if missing is None else missing)

@@ -197,8 +197,8 @@ class LineSource:
                 self.queue.share_rate(len(workers))
             case reading_messages.ReadLimits(limits):
                 self.queue.turns.limits = limits
-            case reading_messages.AssignPartitions(partitions):
-                self.queue.add_partitions(self._maxima.begin(partitions.get(self._info.worker, ())))
+            case reading_messages.AssignPartitions(partitions, sights):
+                self.queue.add_partitions(self._maxima.begin(partitions.get(self._info.worker, ())), sights)
             case reading_messages.RevokePartitions(worker, numbers) if worker == self._info.worker:
                 self._hand_back(reading_messages.PartitionsRevoked, self.queue.give_back_partitions(numbers))
             case reading_messages.StayWithPartition(worker, number) if worker == self._info.worker:
