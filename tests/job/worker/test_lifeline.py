@@ -45,3 +45,12 @@ def test_a_process_is_killed_when_the_thread_that_started_it_ends() -> None:
         assert process.stdout.readline() == "ready\n" and process.poll() is None
         may_end.set()
         assert process.wait(180) == -9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only glibc loads it")
+def test_library_for_ends_of_threads_is_loaded_before() -> None:
+    show = "print('libgcc_s' in open('/proc/self/maps').read(), flush=True)"
+    for call in ("load_for_ends_of_threads()", "pass"):
+        with start(f"{call}; {show}") as process:
+            assert process.stdout.readline() == f"{call != 'pass'}\n"
+            process.kill()

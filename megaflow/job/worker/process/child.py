@@ -58,7 +58,13 @@ from megaflow.job.script_logging import print_own_lines
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess, gc_threshold
 from megaflow.job.worker import snapshots
 from megaflow.job.worker.control.connection_handlers import ControlDoor, LauncherDoor
-from megaflow.job.worker.process.lifeline import LIFELINE, die_with_parent, end_with, read_spec
+from megaflow.job.worker.process.lifeline import (
+    LIFELINE,
+    die_with_parent,
+    end_with,
+    load_for_ends_of_threads,
+    read_spec,
+)
 from megaflow.job.worker.process.program_loading import App
 from megaflow.job.worker.process.watchdog import WATCHDOG, Watchdog
 from megaflow.job.worker.process.worker_program import Shared, WorkerProgram
@@ -294,6 +300,7 @@ def keep_from_forks(*files: int) -> None:
 def main() -> int:
     """Run this process's part of a job, in one or several incarnations; return the exit code."""
     die_with_parent()
+    load_for_ends_of_threads()
     enter()
     printing = print_patiently()
     sys.stdout = sys.stderr  # the same file, but it escapes an `é` that the locale cannot encode instead of raising

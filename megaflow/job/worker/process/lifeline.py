@@ -8,6 +8,8 @@
 3. A regular end is not cut short: the launcher keeps the pipe and the thread until the process has ended.
 4. A process that was started by hand to join does not belong to the launcher. It loses its peers when they end, and
    notices the loss between two steps.
+5. glibc loads a library when a thread ends, and aborts the process if there is no memory left for it. A worker that
+   reaches a memory limit would then die without its message. So the library is loaded before.
 """
 
 import contextlib
@@ -34,6 +36,13 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # this libc lacks it
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def load_for_ends_of_threads() -> None:
+    """Load the library of rule 5, if this is a system that needs it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # another libc
+            ctypes.CDLL("libgcc_s.so.1")
 
 
 def read_spec(file: int) -> ChildSpec:
