@@ -111,6 +111,24 @@ def test_an_older_store_beside_a_newer_table_is_refused(desk: Desk) -> None:
 
 
 @pytest.mark.slow
+def test_a_store_of_before_the_first_checkpoint_is_refused(start: Callable[..., Run], tmp_path: Path) -> None:
+    desk = Desk(tmp_path, start)
+    (tmp_path / "in" / "1").write_text("a\n")
+    words = [str(each) for each in (tmp_path / "app.py", "--lines", tmp_path / "in", "--state", desk.store)]
+    words += ["--output", f"jsonl:{desk.out}"]
+    run = start(*words, "--follow", "--checkpoint-every", "1000", "--", f"sqlite:{desk.database}")
+    run.status_when(lambda record: any(each["lines"] for each in record["workers"]))
+    desk.keep("early")
+    assert run.control("stop").returncode == 0 and run.end()[0] == 0
+    check_equal(desk.words(), Counter("a"))
+    desk.restore_store("early")
+    before = desk.content()
+    code, _, said = start(*words, "--", f"sqlite:{desk.database}").end()
+    assert code == 1 and any("The store is at checkpoint 0, but the sink 'words'" in line for line in said), said
+    assert desk.content() == before, "a refused run has changed something"
+
+
+@pytest.mark.slow
 def test_an_older_table_beside_a_newer_store_is_refused(start: Callable[..., Run], tmp_path: Path) -> None:
     desk = Desk(tmp_path, start, "counts")
     assert "exit code 0" in desk.run("a", "b")

@@ -411,6 +411,13 @@ def test_a_store_with_sinks_is_rehearsed_and_may_get_another_lineage(bench: Benc
     assert accepted.lineage != renewed.lineage and accepted.accepted == ("box",)
 
 
+def test_a_store_without_a_checkpoint_is_compared_with_sinks(bench: Bench) -> None:
+    bench.run()
+    assert bench.rehearsed == [], "it is new"
+    lineage = bench.run().part.standing.lineage
+    assert [(each.part.standing.lineage, each.part.standing.checkpoint) for each in bench.rehearsed] == [(lineage, 0)]
+
+
 def test_a_fork_is_rehearsed_before_it_gets_a_store_also_from_the_beginning(bench: Bench) -> None:
     bench.run()
     assert bench.rehearsed == []

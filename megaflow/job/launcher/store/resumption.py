@@ -3,10 +3,11 @@
 The steps have this order, so a refusal has changed nothing, and the next start repairs a crash in between:
  1. The store is opened and locked, and its commits are read. A source that cannot be read again is refused.
  2. The store is compared with the outputs' names, with the input's files, and with the program's operators and sources.
-    For operators and sources, a process builds the program without running it: a rehearsal. There is none before the
-    first checkpoint, or if the program's files and arguments are those of the checkpoint and no state is renamed or
-    dropped. A rehearsal also shows whether a job that had ended now has a source to read. If the job is not over, all
-    segments from which it resumes are read, and compared with their checksums.
+    For operators and sources, a process builds the program without running it: a rehearsal. It also compares the store
+    with the places of sinks (`megaflow.durable.lineage`). Before the first checkpoint, that is all, because the store
+    may be an older copy. If no sink has delivered, there is none if the program's files and arguments are those of the
+    checkpoint and no state is renamed or dropped. A rehearsal also shows whether a job that had ended now has a source
+    to read. If the job is not over, all segments from which it resumes are read, and compared with their checksums.
  3. The outputs are opened and locked, and their lengths and last bytes are compared. This is the last check, because
     with `take_over` it may end another launcher (`spark_results`).
  4. A commit of a new incarnation takes over the store. From here on no other launcher can commit.
@@ -215,6 +216,11 @@ def rehearsal_of(
     return Rehearsal(spec, part, has_lines, job_input.names, tuple(filter(None, writer.parts)), opened)
 
 
+def may_have_delivered(found: Commit | None) -> bool:
+    """Tell whether sinks of a store, or of a newer copy, may have delivered something."""
+    return found is not None and bool(found.delivered or (found.lineage and not found.checkpoint))
+
+
 def resume(
     keeper: StoreKeeper,
     spec: JobSpec,
@@ -236,11 +242,11 @@ def resume(
     is_over = found is not None and has_nothing_left(found, job_input) and not spec.close_windows
     code = None if found is None or found.code is None else code_now(found.code, spec)
     other = None if found is None else difference(code, found.code)
-    is_same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
+    same = isinstance(spec.app, AppFile) and code is not None and not (other or spec.renamed or spec.dropped)
     forks = keeper.origin is not None
-    renews, compares = bool(spec.accept_rows), found is not None and bool(found.delivered or forks) and spec.on is None
+    renews, compares = bool(spec.accept_rows), spec.on is None and (forks or may_have_delivered(found))
     rehearsed = Rehearsed()
-    if found is not None and (found.checkpoint or forks) and (compares or not (is_same and found.columns is not None)):
+    if found is not None and (compares or ((found.checkpoint or forks) and not (same and found.columns is not None))):
         dry = dry_part(keeper, found, part, standing_of(found, spec.accept_rows) if compares else part.standing)
         rehearsed = rehearse(rehearsal_of(spec, dry, job_input, writer, keeper.opened))
         is_over = not rehearsed.sources and is_over  # a source may be new
