@@ -302,6 +302,12 @@ class SimulatedOutput(OutputFile):
         """Remove the file's name."""
         self._view.remove(self.path)
 
+    def has_its_name(self) -> bool:
+        """Return True: no other process renames or removes the file."""
+        return True
+
+    has_a_name = has_its_name
+
 
 class SteppedCuts(CutKeeper):
     """A worker's keeper of its cuts; the dice decide when its thread's work is done."""

@@ -221,6 +221,33 @@ def test_what_a_launcher_writes_whose_place_is_taken_goes_nowhere(tmp_path: Path
     assert os.listdir(tmp_path) == ["out.jsonl"] and path.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.parametrize("how", ["renamed", "removed", "replaced"])
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_a_file_that_loses_its_name_ends_the_job(tmp_path: Path, how: str, is_durable: bool) -> None:
+    path = tmp_path / "out.jsonl"
+    writer = open_writer(f"jsonl:{path}")
+    writer.hold()
+    writer.write(1, ["first"])
+    end = writer.sync if is_durable else writer.flush
+    end()
+    if how == "removed":
+        path.unlink()
+    else:
+        path.rename(tmp_path / "old")
+    if how == "replaced":
+        (tmp_path / "old").replace(tmp_path / "copy")
+        path.write_text("copy\n")
+        (tmp_path / "copy").unlink()
+    writer.write(2, ["second"])
+    if how == "renamed" and not is_durable:
+        end()
+        assert (tmp_path / "old").read_text() == "first\nsecond\n"
+    else:
+        with pytest.raises(OutputError, match=r"out\.jsonl: The file was .*removed or replaced while the job ran"):
+            end()
+    writer.close()
+
+
 def test_a_launcher_that_slept_while_it_took_a_file_over_leaves_it_to_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     path.write_text("first\n")

@@ -41,6 +41,7 @@ class OutputFile:
         self.number = os.dup(STDOUT) if path in STDOUT_NAMES else os.open(path, FLAGS[mode], 0o666)
         self.stream: TextIO = open(self.number, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
         self.is_regular = path not in STDOUT_NAMES and stat.S_ISREG(os.fstat(self.number).st_mode)
+        self._place = os.path.realpath(path)
 
     def hold(self) -> None:
         """Lock the file until `let_go`. Raises BlockingIOError if another process has it, or had it and removed it.
@@ -52,7 +53,7 @@ class OutputFile:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-        if not self._has_its_name():
+        if not self.has_its_name():
             raise BlockingIOError(errno.EWOULDBLOCK, "it was removed or replaced a moment ago")
 
     def let_go(self) -> None:
@@ -92,15 +93,29 @@ class OutputFile:
 
     def remove(self) -> None:
         """Remove the file's name, unless another file has it now."""
-        if self._has_its_name():
+        if self.has_its_name():
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.realpath(self.path))
 
-    def _has_its_name(self) -> bool:
+    def has_its_name(self) -> bool:
+        """Return whether the file still has the name under which it was opened."""
         try:
-            return os.path.samestat(os.stat(self.path), os.fstat(self.number))
+            return os.path.samestat(os.stat(self._place), os.fstat(self.number))
         except FileNotFoundError:
             return False
+
+    def is_taken_over(self) -> bool:
+        """Return whether another job has locked the file that has the name now."""
+        try:
+            with open(self._place, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+        return False
+
+    def has_a_name(self) -> bool:
+        """Return whether it has any name; without one, all that was written to it is lost."""
+        return os.fstat(self.number).st_nlink > 0
 
 
 class OutputCopy:

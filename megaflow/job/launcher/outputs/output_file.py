@@ -20,6 +20,8 @@ With a store of durable state
     anything is cut off, so the job keeps only bytes that it wrote.
  8. Other outputs (standard output, a pipe, a device) cannot be truncated: `is_kept` is False.
  9. A job that takes over from one that does not answer continues in a copy of the file: see `OutputCopy`.
+10. If the file loses its name (`mv`, `sed -i`), records would go to a file that nothing names in a store, so the next
+    checkpoint fails. Without a store, a file that was renamed is written on, and one without any name is an error.
 """
 
 import contextlib
@@ -147,6 +149,12 @@ class FileWriter(TextWriter):
             if not self._is_named:
                 self._file.sync_name()
                 self._is_named = True
+            if not self._file.has_its_name() and not self._file.is_taken_over():  # then the commit fails: see rule 9
+                raise OutputError(
+                    f"--output {self._spec}: The file was renamed, removed or replaced while the job ran, so later "
+                    "records would be missing in it. Put back the file that this job wrote, or start over with a new "
+                    "--state folder."
+                )
             return self._ends.note(self._file.size())
 
     def lengths(self, length: int) -> tuple[OutputLength, ...]:
@@ -194,6 +202,12 @@ class FileWriter(TextWriter):
         with self._failing():
             self._begin()
         super().flush()
+        has_store = self._is_named or self._mode == "resume"
+        if self.is_kept and not has_store and not self._file.has_a_name():
+            raise OutputError(
+                f"--output {self._spec}: The file was removed or replaced while the job ran, so what the job has "
+                "written to it is lost."
+            )
 
     def close(self) -> None:
         """Close the file. Remove it if this job created it and wrote nothing."""
