@@ -305,7 +305,7 @@ def silent_texts(silent: Sequence[int], busy: Sequence[reports.BusyWorker]) -> l
     known = {worker: each for each in reversed(busy) for worker in each.workers}
     parts = [
         f"worker {worker} did not answer: "
-        + (f"it has been {busy_where(known[worker])}" if worker in known else "it is in a long step of user code")
+        + (f"it has been {busy_where(known[worker])}" if worker in known else "it is in a long step of user code, suspended, or cut off")
         for worker in silent
     ]
     return parts + [busy_text(each) for each in busy if not set(each.workers).intersection(silent)]
