@@ -16,7 +16,7 @@ from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.wording import quantity
 from megaflow.durable.commits import Commit
 from megaflow.durable.incarnation import drop_name, read_commits
-from megaflow.durable.inspection import StoreContent, inspect, verify
+from megaflow.durable.inspection import StoreContent, inspect, verify, way_out
 from megaflow.durable.local_folder import LocalFolder, lock_holder, open_for_a_job, open_to_look
 from megaflow.durable.store import Store
 from megaflow.errors import StoreError, naming
@@ -134,7 +134,8 @@ def raise_damage(directory: str, content: StoreContent) -> None:
     """Raise StoreError if something in the store is wrong."""
     if content.damage:
         found = "\n  ".join(content.damage)
-        raise StoreError(f"The store {directory!r} has {quantity(len(content.damage), 'fault')}:\n  {found}")
+        rest = f"\n{way}." if (way := way_out(directory, content)) else ""
+        raise StoreError(f"The store {directory!r} has {quantity(len(content.damage), 'fault')}:\n  {found}{rest}")
 
 
 def content_text(directory: str, content: StoreContent) -> str:

@@ -8,13 +8,15 @@ missing file counts as damage only if the commit that names it still exists afte
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from shlex import quote
 
 from megaflow.durable.commits import Commit, commit_name, commit_numbers
 from megaflow.durable.incarnation import check_present, is_newer, missing, read_commit
 from megaflow.durable.segments import SegmentRef, crc_of, damaged
 from megaflow.durable.store import Store
-from megaflow.errors import StoreError
+from megaflow.errors import StoreDamaged, StoreError
 from megaflow.quick_dataclass import dataclass
 
 _CHUNK_BYTES = 1 << 20
@@ -29,6 +31,7 @@ class StoreContent:
     unnamed: tuple[str, ...]  # files that no commit names: under way, given up, or left by an earlier launcher
     damage: tuple[str, ...]  # in whole sentences
     newest: Commit | None  # the highest commit of all; None: there is none, or it cannot be read
+    whole: int | None = None  # the newest checkpoint without damage; None: there is none, or it needs `verify`
 
 
 def inspect(store: Store) -> StoreContent:
@@ -68,6 +71,7 @@ def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment:
     damage = list(content.damage)
     lengths = store.list()
     seen: set[SegmentRef] = set()
+    wrong: set[SegmentRef] = set()
     for commit in reversed(content.commits):
         for segment in (each for each in commit.files if each not in seen):
             seen.add(segment)
@@ -76,10 +80,37 @@ def verify(store: Store, checked: Callable[[SegmentRef], None] = lambda segment:
                 verify_segment(store, segment)
             except (FileNotFoundError, StoreError) as error:
                 if commit_name(commit.number) in store.list():
+                    wrong.add(segment)
                     is_gone = isinstance(error, FileNotFoundError)
                     damage.append(str(missing(commit.number, segment.name) if is_gone else error))
             checked(segment)
-    return replace(content, damage=tuple(damage))
+    newest = {commit.checkpoint: commit for commit in content.commits}  # of several commits, a user gets the last
+    whole = (number for number, commit in newest.items() if number and wrong.isdisjoint(commit.files))
+    return replace(content, damage=tuple(damage), whole=max(whole, default=None))
+
+
+def way_out(path: str, content: StoreContent) -> str:
+    """Return how a job can go on from a damaged store without a backup, "" if it cannot; `content` is of `verify`."""
+    if not content.damage or content.whole is None:
+        return ""
+    return (
+        f"Checkpoint {content.whole} is the newest that is whole. To go on from there, copy it to a new folder by "
+        f"megaflow state copy {quote(path)} NEW --checkpoint {content.whole}, and give --state NEW"
+    )
+
+
+@contextmanager
+def naming_way_out(store: Store, path: str) -> Iterator[None]:
+    """Add to a StoreDamaged how the job can go on without a backup. Cost, after such an error: reads the store."""
+    try:
+        yield
+    except StoreDamaged as error:
+        found = ""
+        with suppress(OSError):
+            found = way_out(path, verify(store))
+        if not found:
+            raise
+        raise StoreDamaged(f"{error}. {found}") from error
 
 
 def check_whole(store: Store, commit: Commit) -> None:

@@ -28,6 +28,13 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
+def way_out(store: Path, checkpoint: int) -> str:
+    return (
+        f"Checkpoint {checkpoint} is the newest that is whole. To go on from there, copy it to a new folder by "
+        f"megaflow state copy {store} NEW --checkpoint {checkpoint}, and give --state NEW."
+    )
+
+
 def test_ls_shows_the_checkpoints_oldest_first(store: Path) -> None:
     done = state("ls", store)
     assert done.exit_code == 0, done.output
@@ -99,6 +106,15 @@ def test_verify_finds_a_missing_segment_and_one_of_another_commit(store: Path) -
     (store / SEGMENT).unlink()
     done = state("verify", store)
     assert done.exit_code == 1 and f"names {SEGMENT}, which is missing" in done.stderr
+
+
+def test_verify_names_the_newest_whole_checkpoint(store: Path, tmp_path: Path) -> None:
+    (store / SEGMENT).unlink()
+    assert state("verify", store).stderr.splitlines()[-1] == way_out(store, 1)
+    done = state("copy", store, tmp_path / "new", "--checkpoint", 1)
+    assert done.exit_code == 0 and state("verify", tmp_path / "new").exit_code == 0, done.output
+    (store / "i1-w0-000001.seg").unlink()
+    assert "is the newest that is whole" not in state("verify", store).stderr, "checkpoint 0 has nothing"
 
 
 @pytest.mark.parametrize("command", ["ls", "verify"])

@@ -12,8 +12,9 @@ import pytest
 from megaflow.control.messages import InputNames, Split, SplitEnd
 from megaflow.durable.blocks import BlockKind, CutHeader, pack
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
+from megaflow.durable.copying import copy_store, open_to_copy
 from megaflow.durable.incarnation import Standing, begin
-from megaflow.durable.local_folder import LOCK, open_for_a_job
+from megaflow.durable.local_folder import LOCK, open_for_a_job, open_to_look
 from megaflow.durable.query_record import keep_record
 from megaflow.durable.segments import SegmentRef, SegmentWriter, segment_name
 from megaflow.durable.store import Store
@@ -212,6 +213,24 @@ def test_a_damaged_segment_is_refused_and_nothing_changes(bench: Bench) -> None:
         assert contents(bench.folder) == before
     path.write_bytes(whole)
     assert bench.run().part is not None
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_a_job_goes_on_from_a_copy_of_a_whole_checkpoint(bench: Bench, is_missing: bool) -> None:
+    bench.leave(3, read=44, written=220, segments=(bench.segment(3),))
+    bench.leave(4, read=55, written=230, segments=(bench.segment(3), bench.segment(4)))
+    path, store = bench.folder / "store" / bench.segment(4).name, str(bench.folder / "store")
+    content = path.read_bytes()
+    path.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
+    if is_missing:
+        path.unlink()
+    with pytest.raises(StoreDamaged, match=f"state copy {store} NEW --checkpoint 3, and give --state NEW"):
+        bench.run()
+    folder = open_to_look(store)
+    copy_store(folder, open_to_copy(folder, 3), str(bench.folder / "new"))
+    folder.close_folder()
+    begun = bench.run(store="new").part
+    assert begun is not None and begun.standing.checkpoint == 3 and bench.out.stat().st_size == 220
 
 
 def test_the_age_of_a_checkpoint_is_never_negative_though_the_clock_was_set_back() -> None:

@@ -30,7 +30,7 @@ from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.durable.commits import Commit, OutputLength
 from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import Incarnation, begin, check_arrived, check_named, read_commits, taken_text
-from megaflow.durable.inspection import check_whole
+from megaflow.durable.inspection import check_whole, naming_way_out
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
 from megaflow.durable.query_record import keep_record, restore_record
 from megaflow.durable.reading import open_newest
@@ -94,6 +94,7 @@ class StoreKeeper:
         with contextlib.ExitStack() as opened:
             opened.callback(self._folder.close_folder)
             opened.enter_context(naming(StoreError, f"Cannot read the store {self.path}"))
+            opened.enter_context(naming_way_out(self._store, path))
             self._found = read_commits(self._store) if self.taken_from is None else open_newest(self._folder)
             if self._found:
                 self._found[0] = relocate(self._found[0], moved, path)
@@ -137,7 +138,7 @@ class StoreKeeper:
 
         An origin is checked while it is copied.
         """
-        with naming(StoreError, f"Cannot read the store {self.path}"):
+        with naming(StoreError, f"Cannot read the store {self.path}"), naming_way_out(self._store, self.path):
             if self.found is not None and self.origin is None:
                 check_whole(self._store, self.found)
 
