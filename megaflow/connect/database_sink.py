@@ -159,16 +159,22 @@ class DatabaseSink(OutboxSink[Any]):
             self._whole_name = self._database.transaction(self._find_whole_name)[:200]
 
     def delivered(self, lineage: str) -> tuple[int, list[str]] | None:
-        """Return the newest checkpoint of a lineage that has rows in the table, and the tokens of these rows.
+        """Return the newest checkpoint of a lineage with rows of this sink in the table, and the tokens of these rows.
 
-        None if the lineage has no rows there. If the program gives no schema, and there are no other rows, those of
+        If there are none, those of other sinks in the table count: this one may have got another name. None if the
+        lineage has no rows there. If the program gives no schema, and there are no other rows, those of
         this sink in the table of another schema count: a dump may have been restored as another database.
         """
 
         def find(cursor: Cursor) -> tuple[int, list[str]] | None:
-            newest_deliveries = sql.exact_case(sql.NEWEST_DELIVERIES) if cursor.is_mysql else sql.NEWEST_DELIVERIES
-            cursor.execute(newest_deliveries, *[lineage, self._whole_name] * 2)
-            found = [(int(n), str(token)) for n, token in cursor.rows()]
+            found = list[tuple[int, str]]()
+            by_table = [lineage, self._whole_name]
+            for query, given in (
+                (sql.NEWEST_OF_SINK, [*by_table, self._sink[:200]]), (sql.NEWEST_DELIVERIES, by_table)
+            ):  # fmt: skip
+                if not found:
+                    cursor.execute(sql.exact_case(query) if cursor.is_mysql else query, *given * 2)
+                    found = [(int(n), str(token)) for n, token in cursor.rows()]
             if not found and len(self._names) == 1:
                 name = f".{self._as_compared(cursor, self._table)}"
                 cursor.execute(sql.DELIVERIES_OF_SINK, lineage, self._sink[:200])

@@ -50,6 +50,13 @@ NEWEST_DELIVERIES: Final = (
     f"SELECT n, token FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER} "
     f"AND n = (SELECT MAX(n) FROM {DELIVERIES} WHERE lineage = {PARAMETER} AND target = {PARAMETER})"
 )
+_OF_TARGET_AND_SINK: Final = (
+    f"FROM {DELIVERIES} d JOIN {MARKS} m ON m.token = d.token "
+    f"WHERE d.lineage = {PARAMETER} AND d.target = {PARAMETER} AND m.sink = {PARAMETER}"
+)
+NEWEST_OF_SINK: Final = (
+    f"SELECT d.n, d.token {_OF_TARGET_AND_SINK} AND d.n = (SELECT MAX(d.n) {_OF_TARGET_AND_SINK})"
+)
 DELIVERIES_OF_SINK: Final = (
     f"SELECT d.n, d.token, d.target FROM {DELIVERIES} d JOIN {MARKS} m ON m.token = d.token "
     f"WHERE d.lineage = {PARAMETER} AND m.sink = {PARAMETER}"
@@ -80,7 +87,7 @@ def find_deliveries(count: int) -> str:
 
 def exact_case(query: str) -> str:
     """Return a query of deliveries that distinguishes targets by case: a text of MySQL is often compared without it."""
-    return query.replace("target =", "CAST(target AS BINARY) =")
+    return re.sub(r"((?:d\.)?target|m\.sink) =", r"CAST(\1 AS BINARY) =", query)
 
 
 def quoted(name: str) -> str:

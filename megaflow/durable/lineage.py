@@ -11,7 +11,8 @@ of 5 to 9 again; a table of checkpoint 4 beside a store of 9 would never get the
 3. A commit has the last checkpoint with a delivery of each sink, and the tokens of that. All deliveries of a checkpoint
    are made before the next one is durable (rule 5 there). So if the newest one that the sink finds is older, or lacks
    some of the tokens, rows are missing there: a copy may have been taken between two workers' deliveries. If it finds
-   none at all, the place is new or was emptied, as users do on purpose.
+   none at all, the place is new or was emptied, as users do on purpose. Of two sinks that write to one place, each
+   looks for its own deliveries: one may have delivered later than the other.
 4. The launcher compares before anything changes, in a rehearsal. For processes on other machines, which may see other
    places, the founding workers compare when they open their sinks. That is soon enough for the places: nothing is
    delivered before the first new checkpoint, for which all founders must have opened.

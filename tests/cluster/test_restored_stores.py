@@ -139,6 +139,7 @@ def test_an_older_table_beside_a_newer_store_is_refused(start: Callable[..., Run
     said = desk.run("d")
     assert "exit code 1" in said and said.count("the database is an older copy") == 2, said
     assert "the sink 'words'" in said and "the sink 'counts'" in said, "each is named"
+    assert "give --accept-rows words --accept-rows counts." in said, "one command accepts both"
     assert desk.content() == before, "a refused run has changed something"
     assert "exit code 0" in desk.run(options=("--accept-rows", "words", "--accept-rows", "counts"))
     assert "exit code 0" in desk.run("e"), "the next run is not refused"
@@ -262,3 +263,33 @@ def test_no_worker_hides_rows_that_another_has_lost(start: Callable[..., Run], t
     check_equal(desk.words(), Counter("01"))
     code, _, said = start(*words, *outputs).end()
     assert code == 1 and any("the database is an older copy" in line for line in said), said
+
+
+@pytest.mark.slow
+def test_sinks_of_one_table_are_compared_apart(start: Callable[..., Run], tmp_path: Path) -> None:
+    desk = Desk(tmp_path, start)
+    (tmp_path / "app.py").write_text("""
+from megaflow.connect import DatabaseSink
+
+def dataflow(flow):
+    rows = flow.lines().map(lambda word: (word, len(word)))
+    for name in "one", "two":
+        own = rows.filter(lambda row, name=name: row[0].startswith(name))
+        own.write(DatabaseSink(flow.args[0], "words", ["word", "length"]), name)
+    return rows
+""")
+    assert "exit code 0" in desk.run("one 1", "two 1")
+    desk.keep("early")
+    for word in "one 2", "none", "one 3", "two 4", "none 2":
+        said = desk.run(word)
+        assert "exit code 0" in said, said
+    desk.restore_store("early")
+    said = desk.run("one 5")
+    assert "exit code 1" in said and "give --accept-rows one --accept-rows two." in said, said
+    said = desk.run(options=("--accept-rows", "one"))
+    assert "exit code 1" in said and "the sink 'two' has delivered rows" in said, said
+    accepted = ("--accept-rows", "one", "--accept-rows", "two")
+    assert "exit code 0" in desk.run(options=accepted)
+    for word in "one 6", "none 3", "two 7", "none 4", "one 8":
+        said = desk.run(word)
+        assert "exit code 0" in said, said

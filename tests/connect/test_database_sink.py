@@ -93,6 +93,17 @@ def test_a_sink_tells_what_it_has_delivered_of_each_lineage(totals: Totals) -> N
     assert (same.delivered("first"), elsewhere.delivered("first")) == (None, None)
 
 
+def test_sinks_of_one_table_tell_their_own_deliveries(totals: Totals) -> None:
+    first, second, renamed = totals.sink(), totals.sink(), totals.sink()
+    for sink, name in ((first, "first"), (second, "second"), (renamed, "renamed")):
+        sink.open(SinkPlace(name, 0, "job", True, "lineage"))
+    first.deliver(7, "a", [("x", 1)])
+    second.deliver(9, "b", [("y", 2)])
+    second.deliver(9, "c", [("z", 3)])
+    assert (first.delivered("lineage"), second.delivered("lineage")) == ((7, ["a"]), (9, ["b", "c"]))
+    assert renamed.delivered("lineage") == (9, ["b", "c"]), "it has none of its own"
+
+
 def test_a_database_that_is_restored_while_the_job_runs_gets_no_more_rows(totals: Totals, tmp_path: Path) -> None:
     place = SinkPlace("to totals", 0, "job", True, "first")
     one, other = totals.sink(), totals.sink()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
 from typing import Any, Final
 
 from megaflow.connect import writing as sinks
@@ -154,7 +155,7 @@ class WorkerSinks:
         and the names of those whose deliveries are there. Raises StoreUnfit, which names all sinks with which the job
         must not go on, and the sinks' errors.
         """
-        newer, found, unfit = list[tuple[str, str]](), list[str](), list[str]()
+        newer, found, unfit = list[tuple[str, str]](), list[str](), dict[str, str]()
         try:
             for each in self._sinks.values() if standing.lineage else ():
                 try:
@@ -162,11 +163,13 @@ class WorkerSinks:
                     newer += [(each.name, mismatch.text)] if mismatch is not None and mismatch.is_newer else []
                     found += [each.name] if each.can_tell and (mismatch is None or mismatch.is_newer) else []
                 except StoreUnfit as error:
-                    unfit.append(str(error))
+                    unfit[each.name] = str(error)
         finally:
             self.abandon()
         if unfit:
-            raise StoreUnfit("\n".join(unfit))
+            options = " ".join(f"--accept-rows {quote(name)}" for name in (*standing.accepted, *unfit))
+            all_of_them = [f"To go on with all these rows as they are, give {options}."] if len(unfit) > 1 else []
+            raise StoreUnfit("\n".join([*unfit.values(), *all_of_them]))
         return tuple(newer), tuple(found)
 
     # Calls of the sinks

@@ -244,7 +244,10 @@ class OpenSink(Outlet):
         if not standing.lineage or self.name in standing.accepted or not self.can_tell:
             return None
         found, other = self._delivered(standing.lineage), list[int]()
-        if found is None and (earlier := before(standing, self.name)) is not None:
+        if (earlier := before(standing, self.name)) is not None:
+            newer = None if found is None else compare(standing, self.name, found, None, self._sink.rewrites)
+            if newer is not None:
+                return newer  # perhaps of another sink of the table
             standing, found = earlier, self._delivered(earlier.lineage)
         if found is None:
             other = [n[0] for each in others(standing, self.name) if (n := self._delivered(each)) is not None]
