@@ -11,7 +11,7 @@ from megaflow.timely.order import Product
 
 LEFT_OUT: dict[type, dict[str, Any]] = {
     reports.JobStatus: {**dict.fromkeys(("checkpoint", "launcher", "restart", "output", "watermark")), "attempt": 0,
-                        "missing": ()},
+                        "missing": (), "taken_before": {}},
     reports.Explanation: {**dict.fromkeys(("output", "watermark")), "missing": ()},
     reports.WorkerStatus: {
         "timers": None, "inputs": {}, "skipped": {}, "replaced": {}, "read_counts": {}, "partitions": (), "sinks": (),

@@ -63,7 +63,7 @@ def status_text(status: reports.JobStatus) -> str:
         parts.append(watermark_text(status.watermark))
     head = ["worker", "pid", "address", "lines", "folded", "rec/s", "p50 ms", "p99 ms", "max ms", "bins", "keys"]
     parts.append(table_text(head, rows))
-    read: Counter[str] = Counter()
+    read = Counter(status.taken_before)
     for worker in status.workers:
         read.update(worker.inputs)
     parts += [f"input {name}: {count} read" for name, count in sorted(read.items())]

@@ -14,7 +14,7 @@ loses nothing and reads nothing twice: `megaflow.control.coordinator.reading.lin
 The receiver checks every record with `megaflow.control.shapes`; it trusts no record for its type.
 """
 
-
+from dataclasses import field
 from typing import TypeAlias
 
 from megaflow.control.messages import Split, SplitEnd
@@ -99,6 +99,7 @@ class SplitsReturned:
 
     splits: tuple[Split, ...]
     partitions: tuple[SourcePartition, ...] = ()  # the unread ones
+    taken: dict[str, int] = field(default_factory=dict)  # input with a name -> lines that the source has read
 
 
 @dataclass(frozen=True, slots=True)

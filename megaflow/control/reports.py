@@ -256,6 +256,7 @@ class JobStatus:
     launcher: str | None = None  # why it does not answer, if the state is "silent"
     attempt: int = 0  # launches and restarts that the store has seen; 0: there is none, or no worker has answered
     missing: tuple[MissingPartition, ...] = ()  # that their holders cannot open
+    taken_before: dict[str, int] = field(default_factory=dict)  # input with a name -> lines read by workers that left
 
     def __repr__(self) -> str:
         lines, records = (sum(getattr(each, what) for each in self.workers) for what in ("lines", "records"))

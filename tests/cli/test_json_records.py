@@ -165,6 +165,14 @@ def test_unopened_partitions_are_in_status_and_explanation() -> None:
         assert says(line, "'a.log' is locked (workers 0, 1)", "it is not read", "worker 1 tries again")
 
 
+def test_lines_of_workers_that_left_are_in_the_status() -> None:
+    status = JobStatus("app", "running", 9, 7, (replace(NEW, inputs={"orders": 3}),), ())
+    assert "taken_before" not in json.loads(to_json(status)) and "input orders: 3 read" in status_text(status)
+    status = replace(status, taken_before={"orders": 4, "clicks": 5})
+    assert json.loads(to_json(status))["taken_before"] == {"orders": 4, "clicks": 5}
+    assert {"input orders: 7 read", "input clicks: 5 read"} <= {*status_text(status).splitlines()}
+
+
 def test_how_far_partitions_of_sources_are_behind_is_in_a_status_that_knows_of_some() -> None:
     lags = (PartitionLag("pages", "'b'", "7", None), PartitionLag("pages", "'a'", "", 12))
     status = JobStatus("app", "running", 9, 7, (replace(NEW, partitions=lags), BUSY), ())

@@ -22,6 +22,7 @@ from megaflow.control.reading_messages import (
     SplitsRevoked,
     StayWithPartition,
 )
+from megaflow.timely.membership import Membership
 from tests.control.coordinator.test_controller import founding
 
 
@@ -178,6 +179,24 @@ def test_each_process_tries_a_split_that_another_cannot_open(seed: int) -> None:
     assert failed == {number for number in range(count) if not any((each, number) in sees for each in range(workers))}
     assert missed.isdisjoint(sees) and readers.lines.over and not readers.lines.state.missing
     assert max(map(readers.given.count, missed), default=1) == 1, "each process gets it once"
+
+
+def test_lines_that_workers_read_count_after_they_have_left() -> None:
+    roster = Roster(founding(range(4)))
+    lines = LinesToRead(roster, CommandStream(), [], False)
+    counts = {1: {"a": 5, "b": 0}, 2: {"a": 2}, 3: {"b": 7}}
+    members = roster.members
+    for worker, taken in counts.items():
+        roster.close((worker,))
+        lines.learn(worker, SplitsReturned((), taken=taken), False)
+        present = [each for each in members.ids if each != worker]
+        assert lines.taken_before(members.ids).get("a", 0) == sum(counts[each].get("a", 0) for each in range(1, worker))
+        members = Membership(members.version + 1, frozenset(present), 0)
+        roster.left([worker], members)
+    assert lines.taken_before([0]) == {"a": 7, "b": 7} and len(lines.state.taken) <= 2
+    successor = LinesToRead(roster, CommandStream(), [], False)
+    successor.resume(lines.state, (), lines.partitions.state)
+    assert successor.taken_before([0]) == {"a": 7, "b": 7}
 
 
 def test_split_returns_to_a_tried_process_if_the_other_leaves() -> None:

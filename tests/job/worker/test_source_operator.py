@@ -9,7 +9,16 @@ from megaflow.connect import Idle
 from megaflow.control.checkpoint_messages import PositionsAt
 from megaflow.control.coordinator.base.job_state import IDLE_SECONDS
 from megaflow.control.latency import LatencyMeter
-from megaflow.control.messages import Busy, CommitBatch, CommitTaken, EndOfLines, PushedEnded, ReadPushed, Withdraw
+from megaflow.control.messages import (
+    Busy,
+    CommitBatch,
+    CommitTaken,
+    EndOfLines,
+    PushedEnded,
+    ReadPushed,
+    Split,
+    Withdraw,
+)
 from megaflow.control.reading_messages import (
     AssignPartitions,
     AssignSplits,
@@ -395,6 +404,18 @@ def test_a_source_hands_back_what_it_is_told_to_before_it_says_where_it_is_and_r
     assert sorted(bench.lines + other.lines) == sorted(wanted)
     assert {report.number for report in bench.told(SplitRead)} == {1, 2}
     assert {report.number for report in other.told(SplitRead)} == {0, 3}
+
+
+def test_withdrawn_source_reports_what_it_has_read(tmp_path: Path) -> None:
+    bench = Bench()
+    path = tmp_path / "text"
+    path.write_text("a\nb\nc\n")
+    bench.command(AssignSplits({0: (Split(0, str(path), 0, 6, "orders"),)}))
+    bench.tick(1)
+    bench.command(Withdraw((0,)))
+    bench.tick(2)
+    [returned] = bench.told(SplitsReturned)
+    assert returned.taken == {"orders": 3}
 
 
 def test_a_withdrawn_source_without_splits_says_so_too() -> None:

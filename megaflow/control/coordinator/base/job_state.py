@@ -157,6 +157,8 @@ class LinesState:
     missing: dict[int, set[int]] = field(default_factory=dict)  # number -> workers whose processes cannot open it
     refused: dict[int, int | None] = field(default_factory=dict)
     """Number of a missing one that waits for another process -> the worker that has it; None: it is in the pool."""
+    taken: dict[int, dict[str, int]] = field(default_factory=dict)
+    """Worker whose source has closed -> input -> lines that it has read; -1: all that had left before, in total."""
 
 
 @dataclass(frozen=True, slots=True)

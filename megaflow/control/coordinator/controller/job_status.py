@@ -40,6 +40,7 @@ class JobStanding:
             joining=changes.joins.statuses(now), silent=tuple(sorted(question.silent)),
             checkpoint=changes.checkpoints.status(now), watermark=self.watermarks.status(now),
             missing=changes.lines.partitions.unopened,
+            taken_before=changes.lines.taken_before([each.status.id for each in answers]),
         )  # fmt: skip
 
     def state(self, now: float) -> JobState:

@@ -39,7 +39,7 @@ Spark's lines are in `spark_commits`.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from megaflow.control import reading_messages
@@ -179,11 +179,24 @@ class LinesToRead:
                 if source in self._owed:
                     self._owed.discard(source)
                     self._cut += splits
-            case reading_messages.SplitsReturned(splits, _):
+            case reading_messages.SplitsReturned(splits, _, taken):
                 assert source not in self._revoked, f"worker {source} has closed its source before it handed back"
                 self._roster.closed(source)
                 self.state.held.pop(source, None)
                 self._put_back(splits)
+                self._note_taken(source, taken)
+
+    def taken_before(self, present: Collection[WorkerId]) -> dict[str, int]:
+        """Return how many lines of each input were read by other workers than these, whose sources have closed."""
+        return dict(sum((Counter(each) for id, each in self.state.taken.items() if id not in present), Counter[str]()))
+
+    def _note_taken(self, source: WorkerId, taken: Mapping[str, int]) -> None:
+        """Keep what a closed source has read. Add up the counts of workers that have left, so that they stay few."""
+        members = self._roster.members.workers
+        if before := self.taken_before(members):
+            self.state.taken = {id: each for id, each in self.state.taken.items() if id in members} | {-1: before}
+        if taken:
+            self.state.taken[source] = {**taken}
 
     def _put_back(self, splits: Sequence[Split]) -> None:
         self.pool.put(splits)

@@ -39,6 +39,7 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass
+from functools import partial
 from typing import Any
 
 from megaflow.connect.source_protocol import Source
@@ -255,7 +256,8 @@ class LineSource:
         rest, self._returned = self._returned, None
         if rest is not None:
             self._report_all()
-            self._maxima.hand_back(self._epoch, reading_messages.SplitsReturned, rest.splits, rest.partitions)
+            make = partial(reading_messages.SplitsReturned, taken=dict(self.queue.taken_of))
+            self._maxima.hand_back(self._epoch, make, rest.splits, rest.partitions)
             self._maxima.after(self._epoch, self._close)
 
     def _close(self) -> None:
