@@ -3,6 +3,7 @@
 import errno
 import gzip
 import os
+import socket
 import subprocess
 import sys
 import tracemalloc
@@ -549,6 +550,23 @@ def test_a_compressed_file_is_passed_over_and_reported(tmp_path: Path) -> None:
 def test_what_does_not_grow_is_refused(lines: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         find_followed(lines)
+
+
+@pytest.mark.parametrize("kind", ["named pipe", "socket", "device"])
+def test_what_is_no_regular_file_is_not_followed(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if kind == "named pipe":
+        os.mkfifo("in put")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("in put")
+    else:
+        Path("in put").symlink_to("/dev/null")
+    with pytest.raises(UsageError) as refused:
+        find_followed({"a": "in put"})
+    assert says(str(refused.value), "--follow", "'in put'", f"it is a {kind}", "'in put' | megaflow run … --lines -")
+    Path("b.log").touch()
+    assert FollowedFiles(f"{tmp_path}/*").discover().partitions == [Path("b.log").stat().st_ino]
 
 
 def test_a_pattern_is_that_of_the_launchers_folder_and_need_not_match_yet(

@@ -17,6 +17,7 @@ Several workers can then read the lines of a file without coordination.
 import glob
 import os
 import shlex
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
@@ -43,7 +44,7 @@ def find_files(spec: str, closed: Callable[[str, OSError], object] | None = None
         spec = os.path.expanduser(spec)
     if os.path.exists(spec) and not os.path.isdir(spec):  # also a name that looks like a glob
         if not os.path.isfile(spec):
-            raise SourceError(f"Cannot read lines from {spec!r}: it is not a regular file. Pipe it in with --lines -.")
+            raise SourceError(f"Cannot read lines from {spec!r}: {no_regular_file(spec)}")
         return [spec]
     for folder, error in closed_folders(spec):
         if closed is None:
@@ -221,6 +222,18 @@ def size_of(path: str) -> int:
         if size == 0 and read_head(path):
             raise SourceError(f"Cannot read {path!r} as a file: {no_size(path)}")
     return size
+
+
+def no_regular_file(path: str) -> str:
+    """Return the end of a sentence about a named pipe, a socket or a device, with how to read it.
+
+    >>> no_regular_file("/dev/null")
+    'it is a device, not a regular file. Pipe it in: cat /dev/null | megaflow run … --lines -'
+    """
+    mode = os.stat(path).st_mode
+    kind = "named pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+    read = "nc -U" if stat.S_ISSOCK(mode) else "cat"
+    return f"it is a {kind}, not a regular file. Pipe it in: {read} {shlex.quote(path)} | megaflow run … --lines -"
 
 
 def no_size(path: str) -> str:

@@ -35,7 +35,7 @@ from megaflow.errors import (
     UsageError,
 )
 from megaflow.job.files.file_position import matching
-from megaflow.job.files.splits import broken_links, has_second_names
+from megaflow.job.files.splits import broken_links, has_second_names, no_regular_file
 from megaflow.job.formats.compression import has_suffix
 from megaflow.job.formats.text_encoding import ENCODING_ERRORS, is_streamed
 from megaflow.job.formats.text_lines import BLOCK_BYTES
@@ -213,6 +213,9 @@ def find_followed(lines: Any) -> JobInput:
                 f"--follow: Cannot follow files in {options.encoding.upper()}, whose lines do not end at single "
                 "bytes. Write them in UTF-8, or leave --follow out."
             )
+        found_at = path if os.path.exists(path) else os.path.expanduser(path)
+        if os.path.exists(found_at) and not (os.path.isfile(found_at) or os.path.isdir(found_at)):
+            raise UsageError(f"--follow: Cannot follow {found_at!r}: {no_regular_file(found_at)}, without --follow.")
         if has_suffix(path):
             raise UsageError(f"--follow: {path!r} is compressed, so it does not grow. Leave out --follow or that file.")
         found[name] = pattern_of(path), options.encoding
