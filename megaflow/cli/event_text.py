@@ -6,7 +6,7 @@ from typing import Any
 from megaflow.cli.json_records import plain
 from megaflow.control import job_events
 from megaflow.control.job_events import JobEvent
-from megaflow.control.wording import quantity, ranges_text, workers_text
+from megaflow.control.wording import printable, quantity, ranges_text, workers_text
 from megaflow.timely.order import grouped
 
 BINS_LENGTH_MAX = 60  # characters of the bins in a line
@@ -33,15 +33,6 @@ def event_record(event: JobEvent) -> dict[str, Any]:
     name = type(event.body).__name__
     words = "".join(f"-{each.lower()}" if each.isupper() else each for each in name).removeprefix("-")
     return {"event": words, "attempt": event.attempt, "number": event.number, "time": event.time, **plain(event.body)}
-
-
-def printable(text: str) -> str:
-    r"""Return a text as one line that cannot steer a terminal; names and reasons may have any characters.
-
-    >>> printable("no\nbins \x1b[31m")
-    'no\\nbins \\x1b[31m'
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def body_text(body: job_events.Body) -> str:

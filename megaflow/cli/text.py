@@ -15,6 +15,7 @@ from megaflow.control.wording import (
     busy_where,
     counted_texts,
     missing_texts,
+    printable,
     quantity,
     ranges_text,
     workers_text,
@@ -353,14 +354,14 @@ def owners(table: Sequence[int]) -> dict[int, str]:
 
 
 def table_text(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Return columns aligned to the right.
+    """Return columns aligned to the right. Characters that are not printable, as in names of files, are escaped.
 
     >>> print(table_text(["bin", "to"], [[7, 1], [200, 0]]))
     bin  to
       7   1
     200   0
     """
-    cells = [list(head), *([str(cell) for cell in row] for row in rows)]
+    cells = [list(head), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths)) for row in cells)
 
@@ -426,7 +427,7 @@ def held_text(held: HoldsBack) -> str:
     else:
         why = "which has no record yet"
     who = "no worker reads it" if held.worker is None else f"worker {held.worker} reads it"
-    return f"{held.operator} waits for {held.partition}{whose}, {why} ({who})"
+    return f"{held.operator} waits for {printable(held.partition)}{whose}, {why} ({who})"
 
 
 def idle_texts(idle: Sequence[IdlePartition]) -> list[str]:
@@ -450,7 +451,7 @@ def _idle_text(idle: IdlePartition) -> str:
     else:
         where = f"{seconds_text(idle.lag_seconds)} behind the newest record" if idle.lag_seconds else "the furthest one"
     at = "" if idle.operator is None else f" at {idle.operator} alone"
-    return f"  idle{at} for {idle.idle_seconds:.1f} s: {idle.partition}{whose}, {where}"
+    return f"  idle{at} for {idle.idle_seconds:.1f} s: {printable(idle.partition)}{whose}, {where}"
 
 
 def limit_texts(limits: Mapping[str, int]) -> list[str]:

@@ -91,6 +91,15 @@ def workers_text(ids: Sequence[int]) -> str:
     return ("worker " if len(ids) == 1 else "workers ") + ", ".join(map(str, ids))
 
 
+def printable(text: str) -> str:
+    r"""Return a text as one line that cannot steer a terminal; names and reasons may have any characters.
+
+    >>> printable("no\nbins \x1b[31m")
+    'no\\nbins \\x1b[31m'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def quantity(number: int, noun: str) -> str:
     """Return a number with its noun, for a message.
 

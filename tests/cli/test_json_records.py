@@ -173,6 +173,19 @@ def test_lines_of_workers_that_left_are_in_the_status() -> None:
     assert {"input orders: 7 read", "input clicks: 5 read"} <= {*status_text(status).splitlines()}
 
 
+def test_names_of_files_do_not_break_the_lines_of_a_status() -> None:
+    name = "/logs/a\n\x1b[31m\udcff.log"
+    lag = PartitionLag("lines", name, f"byte 7 of {name}", None)
+    held, idle = HoldsBack("clicks", "", name, None, 2), IdlePartition("", name, 7.0, 40.0)
+    lateness = PartitionLateness("clicks", "", name, 2, 1.0, 1.0, 1.0)
+    watermark = WatermarkStatus(None, False, 1.0, None, held, (idle,), lateness=(lateness,))
+    status = JobStatus("app", "running", 9, 7, (replace(NEW, partitions=(lag,)),), (), watermark=watermark)
+    text = status_text(status)
+    assert all(line.isprintable() for line in text.split("\n")) and text.count(r"/logs/a\n\x1b[31m\udcff.log") == 5
+    [worker] = json.loads(to_json(status))["workers"]
+    assert worker["partitions"][0]["partition"] == name, "records have the name as it is"
+
+
 def test_how_far_partitions_of_sources_are_behind_is_in_a_status_that_knows_of_some() -> None:
     lags = (PartitionLag("pages", "'b'", "7", None), PartitionLag("pages", "'a'", "", 12))
     status = JobStatus("app", "running", 9, 7, (replace(NEW, partitions=lags), BUSY), ())

@@ -15,9 +15,10 @@ from megaflow.control.reading_messages import PartitionMissing, PartitionSeen, S
 from megaflow.control.reports import PartitionLag
 from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.errors import CannotTravel, SourceError
+from megaflow.job.files.followed_files import FollowedFiles
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.worker.reading.line_queue import RECORDS_MAX, LineQueue
-from megaflow.job.worker.reading.open_partitions import IDLE_SECONDS, OpenPartitions
+from megaflow.job.worker.reading.open_partitions import IDLE_SECONDS, OpenPartitions, PartitionReader
 from megaflow.job.worker.reading.staging import Staging
 from megaflow.timely.communication.codec.encode import encode
 from tests.job.worker.scripted_source import Scripted, source_partitions
@@ -86,6 +87,11 @@ def test_that_another_partition_is_found_is_reported() -> None:
     reports: list[Any] = []
     bench.open.read("numbers", 9, 0.0, reports.append)
     assert reports == [PartitionMissing(-1, "it is another", 5, differs=True)]
+
+
+def test_title_of_a_file_is_one_line_whatever_its_name() -> None:
+    part = SourcePartition(-1, "lines", encode(7), encode(("/logs/a\n.log", 3, "")))
+    assert PartitionReader(part, FollowedFiles("/logs/*")).title.endswith(r"at position byte 3 of /logs/a\n.log")
 
 
 def test_those_that_have_something_are_read_in_turn_a_batch_each() -> None:

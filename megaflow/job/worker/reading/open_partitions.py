@@ -25,6 +25,7 @@ from typing import Any, Final
 from megaflow.connect.source_protocol import Exhausted, Gone, Idle, NotHere, OpenPartition, Source
 from megaflow.control.reading_messages import PartitionMissing, PartitionSeen, SplitRead
 from megaflow.control.reports import PartitionLag
+from megaflow.control.wording import printable
 from megaflow.durable.commits import ANEW, SourcePartition
 from megaflow.errors import CannotTravel, SourceError
 from megaflow.timely.communication.codec.decode import decode
@@ -180,7 +181,7 @@ class PartitionReader:
     def title(self) -> str:
         """The text that names the partition in errors."""
         where = "its beginning" if self._position is None else f"position {self._describe(self._position)}"
-        return f"in source {self.unread.input!r}, partition {self.name}, at {where}"
+        return printable(f"in source {self.unread.input!r}, partition {self.name}, at {where}")
 
     def lag(self) -> PartitionLag:
         """Return the partition's entry in a status."""
