@@ -304,11 +304,11 @@ def silent_texts(silent: Sequence[int], busy: Sequence[reports.BusyWorker]) -> l
     ["worker 1 did not answer: it has been in 'fold' (app.py:12) for 12.3 s"]
     """
     known = {worker: each for each in reversed(busy) for worker in each.workers}
-    parts = [
-        f"worker {worker} did not answer: "
-        + (f"it has been {busy_where(known[worker])}" if worker in known else "it is in a long step of user code, suspended, or cut off")
-        for worker in silent
-    ]
+    whys = (
+        f"it has been {busy_where(known[each])}" if each in known
+        else "it is in a long step of user code, suspended, or cut off" for each in silent
+    )  # fmt: skip
+    parts = [f"worker {worker} did not answer: {why}" for worker, why in zip(silent, whys)]
     return parts + [busy_text(each) for each in busy if not set(each.workers).intersection(silent)]
 
 
