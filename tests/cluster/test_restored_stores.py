@@ -293,3 +293,20 @@ def dataflow(flow):
     for word in "one 6", "none 3", "two 7", "none 4", "one 8":
         said = desk.run(word)
         assert "exit code 0" in said, said
+
+
+@pytest.mark.slow
+def test_a_copy_without_its_log_of_writes_is_refused(desk: Desk) -> None:
+    with desk.open() as connection:  # it stays open, so the log stays
+        connection.execute("PRAGMA journal_mode=WAL")
+        assert "exit code 0" in desk.run("a")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        assert "exit code 0" in desk.run("b")
+        desk.keep("late")  # copies no -wal file
+    connection.close()
+    for suffix in "", "-wal", "-shm":
+        desk.database.with_name(f"words.db{suffix}").unlink(missing_ok=True)
+    desk.restore_database("late")
+    check_equal(desk.words(), Counter("a"))
+    said = desk.run("c")
+    assert "exit code 1" in said and "the database is an older copy" in said, said
