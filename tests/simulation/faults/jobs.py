@@ -346,7 +346,7 @@ SOURCES = {
         "Partitions._look_elsewhere", "self._stream.issue(reading_messages.StayWithPartition(holder, number))", "pass"
     ),
     "a partition goes back to a worker that does not find it": Fault(
-        "Partitions._give", "(worker in tried, loads[worker], worker)", "(loads[worker], worker)"
+        "Partitions._give", "(worker in tried, loads[worker], worker)", "(worker not in tried, loads[worker], worker)"
     ),
     "a partition is handed back behind what was looked up ahead": Fault(
         "PartitionReader.rest", "self._before if untaken else self._position", "self._position"
