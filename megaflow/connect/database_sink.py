@@ -44,7 +44,16 @@ from megaflow.connect.row_check import RowCheck, row_check
 from megaflow.connect.sink import OutboxSink, SinkPlace
 from megaflow.connect.table_rows import Change, Row, TableRows, latest_of_keys, whole
 from megaflow.connect.table_rows import Delete as Delete  # stores of earlier versions name it here
-from megaflow.connect.transient_errors import TryAgain, is_called, is_denied, is_final, may_pass, said, state_of
+from megaflow.connect.transient_errors import (
+    TryAgain,
+    is_called,
+    is_denied,
+    is_final,
+    is_of_file,
+    may_pass,
+    said,
+    state_of,
+)
 from megaflow.errors import MegaflowError, OutputError, RecordRefused, UsageError
 
 AT_ONCE: Final = {"IntegrityError", "DuplicateObject", "DuplicateTable"}  # PostgreSQL's, of two that make one table
@@ -374,7 +383,7 @@ class DatabaseSink(OutboxSink[Any]):
                     try:
                         cursor.execute(statement, *self._bound(statement, row))
                     except Exception as error:
-                        if may_pass(error):
+                        if may_pass(error) or is_of_file(error):
                             raise
                         raise RecordRefused(
                             f"{self._database.title} refuses the row {row!r:.200} for {self._table}: {said(error)}",

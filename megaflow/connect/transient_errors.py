@@ -19,6 +19,11 @@ from megaflow.connect.transactions import MYSQL, POSTGRESQL_DRIVERS, driver_of
 
 PASSING_STATES: Final = ("08", "40", "53", "55P03", "57")  # SQLSTATE: connection, rollback, room, lock, operator
 PASSING_SQLITE: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+FILE_SQLITE: Final = {  # the file is at fault, or the disk, and no row
+    sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+}  # fmt: skip
+DAMAGED_SQLITE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 PASSING_MYSQL: Final = {
     0,  # of a connection that is closed
     *(1020, 1205, 1206, 1213, 1614, 1637),  # rows that others have changed or locked, deadlocks
@@ -54,7 +59,18 @@ class CannotConnect(Exception):
 def said(error: Exception) -> str:
     """Return the kind and text of a driver's error in one line. The text of a CannotConnect begins with its kind."""
     kind = "" if isinstance(error, CannotConnect) else f"{type(error).__name__}: "
-    return f"{kind}{' '.join(str(error).split())}"
+    end = "; the file is damaged: restore it from a backup" if _sqlite_code(error) in DAMAGED_SQLITE else ""
+    return f"{kind}{' '.join(str(error).split())}{end}"
+
+
+def is_of_file(error: Exception) -> bool:
+    """Tell whether SQLite's file, or its disk, is at fault, so that no row is."""
+    return _sqlite_code(error) in FILE_SQLITE
+
+
+def _sqlite_code(error: Exception) -> int | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
 
 
 def may_pass(error: Exception) -> bool:

@@ -290,6 +290,7 @@ def test_a_lost_process_brings_the_job_back_at_the_same_addresses_without_those_
 @pytest.mark.parametrize("is_alone", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_stop_ends_a_process_that_joined_by_hand_with_0(counted: Counted, is_alone: bool) -> None:
     run = counted.run("--name", "counted", rate=40)
+    run.status_when(lambda status: status["state"] == "running")  # or there would be no job of this name yet
     other = run.megaflow("run", WORDCOUNT, "--join", "counted")
     try:
         run.status_when(lambda status: len(status["workers"]) == 2)

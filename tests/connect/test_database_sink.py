@@ -487,6 +487,19 @@ def test_a_row_kept_by_another_program_is_refused_with_its_position(totals: Tota
     assert refused.value.position == 1
 
 
+def test_no_row_is_at_fault_in_a_damaged_file(totals: Totals) -> None:
+    opened(totals.sink()).close()
+    [(page,)] = totals.query("SELECT rootpage FROM sqlite_master WHERE name = 'totals'")
+    [(size,)] = totals.query("PRAGMA page_size")
+    totals.connection.close()
+    with open(totals.path, "r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    with pytest.raises(OutputError, match="malformed; the file is damaged: restore it from a backup") as refused:
+        opened(totals.sink()).deliver(1, "a", [("x", 1)])
+    assert not isinstance(refused.value, RecordRefused)
+
+
 def test_what_the_database_refuses_as_a_whole_has_no_row(totals: Totals) -> None:
     totals.connection.execute("CREATE TABLE parents (name TEXT PRIMARY KEY)")
     totals.connection.execute(
