@@ -92,6 +92,9 @@ class Box:
     store: Store | None = None
     are_open: bool = True
 
+    def open(self) -> None:
+        self.are_open = True
+
     def probes(self) -> tuple[tuple[str, bytes], ...]:
         self.place.add(b"probe")
         return (("box", b"probe"),)
@@ -139,12 +142,16 @@ class Pair:
         here.rename(self.path)
         return done
 
-    def exchange(self) -> float | None:
-        """Let the second worker hear the first one's answer; return the seconds after which it asks anew."""
+    def exchange_mail(self) -> None:
+        """Let the second worker hear the first one's answer."""
         for _ in range(3):
             settle(self.workers[1])
             settle(self.workers[0])
             self._other.turn()
+
+    def exchange(self) -> float | None:
+        """Let the second worker hear the first one's answer; return the seconds after which it asks anew."""
+        self.exchange_mail()
         return self.check.turn()
 
 
@@ -198,6 +205,31 @@ def test_a_process_whose_sink_writes_elsewhere_is_refused(tmp_path: Path) -> Non
             pair.check.turn()
     assert says(str(caught.value), "the job does not see", "'box', Box()", "localhost", "the same place")
     assert boxes[1].place == set(), "the probe is removed"
+
+
+@pytest.mark.parametrize("is_same", [False, True])
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_rows_in_another_place_do_not_pass_at_the_end(tmp_path: Path, is_same: bool, is_answered: bool) -> None:
+    place: set[bytes] = set()
+    pair = Pair(tmp_path / "a", boxes=(Box(place), Box(place if is_same else set())))
+    if is_answered:
+        pair.exchange()  # it lacks the file, and asks again later
+    end = pair.check.end()
+    if not is_same:
+        with pytest.raises(ConfigMismatch, match="the job does not see"):
+            for _ in end:
+                pair.exchange_mail()
+    for _ in end:
+        pair.exchange_mail()
+    assert not pair.check.under_way and place == set()
+    assert pair.clock.now == 1000.0, "it does not look again"
+
+
+def test_an_answer_that_is_lost_does_not_keep_the_job_from_its_end(tmp_path: Path) -> None:
+    pair = Pair(tmp_path / "a")
+    for wait in pair.check.end():
+        pair.clock.now += wait
+    assert not pair.check.under_way and pair.clock.now == 1000.0 + LOOK_SECONDS
 
 
 def test_the_coordinator_answers_once_its_sinks_are_open(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ followed file that is not there, or read another file in place of the job's.
 6. If the job has a store, the process writes a small file there and names it, and the answer says whether the
    coordinator's process sees it. A copy of the store has all that the store has, but not this file.
 7. A sink with probes is checked the same way: the process writes a probe, and the coordinator's worker looks for it
-   with its own copy of the sink, on its own thread. So the process opens its sinks before it asks.
+   with its own copy of the sink, on its own thread. So the process opens its sinks before it asks. A founder does not
+   wait, so a short job may end before. Then the last answer counts: rows in another place must not pass. It comes,
+   because the question reaches the coordinator before the news that this worker's part of the dataflow has ended.
 """
 
 from __future__ import annotations
@@ -71,6 +73,9 @@ class Sinks(Protocol):
     @property
     def are_open(self) -> bool:
         """Whether all are open."""
+
+    def open(self) -> None:
+        """Open all that are not open."""
 
     def probes(self) -> tuple[Probe, ...]:
         """Write a probe with each sink that has probes."""
@@ -139,10 +144,11 @@ class InputsCheck:
         worker.on_mail(TOPIC, self._hear)
 
     def begin(self) -> None:
-        """Ask for the inputs; all sinks are open. Call `turn` until the check is no longer `under_way`.
+        """Open the sinks, and ask for the inputs. Call `turn` until the check is no longer `under_way`.
 
         Raises JoinDenied, in a founder ConfigMismatch, if this process cannot write to its store; the sinks' errors.
         """
+        self._sinks.open()
         probe = ""
         if self._store is not None:
             probe = probe_name(self._incarnation)
@@ -189,6 +195,23 @@ class InputsCheck:
             self._ask()
             return None
         return self._again - now
+
+    def end(self) -> Iterator[float]:
+        """Give and await the last answers, as the dataflow has ended; yield how long to wait, until that is done.
+
+        Raises ConfigMismatch if this process sees another store or place. A file that it lacks does not matter now.
+        """
+        until = self._worker.now() + LOOK_SECONDS  # the coordinator may have left with the question
+        while self.has_work and self._worker.now() < until:
+            if self._again is not None:  # the last answer was not good
+                unseen = self._unseen
+                self._end()
+                if unseen:
+                    raise self._refusal(unseen)
+            elif (wait := self.turn()) is not None or self.has_work:
+                yield AGAIN_SECONDS if wait is None else min(wait, AGAIN_SECONDS)
+        if self.under_way:
+            self._end()
 
     def _end(self) -> None:
         self._until = None

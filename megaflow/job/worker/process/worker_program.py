@@ -152,6 +152,7 @@ class WorkerProgram:
             if may_outlive and self._shared.launcher.gone:
                 raise PeerLost("The job's launcher has ended")
         turn()
+        yield from self._inputs_check.end()
         for seconds in self._sinks.end():
             yield seconds
             self._pass_on_reports()
@@ -178,14 +179,12 @@ class WorkerProgram:
             self._code.show()
             while self._code.is_awaited:
                 yield None
-        is_checked = self._is_first and may_be_elsewhere(self._shared.spec)
-        if is_checked or isinstance(part, JoiningProcess):
-            self._sinks.open()
-        if is_checked:
+        if self._is_first and may_be_elsewhere(self._shared.spec):
             self._inputs_check.begin()
         if isinstance(part, JoiningProcess):
             while self._inputs_check.under_way:
                 yield self._inputs_check.turn()
+            self._sinks.open()
             if part.wishes:
                 self._worker.rescaling.report(TableWish(part.server))
 
