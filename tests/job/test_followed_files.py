@@ -644,6 +644,20 @@ def test_a_copy_is_read_on_where_reading_it_was_left(tmp_path: Path) -> None:
     assert read == LINES_OF_A_LOG[3:] and not job.lost
 
 
+def test_file_with_a_hole_in_what_was_read_is_read_on(tmp_path: Path) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("".join(f"line {number:06}\n" for number in range(1000)))
+    job = Bench(str(log))
+    assert len(job.read()) == 1000
+    with log.open("r+b") as file:  # as `fallocate --punch-hole`, which not all file systems offer
+        file.write(bytes(8192))
+    append(log, "new\n")
+    assert job.read() == ["new"]
+    append(log, "next\n")
+    job.begin_anew()
+    assert job.read() == ["next"]
+
+
 def test_a_file_that_was_copied_compressed_and_truncated_is_read_whole(tmp_path: Path) -> None:
     append(tmp_path / "app.log", "\n".join(LINES_OF_A_LOG) + "\n")
     job = Interrupted(tmp_path, 10)

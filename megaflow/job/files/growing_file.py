@@ -183,7 +183,10 @@ class GrowingFile:
         """Return whether the open file, of this size, has other bytes than those read or seen."""
         if self._offset and (size < self._offset or digest(self._tail) != self._digest):
             return True
-        return bool(self._head) and digest(self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))) != self._head
+        head = self.bytes_at(0, min(self._size or 0, SAMPLE_BYTES))
+        if self._offset and head and not head.strip(b"\0"):
+            return False  # a hole is punched into what was read, as some rotations do
+        return bool(self._head) and digest(head) != self._head
 
     def _open_copy(self) -> bool:
         """Open the file's compressed copy, if this is the reader's first look. Return whether there is a copy.
