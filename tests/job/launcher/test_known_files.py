@@ -317,6 +317,20 @@ def test_a_copy_is_known_if_the_user_says_so(runs: Runs, records: int | None) ->
     assert runs.run(copies=same) == []
 
 
+def test_copy_with_more_lines_than_its_file_is_refused(runs: Runs) -> None:
+    path = runs.write("a", "1", "2")
+    runs.run()
+    copy = runs.folder / "copy"
+    shutil.copy(path, copy)
+    with copy.open("a") as file:
+        file.write("3\n")
+    same = ((str(path), str(copy)),)
+    with pytest.raises(StoreUnfit, match=r"copy' has lines that it lacks, which would never be read"):
+        runs.run(copies=same)
+    path.unlink()
+    assert runs.run(copies=same) == ["3"]
+
+
 def test_a_copy_takes_the_place_of_its_file(runs: Runs) -> None:
     path = runs.write("a", "1", "2")
     runs.run(1)

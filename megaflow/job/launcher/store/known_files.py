@@ -24,9 +24,9 @@ of the input. After that, path and input identify a file, as in `input_positions
 5. The launcher reads device, inode and time when it plans a run. They are not needed to continue a file under its old
    name, because a device may have another number after the machine restarts.
 6. `--same-file OLD=NEW` declares a file to be a copy of one that was read, and the bytes that were read must confirm
-   it. If the old file is still there, the copy counts as read to its end. If the old file is gone, or its name now
-   belongs to another file, the copy takes its place. The first commit of the run contains the result, so the flag is
-   needed only once and does no harm later.
+   it. If the old file is still there, the copy counts as read to its end, so it must have no more than that. If the old
+   file is gone, or its name now belongs to another file, the copy takes its place. The first commit of the run contains
+   the result, so the flag is needed only once and does no harm later.
 """
 
 import os
@@ -177,10 +177,23 @@ def _find_copies(match: Matching, pairs: Iterable[tuple[str, str]]) -> None:
                     f"--same-file {old}={new}: {new!r} does not have the bytes that were read of {old!r}, so it is no "
                     "copy. Leave it out."
                 )
+            if is_there and not is_text and not _is_beginning(match, copy, file):
+                raise StoreUnfit(
+                    f"--same-file {old}={new}: {old!r} is still there, and {new!r} has lines that it lacks, which "
+                    f"would never be read. Remove {old!r}, and {new!r} takes its place; or leave out the flag, and all "
+                    f"lines of {new!r} are read."
+                )
             if is_there:
                 match.copies[copy] = file
             else:
                 match.names[file] = copy
+
+
+def _is_beginning(match: Matching, copy: File, file: File) -> bool:
+    """Return whether another file, which is found, begins with all bytes of this copy. Raises StoreUnfit."""
+    size = match.size(copy)
+    with reading(copy[1], StoreUnfit):
+        return size <= match.size(file) and print_of(copy[1], size) == print_of(file[1], size)
 
 
 def _find_by_name(match: Matching, is_it: Callable[[Sequence[SplitRemainder], str], bool]) -> None:
