@@ -222,7 +222,7 @@ class Database:
             connection = self._place()
         else:
             text = self._text(self._place)
-            path = os.path.abspath(os.path.expanduser(text[7:])) if text.startswith("sqlite:") else ""
+            path = sqlite_path(text)
             was = file_at(path)
             connection = self._connected(self._place, text)
         paramstyle = paramstyle_of(type(connection))
@@ -279,13 +279,17 @@ def shortened(text: str) -> str:
     return text if len(text) <= TROUBLE_CHARACTERS else f"{text[: TROUBLE_CHARACTERS - 1]}…"
 
 
+def sqlite_path(text: str) -> str:
+    """Return the absolute path of an address's file of SQLite; "" if it is another address."""
+    return os.path.abspath(os.path.expanduser(text[7:])) if text.startswith("sqlite:") else ""
+
+
 def connected(text: str, may_create: bool) -> Any:
     """Return a new connection to SQLite or PostgreSQL. Raises what the driver raises; UsageError without a driver.
 
     `may_create`: create a missing file of SQLite.
     """
-    if text.startswith("sqlite:"):
-        path = os.path.abspath(os.path.expanduser(text[7:]))
+    if path := sqlite_path(text):
         if not may_create and not os.path.exists(path):
             raise FileNotFoundError(f"no file {path!r}, and nothing creates it: correct the path or create the tables")
         return sqlite3.connect(f"file:{quote(path)}?mode={'rwc' if may_create else 'rw'}", uri=True)

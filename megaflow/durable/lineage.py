@@ -84,7 +84,7 @@ def standing_of(commit: Commit, accepted: tuple[str, ...] = (), found: tuple[str
 def last_deliveries(standing: Standing) -> dict[str, LastDelivery]:
     """Return each sink's last delivery before that of the newest checkpoint's tokens, by sink.
 
-    Without those of which the tokens are not known.
+    A delivery whose tokens are not known is left out.
     """
     at = dict(standing.delivered)
     before = {sink: (sink, n, names) for sink, _, n, names in standing.before if names}

@@ -54,7 +54,7 @@ class Files:
         self.replaced = 0  # files opened in this attempt whose name another one had before
 
     def look(self, unread: Iterable[SourcePartition]) -> None:
-        """Note which files the newest checkpoint knows, of which these partitions are unread."""
+        """Note which files the newest checkpoint knows. `unread` are its unread partitions."""
         for each in unread:
             name = decode(each.partition)
             if name in self.records and each.position is not None:

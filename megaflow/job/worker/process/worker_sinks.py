@@ -137,7 +137,7 @@ class WorkerSinks:
             return False
 
     def forget(self, probes: Iterable[tuple[str, bytes]]) -> None:
-        """Remove these probes. One that stays does no harm."""
+        """Remove these probes. A probe that stays does no harm."""
         for name, token in probes:
             try:
                 self._sinks[name].forget(token)

@@ -256,7 +256,8 @@ class OpenSink(Outlet):
     def _expect(self, number: int) -> None:
         """Tell the sink which tokens must be there when it commits one of a checkpoint: see rule 7 of `lineage`."""
         if (expect := getattr(self._sink, "expect", None)) is not None and self.can_tell:
-            _, n, names = self._last[number] or (self.name, 0, ())
+            # It is not known to a worker that joined between the end of a checkpoint and its commit.
+            _, n, names = self._last.get(number) or (self.name, 0, ())
             expect([name for name in names if not name.startswith(DIGEST)] if n > self._unknown_until else [])
 
     def _delivered(self, lineage: str) -> Delivered | None:
