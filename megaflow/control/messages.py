@@ -69,6 +69,8 @@ class CommitBatch:
     run: str  # one call of foreachBatch
     batch: int
     winners: dict[int, tuple[int, int, int]]  # partition -> (worker, task attempt, lines)
+    is_whole: bool = False  # whether all of its records enter at the epoch of the commit
+    watermark: int | None = None  # microseconds; issued with the batch, so it acts on the records after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,13 @@ class IngestPorts:
 
 
 @dataclass(frozen=True, slots=True)
+class RaiseWatermark:
+    """Raise the watermark of a job whose Spark query gives it, between two batches; `Done` carries None."""
+
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
 class SourceEnded:
     """A Spark query is over: its lines end when its commits are taken in."""
 
@@ -349,7 +358,8 @@ class Moved:
 
 Command: TypeAlias = (
     StatusQuery | ExplainQuery | WatchQuery | Reconfigure | BeginPlan | RenewPlan | ResumePlan | AddProcesses
-    | RemoveWorker | BootstrapWorker | StopJob | CheckpointJob | GetState | CommitRequest | IngestPorts | SourceEnded
+    | RemoveWorker | BootstrapWorker | StopJob | CheckpointJob | GetState | CommitRequest | IngestPorts | RaiseWatermark
+    | SourceEnded
     | SettingsQuery | TryBins
 )  # fmt: skip
 """Bodies of a client's requests. The receiving process refuses any other body."""

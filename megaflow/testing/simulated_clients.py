@@ -249,10 +249,14 @@ class SimulatedQuery:
                 yield from self._stage((host, port), worker, number, partition, lines[: random.randint(1, len(lines))])
             attempt = yield from self._stage((host, port), worker, number, partition, lines)
             winners[partition] = worker, attempt, len(lines)
-        commit = CommitRequest(CommitBatch("query", "run", number, winners))
+        commit = CommitRequest(self.commit_of(number, winners))
         yield from self._ask(commit)
         if random.random() < 0.1:
             yield from self._ask(commit)  # a repeated commit changes nothing
+
+    def commit_of(self, number: int, winners: dict[int, tuple[int, int, int]]) -> CommitBatch:
+        """Return the commit of a batch."""
+        return CommitBatch("query", "run", number, winners)
 
     def _ask(self, body: object) -> Waits:
         """Send a request, but stop waiting when the query is stopped."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,6 +67,8 @@ class KeptQuery(SimulatedQuery):
                     yield self._world.random.random() * ANSWERED_SECONDS
                     spark.done = number + 1
             if not self._stopping:  # a query that is stopped has not ended
+                yield from self._between()
+            if not self._stopping:
                 yield from self.talk.ask(SourceEnded("query"))
         except MegaflowError as error:
             self.error = None if self._stopping else error
@@ -74,27 +76,9 @@ class KeptQuery(SimulatedQuery):
         self._change()
 
 
-class SparkJob(PlayedJob):
-    """Durable job that a query feeds."""
-
-    def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, spark: Spark, **options: Any) -> None:
-        self.spark = spark
-        super().__init__(seed, folder, disk, (), dataflow=dataflow, **options)
-        self._part = replace(self._part, checkpoint_every=EVERY_SECONDS)
-
-    @property
-    def newest(self) -> int:
-        """The newest durable batch, or -1."""
-        return dict(self.incarnation.latest.spark).get("query", -1)
-
-    @contextmanager
-    def _input(self) -> Iterator[JobInput]:
-        yield JobInput(spark=self._query)
-
-    def _query(self, coordinator: Address, change: Callable[[], None]) -> SimulatedQuery:
-        query = KeptQuery(self, change)
-        self.outside.add(query.waits, self._clock, lambda: query.is_ready)
-        return query
+    def _between(self) -> Waits:
+        """Do what the query does when it has no further batch."""
+        yield from ()
 
 
 def dataflow(flow: Any) -> Any:
@@ -124,6 +108,32 @@ def dataflow(flow: Any) -> Any:
     return counted.stateful_unary(again, bins=BINS, name="again")
 
 
+class SparkJob(PlayedJob):
+    """Durable job that a query feeds."""
+
+    query: type[KeptQuery] = KeptQuery
+    dataflow: Callable[[Any], Any] = staticmethod(dataflow)
+
+    def __init__(self, seed: int, folder: Path, disk: SimulatedDisk, spark: Spark, **options: Any) -> None:
+        self.spark = spark
+        super().__init__(seed, folder, disk, (), dataflow=self.dataflow, **options)
+        self._part = replace(self._part, checkpoint_every=EVERY_SECONDS)
+
+    @property
+    def newest(self) -> int:
+        """The newest durable batch, or -1."""
+        return dict(self.incarnation.latest.spark).get("query", -1)
+
+    @contextmanager
+    def _input(self) -> Iterator[JobInput]:
+        yield JobInput(spark=self._query)
+
+    def _query(self, coordinator: Address, change: Callable[[], None]) -> SimulatedQuery:
+        query = self.query(self, change)
+        self.outside.add(query.waits, self._clock, lambda: query.is_ready)
+        return query
+
+
 def batches_of(random: Random, count: int, words: Counter[str]) -> list[list[list[str]]]:
     """Draw batches of lines in partitions. A line contains its word, its partition and its place there."""
     names = [f"part{number}" for number in range(random.randint(1, 4))]
@@ -149,19 +159,30 @@ def outputs_of(job: PlayedJob, end: float = float("inf")) -> list[tuple[Any, ...
 
 def run(seed: int) -> Counter[str]:
     """Run a seed; return counts of what happened. Raise an AssertionError that names it if a rule is broken."""
+    random, words = Random(f"durable spark {seed}"), Counter[str]()
+    batches = batches_of(random, random.randint(20, 50), words)
+    numbers = [(word, number) for word in words for number in range(1, words[word] + 1)]
+    expected = Counter((*each, when) for each in numbers for when in ("now", "again"))
+    return run_job(seed, random, SparkJob, batches, expected)
+
+
+def run_job(
+    seed: int, random: Random, kind: type[SparkJob], batches: list[list[list[str]]], expected: Counter[Any],
+    shown: Callable[[tuple[Any, ...]], Any] = lambda output: output,
+) -> Counter[str]:  # fmt: skip
+    """Run jobs of a kind until all batches are folded, and compare the outputs. `shown` makes an output hashable."""
     try:
         with tempfile.TemporaryDirectory(prefix="megaflow-durable-") as folder:
-            return _run(seed, Path(folder))
+            return _run(seed, random, Path(folder), kind, Spark(batches), expected, shown)
     except Exception as error:
         raise AssertionError(f"seed {seed}: {error!r}") from error
 
 
-def _run(seed: int, folder: Path) -> Counter[str]:
-    random, seen, words = Random(f"durable spark {seed}"), Counter[str](), Counter[str]()
-    count = random.randint(20, 50)
-    spark = Spark(batches_of(random, count, words))
-    numbers = [(word, number) for word in words for number in range(1, words[word] + 1)]
-    expected = Counter((*each, when) for each in numbers for when in ("now", "again"))
+def _run(
+    seed: int, random: Random, folder: Path, kind: type[SparkJob], spark: Spark, expected: Counter[Any],
+    shown: Callable[[tuple[Any, ...]], Any],
+) -> Counter[str]:  # fmt: skip
+    seen, count = Counter[str](), sum(len(part) for batch in spark.batches for part in batch)
     disk, before = SimulatedDisk(random), list[tuple[Any, ...]]()
     for number in range(RUNS):
         plan = draw(random, count)
@@ -169,7 +190,7 @@ def _run(seed: int, folder: Path) -> Counter[str]:
             plan.actions.clear()
         elif not plan.actions:
             plan.actions.append((random.randint(100, 1200), random.choice(["kill_one", "kill_all"])))
-        job = SparkJob(seed * 10 + number, folder, disk, spark, **plan.options)
+        job = kind(seed * 10 + number, folder, disk, spark, **plan.options)
         for seconds, scripts in plan.clients:
             job.client(*list(dict.fromkeys(scripts))[:ASKED_MAX], seconds=seconds)
         for action, what in plan.actions:
@@ -185,7 +206,7 @@ def _run(seed: int, folder: Path) -> Counter[str]:
         seen["half taken"] += any(commit.untaken for commit in job.commits)
         seen["went on with a half"] += bool(job.begun.untaken)
         if launch.error is None and not crashed:
-            check(before + outputs_of(job), expected)
+            check(map(shown, before + outputs_of(job)), expected)
             job.conclude()
         commit = job.incarnation.latest
         if commit.checkpoint != job.begun.checkpoint:
@@ -195,11 +216,11 @@ def _run(seed: int, folder: Path) -> Counter[str]:
             seen["ended"] += 1
             break
     seen["replayed"] = spark.replays
-    check(before, expected)
+    check(map(shown, before), expected)
     return seen
 
 
-def check(outputs: Sequence[tuple[Any, ...]], expected: Counter[Any]) -> None:
+def check(outputs: Iterable[Any], expected: Counter[Any]) -> None:
     everything = Counter(outputs)
     assert everything == expected, f"missing are {expected - everything}, too many {everything - expected}"
 

@@ -46,6 +46,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         timer_order,
         two_inputs,
         two_launchers,
+        whole_batches,
     )
 
     return {
@@ -62,6 +63,7 @@ def searches() -> dict[str, Callable[[int], object]]:
         "crashes": jobs.run_crash,
         "durable jobs": durable_jobs.run,
         "durable Spark": durable_spark.run,
+        "whole batches": whole_batches.run,
         "event moves": event_moves.run,
         "event time": event_time.run,
         "branches": branches.run,

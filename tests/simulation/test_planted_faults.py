@@ -21,6 +21,7 @@ SEEDS = {
     "two inputs": 50,
     "interleaved": 50,
     "durable Spark": 40,
+    "whole batches": 40,
 }
 OTHERS = 200  # seeds of the other searches
 

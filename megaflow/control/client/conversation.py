@@ -46,7 +46,7 @@ MOVES_MAX: Final = 10
 """Addresses at which one question is asked. A coordinator that moves more often cannot be caught."""
 POLL_SECONDS: Final = 0.1
 """Time within which a client without a timeout notices that it must stop waiting, or that the job has moved."""
-REPEATABLE: Final = (messages.IngestPorts, messages.CommitRequest, messages.SourceEnded)
+REPEATABLE: Final = (messages.IngestPorts, messages.CommitRequest, messages.RaiseWatermark, messages.SourceEnded)
 """Questions that a client may repeat after they were accepted. Ports are only reported. A batch, identified by its
 query and number, is committed once, and a query ends once."""
 QUESTIONS: Final = (

@@ -31,6 +31,7 @@ from megaflow.control.staging_messages import StageEnd, StageLines
 from megaflow.control.watermark_messages import MaximaSeen, MaximaTold, PartitionsIdle, TellMaxima
 from megaflow.job.files.splits import plan_splits
 from megaflow.job.worker.control.connection_handlers import LauncherDoor
+from megaflow.job.worker.reading import line_queue
 from megaflow.job.worker.reading.line_queue import BATCH_BYTES, LineQueue
 from megaflow.job.worker.reading.source_operator import (
     BATCHES_PER_ACTIVATION,
@@ -319,6 +320,47 @@ def test_committed_lines_are_read_from_the_commit_on_and_reported_when_sent() ->
     bench.tick(2)
     assert bench.seen == [(1, ["a", "b"])]
     assert bench.told(CommitTaken) == [CommitTaken("q", 0)]
+
+
+def stage_whole(bench: Bench, batch: int, lines: int) -> CommitBatch:
+    """Stage a whole batch of small messages; return its commit."""
+    for line in range(lines):
+        bench.staging.stage(StageLines("q", "r", batch, 0, batch, 0, 1, f"line {line} of {batch}"), "executor")
+    bench.staging.end(StageEnd("q", "r", batch, 0, batch, 0, lines), "executor")
+    return CommitBatch("q", "r", batch, {0: (0, batch, lines)}, is_whole=True)
+
+
+def test_whole_batches_enter_at_the_epochs_of_their_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_queue, "BATCH_BYTES", 20)
+    bench = Bench()
+    bench.launcher.has_room = False  # which may need a checkpoint after the batch
+    bench.tick(1)
+    bench.command(stage_whole(bench, 0, 300))
+    bench.control.advance_to(4)
+    bench.command(stage_whole(bench, 1, 5))
+    bench.command(Checkpoint(1, 5))
+    bench.control.advance_to(9)
+    while len(bench.seen) < 5:
+        bench.worker.step()
+    assert len(bench.lines) < 300 and [*bench.probe.frontier.elements] == [1], "the rest comes at the same epoch"
+    settle(bench.worker)
+    assert {epoch for epoch, _ in bench.seen} == {1, 4}
+    assert [sum(len(batch) for epoch, batch in bench.seen if epoch == each) for each in (1, 4)] == [300, 5]
+    assert [type(each) for each in bench.reports if not isinstance(each, Busy)] == [
+        CommitTaken, CommitTaken, PositionsAt,
+    ]  # fmt: skip
+    assert [*bench.probe.frontier.elements] == [8]
+
+
+def test_a_whole_batch_is_read_to_its_end_before_the_source_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_queue, "BATCH_BYTES", 20)
+    bench = Bench()
+    bench.tick(1)
+    bench.command(stage_whole(bench, 0, 100))
+    bench.command(EndOfLines())
+    bench.control.close()
+    settle(bench.worker)
+    assert len(bench.lines) == 100 and bench.probe.done()
 
 
 def test_a_busy_source_says_so_ten_times_a_second(tmp_path: Path) -> None:

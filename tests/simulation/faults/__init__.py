@@ -35,6 +35,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
     "sinks": jobs.SINKS,
     "restored": jobs.RESTORED,
     "durable Spark": jobs.DURABLE_SPARK,
+    "whole batches": jobs.WHOLE_BATCHES,
     "stores": jobs.STORES,
     "folders": jobs.FOLDERS,
     "two launchers": jobs.TWO_LAUNCHERS,

@@ -426,3 +426,23 @@ DURABLE_SPARK = {
 TWO_LAUNCHERS = {
     "a commit of the other launcher is taken for its own": Fault("Store.commit", "return False", "return True"),
 }
+
+WHOLE_BATCHES = {
+    "a source goes on to later epochs while it reads a whole batch": Fault(
+        "LineSource._obey", "time if command.is_whole and self.queue.has_staged else None", "None"
+    ),
+    "a whole batch enters at the source's own epoch": Fault(
+        "LineSource.run", "self._read_whole(self._whole)", "self._read_whole(max(self._whole, (tick or 1) - 1))"
+    ),
+    "a batch's watermark is issued before the batch": Fault(
+        "Commits.issue", "self._stream.issue(commit, *self._raised(commit.watermark))",
+        "[self._stream.issue(each) for each in (*self._raised(commit.watermark), commit)][-1]"
+    ),
+    "a checkpoint has no watermark that a query has given": Fault(
+        "Watermarks.micros", "(self._micros, self._commits.state.watermark)", "(self._micros,)"
+    ),
+    "timers fire at the end although the query may continue": Fault(
+        "Watermarks.at_end", "self.end.commands(stops) if self._commits.state.watermark is None else []",
+        "[Watermark(INFINITE, 0, by_stop=stops)]"
+    ),
+}

@@ -123,6 +123,7 @@ class CommitsState:
     durable: dict[str, int] | None  # query -> newest durable batch; None: the job has no store
     ended: set[str] = field(default_factory=set)  # queries
     epochs: dict[tuple[str, int], int] = field(default_factory=dict)  # (query, batch) -> epoch, oldest first
+    watermark: int | None = None  # microseconds, the greatest that a query has given; None: none has
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.unread_partitions import Describe, decoded
 from megaflow.control.coordinator.reading.watermarks import Watermarks
 from megaflow.control.launcher_messages import Reached
-from megaflow.control.messages import CommitBatch
+from megaflow.control.messages import CommitBatch, CommitRequest, IngestPorts, RaiseWatermark
 from megaflow.control.watermark_messages import EventTimeReport
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.base.routing import initial_table
@@ -237,10 +237,10 @@ class Controller:
                         self._state = "stopping"
                         self._trials.cancel(self._too_late() or "")
                         self._changes.cancel(f"too late: job {self._job!r} is stopping")
-                case messages.CommitRequest() | messages.IngestPorts() if self._state == "stopping":
+                case CommitRequest() | IngestPorts() | RaiseWatermark() if self._state == "stopping":
                     pass  # the end of the job is the answer: a refusal would fail the query
                 case (
-                    messages.IngestPorts() | messages.SourceEnded(str()) | messages.CommitRequest(CommitBatch())
+                    IngestPorts() | RaiseWatermark() | messages.SourceEnded(str()) | CommitRequest(CommitBatch())
                 ) if late is None or self._commits.is_known(body):
                     self._commits.ask(asked)
                     self._commits.release(self.ended)

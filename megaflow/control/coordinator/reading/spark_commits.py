@@ -34,6 +34,11 @@ all batches up to that one completely, and nothing of later ones:
 7. A hand-over does not wait for the answer of a batch that is taken in. None could come, because no checkpoint begins.
    The client repeats its request at the next coordinator, which knows the issued batches and how far they are durable.
 8. After a stop nothing is issued. So the last checkpoint has all issued batches, and its commit answers them.
+9. A *whole* batch enters at one epoch, that of its commit: see rule 8 of `source_operator`. So an operator that folds a
+   key's records of one time together gets those of the batch in one call. Its commit may carry a watermark, which is
+   issued at the same epoch. So timers that it reaches fire at the owner of their key after the batch's records, and
+   before those of the next batch. Between two batches the query raises the watermark by a request of its own.
+   Such a job has no other watermarks. It keeps its timers at its end, because its query may continue.
 """
 
 from collections.abc import Collection, Hashable, Iterable
@@ -42,8 +47,10 @@ from megaflow.control.coordinator.base.epoch_clock import CommandStream
 from megaflow.control.coordinator.base.events import Asked
 from megaflow.control.coordinator.base.job_state import CommitsState
 from megaflow.control.coordinator.base.roster import Roster
-from megaflow.control.messages import CommitBatch, CommitRequest, IngestPorts, SourceEnded
+from megaflow.control.messages import CommitBatch, CommitRequest, IngestPorts, RaiseWatermark, SourceEnded
 from megaflow.errors import CommandRefused
+from megaflow.megaphone.base.event_unit import GREATEST, LEAST
+from megaflow.megaphone.base.routing import Watermark
 
 COMMITS_AHEAD_MAX = 2  # committed batches not yet taken in; with more of them, Spark waits
 COMMITS_KNOWN_MAX = 10_000  # far more than needed: Spark replays only the newest one or two batches
@@ -143,6 +150,11 @@ class Commits:
                 ports = self._roster.ports
                 self._staging[asked.client] = {worker for worker, _, _ in ports}
                 self._stream.out.append(asked.done(ports))
+            case RaiseWatermark(micros):
+                _check_time(micros)
+                if raised := self._raised(micros):
+                    self._stream.issue(*raised)
+                self._stream.out.append(asked.done(None))
             case SourceEnded(query):
                 if query not in self.state.ended:  # a second report does no harm
                     self.state.ended.add(query)
@@ -166,6 +178,8 @@ class Commits:
         name = f"batch {commit.batch!r} of query {commit.query!r}"
         if not _is_named(commit) or not isinstance(commit.winners, dict):
             raise CommandRefused(f"{name} is malformed")
+        if commit.watermark is not None:
+            _check_time(commit.watermark)
         newest = self.newest_of(commit.query)
         if commit.batch <= newest:
             raise CommandRefused(f"{name} comes too late: batch {newest} is already committed")
@@ -189,13 +203,21 @@ class Commits:
     def issue(self, commit: CommitBatch) -> int:
         """Issue the command that takes a batch in; return its epoch."""
         key = commit.query, commit.batch
-        epoch = self.state.epochs[key] = self._stream.issue(commit)
+        epoch = self.state.epochs[key] = self._stream.issue(commit, *self._raised(commit.watermark))
         self.state.newest[commit.query] = commit.batch
         if workers := {worker for worker, _, lines in commit.winners.values() if lines}:
             self.untaken[key] = workers
         if len(self.state.epochs) > COMMITS_KNOWN_MAX:
             del self.state.epochs[next(iter(self.state.epochs))]
         return epoch
+
+    def _raised(self, micros: int | None) -> list[Watermark]:
+        """Return the watermark that a query gives, if it is greater than those before it."""
+        before = self.state.watermark
+        if micros is None or (before is not None and micros <= before):
+            return []
+        self.state.watermark = micros
+        return [Watermark(micros)]
 
     def take_queue(self) -> list[Asked]:
         """Return and forget the requests to repeat, after a batch has been taken in."""
@@ -236,6 +258,12 @@ class Commits:
 def _is_named(commit: CommitBatch) -> bool:
     """Return whether a batch that came over the wire has a valid name."""
     return isinstance(commit.query, str) and isinstance(commit.batch, int)
+
+
+def _check_time(micros: object) -> None:
+    """Raise CommandRefused unless a watermark that came over the wire is a time."""
+    if type(micros) is not int or not LEAST <= micros <= GREATEST:
+        raise CommandRefused(f"a watermark must be a time in microseconds, not {micros!r:.50}")
 
 
 def _name(asked: Asked) -> tuple[str, int]:

@@ -93,7 +93,7 @@ class Watermarks:
         self.is_over = False  # the infinite watermark is issued
         before = (None, None) if durable is None else (durable.bound, durable.furthest)
         self.end = EventTimeEnd(given.closes or durable is None, *before)
-        self.micros = None if durable is None else durable.watermark  # None: there was none
+        self._micros = None if durable is None else durable.watermark  # None: there was none
         self._operators = {name: each for name, each in given.operators.items() if each.inputs}
         self.is_on = bool(self._operators) or given.max_skew is not None  # else only the clock may be wanted
         self.wanting: set[WorkerId] = set()  # workers with timers by the clock
@@ -125,11 +125,18 @@ class Watermarks:
 
     # Watermarks and clock
 
+    @property
+    def micros(self) -> int | None:
+        """The watermark, as it was issued last; None: there was none. A Spark query may give it: see `spark_commits`.
+        """
+        known = [each for each in (self._micros, self._commits.state.watermark) if each is not None]
+        return max(known, default=None)
+
     def begin(self, now: float) -> None:
         """Issue the watermark of a job that resumes; called before any worker is given something to read."""
         self._time(now)
-        if self.micros is not None:
-            self._stream.issue(Watermark(self.micros))
+        if self._micros is not None:
+            self._stream.issue(Watermark(self._micros))
 
     def due(self, may_issue: bool, now: float) -> list[Any]:
         """Return the commands that are due in the present epoch, if `may_issue`; the caller issues them."""
@@ -140,7 +147,7 @@ class Watermarks:
         if self._operators and now - self._issued >= PERIOD_SECONDS:
             least, _ = self._least(now)
             if least is not None and least > (NEVER if self.micros is None else self.micros):
-                self.micros, self._issued, self._rose = least, now, now
+                self._micros, self._issued, self._rose = least, now, now
                 commands.append(Watermark(least))
         if now >= self.clock_due:
             self._read = now
@@ -161,10 +168,10 @@ class Watermarks:
         """
         self._settle_spark()
         bound = self.end.bound
-        if not stops and bound is not None and bound > (NEVER if self.micros is None else self.micros):
-            self.micros = bound
+        if not stops and bound is not None and bound > (NEVER if self._micros is None else self._micros):
+            self._micros = bound
             self._stream.issue(Watermark(bound))
-        infinite = self.end.commands(stops)
+        infinite = self.end.commands(stops) if self._commits.state.watermark is None else []
         self.is_over = bool(infinite)
         return infinite
 
@@ -375,8 +382,8 @@ class Watermarks:
     # For status and hand-over
 
     def status(self, now: float) -> watermark_messages.WatermarkStatus | None:
-        """Return the event-time part of a status; None if no operator takes timestamps."""
-        if not self._operators:
+        """Return the event-time part of a status; None if no operator takes timestamps, and no query gives them."""
+        if not self._operators and self._commits.state.watermark is None:
             return None
         (_, held), unread = self._least(now), [*self._unread.all(self._has_begun)]
         idle = tuple(chain.from_iterable(self._resting(each, now) for each in unread))
@@ -430,7 +437,7 @@ class Watermarks:
 
     def resume(self, state: WatermarksState) -> None:
         """Continue from the state of the previous coordinator."""
-        self.micros, self._was_still = state.micros, state.age_seconds
+        self._micros, self._was_still = state.micros, state.age_seconds
         self._clock, self.told, self.wanting = state.clock, state.told, state.wanting
         self._maxima, self._firsts = state.maxima, state.firsts
         self.end.greatest, self.end.bound, self.end.closes = state.greatest, state.bound, state.closes

@@ -89,6 +89,11 @@ class LineQueue:
             self._look_ahead()
         return bool(self._next)
 
+    @property
+    def has_staged(self) -> bool:
+        """Whether lines of Spark are committed and not taken."""
+        return bool(self.staging.pending_lines) or bool(self._next and self.partition[0] == "spark")
+
     def assign(self, splits: Sequence[Split]) -> None:
         """Also read these splits."""
         self._is_new = self._is_new or bool(splits and not (self._next or self._splits or self.pushed))

@@ -33,7 +33,12 @@
    the source's own. The source reports it first, so the coordinator adds it, or has by then assigned it to another
    worker: see `control.coordinator.checkpoints.checkpoints`. Of Spark's lines that were committed before t, the source
    has the rest written. It reports its positions when that rest is on the disk.
-8. If the dataflow takes timestamps, reports of rests and positions wait until their maxima are exact: `exact_maxima`.
+8. A whole batch of Spark enters at one epoch, that of its commit: while the source has some of it to read, it holds its
+   capability at that epoch, and obeys no later command. It can, because it held an earlier epoch when control passed
+   that of the commit. This holds back time until the batch is read, so nothing that itself waits for time may hold the
+   batch back: of the limits of rule 5 only that of the network counts, which needs no time to end. A checkpoint has
+   nothing of such a batch as untaken, because the source obeys it afterwards.
+9. If the dataflow takes timestamps, reports of rests and positions wait until their maxima are exact: `exact_maxima`.
 """
 
 from collections import deque
@@ -102,6 +107,7 @@ class LineSource:
         self._returned: reading_messages.SplitsReturned | None = None  # set while the worker leaves
         self._epoch = -1  # of the capability, once the control frontier allows reading
         self._batches = 0  # read in this epoch
+        self._whole: int | None = None  # the epoch of a whole batch that is being read
         self._busy_reported = 0.0  # seconds
         self._pace = ReadingPace()
         self.held_back = HeldBack()
@@ -157,9 +163,11 @@ class LineSource:
         if not self._capability.held:
             self._waiting.clear()
             return
-        while self._waiting and (tick is None or self._waiting[0][0] < tick):
+        while self._whole is None and self._waiting and (tick is None or self._waiting[0][0] < tick):
             self._obey(*self._waiting.popleft())
-        if self._ended or tick is None:
+        if self._whole is not None:
+            self._read_whole(self._whole)
+        elif self._ended or tick is None:
             self._withdraw()
             self._maxima.settle(None)  # no worker will read on
             if self._capability.held:
@@ -171,16 +179,32 @@ class LineSource:
                 self._info.activator.activate_after(SETTLE_SECONDS)
 
     def _go_on(self, tick: int) -> None:
-        epoch = tick - 1
+        self._advance(tick - 1)
+        if self._epoch >= 0:
+            self._read(tick)
+        if self._returned is not None and not self.queue.ready and not self.queue.expects_pushed:
+            self._withdraw()
+
+    def _advance(self, epoch: int) -> None:
+        """Hold the capabilities at this epoch from now on, if they are not later."""
         if epoch > self._epoch and epoch >= max(epoch_of(each.time) for each in self._held):
             self._epoch = epoch
             self._batches = 0
             for each in self._held:
                 each.downgrade(epoch)
-        if self._epoch >= 0:
-            self._read(tick)
-        if self._returned is not None and not self.queue.ready and not self.queue.expects_pushed:
-            self._withdraw()
+
+    def _read_whole(self, epoch: int) -> None:
+        """Read some of a whole batch at its epoch, and return to it, or to the commands after it, at once."""
+        self._advance(epoch)
+        assert self._epoch == epoch, f"the source is at {self._epoch}, after the whole batch of {epoch}"
+        now = self.worker.now()
+        if self.worker.allocator.pending_bytes > PEER_BYTES_MAX:
+            return  # the next tick will activate it
+        self._take(BATCHES_PER_ACTIVATION, now, now - self.worker.parked_seconds)
+        self._report_all()
+        if not self.queue.has_staged:
+            self._whole = None
+        self._info.activator.activate()
 
     @property
     def _held(self) -> list[Capability]:
@@ -206,6 +230,7 @@ class LineSource:
                 self.queue.stay(number)
             case CommitBatch():
                 self.queue.staging.commit(command)
+                self._whole = time if command.is_whole and self.queue.has_staged else None
             case ReadPushed(worker, places, maxima) if worker == self._info.worker:
                 self._maxima.begin_pushed(maxima)
                 self.queue.expect_pushed(places=places)
@@ -273,7 +298,13 @@ class LineSource:
         slowest = first_epoch(self.probe.frontier)
         self._pace.closed(slowest, busy)
         allowed, before = self._allowed(None if slowest is None else tick - slowest, now, busy), self._batches
-        for _ in range(allowed):
+        self._take(allowed, now, busy)
+        self._report_all()
+        self._call_again(now, allowed, self._batches > before)
+
+    def _take(self, batches: int, now: float, busy: float) -> None:
+        """Take and send so many batches, or all that are there."""
+        for _ in range(batches):
             if (taken := self.queue.take(now, self._pace.batch_lines)) is None:
                 break
             lines, since = taken
@@ -282,8 +313,6 @@ class LineSource:
             self._took = now
             self.lateness.begin(self._epoch, since, len(lines))
             self._batches += 1
-        self._report_all()
-        self._call_again(now, allowed, self._batches > before)
 
     def _ship(self, lines: list[Any], now: float) -> None:
         """Send the lines that were taken last."""
