@@ -5,6 +5,8 @@
 2. Its values are plain. A timestamp is an int of microseconds since 1970-01-01 in UTC; without a time zone, since that
    date on its own clock. A date is an int of days since then, and a nested row a tuple. The column's type in the schema
    determines the unit.
+3. A pack of a whole batch (see `spark_commits`) also has the batch's times, in its schema. Then a record is a pair of
+   the times, as a tuple, and the row.
 """
 
 import json
@@ -48,6 +50,25 @@ class RowPack(NamedTuple):
         return self._replace(columns=[column[start:] for column in self.columns])
 
 
+class BatchTimes(NamedTuple):
+    """Times of a batch of Spark."""
+
+    number: int
+    processing_ms: int  # when Spark began it
+    watermark_ms: int  # of this batch; 0 in a query without a watermark
+    late_ms: int  # of the batch before, which decides whether a row is late
+
+
+def with_times(schema: str, times: BatchTimes) -> str:
+    """Return a schema with the times of a batch.
+
+    >>> schema = with_times('{"type": "struct", "fields": []}', BatchTimes(3, 2000, 1000, 0))
+    >>> times_of(schema), columns_of(schema), times_of("{}")
+    (BatchTimes(number=3, processing_ms=2000, watermark_ms=1000, late_ms=0), (), None)
+    """
+    return json.dumps({**json.loads(schema), "batch": times})
+
+
 def pack_rows(pack: RowPack) -> bytes:
     """Return rows as bytes. Raises CannotTravel. Cost: linear, without Python code per plain value."""
     return encode((pack.input, pack.schema, *pack.columns))
@@ -74,6 +95,13 @@ def columns_of(schema: str) -> tuple[Column, ...]:
     'microseconds'
     """
     return tuple(Column(field["name"], field["type"]) for field in json.loads(schema)["fields"])
+
+
+@lru_cache(maxsize=64)
+def times_of(schema: str) -> BatchTimes | None:
+    """Return the times that `with_times` has added to a schema."""
+    times = json.loads(schema).get("batch")
+    return None if times is None else BatchTimes(*times)
 
 
 def names_text(names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ spark_session  a Spark session that megaflow starts
 source         the queries that feed a job, in the launcher
 fed_query      one of these queries
 batch_run      the query of a batch DataFrame
+batch_times    the times of a query's batches, which timers follow
 kept_query     the position from which a query resumes if the job has a store
 results_source results as a streaming DataFrame
 results_spec   the meaning of `--output spark:…`

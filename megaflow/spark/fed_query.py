@@ -11,15 +11,20 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 from megaflow.control import messages
 from megaflow.control.client.conversation import Conversation, Stopped
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
 from megaflow.quick_dataclass import dataclass
+from megaflow.rows.packed_rows import BatchTimes
+from megaflow.spark.batch_times import initial_times, recorded_times, time_of, waiting_time
 from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.push import LinePacking, Packing, StageJob, Transfer, push_frame
-from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec
+from megaflow.spark.query_spec import TRIGGER_SECONDS, SparkSpec, TimeMode
+from megaflow.spark.row_packing import RowPacking, plain_rows
 from megaflow.spark.spark_errors import INTERRUPTED, LOST_PYTHON, OTHER_PYTHON, root_cause
 from megaflow.timely.communication.client import Client
 
@@ -50,6 +55,7 @@ class FedQuery:
     input: str | None = None  # None: lines
     kept: KeptQuery | None = None
     trigger_seconds: float | None = TRIGGER_SECONDS  # of a streaming DataFrame; None: its present data
+    time_mode: TimeMode = ""  # unless "", batches are whole, and the query gives the watermark
 
     def __post_init__(self) -> None:
         # The id under which the batches are committed. It tells the coordinator which input they feed.
@@ -63,6 +69,10 @@ class FedQuery:
         self._is_ending = threading.Event()  # the query is about to be stopped
         self._running: Any = None  # a StreamingQuery or a BatchRun
         self._python = sys.executable  # of the executors
+        self._offsets = Path()  # Spark's record of the batches' times, in the checkpoint
+        self._is_stream = True  # otherwise it is one batch
+        self._turn = threading.Lock()  # for the conversation, if two threads use it
+        self._raised: int | None = None  # milliseconds: the watermark that the query has given
         self.waits = ""  # what the job waits for until the first lines come, and since when
 
     def awaits(self, what: str) -> None:
@@ -72,7 +82,6 @@ class FedQuery:
     def open(self, session: Any) -> Any:
         """Return the frame to be read, made in this session if the source is a spec. Raises what `explain` returns."""
         from megaflow.spark import spark_session as spark
-        from megaflow.spark.row_packing import plain_rows
 
         try:
             if isinstance(self.source, SparkSpec):
@@ -93,8 +102,10 @@ class FedQuery:
         from megaflow.spark.batch_run import BatchRun
 
         self.awaits("the first lines" if self.input is None else f"the first rows of {self.input!r}")
+        self._offsets = Path(unquote(urlparse(checkpoint).path)) / "offsets"
         stage = functools.partial(self.stage_batch, coordinator, transfer)
         trigger = self.source.trigger_seconds if isinstance(self.source, SparkSpec) else self.trigger_seconds
+        self._is_stream = frame.isStreaming
         if frame.isStreaming:
             self._running = spark.start_query(frame, checkpoint, trigger, stage)
         else:  # one batch
@@ -142,20 +153,28 @@ class FedQuery:
         If the job or one of its attempts ends, a batch that is not committed never enters the stream. If the query
         resumes later, Spark must not record the batch as done, so the batch fails. Otherwise it just ends.
         """
+        self._turn.acquire()
         try:
+            times, packing = self._times(batch), self.packing
+            if times is not None:
+                assert isinstance(packing, RowPacking), "lines have no times"
+                packing = packing.in_batch(times)
             with ThreadPoolExecutor(1, "megaflow-spark-sync") as aside:  # syncs while Spark's tasks run
                 synced = None if self.kept is None else aside.submit(self.kept.sync)
                 ports = tuple((worker, host, port) for worker, host, port in _ask(coordinator, messages.IngestPorts()))
                 if not ports:
                     raise SourceError("No worker has a port for Spark's lines.")
                 job = StageJob(self.id, uuid.uuid4().hex, batch, ports, self.contact.secret)
-                winners = push_frame(frame, job, transfer, self.packing)
+                winners = push_frame(frame, job, transfer, packing)
                 if synced is not None:
                     synced.result()
             chosen = {w.partition: (w.worker, w.attempt, w.lines) for w in winners}
             self.waits = "" if any(each.lines for each in winners) else self.waits
             # Also without lines: a worker can leave only when it is certain that nothing is staged there.
-            commit = messages.CommitBatch(self.id, job.run, batch, chosen)
+            watermark = None
+            if times is not None and self._is_stream:
+                watermark = self._watermark(time_of(self.time_mode, times))
+            commit = messages.CommitBatch(self.id, job.run, batch, chosen, times is not None, watermark)
             _ask(coordinator, messages.CommitRequest(commit, self._ordered))
         except Stopped:
             if self.kept is not None:
@@ -163,6 +182,34 @@ class FedQuery:
         except Exception as error:
             self.batch_error = self.batch_error or error
             self._end_quietly()
+        finally:
+            self._turn.release()
+
+    def _times(self, batch: int) -> BatchTimes | None:
+        """Return the times of a whole batch; None: the batches are not whole."""
+        if not self.time_mode:
+            return None
+        return recorded_times(self._offsets, batch) if self._is_stream else initial_times()
+
+    def _watermark(self, milliseconds: int | None) -> int | None:
+        """Return a watermark to give, in microseconds."""
+        self._raised = milliseconds
+        return None if milliseconds is None else milliseconds * 1000
+
+    def raise_watermark(self, coordinator: Conversation) -> None:
+        """Raise the watermark while no batch comes, as Spark does by batches without data."""
+        if not (self.time_mode and self._is_stream) or not self._turn.acquire(blocking=False):
+            return
+        try:
+            now = waiting_time(self._running, self.time_mode)
+            if now is not None and (self._raised is None or now > self._raised):
+                _ask(coordinator, messages.RaiseWatermark(now * 1000))
+                self._raised = now
+        except (Stopped, ClusterError, OSError):
+            if not self.contact.stopping.is_set():
+                raise
+        finally:
+            self._turn.release()
 
     def _end_quietly(self) -> None:
         """Wait until the query is stopped, then end its batch as an interrupted one. Raises SourceError.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl
 
 from megaflow.errors import UsageError, similar
@@ -17,6 +17,10 @@ TRIGGER_MAX = 86_400.0  # seconds
 EXAMPLE = "spark:text:FOLDER"
 UNORDERED = "unordered"  # option of a program that needs no order
 ROWS_EXAMPLE = "orders=spark:parquet:FOLDER"
+
+
+TimeMode: TypeAlias = Literal["", "None", "ProcessingTime", "EventTime"]
+"""The time that timers follow, in Spark's words; "": the batches are not whole, see `spark_commits`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class RowFrames:
 
     frames: Mapping[str, SparkSpec | Any]  # name -> a source, or a DataFrame
     trigger_seconds: float | None = TRIGGER_SECONDS  # of streaming DataFrames; None: read the present data, then end
+    time_mode: TimeMode = ""  # unless "", batches are whole, and a streaming DataFrame gives the watermark
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
-from megaflow.rows.packed_rows import RowPack, columns_of, pack_rows
+from megaflow.rows.packed_rows import BatchTimes, RowPack, columns_of, pack_rows, with_times
 from megaflow.rows.row_values import Convert, leaving, stranger
 from megaflow.spark.push import Parcel
 
@@ -27,6 +27,10 @@ class RowPacking:
 
     input: str
     schema: str  # of the frame, before its timestamps and dates became numbers
+
+    def in_batch(self, times: BatchTimes) -> "RowPacking":
+        """Return the packing for a whole batch with these times."""
+        return RowPacking(self.input, with_times(self.schema, times))
 
     def of_rows(self, rows: Iterable[Sequence[Any]], limit_bytes: int) -> Iterator[Parcel]:
         """Pack rows as they arrive. Reads only as many as it packs."""

@@ -27,6 +27,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from megaflow.control.client.conversation import Conversation
@@ -37,7 +38,7 @@ from megaflow.spark.fed_query import Contact, FedQuery
 from megaflow.spark.kept_query import KeptQuery, held_lock
 from megaflow.spark.preflight import check_spark, folder_of_a_session
 from megaflow.spark.push import choose_transfer
-from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec
+from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec, TimeMode
 
 POLL_SECONDS = 0.1  # the delay until a stop or the end of the query is noticed
 
@@ -70,10 +71,13 @@ class SparkFeed:
         self._contact = Contact(self._coordinator, self._secret)
         inputs: dict[str | None, Any] = {None: lines}
         trigger: float | None = TRIGGER_SECONDS
+        time_mode: TimeMode = ""
         if isinstance(lines, RowFrames):
             inputs, trigger = {name: lines.frames[name] for name in lines.names}, lines.trigger_seconds
+            time_mode = lines.time_mode
         assert self._kept is None or len(inputs) == 1, "a store keeps one query"
-        self.queries = [FedQuery(source, self._contact, name, self._kept, trigger) for name, source in inputs.items()]
+        made = partial(FedQuery, contact=self._contact, kept=self._kept, trigger_seconds=trigger, time_mode=time_mode)
+        self.queries = [made(source, input=name) for name, source in inputs.items()]
         self._what = "rows" if isinstance(lines, RowFrames) else "lines"
         self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
         self.done = False  # whether the query has ended or failed; written by the feed's thread
@@ -162,6 +166,8 @@ class SparkFeed:
                 failure = each.batch_error if is_active else each.failure()
                 if failure is not None and not stopping.is_set():
                     raise each.explain(failure)
+                if not stopping.is_set():
+                    each.raise_watermark(talk)
                 if is_active:
                     continue
                 del running[each]

@@ -19,7 +19,7 @@ from megaflow.job.formats.record_format import LINES, RecordFormat
 from megaflow.job.formats.text_encoding import ReplacedBytes
 from megaflow.program import Worker
 from megaflow.quick_dataclass import dataclass
-from megaflow.rows.packed_rows import RowPack, columns_of, names_text, unpack_rows
+from megaflow.rows.packed_rows import RowPack, columns_of, names_text, times_of, unpack_rows
 from megaflow.rows.row_values import arriving
 from megaflow.timely.communication.codec.user_types import is_named_tuple
 from megaflow.timely.dataflow.argument_checks import function as check_function
@@ -36,6 +36,14 @@ class RowShape:
     timestamps: str = "micros"
 
     def records(self, pack: RowPack) -> list[Any]:
+        """Return the rows, of a whole batch with its times. Raises the errors of `_rows`."""
+        times = times_of(pack.schema)
+        if times is None:
+            return self._rows(pack)
+        plain = tuple(times)
+        return [(plain, row) for row in self._rows(pack)]
+
+    def _rows(self, pack: RowPack) -> list[Any]:
         """Return the rows. Raises SourceError if the fields of the NamedTuple differ from the columns."""
         names = tuple(column.name for column in columns_of(pack.schema))
         columns = pack.columns

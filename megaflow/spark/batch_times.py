@@ -1,0 +1,58 @@
+"""Times of a query's batches, as Spark records them, for jobs whose batches are whole.
+
+1. Spark writes the times of a batch to its checkpoint before the batch runs. So a batch that is repeated has the same
+   times, also after a crash.
+2. Spark fixes the watermark for a batch before it reads the batch, from the rows of earlier batches. A batch's late rows
+   are those that the watermark of the batch before has reached.
+3. Spark runs a batch without data if the watermark has risen and there is no data; by processing time, it does at each
+   trigger. The query that feeds a job has no operators with state, so it runs no such batches. `waiting_time` returns
+   the time that one of them would have.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from megaflow.rows.packed_rows import BatchTimes
+from megaflow.spark.query_spec import TimeMode
+
+INITIAL: Final = -1
+"""Number of the batch that has the rows of an initial state."""
+
+
+def recorded_times(offsets: Path, batch: int) -> BatchTimes:
+    """Return the times of a batch that runs or has run. `offsets` is the folder in the query's checkpoint."""
+    times = _metadata(offsets, batch)
+    late = _metadata(offsets, batch - 1)["batchWatermarkMs"] if batch else 0
+    return BatchTimes(batch, times["batchTimestampMs"], times["batchWatermarkMs"], late)
+
+
+def initial_times() -> BatchTimes:
+    """Return the times of the rows of an initial state, which come before the first batch."""
+    return BatchTimes(INITIAL, round(time.time() * 1000), 0, 0)
+
+
+def time_of(mode: TimeMode, times: BatchTimes) -> int | None:
+    """Return the time up to which timers are due, in milliseconds; None if there are none.
+
+    >>> times = BatchTimes(7, 2000, 1000, 500)
+    >>> time_of("ProcessingTime", times), time_of("EventTime", times), time_of("None", times)
+    (2000, 1000, None)
+    """
+    return {"ProcessingTime": times.processing_ms, "EventTime": times.watermark_ms}.get(mode)
+
+
+def waiting_time(query: Any, mode: TimeMode) -> int | None:
+    """Return the time of the batch that a query would run now without data; None if it has data or no timers."""
+    execution = query._jsq.streamingQuery()
+    context = execution.getLatestExecutionContext()
+    if context is None or context.isCurrentBatchConstructed() or query.status["isDataAvailable"]:
+        return None
+    now = context.offsetSeqMetadata()
+    return time_of(mode, BatchTimes(context.batchId(), now.batchTimestampMs(), now.batchWatermarkMs(), 0))
+
+
+def _metadata(offsets: Path, batch: int) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((offsets / str(batch)).read_text().splitlines()[1])
+    return found
