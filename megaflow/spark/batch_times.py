@@ -2,11 +2,13 @@
 
 1. Spark writes the times of a batch to its checkpoint before the batch runs. So a batch that is repeated has the same
    times, also after a crash.
-2. Spark fixes the watermark for a batch before it reads the batch, from the rows of earlier batches. A batch's late rows
-   are those that the watermark of the batch before has reached.
+2. Spark fixes the watermark for a batch before it reads the batch, from the rows of earlier batches. A row is late if
+   the watermark of the batch before has reached it.
 3. Spark runs a batch without data if the watermark has risen and there is no data; by processing time, it does at each
    trigger. The query that feeds a job has no operators with state, so it runs no such batches. `waiting_time` returns
-   the time that one of them would have.
+   the time that one of them would have. Spark sets this time at the begin of a trigger, and then decides whether there
+   is a batch. So the time counts if the trigger is over afterwards, and no batch has run meanwhile. The caller keeps
+   batches from running.
 """
 
 import json
@@ -44,12 +46,17 @@ def time_of(mode: TimeMode, times: BatchTimes) -> int | None:
 
 
 def waiting_time(query: Any, mode: TimeMode) -> int | None:
-    """Return the time of the batch that a query would run now without data; None if it has data or no timers."""
+    """Return the time of the batch that a query would run now without data; None if it may have data, or has no timers.
+
+    No batch may run meanwhile: see rule 3.
+    """
     execution = query._jsq.streamingQuery()
     context = execution.getLatestExecutionContext()
-    if context is None or context.isCurrentBatchConstructed() or query.status["isDataAvailable"]:
+    if context is None or context.isCurrentBatchConstructed():
         return None
     now = context.offsetSeqMetadata()
+    if query.status["isTriggerActive"] or query.status["isDataAvailable"]:
+        return None
     return time_of(mode, BatchTimes(context.batchId(), now.batchTimestampMs(), now.batchWatermarkMs(), 0))
 
 
