@@ -22,6 +22,9 @@ results_query  its query
 results_batches    its batches without Arrow
 stateful_frame the DataFrames around a stateful fold
 stateful_rows  folds on Spark's Rows
+processor_fold     a StatefulProcessor of Spark as a fold
+processor_states   its handle: states, TTL and timers of one key
+processor_values   the values that it gets, keeps and returns
 job_progress   the progress of a job in the classes of Spark's streaming queries
 push           how lines leave Spark, in its executors
 row_packing    how rows leave Spark

@@ -140,7 +140,7 @@ class ProcessorFold:
         if state is None or timers.watermark == inf:
             return state, ()
         handle, outputs = self._handle, list[Any]()
-        handle.begin(state, timers, timers.watermark, fires=True)
+        handle.begin(state, timers, int(timers.watermark), fires=True)
         for kind, expiry in sorted(payloads):
             if kind == STALE:
                 handle.clean(expiry)

@@ -129,7 +129,7 @@ def frame_maker(schema: str, zone: tzinfo) -> Callable[[Sequence[Sequence[Any]]]
 
     def series(kind: Any, values: list[Any]) -> Any:
         dtype: Any = DTYPES.get(kind, object) if isinstance(kind, str) else object
-        if None in values and dtype in ("int64", "bool"):
+        if dtype in ("int64", "bool") and None in values:
             dtype = "float64" if dtype == "int64" else object
         return pandas.Series(values, dtype=dtype)
 

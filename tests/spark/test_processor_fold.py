@@ -1,0 +1,203 @@
+"""A processor as a fold: against Spark's own tester, and rule by rule; no Spark runs."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from megaflow.errors import UsageError
+from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.spark.processor_fold import INITIAL, ProcessorPlan, declared_states, event_place
+
+pytest.importorskip("pyspark.sql.streaming.stateful_processor")
+
+from pyspark.sql import Row
+
+from tests.spark import processors
+from tests.spark.processors import OUTPUT, SCHEMA, Batch, Driver, Processor
+
+SECOND = 1_000_000
+
+
+def schema(text: str) -> str:
+    return schema_json(parse_ddl(text))
+
+
+def driver(processor: Any, mode: str, **more: Any) -> Driver:
+    return Driver(processor, ProcessorPlan(mode, schema(SCHEMA), [0], schema(OUTPUT), **more))
+
+
+def row(key: str | None, id: int, ms: int | None = None) -> tuple[Any, ...]:
+    return key, id, None if ms is None else ms * 1000, None, {"i": id}
+
+
+class Events(Processor):
+    """Uses every state and timer by the numbers of its rows."""
+
+    def declare(self, handle: Any) -> None:
+        self.value = handle.getValueState("value", "n INT, s STRING")
+        self.items = handle.getListState("items", "n INT")
+        self.pages = handle.getMapState("pages", "k INT", "n INT")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        for each in rows:
+            what, amount = each.id % 11, each.id // 11
+            watermark = timerValues.getCurrentWatermarkInMs()
+            match what:
+                case 0 | 1:
+                    self.value.update((amount, None if what else "x"))
+                case 2:
+                    self.value.clear()
+                case 3 | 4:
+                    self.items.appendValue((amount,))
+                case 5:
+                    self.items.put([(amount,), (0,)])
+                case 6:
+                    self.items.clear()
+                case 7:
+                    self.pages.updateValue((amount % 3,), (amount,))
+                case 8:
+                    self.pages.removeKey((amount % 3,))
+                case 9:
+                    self.handle.registerTimer(watermark + 1 + amount % 50)
+                case 10:
+                    self.handle.deleteTimer(watermark + 1 + amount % 50)
+            yield self.out(key, each.id, self.show())
+
+    def show(self) -> str:
+        pages = [*self.pages.iterator()], [*self.pages.keys()], [*self.pages.values()], self.pages.containsKey((1,))
+        found = self.value.get(), self.value.exists(), [*self.items.get()], self.items.exists(), sorted(pages[0])
+        return f"{found} {sorted(pages[1])} {sorted(pages[2])} {pages[3]} {sorted(self.handle.listTimers())}"
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        expiry = expiredTimerInfo.getExpiryTimeInMs()
+        yield self.out(key, "timer", expiry, timerValues.getCurrentWatermarkInMs(), self.show())
+        if expiry % 2:
+            self.handle.registerTimer(timerValues.getCurrentWatermarkInMs() + 7)
+            self.items.appendValue((expiry,))
+
+
+ROWS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 999)), max_size=12)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), ROWS), max_size=8))
+def test_a_fold_does_what_the_tester_of_spark_does(batches: list[tuple[int, list[tuple[str, int]]]]) -> None:
+    tester_of = pytest.importorskip("pyspark.sql.streaming.tws_tester").TwsTester
+    folded = driver(Events(), "EventTime", event_place=2)
+    tester = tester_of(Events(), timeMode="EventTime", eventTimeExtractor=lambda row: row.ms)
+    watermark = 0
+    for number, (rise, some) in enumerate(batches):
+        rows = [row(key, id, id) for key, id in some]  # the id is also the event time
+        found = folded.run(Batch(2 * number, watermark, watermark, rows))
+        expected = []
+        for key in dict.fromkeys(key for key, _ in some):
+            given_rows = [Row(k=key, id=id, ms=id) for name, id in some if name == key and id > watermark]
+            if given_rows:
+                expected += tester.test(key, given_rows)
+        assert [*map(tuple, found)] == [(each.k, each.what) for each in expected]
+        watermark += rise
+        found = folded.run(Batch(2 * number + 1, watermark, watermark, []))
+        assert sorted(found) == sorted((each.k, each.what) for each in tester.setWatermark(watermark))
+
+
+def test_a_key_without_values_and_timers_is_forgotten() -> None:
+    folded = driver(processors.Sessions(), "EventTime", event_place=2)
+    folded.run(Batch(0, 0, 0, [row("a", 1, 1000), row("b", 2, 9000)]))
+    assert folded.states["a"] == {"ids": [(1, 1000)], "last": (1000,), "$timers": [4000]}
+    closed = folded.run(Batch(1, 4000, 0, []))
+    assert closed == [("a", "closed a 4000 4000 [4000] [(1, 1000)]")]
+    assert folded.states.keys() == {"b"}
+
+
+def test_rows_at_the_watermark_are_late_and_nulls_are_not() -> None:
+    folded = driver(processors.Counts(), "EventTime", event_place=2)
+    rows = [row("a", 1, 1000), row("a", 2, 1001), row("a", 3, None), row("b", 4, 1000)]
+    assert [each[1].split()[2] for each in folded.run(Batch(1, 5000, 1000, rows))] == ["2"]
+    assert folded.fold.late_rows == 2
+    by_clock = driver(processors.Counts(), "ProcessingTime", event_place=2)
+    assert [each[1].split()[2] for each in by_clock.run(Batch(1, 5000, 1000, rows))] == ["3", "1"]
+
+
+def test_timers_that_are_due_fire_after_the_rows() -> None:
+    folded = driver(processors.Expiring(), "ProcessingTime")
+    found = folded.run(Batch(0, 5000, 0, [row("a", 0), row("b", 1)]))
+    assert [each[1].split()[0] for each in found] == ["0", "1", "timer", "timer"]
+    assert folded.states["a"]["$timers"] == [6000]
+    assert folded.run(Batch(1, 7000, 0, []))[0][1].startswith("timer 7000 6000 (False, False, False)")
+    assert folded.states == {}
+
+
+def test_a_timer_that_timers_set_too_late_fires_later() -> None:
+    folded = driver(processors.Restless(), "EventTime")
+    assert folded.run(Batch(0, 50, 0, [row("a", 11)])) == [("a", "[11]"), ("a", "11 50 [3, 11, 12]")]
+    assert folded.states["a"] == {"$timers": [3, 12]}
+    found = folded.run(Batch(1, 50, 0, [row("a", 60)]))  # the watermark has not risen
+    assert [each[1] for each in found] == ["[3, 12, 60]", "3 50 [3, 12, 60]", "12 50 [4, 12, 13, 60]"]
+
+
+def test_the_end_of_a_job_fires_no_timers() -> None:
+    folded = driver(processors.Restless(), "EventTime")
+    folded.run(Batch(0, 0, 0, [row("a", 11)]))
+    folded.timers.watermark = float("inf")
+    state, outputs = folded.fold("a", 9, [("timer", 11)], folded.states["a"], folded.timers)
+    assert (state, outputs) == ({"$timers": [11]}, ())
+
+
+def test_rows_of_the_initial_state_come_first() -> None:
+    folded = driver(processors.Counts(), "None", initial=schema("k STRING, w INT"))
+    assert folded.run(Batch(INITIAL, -1, -1, [("a", 7), ("b", 1)])) == []
+    assert folded.states == {"a": {"count": (7, "initial")}, "b": {"count": (1, "initial")}}
+    assert folded.run(Batch(0, -1, -1, [row("a", 5)]))[0][1].startswith("tuple True 8 Row(k='a', id=5")
+
+
+def test_a_processor_for_pandas_gets_and_returns_frames() -> None:
+    pytest.importorskip("pandas")
+    folded = driver(processors.Frames(), "EventTime", pandas=True, initial=schema("k STRING, w INT"))
+    assert folded.run(Batch(INITIAL, 0, 0, [("a", 7), ("a", 8)])) == []
+    assert folded.states == {"a": {"total": (15, "['k', 'w'] 2")}}
+    found = folded.run(Batch(0, 0, 0, [row("a", 1, 0), row("a", 2, None)]))
+    assert [key for key, _ in found] == ["a", "x", "timer"]
+    kinds = "['object', 'int64', 'datetime64[ns]', 'object', 'object']"
+    assert found[0][1].startswith(f"('a',) 18 ['k', 'w'] 2 {kinds} ")
+    assert found[1:] == [("x", None), ("timer", "Row(k='a') (18, \"['k', 'w'] 2\")")]
+
+
+def test_several_key_columns_are_a_tuple_and_a_row() -> None:
+    class Keys(Processor):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            self.handle.registerTimer(0)
+            yield self.out(key, repr(key))
+
+        def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+            yield self.out(key, key.id, key.at)
+
+    folded = Driver(Keys(), ProcessorPlan("EventTime", schema(SCHEMA), [0, 1, 2], schema(OUTPUT)))
+    found = folded.run(Batch(0, 0, 0, [row("a", 5, 1000)]))
+    at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert [each[1] for each in found] == [repr(("a", 5, at)), f"5 {at.astimezone().replace(tzinfo=None)}"]
+
+
+def test_a_processor_that_returns_none_is_refused() -> None:
+    class Silent(Processor):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            return None
+
+    with pytest.raises(TypeError, match=r"Silent\.handleInputRows returned None"):
+        driver(Silent(), "None").run(Batch(0, -1, -1, [row("a", 1)]))
+
+
+def test_the_driver_learns_the_states_and_their_mistakes() -> None:
+    assert declared_states(processors.Pages(), "None") == ["pages", "seen"]
+    with pytest.raises(UsageError, match="timeMode must be 'ProcessingTime'"):
+        declared_states(processors.Expiring(), "EventTime")
+
+
+def test_two_columns_with_a_watermark_are_refused() -> None:
+    from pyspark.sql.types import StructType
+
+    delayed = StructType().add("a", "timestamp", True, {"spark.watermarkDelayMs": 1}).add("b", "timestamp")
+    assert (event_place(delayed), event_place(StructType().add("b", "timestamp"))) == (0, None)
+    with pytest.raises(UsageError, match="a, c"):
+        event_place(delayed.add("c", "timestamp", True, {"spark.watermarkDelayMs": 1}))
