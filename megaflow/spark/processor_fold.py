@@ -22,7 +22,7 @@ from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import columns_of
 from megaflow.spark.processor_states import AGAIN, LONG, MS, STALE, TIMER, Entries, ProcessorHandle
-from megaflow.spark.processor_values import frame_maker, frame_outputs, kept, keys_of, row_maker, row_outputs
+from megaflow.spark.processor_values import frame_maker, frame_outputs, kept_row, keys_of, row_maker, row_outputs
 
 INITIAL: Final = -1  # the number of a batch that is the initial state
 DELAY: Final = "spark.watermarkDelayMs"  # metadata of an event-time column
@@ -67,16 +67,19 @@ class ProcessorFold:
 
     def __init__(self, processor: Any, plan: ProcessorPlan) -> None:
         """Raises UsageError for a time mode that Spark does not have."""
+        from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
+
+        self._times, self._expired = TimerValues, ExpiredTimerInfo
         self.late_rows = 0
         """Number of rows that came too late and were dropped."""
         self._processor = processor
         self._plan = plan
         self._handle = ProcessorHandle(plan.time_mode)
         self._begin: Callable[[], None] = self._start
-        kinds = [columns_of(plan.schema)[place].kind for place in plan.places]
-        names = [columns_of(plan.schema)[place].name for place in plan.places]
+        columns = columns_of(plan.schema)
+        kinds = [columns[place].kind for place in plan.places]
         self._key_of = keys_of(kinds, plan.zone, plan.pandas)
-        self._key_row = _key_rows(names, kinds)
+        self._key_row = kept_row([columns[place].name for place in plan.places], kinds)
         maker = frame_maker if plan.pandas else row_maker
         self._make = maker(plan.schema, plan.zone)
         self._make_initial = maker(plan.initial, plan.zone) if plan.initial else None
@@ -135,8 +138,6 @@ class ProcessorFold:
         self, values: Sequence[Any], payloads: set[tuple[str, int]], state: Entries | None, timers: Any
     ) -> tuple[Entries | None, Sequence[tuple[Any, ...]]]:
         """Handle timers that are due. The timers of Spark stay at the end of a job, so those of its end do nothing."""
-        from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo
-
         if state is None or timers.watermark == inf:
             return state, ()
         handle, outputs = self._handle, list[Any]()
@@ -145,7 +146,7 @@ class ProcessorFold:
             if kind == STALE:
                 handle.clean(expiry)
             elif kind == TIMER and handle.is_live(expiry):
-                at, info = self._timer_values(handle.now_ms), ExpiredTimerInfo(expiry)
+                at, info = self._timer_values(handle.now_ms), self._expired(expiry)
                 result = self._processor.handleExpiredTimer(self._key_row(values), at, info)
                 outputs += self._taken("handleExpiredTimer", result)
                 handle.deleteTimer(expiry)  # even if the processor has set it again, as in Spark
@@ -160,22 +161,12 @@ class ProcessorFold:
 
     def _timer_values(self, now_ms: int) -> Any:
         """Return the batch's time in the time mode's place. Spark also has the other time there."""
-        from pyspark.sql.streaming.stateful_processor import TimerValues
-
         match self._handle.time_mode:
             case "processingtime":
-                return TimerValues(now_ms, 0)
+                return self._times(now_ms, 0)
             case "eventtime":
-                return TimerValues(-1, now_ms)
-        return TimerValues(-1, -1)
-
-
-def _key_rows(names: Sequence[str], kinds: Sequence[Any]) -> Callable[[Sequence[Any]], Any]:
-    """Return a function from the values of a key to the Row that `handleExpiredTimer` gets."""
-    from pyspark.sql.types import Row
-
-    make, converters = Row(*names), [kept(kind) for kind in kinds]
-    return lambda values: make(*[call(value) for call, value in zip(converters, values, strict=True)])
+                return self._times(-1, now_ms)
+        return self._times(-1, -1)
 
 
 def _do_nothing() -> None:

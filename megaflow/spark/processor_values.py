@@ -65,12 +65,9 @@ def given(kind: Any, zone: tzinfo, pandas: bool = False) -> Convert:
     """
     name = kind.partition("(")[0] if isinstance(kind, str) else kind["type"]
     if name == "timestamp":
-        shift = None if pandas else zone
-
-        def local(value: int) -> datetime:
-            return (EPOCH_UTC + value * MICROSECOND).astimezone(zone).replace(tzinfo=shift)
-
-        return _unless_none(local)
+        if pandas:
+            return _unless_none(lambda at: (EPOCH_UTC + at * MICROSECOND).astimezone(zone).replace(tzinfo=None))
+        return _unless_none(lambda at: (EPOCH_UTC + at * MICROSECOND).astimezone(zone))
     if isinstance(kind, str):
         return _unless_none(ARRIVING[name]) if name in ARRIVING else _as_it_is
     inner = partial(given, zone=zone, pandas=pandas)
@@ -179,8 +176,7 @@ class StateSchema:
             if (strange := stranger(field.dataType.jsonValue())) is not None:
                 raise UsageError(f"{where}: A state cannot have the column {field.name!r} of type {strange}.")
         self._columns = columns_of(schema.json())
-        names, converters = [each.name for each in self._columns], [kept(each.kind) for each in self._columns]
-        self._make = partial(_kept_row, names, converters)
+        self._make = kept_row([each.name for each in self._columns], [each.kind for each in self._columns])
 
     def inward(self, value: Any) -> tuple[Any, ...]:
         """Return a value as it travels. Raises TypeError or ValueError if it does not fit."""
@@ -310,14 +306,16 @@ def kept(kind: Any) -> Convert:
     if kind["type"] == "map":
         key, each = kept(kind["keyType"]), kept(kind["valueType"])
         return _unless_none(lambda pairs: {key(name): each(value) for name, value in pairs.items()})
-    names = [field["name"] for field in kind["fields"]]
-    return _unless_none(partial(_kept_row, names, [kept(field["type"]) for field in kind["fields"]]))
+    fields = kind["fields"]
+    return _unless_none(kept_row([field["name"] for field in fields], [field["type"] for field in fields]))
 
 
-def _kept_row(names: Sequence[str], converters: Sequence[Convert], values: Sequence[Any]) -> Any:
+def kept_row(names: Sequence[str], kinds: Sequence[Any]) -> Convert:
+    """Return a function from values that travel to a Row of values that a state returns."""
     from pyspark.sql.types import Row
 
-    return Row(*names)(*[call(value) for call, value in zip(converters, values, strict=True)])
+    make, converters = Row(*names), [*map(kept, kinds)]
+    return lambda values: make(*[call(value) for call, value in zip(converters, values, strict=True)])
 
 
 # 3. What a processor returns --------------------------------------------------------------

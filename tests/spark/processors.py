@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
+from megaflow.megaphone.base.event_unit import INFINITE, NEVER, EventUnit
+from megaflow.megaphone.base.timers import Timers
 from megaflow.spark.processor_fold import ProcessorFold, ProcessorPlan
 from megaflow.spark.stateful_rows import register_rows
 from megaflow.timely.communication.codec.decode import decode
@@ -25,22 +27,22 @@ class Batch(NamedTuple):
     rows: Sequence[tuple[Any, ...]]  # of travelling values
 
 
-class Timers:
-    """Timers as `megaflow.megaphone.base.timers.Timers` gives them to a fold, for one process."""
+class Alarm:
+    """Receiver of timers, as the operator is: they travel, and wait by their time and key."""
 
     def __init__(self) -> None:
-        self.key: Any = None
-        self.time = 0
-        self.watermark: float = -1
-        self.events: defaultdict[int, dict[Any, list[Any]]] = defaultdict(dict)
+        self.watermark = NEVER
+        self.events: defaultdict[int, dict[Any, list[Any]]] = defaultdict(dict)  # microseconds -> key -> payloads
         self.times: defaultdict[int, dict[Any, list[Any]]] = defaultdict(dict)
 
-    def at_event(self, timestamp: int, payload: Any) -> None:
-        self.events[timestamp].setdefault(self.key, []).append(decode(encode(payload)))
+    def set_event(self, micros: int, key: Any, payload: Any) -> None:
+        self.events[micros].setdefault(key, []).append(decode(encode(payload)))
 
-    def at(self, time: int, payload: Any) -> None:
-        assert time > self.time
-        self.times[time].setdefault(self.key, []).append(decode(encode(payload)))
+    def set_timer(self, time: Any, key: Any, payload: Any) -> None:
+        self.times[time].setdefault(key, []).append(decode(encode(payload)))
+
+    def set_after(self, micros: int, key: Any, payload: Any) -> None:
+        raise NotImplementedError
 
 
 class Driver:
@@ -50,28 +52,30 @@ class Driver:
         register_rows()
         self.fold = ProcessorFold(processor, plan)
         self.states: dict[Any, Any] = {}
-        self.timers = Timers()
+        self.alarm = Alarm()
+        self.timers = Timers("processor", self.alarm, EventUnit.MILLISECONDS)
+        self._time = 0
         self._places = plan.places
 
     def run(self, batch: Batch) -> list[tuple[Any, ...]]:
         """Handle a batch: its rows by key, then the timers that are due; return the outputs."""
-        timers, outputs = self.timers, list[tuple[Any, ...]]()
-        timers.time += 1
-        groups = timers.times.pop(timers.time, {})
+        alarm, outputs = self.alarm, list[tuple[Any, ...]]()
+        self._time += 1
+        groups = alarm.times.pop(self._time, {})
         for row in batch.rows:
             key = tuple(row[place] for place in self._places) if len(self._places) > 1 else row[self._places[0]]
             groups.setdefault(key, []).append((batch[:3], row))
         for key, records in groups.items():
             outputs += self._call(key, records)
-        timers.watermark = batch.now_ms
-        while (least := min(timers.events, default=batch.now_ms + 1)) <= batch.now_ms:
-            for key, payloads in timers.events.pop(least).items():
+        alarm.watermark = batch.now_ms * 1000
+        while (least := min(alarm.events, default=INFINITE)) <= alarm.watermark:
+            for key, payloads in alarm.events.pop(least).items():
                 outputs += self._call(key, payloads)
         return outputs
 
     def _call(self, key: Any, records: list[Any]) -> Sequence[tuple[Any, ...]]:
-        self.timers.key = key
-        state, outputs = self.fold(key, self.timers.time, records, self.states.get(key), self.timers)
+        self.timers.key, self.timers.time = key, self._time
+        state, outputs = self.fold(key, self._time, records, self.states.get(key), self.timers)
         self.states.pop(key, None)
         if state is not None:
             self.states[key] = decode(encode(state))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from megaflow.errors import UsageError
+from megaflow.megaphone.base.event_unit import INFINITE
 from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.spark.processor_fold import INITIAL, ProcessorPlan, declared_states, event_place
 
@@ -140,7 +141,7 @@ def test_a_timer_that_timers_set_too_late_fires_later() -> None:
 def test_the_end_of_a_job_fires_no_timers() -> None:
     folded = driver(processors.Restless(), "EventTime")
     folded.run(Batch(0, 0, 0, [row("a", 11)]))
-    folded.timers.watermark = float("inf")
+    folded.alarm.watermark = INFINITE
     state, outputs = folded.fold("a", 9, [("timer", 11)], folded.states["a"], folded.timers)
     assert (state, outputs) == ({"$timers": [11]}, ())
 
