@@ -124,7 +124,8 @@ class JobSpec:
     workers: int = 1  # in each process
     args: tuple[str, ...] = ()  # for `flow.args`
     rate: float | None = None  # lines per second, of all sources together
-    name: str | None = None  # None: derived from the app's name
+    name: str | None = None  # None: derived from the title, or from the app's name
+    title: str = ""  # a valid name, to which a number is added while another job has it
     listen: str = "127.0.0.1"  # host, or host:port of process 0; the others use the following ports
     encoding_errors: str = "strict"  # or "replace"
     line_size_max: int = LINE_BYTES_MAX  # bytes of a line, or of another record that a reader reads as a whole

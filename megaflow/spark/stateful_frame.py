@@ -4,16 +4,19 @@
 """
 
 import inspect
+import re
 import sys
 from functools import partial
 from typing import Any, Final
 
 from megaflow.errors import UsageError
 from megaflow.rows.ddl import parse_ddl
-from megaflow.spark import stateful_rows
-from megaflow.spark.stateful_rows import Fold
+from megaflow.spark import stateful_rows, stateful_timers
+from megaflow.spark.query_spec import TRIGGER_SECONDS
+from megaflow.spark.stateful_timers import EventColumn, has_timers
 
 AVAILABLE_NOW: Final = "AvailableNowTrigger"
+DELAY: Final = "spark.watermarkDelayMs"  # in the metadata of a column with a watermark; survives select and alias
 TRIGGERS: Final = {
     "OneTimeTrigger": "A query of a stateful frame cannot use trigger(once=True). Use trigger(availableNow=True).",
     AVAILABLE_NOW: "trigger(availableNow=True) needs PySpark 4.2 or newer here: earlier versions ask a source in "
@@ -52,22 +55,76 @@ def key_places(frame: Any, keys: list[str]) -> list[int]:
     """Return the places of key columns in a frame. Raises UsageError for unknown names and types without an order."""
     fields, places = frame.schema.fields, list[int]()
     for key in keys:
-        exact = [place for place, field in enumerate(fields) if field.name == key]
-        found = exact or [place for place, field in enumerate(fields) if field.name.lower() == key.lower()]
-        if len(found) != 1:
-            columns = ", ".join(field.name for field in fields)
-            raise UsageError(f"groupBy: The key {key!r} must be one of the columns {columns}.")
-        if not isinstance(fields[found[0]].dataType.jsonValue(), str):
-            kind = fields[found[0]].dataType.simpleString()
+        place = place_of(fields, key, "groupBy: The key")
+        if not isinstance(fields[place].dataType.jsonValue(), str):
+            kind = fields[place].dataType.simpleString()
             raise UsageError(f"groupBy: The key {key!r} of type {kind} must have a simple type. Cast it to STRING.")
-        if found[0] in places:
+        if place in places:
             raise UsageError(f"groupBy: The key {key!r} is named twice.")
-        places += found
+        places.append(place)
     return places
 
 
+def place_of(fields: Any, name: str, what: str) -> int:
+    """Return the place of a column by its name, as Spark finds it. Raises UsageError."""
+    exact = [place for place, field in enumerate(fields) if field.name == name]
+    found = exact or [place for place, field in enumerate(fields) if field.name.lower() == name.lower()]
+    if len(found) != 1:
+        columns = ", ".join(field.name for field in fields)
+        raise UsageError(f"{what} {name!r} must be one of the columns {columns}.")
+    return found[0]
+
+
+def event_column(frame: Any, fold: object, name: str | None) -> EventColumn | None:
+    """Return the column of event time for a fold with timers: `name`, or the one with a watermark; None: there is none.
+
+    In a streaming frame the column must have a watermark. Raises UsageError.
+    """
+    if name is not None and not (isinstance(name, str) and has_timers(fold)):
+        raise UsageError(f"event_time names a column for a fold with timers. Leave out event_time={name!r:.80}.")
+    if not has_timers(fold):
+        return None
+    fields = frame.schema.fields
+    marked = [field.name for field in fields if DELAY in field.metadata]
+    if name is None:
+        if len(marked) > 1:
+            raise UsageError(
+                f"The columns {' and '.join(map(repr, marked))} have a watermark. Choose one for timers by "
+                f"event_time={marked[0]!r}."
+            )
+        if not marked:
+            return None
+        [name] = marked
+    field = fields[place := place_of(fields, name, "event_time: The column")]
+    if frame.isStreaming and field.name not in marked:
+        raise UsageError(
+            f"event_time: The column {field.name!r} has no watermark. Add .withWatermark({field.name!r}, '10 minutes') "
+            "to the frame, with the delay that you choose."
+        )
+    path, kind = [place], field.dataType
+    if kind.typeName() == "struct" and "end" in kind.names:  # a window, whose time is its end in Spark
+        path, kind = [place, kind.names.index("end")], kind["end"].dataType
+    if kind.typeName() != "timestamp":
+        raise UsageError(
+            f"event_time: The column {field.name!r} must be a TIMESTAMP or a window, not {kind.simpleString()}."
+        )
+    return EventColumn(field.name, tuple(path), int(field.metadata.get(DELAY, 0)))
+
+
 def check_fold(fold: object) -> None:
-    """Raise UsageError for an object that cannot be called as a fold."""
+    """Raise UsageError for an object that is neither a function for a fold nor a fold with timers."""
+    if has_timers(fold):
+        if isinstance(fold, type):
+            raise UsageError(f"fold must be an object of the class {fold.__name__}: write {fold.__name__}().")
+        for name, given in (("on_row", "row"), ("on_timer", "payload")):
+            try:
+                inspect.signature(getattr(fold, name)).bind(None, None, None, None)
+            except (AttributeError, TypeError):
+                raise UsageError(
+                    f"A fold with timers needs the method {name}(self, key, {given}, state, timers), and "
+                    f"{type(fold).__name__} has no such method. It returns (state, outputs)."
+                ) from None
+        return
     if callable(fold):
         try:
             inspect.signature(fold).bind(None, None, None)
@@ -88,16 +145,44 @@ def streaming_result(
     return register_source(session, source, reachable_place(session, ResultsPlace("", addresses, schema, secret)))
 
 
-def batch_result(frame: Any, fold: Fold, places: list[int], schema: str) -> Any:
+def batch_result(
+    frame: Any, fold: Any, places: list[int], schema: str, event: EventColumn | None, has_tuples: bool
+) -> Any:
     """Return the outputs of a fold on a batch frame, as a batch DataFrame."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(sys.modules[stateful_rows.__name__])  # type: ignore[no-untyped-call]
-    names = frame.columns
-    columns = [column.name for column in parse_ddl(schema)]
-    by_key = frame.repartition(*[frame[f"`{names[place].replace('`', '``')}`"] for place in places])
-    rows = by_key.rdd.mapPartitions(partial(stateful_rows.fold_partition, fold, names, places, columns))
-    return frame.sparkSession.createDataFrame(rows, schema)
+    for module in (stateful_rows, stateful_timers):
+        cloudpickle.register_pickle_by_value(sys.modules[module.__name__])  # type: ignore[no-untyped-call]
+    kind, columns = frame.schema, [column.name for column in parse_ddl(schema)]
+
+    def column(*names: str) -> Any:
+        return frame[".".join("`" + name.replace("`", "``") + "`" for name in names)]
+
+    keys = [column(kind.names[place]) for place in places]
+    by_key = frame.repartition(*keys)
+    if has_timers(fold):
+        times = [] if event is None else [column(event.name, *["end"] * (len(event.path) - 1))]
+        by_key = by_key.sortWithinPartitions(*keys, *times)
+        task: Any = partial(stateful_timers.fold_sorted, fold, kind, places, columns, event, has_tuples)
+    else:
+        task = partial(stateful_rows.fold_partition, fold, kind, places, columns, has_tuples)
+    return frame.sparkSession.createDataFrame(by_key.rdd.mapPartitions(task), schema)
+
+
+def feed_seconds(trigger: str) -> float | None:
+    """Return how often the input is read for a query with this trigger; None: once, what exists.
+
+    The input is read as often as the query asks for results, as Spark reads a source. A query without a pause does not
+    list an idle folder all the time.
+
+    >>> feed_seconds("ProcessingTimeTrigger(3000)"), feed_seconds("ProcessingTimeTrigger(0)"), feed_seconds(
+    ...     "AvailableNowTrigger")
+    (3.0, 0.2, None)
+    """
+    if trigger == AVAILABLE_NOW:
+        return None
+    found = re.fullmatch(r"ProcessingTimeTrigger\((\d+)\)", trigger)
+    return int(found[1]) / 1000 if found and int(found[1]) else TRIGGER_SECONDS
 
 
 def check_trigger(trigger: str, version: str = "") -> None:

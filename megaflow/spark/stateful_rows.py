@@ -16,8 +16,11 @@ from typing import Any
 Fold = Callable[[Any, Any, Any], tuple[Any, Iterable[Any]]]
 
 
-def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int]) -> Any:
-    """Build the dataflow of a stateful frame on a worker. `places` are those of the key columns in the schema."""
+def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int], has_tuples: bool) -> Any:
+    """Build the dataflow of a stateful frame on a worker. `places` are those of the key columns in the schema.
+
+    `has_tuples`: the fold gets the travelling values as they are.
+    """
     from pyspark.sql.types import StructType
 
     register_rows()
@@ -28,7 +31,8 @@ def stateful_flow(flow: Any, fold: Fold, schema: str, places: Sequence[int]) -> 
         row = make(values)
         return fold(key_of(row), row, state)
 
-    folded = flow.rows().stateful_state_machine(by_name, key=itemgetter(*places), name=operator_name(names, places))
+    given = fold if has_tuples else by_name
+    folded = flow.rows().stateful_state_machine(given, key=itemgetter(*places), name=operator_name(names, places))
     return folded.map(plain_record)
 
 
@@ -87,24 +91,34 @@ def made_row(parts: tuple[Any, ...]) -> Any:
 
 
 def fold_partition(
-    fold: Fold, names: Sequence[str], places: Sequence[int], columns: Sequence[str], rows: Iterable[Any]
+    fold: Fold, kind: Any, places: Sequence[int], columns: Sequence[str], has_tuples: bool, rows: Iterable[Any]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the outputs of a fold on all rows of some keys, as tuples. Runs in a task of Spark.
 
-    It keeps the states of these keys in memory.
+    It keeps the states of these keys in memory. `kind` is the StructType of the rows.
     """
-    key_of, states = key_maker(names, places), dict[Any, Any]()
-    for row in rows:
+    key_of = itemgetter(*places) if has_tuples else key_maker(kind.names, places)
+    states = dict[Any, Any]()
+    for row in map(kind.toInternal, rows) if has_tuples else rows:
         key = key_of(row)
         state, outputs = fold(key, row, states.get(key))
         if state is None:
             states.pop(key, None)
         else:
             states[key] = state
-        if isinstance(outputs, str | bytes | dict) or (isinstance(outputs, tuple) and outputs):
-            raise TypeError(f"the fold must return (state, list of outputs), but for key {key!r} got {outputs!r:.200}")
-        for output in outputs:
+        for output in outputs_of(key, outputs):
             yield in_columns(plain_record(output), columns)
+
+
+def outputs_of(key: Any, outputs: Any) -> Any:
+    """Return the outputs of a call for a key. Raises TypeError if they are one record and not several.
+
+    >>> outputs_of("ann", [("ann", 3)])
+    [('ann', 3)]
+    """
+    if isinstance(outputs, str | bytes | dict) or (isinstance(outputs, tuple) and outputs):
+        raise TypeError(f"the fold must return (state, list of outputs), but for key {key!r} got {outputs!r:.200}")
+    return outputs
 
 
 def in_columns(record: Any, columns: Sequence[str]) -> tuple[Any, ...]:

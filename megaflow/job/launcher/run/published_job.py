@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -50,12 +52,30 @@ def default_name(path: str) -> str:
     return "".join(char if char.isascii() and char.isalnum() else "_" for char in stem)[:50] or "job"
 
 
+def job_title(text: str) -> str:
+    """Return a job's name from the name of a query or a program.
+
+    >>> job_title("totals of März"), job_title("-folded-<lambda>")
+    ('totals_of_M_rz', 'folded-lambda')
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("_.-").replace("-_", "-")[:50] or "job"
+
+
+def program_name() -> str:
+    """Return the default name of a job of this program; "job" for a notebook or a shell.
+
+    >>> program_name() != ""
+    True
+    """
+    return default_name(getattr(sys.modules["__main__"], "__file__", None) or "job.py")
+
+
 @contextlib.contextmanager
 def published(
     spec: JobSpec, host: str, port: int, secret: str, keeper: store.StoreKeeper | None, report: Callable[[str], None]
 ) -> Iterator[Job]:
     """Yield the job. Its file exists during the block, in place of the files of launchers that are gone."""
-    name = default_name(spec.app.path if isinstance(spec.app, AppFile) else "job.py")
+    name = spec.title or default_name(spec.app.path if isinstance(spec.app, AppFile) else "job.py")
     attempt, lock = 1 if spec.state is not None and spec.restarts else 0, "" if keeper is None else keeper.word
     job, replaced = own_job(spec.name or name, host, port, secret, attempt, spec.state, lock), replaced_by(keeper)
     try:

@@ -38,7 +38,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -50,27 +50,30 @@ from megaflow.job.launcher.processes.agent_door import AgentDoor
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run.job_control import JobControl
 from megaflow.job.launcher.run.launch import LaunchOptions
+from megaflow.job.launcher.run.published_job import job_title, program_name
 from megaflow.job.launcher.run.python_function import JobOptions, naming_arguments, takes_arguments, with_arguments
 from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.spec import PickledFunction
 from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.spark.cluster import check_session
 from megaflow.spark.kept_query import RESULTS
-from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames
+from megaflow.spark.query_spec import RowFrames
 from megaflow.spark.results_query import ATTEMPTS, LATE
 from megaflow.spark.results_spec import check_arrow, check_python
 from megaflow.spark.row_packing import check_columns
 from megaflow.spark.spark_errors import root_cause
 from megaflow.spark.stateful_frame import (
-    AVAILABLE_NOW,
     batch_result,
     check_fold,
     check_trigger,
+    event_column,
+    feed_seconds,
     grouped_frame,
     key_places,
     streaming_result,
 )
 from megaflow.spark.stateful_rows import Fold, register_rows, stateful_flow
+from megaflow.spark.stateful_timers import EventColumn, TimerFold, has_timers, timed_flow
 from megaflow.timely.communication.role_handlers import Connection
 
 ROWS: Final = "rows"  # name of the job's input
@@ -87,8 +90,11 @@ class StatefulOptions(JobOptions):
     """The arguments of `megaflow.spark.stateful`."""
 
     grouped: Any
-    fold: Fold
+    fold: Fold | TimerFold
     schema: str
+    _: KW_ONLY
+    event_time: str | None = None
+    tuples: bool = False
 
 
 class FrameJob:
@@ -192,11 +198,12 @@ def stateful(*given: Any, **named: Any) -> Any:
         if not isinstance(columns := options.schema, str):
             raise UsageError(f"schema must name columns in SQL, as in 'word STRING, n LONG', not {columns!r:.80}.")
         schema = schema_json(parse_ddl(columns))
+        event = event_column(frame, options.fold, options.event_time)
         if not frame.isStreaming:
-            return batch_result(frame, options.fold, places, columns)
+            return batch_result(frame, options.fold, places, columns, event, options.tuples)
         check_arrow("schema")
         check_python("schema", frame.sparkSession.sparkContext.pythonExec)
-        app = pickle_app(dataflow_of(options.fold, frame.schema.json(), places))
+        app = pickle_app(dataflow_of(options.fold, frame.schema.json(), places, event, options.tuples))
         register_rows()  # as states, which `control.get` returns
         door = Door(frame.sparkSession, partial(begin, options, app, frame, schema))
         result = streaming_result(frame.sparkSession, door.source, door.addresses, schema, door.secret)
@@ -204,11 +211,15 @@ def stateful(*given: Any, **named: Any) -> Any:
         return result
 
 
-def dataflow_of(fold: Fold, schema: str, places: list[int]) -> Callable[[Any], Any]:
+def dataflow_of(
+    fold: Any, schema: str, places: list[int], event: EventColumn | None, has_tuples: bool
+) -> Callable[[Any], Any]:
     """Return the dataflow of a fold. It counts as the fold's module, whose file and neighbours travel to executors."""
 
     def dataflow(flow: Any) -> Any:
-        return stateful_flow(flow, fold, schema, places)
+        if has_timers(fold):
+            return timed_flow(flow, fold, schema, places, event, has_tuples)
+        return stateful_flow(flow, fold, schema, places, has_tuples)
 
     dataflow.__module__ = getattr(fold, "__module__", None) or type(fold).__module__
     return dataflow
@@ -221,19 +232,27 @@ def begin(
     opened = list[SparkResults]()
     run = query._jsq.streamingQuery()
     state = options.state if options.state is not None else store_of(str(run.resolvedCheckpointRoot()))
-    spec = replace(options, state=state).spec(app, on="")
-    trigger = None if run.trigger().toString() == AVAILABLE_NOW else TRIGGER_SECONDS
+    spec = replace(options, state=state).spec(app, on="", title=title_of(query.name, options.fold))
 
     def open_output(resumes: bool) -> SparkResults:
         opened.append(SparkResults(schema, RESULTS, spec.state, resumes, door=door))
         return opened[-1]
 
-    rows = RowFrames({ROWS: frame}, trigger)
+    rows = RowFrames({ROWS: frame}, feed_seconds(run.trigger().toString()))
     launched = LaunchOptions(
         spec, None, partial(open_output, False), partial(open_output, True), rows, page=options.page()
     )
     handle = JobHandle(launched, wording=with_arguments)
     return handle, opened[-1]
+
+
+def title_of(query: str | None, fold: object) -> str:
+    """Return the default name of a job: that of the query, or those of the program and the fold.
+
+    >>> title_of("totals", len), title_of(None, len).rpartition("-")[2]
+    ('totals', 'len')
+    """
+    return job_title(query or f"{program_name()}-{getattr(fold, '__name__', type(fold).__name__)}")
 
 
 def store_of(checkpoint: str) -> str | None:
