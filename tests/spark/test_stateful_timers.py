@@ -1,0 +1,266 @@
+"""Folds with timers on Spark's Rows: a job and a batch frame give the results of plain Python, without a Spark."""
+
+import json
+import random
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from megaflow.errors import ProgramError, UsageError
+from megaflow.spark.stateful_frame import check_fold
+from megaflow.spark.stateful_timers import (
+    NO_TIME,
+    EventColumn,
+    KeyQueue,
+    RowTimers,
+    fold_sorted,
+    has_timers,
+    micros_of,
+    moment_of,
+    timed_flow,
+)
+from megaflow.testing import Join, Kill, SimulatedCluster, seeds
+
+types = pytest.importorskip("pyspark.sql.types")
+
+SCHEMA = "user STRING, at TIMESTAMP"
+GAP = timedelta(minutes=30)
+DELAY = timedelta(minutes=10)
+EVENT = EventColumn("at", (1,), DELAY // timedelta(milliseconds=1))
+START = datetime(2026, 6, 1, tzinfo=UTC)
+
+Click = tuple[str, int | None]  # user, microseconds
+
+
+def joined(spans: Iterable[Any], gap: Any) -> list[Any]:
+    """Join the spans (first, last, clicks) between which there is less than a gap."""
+    out = list[Any]()
+    for first, last, clicks in sorted(spans):
+        if out and first < out[-1][1] + gap:
+            out[-1] = out[-1][0], max(out[-1][1], last), out[-1][2] + clicks
+        else:
+            out.append((first, last, clicks))
+    return out
+
+
+class Sessions:
+    """Sessions of a user: those that are open are the state, as spans."""
+
+    def __init__(self, gap: Any) -> None:
+        self.gap = gap
+
+    def on_row(self, user: Any, click: Any, spans: Any, timers: RowTimers) -> Any:
+        at = click[1]
+        assert click[0] == user
+        if at is None:
+            return spans, [(user, None, timers.watermark is None, 1)]
+        timers.at_event(at + self.gap, None)
+        return joined([*(spans or []), (at, at, 1)], self.gap), []
+
+    def on_timer(self, user: Any, payload: None, spans: Any, timers: RowTimers) -> Any:
+        over = [span for span in spans or [] if span[1] + self.gap <= timers.watermark]
+        return [span for span in spans or [] if span not in over] or None, [(user, *span) for span in over]
+
+
+def clicks_of(seed: int, count: int = 400) -> list[Click]:
+    """Return clicks of some users, out of order by less than DELAY."""
+    dice = random.Random(seed)
+    at = micros_of(START)
+    clicks = list[Click]()
+    for _ in range(count):
+        at += dice.choice([0, 20, 60, 900]) * 1_000_000 + dice.randrange(7)
+        clicks.append((dice.choice("abcdefgh"), at - dice.randrange(DELAY // timedelta(microseconds=1))))
+    return clicks
+
+
+def expected(clicks: Iterable[Click]) -> list[Any]:
+    """Return the sessions of all clicks, in microseconds."""
+    users = dict[str, list[Any]]()
+    for user, at in clicks:
+        users.setdefault(user, []).append((at, at, 1))
+    gap = GAP // timedelta(microseconds=1)
+    return sorted((user, *span) for user, spans in users.items() for span in joined(spans, gap))
+
+
+def in_micros(records: Iterable[Any]) -> list[Any]:
+    def plain(value: Any) -> Any:
+        return micros_of(value) if isinstance(value, datetime) else value
+
+    return sorted(tuple(map(plain, record)) for record in records)
+
+
+def struct(names: str = SCHEMA) -> Any:
+    kinds = {"STRING": types.StringType(), "TIMESTAMP": types.TimestampType(), "DATE": types.DateType()}
+    pairs = (column.split() for column in names.split(", "))
+    return types.StructType([types.StructField(name, kinds[kind]) for name, kind in pairs])
+
+
+def dataflow_of(fold: Any, has_tuples: bool, event: EventColumn | None = EVENT, places: tuple[int, ...] = (0,)) -> Any:
+    schema = struct().json()
+
+    def dataflow(flow: Any) -> Any:
+        rows = flow.lines().map(json.loads).map(tuple)
+        return timed_flow(SimpleNamespace(rows=lambda: rows), fold, schema, places, event, has_tuples)
+
+    return dataflow
+
+
+def as_lines(clicks: Iterable[Click]) -> list[str]:
+    return [json.dumps(click) for click in clicks]
+
+
+def in_batch(fold: Any, clicks: Iterable[Click], has_tuples: bool, event: EventColumn | None = EVENT) -> list[Any]:
+    """Return the outputs of a batch frame: Spark sorts its rows, and rows without a time come first."""
+    kind = struct()
+    rows = map(kind.fromInternal, sorted(clicks, key=lambda click: (click[0], click[1] or NO_TIME)))
+    return [*fold_sorted(fold, kind, [0], ["user", "first", "last", "clicks"], event, has_tuples, rows)]
+
+
+@pytest.mark.parametrize("has_tuples", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_and_a_batch_frame_give_the_same_sessions(seed: int, has_tuples: bool) -> None:
+    clicks = clicks_of(seed)
+    fold = Sessions(GAP // timedelta(microseconds=1) if has_tuples else GAP)
+    assert in_micros(in_batch(fold, clicks, has_tuples)) == expected(clicks)
+    found = SimulatedCluster(seed).run(dataflow_of(fold, has_tuples), lines=as_lines(clicks))
+    assert in_micros(found) == expected(clicks)
+
+
+@seeds(2)
+def test_timers_survive_a_kill_and_a_move(seed: int) -> None:
+    clicks = clicks_of(seed)
+    cluster = SimulatedCluster(seed, processes=2, durable=True)
+    cluster.at(record=100, do=Kill())
+    cluster.at(record=250, do=Join())
+    found = cluster.run(dataflow_of(Sessions(GAP), False), lines=as_lines(clicks), close_windows=True)
+    assert in_micros(found) == expected(clicks)
+
+
+@pytest.mark.parametrize("has_tuples", [False, True])
+def test_a_row_without_a_time_does_not_move_the_watermark(has_tuples: bool) -> None:
+    clicks: list[Click] = [("a", None), ("a", None), ("a", micros_of(START))]
+    fold = Sessions(GAP // timedelta(microseconds=1) if has_tuples else GAP)
+    session = ("a", micros_of(START), micros_of(START), 1)
+    assert [*in_batch(fold, clicks, has_tuples)][:2] == [("a", None, True, 1)] * 2
+    found = SimulatedCluster(1).run(dataflow_of(fold, has_tuples), lines=as_lines(clicks))
+    assert [record for record in found if record[1] is None] == [("a", None, True, 1)] * 2
+    assert in_micros(record for record in found if record[1] is not None) == [session]
+
+
+class Noted:
+    """Notes its calls, in order, as outputs."""
+
+    def __init__(self, sets: Any) -> None:
+        self.sets = sets  # called with timers for each row
+
+    def on_row(self, key: Any, row: Any, state: Any, timers: RowTimers) -> Any:
+        self.sets(row, timers)
+        return state, [(key, "row", row[1], 0)]
+
+    def on_timer(self, key: Any, payload: Any, state: Any, timers: RowTimers) -> Any:
+        if isinstance(payload, int):
+            timers.at_event(payload, "again")
+        return state, [(key, "timer", payload, 0)]
+
+
+def steps(records: Iterable[Any]) -> Iterator[Any]:
+    return ((what, value) for _, what, value, _ in records)
+
+
+def test_timers_of_a_batch_frame_fire_between_rows_and_at_the_end() -> None:
+    def sets(row: Any, timers: RowTimers) -> None:
+        timers.after(0.5, f"clock {row[1]}")
+        timers.at_event(row[1] + 20, row[1] + 25)  # its call sets another timer
+
+    clicks: list[Click] = [("a", 100), ("a", 120), ("a", 130)]
+    assert [*steps(in_batch(Noted(sets), clicks, True))] == [
+        ("row", 100),
+        ("timer", 125), ("row", 120),
+        ("timer", "again"), ("row", 130),
+        ("timer", 145), ("timer", "again"), ("timer", 155),  # at 155: later than 150, so dropped
+        ("timer", "clock 100"), ("timer", "clock 120"), ("timer", "clock 130"),
+    ]  # fmt: skip
+
+
+def test_a_timer_by_the_clock_fires_without_event_time() -> None:
+    def sets(row: Any, timers: RowTimers) -> None:
+        assert timers.watermark is None
+        timers.after(timedelta(seconds=1), "due")
+
+    clicks: list[Click] = [("a", 1), ("b", 2)]
+    found = SimulatedCluster(1).run(dataflow_of(Noted(sets), True, event=None), lines=as_lines(clicks))
+    assert sorted(found) == sorted(in_batch(Noted(sets), clicks, True, event=None))
+    assert [record[1] for record in found].count("timer") == 2
+
+
+def test_a_key_of_several_columns_is_a_row_in_both_methods() -> None:
+    class Keyed:
+        def on_row(self, key: Any, row: Any, state: Any, timers: RowTimers) -> Any:
+            timers.after(0, key)
+            return 1, []
+
+        def on_timer(self, key: Any, payload: Any, state: Any, timers: RowTimers) -> Any:
+            assert key == payload and key.at == moment_of(7), key
+            return None, [(key.user, key.at, state, 0)]
+
+    flow = dataflow_of(Keyed(), False, places=(0, 1))
+    assert SimulatedCluster(1).run(flow, lines=as_lines([("a", 7)])) == [("a", moment_of(7), 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("set_timer", "why"),
+    [
+        (lambda timers: timers.at_event(7, None), "must be a datetime, as in Rows"),
+        (lambda timers: timers.after(-1, None), "at least 0"),
+        (lambda timers: timers.after(float("nan"), None), "at least 0"),
+    ],
+)
+def test_a_wrong_timer_is_refused_with_the_reason(set_timer: Any, why: str) -> None:
+    def sets(row: Any, timers: RowTimers) -> None:
+        set_timer(timers)
+
+    with pytest.raises((TypeError, ValueError), match=why):
+        in_batch(Noted(sets), [("a", 1)], False)
+
+
+def test_event_timers_without_event_time_say_how_to_get_it() -> None:
+    def sets(row: Any, timers: RowTimers) -> None:
+        timers.at_event(row[1], None)
+
+    with pytest.raises(ValueError, match="event_time="):
+        in_batch(Noted(sets), [("a", 1)], False, event=None)
+    with pytest.raises((ValueError, ProgramError), match="withWatermark"):
+        SimulatedCluster(1).run(dataflow_of(Noted(sets), False, event=None), lines=as_lines([("a", 1)]))
+
+
+def test_a_datetime_with_a_zone_is_a_timestamp_too() -> None:
+    timers = RowTimers("", False)
+    queue = timers.base = KeyQueue()
+    timers.at_event(START, "zone")
+    timers.at_event(moment_of(micros_of(START)), "naive")
+    assert [*queue.reach(micros_of(START))] == [["zone"], ["naive"]]
+
+
+class OnlyRows:
+    def on_row(self, key: Any, row: Any, state: Any, timers: RowTimers) -> Any: ...
+
+
+class FewArguments(OnlyRows):
+    def on_timer(self, key: Any, payload: Any) -> Any: ...
+
+
+@pytest.mark.parametrize(
+    ("fold", "why"),
+    [
+        (Sessions, r"an object of the class Sessions: write Sessions\(\)"),
+        (OnlyRows(), r"needs the method on_timer\(self, key, payload, state, timers\), and OnlyRows"),
+        (FewArguments(), r"needs the method on_timer"),
+    ],
+)
+def test_a_fold_without_both_methods_is_refused(fold: Any, why: str) -> None:
+    assert has_timers(fold)
+    with pytest.raises(UsageError, match=why):
+        check_fold(fold)
