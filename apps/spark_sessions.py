@@ -18,14 +18,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 import megaflow
 
 CLICKS = "user STRING, at TIMESTAMP"
 SESSIONS = "user STRING, first TIMESTAMP, last TIMESTAMP, clicks LONG"
 GAP, OUT_OF_ORDER = timedelta(minutes=30), timedelta(minutes=5)
-BY_USER = ("count(*) AS sessions", "sum(clicks) AS clicks", "max(last - first) AS longest")
+BY_SESSION = ("min(at) AS first", "max(at) AS last", "count(*) AS clicks")
+LONGEST = "CAST(max(unix_seconds(last) - unix_seconds(first)) / 60 AS INT) AS `longest, minutes`"
+BY_USER = ("count(*) AS sessions", "sum(clicks) AS clicks", LONGEST)
 
 
 class Sessions:
@@ -46,12 +48,12 @@ class Sessions:
 
 
 def make_clicks(folder, files=20, clicks=250, users=30):
-    """Write files of clicks of one day; within OUT_OF_ORDER they come in any order."""
+    """Write files of clicks of two days; within OUT_OF_ORDER they come in any order."""
     dice, at = random.Random(7), datetime(2026, 6, 1)
     for number in range(files):
         lines = []
         for _ in range(clicks):
-            at += timedelta(seconds=dice.randrange(24))
+            at += timedelta(seconds=dice.randrange(60))
             late = timedelta(seconds=dice.randrange(OUT_OF_ORDER.seconds))
             lines.append({"user": f"user {dice.randrange(users):02}", "at": (at - late).isoformat()})
         Path(folder, f"{number:02}.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -71,14 +73,11 @@ def fold(spark, clicks, out, checkpoint, processes, closes):
 
 def own_sessions(spark, clicks, closes):
     """Return the sessions by Spark's own operator, those that are over: their ends are not after the watermark."""
-    from pyspark.sql.functions import count, lit, max, min, session_window
-
     read = spark.read.schema(CLICKS).json(clicks).where("at IS NOT NULL")
-    spans = read.groupBy("user", session_window("at", f"{GAP.seconds} seconds"))
-    sessions = spans.agg(min("at").alias("first"), max("at").alias("last"), count("*").alias("clicks"))
-    latest = read.agg(max("at")).first()[0]
-    over = sessions if closes else sessions.where(sessions.last + GAP <= lit(latest - OUT_OF_ORDER))
-    return over.select("user", "first", "last", "clicks")
+    spans = read.groupBy("user", functions.session_window("at", f"{GAP.seconds} seconds"))
+    sessions = spans.agg(*map(functions.expr, BY_SESSION)).select("user", "first", "last", "clicks")
+    latest = read.agg({"at": "max"}).first()[0]
+    return sessions if closes else sessions.where(sessions.last + GAP <= functions.lit(latest - OUT_OF_ORDER))
 
 
 @click.command()
@@ -104,18 +103,11 @@ def main(clicks, out, checkpoint, master, processes):
         found, own = spark.read.parquet(out), own_sessions(spark, clicks, closes)
         if found.exceptAll(own).count() or own.exceptAll(found).count():
             raise click.ClickException("the sessions are not equal to Spark's: clicks come later than OUT_OF_ORDER")
-        by_user = found.groupBy("user").agg(*map(expr_of, BY_USER)).orderBy("user")
+        by_user = found.groupBy("user").agg(*map(functions.expr, BY_USER)).orderBy("user")
         by_user.show(5)
         total = by_user.selectExpr("sum(sessions)", "sum(clicks)", "count(*)").first()
         click.echo("{:,} sessions of {:,} clicks by {} users: equal to Spark's session_window".format(*total))
     spark.stop()
-
-
-def expr_of(text):
-    """Return a column by its expression in SQL."""
-    from pyspark.sql.functions import expr
-
-    return expr(text)
 
 
 if __name__ == "__main__":
