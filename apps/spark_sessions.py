@@ -31,7 +31,7 @@ BY_USER = ("count(*) AS sessions", "sum(clicks) AS clicks", LONGEST)
 
 
 class Sessions:
-    """The sessions of each user. The state is a list of those that have not ended: (first click, last click, clicks)."""
+    """The sessions of each user. The state is a list of the open ones, each (first click, last click, clicks)."""
 
     def on_row(self, user, row, sessions, timers):
         """Add a click, which may connect two sessions, and look at the session again when it may be over."""
@@ -85,7 +85,7 @@ def own_sessions(spark, clicks, closes):
 @click.option("--out", metavar="FOLDER", help="Where the sessions go, as Parquet; a temporary folder if not given.")
 @click.option("--checkpoint", metavar="FOLDER", help="Keep open sessions there, for the next run with more clicks.")
 @click.option("--master", default="local[2]", show_default=True, help="Spark's master, if spark-submit names none.")
-@click.option("--processes", type=int, default=1, show_default=True, help="Worker processes; Spark needs one slot more.")
+@click.option("--processes", type=int, default=1, show_default=True, help="Worker processes. Spark needs a slot more.")
 def main(clicks, out, checkpoint, master, processes):
     """Write the sessions of users, and compare them with Spark's own."""
     click.echo("Spark starts (some seconds)")
@@ -105,7 +105,7 @@ def main(clicks, out, checkpoint, master, processes):
             raise click.ClickException("the sessions are not equal to Spark's: clicks come later than OUT_OF_ORDER")
         by_user = found.groupBy("user").agg(*map(functions.expr, BY_USER)).orderBy("user")
         by_user.show(5)
-        total = by_user.selectExpr("sum(sessions)", "sum(clicks)", "count(*)").first()
+        total = by_user.selectExpr("sum(sessions)", "sum(clicks)", "count(*)").collect()[0]
         click.echo("{:,} sessions of {:,} clicks by {} users: equal to Spark's session_window".format(*total))
     spark.stop()
 

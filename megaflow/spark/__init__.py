@@ -3,6 +3,7 @@
 Programs call these names; see also `job.launcher.run.spark_run` and `spark_stateful` beside it:
     stateful       folds a grouped DataFrame; returns a DataFrame
     FrameJob       the job behind it
+    RowTimers      sets timers in a fold
     run            starts a job between DataFrames, on the executors of their session
     Run            the running job
 
@@ -25,6 +26,7 @@ stateful_rows  folds on Spark's Rows
 processor_fold     a StatefulProcessor of Spark as a fold
 processor_states   its handle: states, TTL and timers of one key
 processor_values   the values that it gets, keeps and returns
+stateful_timers    folds with timers
 job_progress   the progress of a job in the classes of Spark's streaming queries
 push           how lines leave Spark, in its executors
 row_packing    how rows leave Spark
@@ -44,6 +46,7 @@ from megaflow.front_door import offer
 _NAMES = {
     "megaflow.job.launcher.run.spark_run": ("Run", "run"),
     "megaflow.job.launcher.run.spark_stateful": ("FrameJob", "stateful"),
+    "megaflow.spark.stateful_timers": ("RowTimers",),
 }  # module -> names that it offers
 
 __getattr__, __dir__, __all__ = offer(globals(), _NAMES)

@@ -113,9 +113,9 @@ def test_the_column_of_event_time_is_checked(spark: Any) -> None:
     twice = timed.withColumn("copy", timed.timestamp)
     windows = spark.range(3).selectExpr("id", "window(timestamp_seconds(id), '5 minutes') AS span")
 
-    def refused(why: str, frame: Any, fold: Any = Sessions(GAP), **options: Any) -> None:
+    def refused(why: str, frame: Any, fold: Any = None, **options: Any) -> None:
         with pytest.raises(UsageError, match=why):
-            megaflow.spark.stateful(frame.groupBy(frame.columns[0]), fold, SESSIONS, **options)
+            megaflow.spark.stateful(frame.groupBy(frame.columns[0]), fold or Sessions(GAP), SESSIONS, **options)
 
     refused("'timestamp' and 'copy' have a watermark. Choose", twice)
     refused("'value' has no watermark", timed, event_time="value")

@@ -1,15 +1,16 @@
-"""The commands of `megaflow control` for a program: `job.control`, and `megaflow.jobs()`, the jobs of this machine.
+"""The commands of `megaflow control` for a program: those of each handle of a job, and `megaflow.jobs()`.
 
 The calls find the job by its file, as those commands do. So the same rules hold, also while the job recovers from a
 loss or its coordinator moves. Each call blocks until the command has taken effect. A refused command changes nothing.
 """
 
+import abc
 import contextlib
 import json
 import time
 from binascii import a2b_base64
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from megaflow.control.client import commands, move_request
 from megaflow.control.client.conversation import Conversation
@@ -26,16 +27,25 @@ from megaflow.timely.communication.codec.decode import decode
 TIMEOUT_SECONDS: Final = 60.0  # for the job to answer, as with `megaflow control`
 
 
-@dataclass(eq=False, repr=False)
-class JobControl:
-    """Commands of `megaflow control` for one job.
+class JobControl(abc.ABC):
+    """Commands of `megaflow control` for one job: the base of its handles.
 
     Results have the fields that the commands print with `--json`. All calls raise CommandRefused, and JobNotFound if
     the job has ended.
     """
 
-    _conversation: Callable[[], contextlib.AbstractContextManager[Conversation]]  # opens a connection to the job
-    _pause: Callable[[float], None]  # sleeps, but not beyond the end of the job
+    @abc.abstractmethod
+    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
+        """Open a connection to the job."""
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep, but not beyond the end of the job if that is known."""
+        time.sleep(seconds)
+
+    @property
+    def control(self) -> Self:
+        """The commands, which the handle itself also has."""
+        return self
 
     def status(self) -> JobStatus:
         """Return workers, rates, latency, bins and moves.
@@ -157,7 +167,17 @@ class JobControl:
         return commands.total(list(commands.run_plan(talk, plan, self._pause, number)))
 
 
-class RunningJob:
+@dataclass(eq=False, repr=False)
+class OpenControl(JobControl):
+    """Commands for a job by the connections that a function opens."""
+
+    talk: Callable[[], contextlib.AbstractContextManager[Conversation]]
+
+    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
+        return self.talk()
+
+
+class RunningJob(JobControl):
     """A job of this user that runs on this machine."""
 
     def __init__(self, name: str, pid: int, state: str | None) -> None:
@@ -167,11 +187,6 @@ class RunningJob:
     def __repr__(self) -> str:
         kept = "" if self.state is None else f", state {self.state!r}"
         return f"<RunningJob {self.name!r}: process {self.pid}{kept}>"
-
-    @property
-    def control(self) -> JobControl:
-        """The commands of `megaflow control` for this job."""
-        return JobControl(self._conversation, time.sleep)
 
     def stop(self, drain: bool = True) -> None:
         """Stop the job, as `megaflow control stop` does: it processes what was read. Raises JobNotFound."""
@@ -185,6 +200,6 @@ class RunningJob:
 def jobs() -> list[RunningJob]:
     """Return this user's running jobs on this machine, by name, including those of other programs and notebooks.
 
-    `megaflow.jobs()[0].control.status()` shows one, `megaflow.jobs()[0].stop()` stops it.
+    `megaflow.jobs()[0].status()` shows one, `megaflow.jobs()[0].stop()` stops it.
     """
     return [RunningJob(job.name, job.pid, job.state) for job, is_seen in present() if is_seen]

@@ -30,7 +30,7 @@ from megaflow.control.wording import Notice
 from megaflow.errors import MegaflowError, UsageError
 from megaflow.job.contact import conversation
 from megaflow.job.job_file import Job
-from megaflow.job.launcher.run.job_control import TIMEOUT_SECONDS, JobControl
+from megaflow.job.launcher.run.job_control import TIMEOUT_SECONDS, OpenControl
 from megaflow.job.launcher.run.published_job import naming_options
 from megaflow.job.reachable import interfaces
 from megaflow.job.spec import JobSpec
@@ -213,7 +213,7 @@ def steer(
     Raises UsageError if there is no such command or its arguments are wrong, and otherwise as `JobControl`.
     """
     check_command(command, given)
-    control = JobControl(talk, time.sleep)
+    control = OpenControl(talk)
     if command == "stop":
         with talk() as conversation:
             commands.stop_job(conversation, **given)

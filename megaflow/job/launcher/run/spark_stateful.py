@@ -42,7 +42,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from megaflow.control.reports import JobStatus, MoveReport
+from megaflow.control.client.conversation import Conversation
 from megaflow.control.results_messages import RESULTS_ROLE, Open, Opened, ResultsRefused
 from megaflow.errors import MegaflowError, ProtocolError, UsageError
 from megaflow.job.launcher.outputs.spark_results import SparkResults
@@ -97,10 +97,10 @@ class StatefulOptions(JobOptions):
     tuples: bool = False
 
 
-class FrameJob:
+class FrameJob(JobControl):
     """The job behind a stateful frame: `totals.megaflow`. It exists while the frame's query runs.
 
-    `handle` is its JobHandle. The other members are those of the handle.
+    It has the commands of `megaflow control`. `handle` is its JobHandle.
     """
 
     def __init__(self, door: "Door") -> None:
@@ -123,11 +123,6 @@ class FrameJob:
         """The job's name, for `megaflow control --job`."""
         return self.handle.name
 
-    @property
-    def control(self) -> JobControl:
-        """The commands of `megaflow control` for the job."""
-        return self.handle.control
-
     def start_query(self, start: Callable[[], Any]) -> Any:
         """Start the frame's query, and return it once its job runs: `start_query(lambda: writer.start(path))`.
 
@@ -143,13 +138,8 @@ class FrameJob:
                 break
         return query
 
-    def status(self) -> JobStatus:
-        """Return what `megaflow control status` shows."""
-        return self.handle.status()
-
-    def move_bins(self, **selection: Any) -> MoveReport:
-        """Move bins between workers, see `control.move_bins`."""
-        return self.handle.move_bins(**selection)
+    def _conversation(self) -> contextlib.AbstractContextManager[Conversation]:
+        return self.handle._conversation()
 
 
 @takes_arguments(StatefulOptions)
@@ -168,6 +158,15 @@ def stateful(*given: Any, **named: Any) -> Any:
     a naive datetime in the worker's time zone. Return None as state to forget the key. `outputs` is a list of tuples,
     or of Rows, dicts or NamedTuples with the names of the columns. `schema` names and types them in SQL.
 
+    With `tuples`, keys and rows are the values that travel, and the fold is faster: a row is a tuple, a timestamp an
+    int of microseconds, a date an int of days.
+
+    For timers, `fold` is an object with the methods `on_row(key, row, state, timers)` and `on_timer(key, payload,
+    state, timers)`, which return (state, outputs). `timers` is a RowTimers, with `at_event(timestamp, payload)`,
+    `after(seconds, payload)` and `watermark`. Event time is the column that `withWatermark` names. `event_time` chooses
+    one of several, and names the column of a batch frame. With a store, timers that are left at the end of the input
+    wait for the next run, unless `close_windows` is set.
+
     A streaming frame gives a streaming DataFrame. The call itself starts nothing. A query of the DataFrame starts a job
     of `processes` worker processes on the session's executors. Each takes a slot. The query blocks in its first batch
     until the job has started, some seconds. The job ends with the query. The same code resumes both from the
@@ -177,14 +176,15 @@ def stateful(*given: Any, **named: Any) -> Any:
 
     The rows of a key come in Spark's order within a batch, batch after batch. One query at a time reads the DataFrame;
     a second one fails, as does a query that reads it twice. `trigger(availableNow=True)`, from PySpark 4.2 on, folds
-    the rows that exist at the start. An error of the fold fails the query. Its `exception()` has the traceback.
+    the rows that exist at the start. The interval of `trigger(processingTime=…)` is also that of reading the input. An
+    error of the fold fails the query. Its `exception()` has the traceback.
 
     `frame.megaflow` of the result is a FrameJob, with the running job. The other arguments are those of
     `megaflow.run`. Cost of a row: some microseconds more than a fold on tuples, to make the Row.
 
     A batch frame gives a batch DataFrame without a job, and the other arguments do not matter. Spark shuffles the rows
     by key and runs the fold in its tasks, whenever the result is computed. Each task keeps the states of its keys in
-    memory. The rows of a key come in no particular order.
+    memory. The rows of a key come in no particular order, or by event time if the fold has timers.
 
     Raises UsageError for wrong arguments. Needs `megaflow[arrow]` in the Python that Spark starts.
     """

@@ -31,7 +31,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from megaflow.control.client import commands
-from megaflow.control.reports import JobStatus, MoveReport
 from megaflow.control.wording import Notice
 from megaflow.environment import warn_of_unknown
 from megaflow.errors import ClusterError, JobNotFound, MegaflowError, NoAnswer, PeerFailed, PeerLost, UsageError
@@ -53,8 +52,8 @@ ENDING_SECONDS: Final = 10.0  # for a job to end whose processes no longer answe
 log = logging.getLogger("megaflow.job")
 
 
-class JobHandle:
-    """A running job that this program started.
+class JobHandle(JobControl):
+    """A running job that this program started. It has the commands of `megaflow control`.
 
     It is a context manager. Leaving the block drains and stops the job, if it has not ended, and waits for its end. An
     error that leaves the block ends the job at once. If the job has already failed, its failure is raised instead.
@@ -166,23 +165,6 @@ class JobHandle:
             with contextlib.suppress(JobNotFound):
                 self.stop()
             self.wait()
-
-    @property
-    def control(self) -> JobControl:
-        """The commands of `megaflow control` for this job."""
-        return JobControl(self._conversation, self._pause)
-
-    def status(self) -> JobStatus:
-        """Return workers, rates, latency, bins and moves, as `megaflow control status` shows them.
-
-        The fields are those of its `--json`. Waits less than two seconds for busy workers, and lists those that did not
-        answer. Raises the job's error if it has failed, and JobNotFound if it has ended.
-        """
-        return self.control.status()
-
-    def move_bins(self, **selection: Any) -> MoveReport:
-        """Move bins between workers, see `control.move_bins`."""
-        return self.control.move_bins(**selection)
 
     def outputs(self) -> Outputs:
         """Return the output records as they come, epoch by epoch: `for record in job.outputs()`, or `async for`.
