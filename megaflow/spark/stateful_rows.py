@@ -101,24 +101,28 @@ def fold_partition(
     states = dict[Any, Any]()
     for row in map(kind.toInternal, rows) if has_tuples else rows:
         key = key_of(row)
-        state, outputs = fold(key, row, states.get(key))
+        state, outputs = answer_of(key, fold(key, row, states.get(key)))
         if state is None:
             states.pop(key, None)
         else:
             states[key] = state
-        for output in outputs_of(key, outputs):
+        for output in outputs:
             yield in_columns(plain_record(output), columns)
 
 
-def outputs_of(key: Any, outputs: Any) -> Any:
-    """Return the outputs of a call for a key. Raises TypeError if they are one record and not several.
+def answer_of(key: Any, answer: Any) -> tuple[Any, Iterable[Any]]:
+    """Return what a fold has returned for a key: the state and the outputs. Raises TypeError for anything else.
 
-    >>> outputs_of("ann", [("ann", 3)])
-    [('ann', 3)]
+    >>> answer_of("ann", (3, [("ann", 3)]))
+    (3, [('ann', 3)])
     """
-    if isinstance(outputs, str | bytes | dict) or (isinstance(outputs, tuple) and outputs):
-        raise TypeError(f"the fold must return (state, list of outputs), but for key {key!r} got {outputs!r:.200}")
-    return outputs
+    if isinstance(answer, tuple | list) and len(answer) == 2:
+        outputs = answer[1]
+        if type(outputs) is list or not (
+            isinstance(outputs, str | bytes | dict | None) or (isinstance(outputs, tuple) and outputs)
+        ):
+            return answer[0], outputs
+    raise TypeError(f"the fold must return (state, list of outputs), but for key {key!r} got {answer!r:.200}")
 
 
 def in_columns(record: Any, columns: Sequence[str]) -> tuple[Any, ...]:

@@ -29,10 +29,10 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from megaflow.spark.stateful_rows import (
+    answer_of,
     in_columns,
     key_maker,
     operator_name,
-    outputs_of,
     plain_record,
     register_rows,
 )
@@ -168,12 +168,12 @@ def timed_flow(
             key = keys.fromInternal((values,))[0] if is_alone else keys.fromInternal(values)
         if type(records[0]) is list:  # timers get a call of their own
             for (payload,) in records:
-                state, outputs = fold.on_timer(key, payload, state, timers)
-                out.extend(outputs_of(key, outputs))
+                state, outputs = answer_of(key, fold.on_timer(key, payload, state, timers))
+                out.extend(outputs)
             return state, out
         for record in records:
-            state, outputs = fold.on_row(key, record if has_tuples else make(record), state, timers)
-            out.extend(outputs_of(key, outputs))
+            state, outputs = answer_of(key, fold.on_row(key, record if has_tuples else make(record), state, timers))
+            out.extend(outputs)
         return state, out
 
     rows = flow.rows()
@@ -255,15 +255,15 @@ def fold_sorted(
                 key = make_key(row)
             if time_of is not None and (micros := time_of(values)) != NO_TIME:
                 for (payload,) in queue.reach(micros):
-                    state, outputs = fold.on_timer(key, payload, state, timers)
-                    yield from in_order(key, outputs, columns)
-            state, outputs = fold.on_row(key, values if has_tuples else row, state, timers)
-            yield from in_order(key, outputs, columns)
+                    state, outputs = answer_of(key, fold.on_timer(key, payload, state, timers))
+                    yield from in_order(outputs, columns)
+            state, outputs = answer_of(key, fold.on_row(key, values if has_tuples else row, state, timers))
+            yield from in_order(outputs, columns)
         for (payload,) in queue.end():
-            state, outputs = fold.on_timer(key, payload, state, timers)
-            yield from in_order(key, outputs, columns)
+            state, outputs = answer_of(key, fold.on_timer(key, payload, state, timers))
+            yield from in_order(outputs, columns)
 
 
-def in_order(key: Any, outputs: Any, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+def in_order(outputs: Iterable[Any], columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the outputs of one call with their values in the order of the columns."""
-    return [in_columns(plain_record(output), columns) for output in outputs_of(key, outputs)]
+    return [in_columns(plain_record(output), columns) for output in outputs]

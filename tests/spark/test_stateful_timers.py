@@ -244,6 +244,18 @@ def test_a_datetime_with_a_zone_is_a_timestamp_too() -> None:
     assert [*queue.reach(micros_of(START))] == [["zone"], ["naive"]]
 
 
+@pytest.mark.parametrize("answer", [None, 5, (1,), (1, "text"), (1, {"user": "a"}), (1, ("a", 1)), (1, None)])
+def test_a_wrong_answer_of_a_method_is_shown(answer: Any) -> None:
+    class Wrong(Noted):
+        def on_row(self, key: Any, row: Any, state: Any, timers: RowTimers) -> Any:
+            return answer
+
+    with pytest.raises(TypeError, match="the fold must return"):
+        in_batch(Wrong(None), [("a", 1)], True)
+    with pytest.raises((TypeError, ProgramError), match="the fold must return"):
+        SimulatedCluster(1).run(dataflow_of(Wrong(None), True), lines=as_lines([("a", 1)]))
+
+
 class OnlyRows:
     def on_row(self, key: Any, row: Any, state: Any, timers: RowTimers) -> Any: ...
 
