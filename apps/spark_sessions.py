@@ -1,7 +1,7 @@
 """Sessions of a website's users, as a DataFrame operation: Spark reads clicks, and timers end the sessions.
 
-    python apps/spark_sessions.py [CLICKS] [--out FOLDER] [--checkpoint FOLDER]    # on this machine
-    python apps/spark_sessions.py /shared/clicks --master spark://host:7077 …      # on a cluster
+    python apps/spark_sessions.py [CLICKS] [--out FOLDER] [--checkpoint FOLDER]       # on this machine
+    python apps/spark_sessions.py /shared/clicks --out … --master spark://host:7077   # on a cluster
 
 CLICKS is a folder of JSON files of lines such as {"user": "ann", "at": "2026-06-01T10:00:00"}; by default the program
 makes some. Clicks may come OUT_OF_ORDER behind later ones. A session ends when a user has not clicked for GAP. With
@@ -88,6 +88,10 @@ def own_sessions(spark, clicks, closes):
 @click.option("--processes", type=int, default=1, show_default=True, help="Worker processes. Spark needs a slot more.")
 def main(clicks, out, checkpoint, master, processes):
     """Write the sessions of users, and compare them with Spark's own."""
+    if checkpoint and not (clicks and out):
+        raise click.UsageError("with --checkpoint, name also CLICKS and --out: all three belong together")
+    if out and os.path.exists(out) and not checkpoint:
+        raise click.UsageError(f"{out} is there already: name another folder, or remove it")
     click.echo("Spark starts (some seconds)")
     builder = SparkSession.builder.appName("sessions").config("spark.ui.showConsoleProgress", "false")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has said where

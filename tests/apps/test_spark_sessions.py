@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cluster.processes import Process
 from tests.results import comparing
@@ -32,6 +33,16 @@ def test_a_click_between_two_sessions_joins_them() -> None:
     assert Sessions().on_timer("ann", None, state, timers) == (state, [])
     timers.watermark = due[-1]
     assert Sessions().on_timer("ann", None, state, timers) == (None, [("ann", *state[0])])
+
+
+def test_folders_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    from apps.spark_sessions import main
+
+    alone = CliRunner().invoke(main, ["--checkpoint", "kept"])
+    assert alone.exit_code == 2 and "name also CLICKS and --out" in alone.output
+    used = CliRunner().invoke(main, ["--out", str(tmp_path)])
+    assert used.exit_code == 2 and "is there already" in used.output
 
 
 @pytest.mark.spark
