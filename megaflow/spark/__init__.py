@@ -3,6 +3,7 @@
 Programs call these names; see also `job.launcher.run.spark_run` and `spark_stateful` beside it:
     stateful       folds a grouped DataFrame; returns a DataFrame
     FrameJob       the job behind it
+    transformWithState     runs a StatefulProcessor of Spark; also transformWithStateInPandas
     RowTimers      sets timers in a fold
     run            starts a job between DataFrames, on the executors of their session
     Run            the running job
@@ -23,6 +24,7 @@ results_query  its query
 results_batches    its batches without Arrow
 stateful_frame the DataFrames around a stateful fold
 stateful_rows  folds on Spark's Rows
+processor_flow     the dataflow around a StatefulProcessor of Spark
 processor_fold     a StatefulProcessor of Spark as a fold
 processor_states   its handle: states, TTL and timers of one key
 processor_values   the values that it gets, keeps and returns
@@ -45,6 +47,7 @@ from megaflow.front_door import offer
 
 _NAMES = {
     "megaflow.job.launcher.run.spark_run": ("Run", "run"),
+    "megaflow.job.launcher.run.spark_processor": ("transformWithState", "transformWithStateInPandas"),
     "megaflow.job.launcher.run.spark_stateful": ("FrameJob", "stateful"),
     "megaflow.spark.stateful_timers": ("RowTimers",),
 }  # module -> names that it offers

@@ -2,11 +2,10 @@
 
 `ProcessorFold` is called as fold(key, time, records, state, timers) -> (state, outputs):
 
-1. Once per key and batch, with records (info, values). `info` is (number, now_ms, late_ms): the batch's number, its
-   processing time or watermark, and the watermark for late rows. With number INITIAL, `values` are a row of the initial
-   state. The processor sees the rows of a batch before timers fire, as in Spark.
+1. Once per key and batch, with records (times, values). `times` is the BatchTimes of the batch, as a tuple. With number
+   INITIAL, `values` are a row of the initial state. The processor sees the rows of a batch before timers fire, as in
+   Spark.
 2. Once per key and expiry of a timer, with its payloads. Then `timers.watermark` is the batch's time in ms.
-3. Once per key and batch for timers that were set too late for the batch before, with or without rows.
 
 A payload begins with a text, a record with a tuple. Each process has one processor and one handle. The process calls
 `init` before the first call, and `close` when Python exits.
@@ -16,18 +15,20 @@ import atexit
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, tzinfo
 from math import inf
+from time import time
 from typing import Any, Final, TypeAlias
 
 from megaflow.errors import UsageError
 from megaflow.quick_dataclass import dataclass
-from megaflow.rows.packed_rows import columns_of
-from megaflow.spark.processor_states import AGAIN, LONG, MS, STALE, TIMER, Entries, ProcessorHandle
+from megaflow.rows.packed_rows import BatchTimes, columns_of
+from megaflow.spark.batch_times import INITIAL
+from megaflow.spark.processor_states import MS, STALE, TIMER, Entries, ProcessorHandle
 from megaflow.spark.processor_values import frame_maker, frame_outputs, kept_row, keys_of, row_maker, row_outputs
 
-INITIAL: Final = -1  # the number of a batch that is the initial state
 DELAY: Final = "spark.watermarkDelayMs"  # metadata of an event-time column
 
-Info: TypeAlias = tuple[int, int, int]
+Times: TypeAlias = tuple[int, int, int, int]
+"""A BatchTimes as a tuple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,7 @@ class ProcessorFold:
         self._processor = processor
         self._plan = plan
         self._handle = ProcessorHandle(plan.time_mode)
+        self._by_processing = self._handle.time_mode == "processingtime"  # else by the watermark
         self._begin: Callable[[], None] = self._start
         columns = columns_of(plan.schema)
         kinds = [columns[place].kind for place in plan.places]
@@ -86,20 +88,16 @@ class ProcessorFold:
         self._records = frame_outputs(plan.output, plan.zone) if plan.pandas else row_outputs(plan.output)
 
     def __call__(
-        self, key: Any, time: Any, records: Sequence[tuple[Any, Any]], state: Entries | None, timers: Any
+        self, key: Any, epoch: Any, records: Sequence[tuple[Any, Any]], state: Entries | None, timers: Any
     ) -> tuple[Entries | None, Sequence[tuple[Any, ...]]]:
         """Handle the rows or timers of a key."""
         self._begin()
         values = (key,) if len(self._plan.places) == 1 else key
-        payloads = [record for record in records if isinstance(record[0], str)]
-        rows = [record for record in records if not isinstance(record[0], str)]
-        if any(kind != AGAIN for kind, _ in payloads):
-            return self._fire(values, {*payloads}, state, timers)
-        now_ms = rows[0][0][1] if rows else -LONG
-        self._handle.begin(state, timers, now_ms, fires=False)
-        for _, expiry in payloads:
-            self._handle.fire_again(expiry)
-        outputs = self._handle_rows(values, rows, now_ms) if rows else []
+        if isinstance(records[0][0], str):
+            return self._fire(values, {*records}, state, timers)
+        times = BatchTimes(*records[0][0])
+        self._handle.begin(state, timers, times.processing_ms if self._by_processing else times.watermark_ms, fires=False)
+        outputs = self._handle_rows(values, records, times)
         return self._handle.end(), outputs
 
     def _start(self) -> None:
@@ -109,27 +107,24 @@ class ProcessorFold:
         atexit.register(self._processor.close)
         self._begin = _do_nothing
 
-    def _handle_rows(self, values: Sequence[Any], records: Sequence[tuple[Info, Any]], now_ms: int) -> list[Any]:
-        key, at = self._key_of(values), self._timer_values(now_ms)
-        initial = [row for info, row in records if info[0] == INITIAL]
-        if initial:
+    def _handle_rows(self, values: Sequence[Any], records: Sequence[tuple[Times, Any]], times: BatchTimes) -> list[Any]:
+        key, at = self._key_of(values), self._timer_values(times.processing_ms, times.watermark_ms)
+        rows = [row for _, row in records]
+        if times.number == INITIAL:
             assert self._make_initial is not None, "the plan has no schema of the initial state"
-            given = [self._make_initial(initial)] if self._plan.pandas else map(self._make_initial, initial)
-            for each in given:
+            for each in [self._make_initial(rows)] if self._plan.pandas else map(self._make_initial, rows):
                 self._processor.handleInitialState(key, each, at)
-        rows = self._in_time([record for record in records if record[0][0] != INITIAL])
-        if not rows:
+            return []
+        if not (rows := self._in_time(rows, times.late_ms * MS)):
             return []
         made = iter([self._make(rows)]) if self._plan.pandas else map(self._make, rows)
         return self._taken("handleInputRows", self._processor.handleInputRows(key, made, at))
 
-    def _in_time(self, records: Sequence[tuple[Info, Any]]) -> list[Any]:
-        """Return the rows that are not late. A row without event time is never late."""
-        rows = [row for _, row in records]
+    def _in_time(self, rows: list[Any], late: int) -> list[Any]:
+        """Return the rows that are later than `late`, in microseconds, or have no event time."""
         place = self._plan.event_place
-        if not rows or place is None or self._handle.time_mode != "eventtime":
+        if place is None or self._handle.time_mode != "eventtime":
             return rows
-        late = records[0][0][2] * MS
         kept_rows = [row for row in rows if row[place] is None or row[place] > late]
         self.late_rows += len(rows) - len(kept_rows)
         return kept_rows
@@ -146,7 +141,8 @@ class ProcessorFold:
             if kind == STALE:
                 handle.clean(expiry)
             elif kind == TIMER and handle.is_live(expiry):
-                at, info = self._timer_values(handle.now_ms), self._expired(expiry)
+                watermark, now = (0, handle.now_ms) if self._by_processing else (handle.now_ms, round(time() * 1000))
+                at, info = self._timer_values(now, watermark), self._expired(expiry)
                 result = self._processor.handleExpiredTimer(self._key_row(values), at, info)
                 outputs += self._taken("handleExpiredTimer", result)
                 handle.deleteTimer(expiry)  # even if the processor has set it again, as in Spark
@@ -159,14 +155,9 @@ class ProcessorFold:
             raise TypeError(f"{name}.{method} returned None. It must return an iterator, as in 'return iter([])'.")
         return [record for output in result for record in self._records(output)]
 
-    def _timer_values(self, now_ms: int) -> Any:
-        """Return the batch's time in the time mode's place. Spark also has the other time there."""
-        match self._handle.time_mode:
-            case "processingtime":
-                return self._times(now_ms, 0)
-            case "eventtime":
-                return self._times(-1, now_ms)
-        return self._times(-1, -1)
+    def _timer_values(self, processing_ms: int, watermark_ms: int) -> Any:
+        """Return the times as the processor gets them."""
+        return self._times(-1, -1) if self._handle.time_mode == "none" else self._times(processing_ms, watermark_ms)
 
 
 def _do_nothing() -> None:

@@ -22,16 +22,18 @@ from typing import Any, Final, TypeAlias, TypeVar
 from megaflow.errors import UsageError
 from megaflow.megaphone.base.event_unit import GREATEST, LEAST
 from megaflow.spark.processor_values import StateSchema
+from megaflow.spark.query_spec import TimeMode
 
 TIMERS: Final = "$timers"
 CLEANUP: Final = "$cleanup"
 
-TIME_MODES: Final = {"none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime"}
+TIME_MODES: Final[dict[str, TimeMode]] = {
+    "none": "None", "processingtime": "ProcessingTime", "eventtime": "EventTime",
+}  # fmt: skip
 LONG: Final = 1 << 63
 MS: Final = 1000  # microseconds
 
 TIMER: Final = "timer"  # first item of a payload: a timer of the processor is due
-AGAIN: Final = "again"  # a timer that was set too late for its batch is due in this one
 STALE: Final = "stale"  # values are past their time
 
 Entries: TypeAlias = dict[str, Any]
@@ -80,11 +82,6 @@ class ProcessorHandle:
     def is_live(self, expiry_ms: int) -> bool:
         """Tell whether the present key has a timer."""
         return expiry_ms in self.entries.get(TIMERS, ())
-
-    def fire_again(self, expiry_ms: int) -> None:
-        """Let a timer that was set too late for the last batch fire in this one, after the rows."""
-        if self.is_live(expiry_ms):
-            self._set_event(expiry_ms, (TIMER, expiry_ms))
 
     def clean(self, expiry_ms: int) -> None:
         """Remove values past their time if the timer is the one that is noted."""
@@ -145,18 +142,16 @@ class ProcessorHandle:
     def registerTimer(self, expiryTimestampMs: int) -> None:
         """Set a timer of the present key.
 
-        If it is already due, it fires in this batch after all rows. If it is set while timers fire, it waits for the
-        next batch, as in Spark.
+        If it is already due, it fires in this batch after all rows. If it is set while timers fire, it waits until the
+        batch's time rises. In Spark it waits for the next batch, even if that has the same watermark.
         """
         expiry_ms = self._checked("registerTimer", expiryTimestampMs)
         live = self.entries.setdefault(TIMERS, [])
         if expiry_ms in live:
             return
         insort(live, expiry_ms)
-        if self._fires and expiry_ms <= self.now_ms:
-            self._timers.at(self._timers.time + 1, (AGAIN, expiry_ms))
-        else:
-            self._set_event(expiry_ms, (TIMER, expiry_ms))
+        due_ms = max(expiry_ms, self.now_ms + 1) if self._fires else expiry_ms
+        self._set_event(due_ms, (TIMER, expiry_ms))
 
     def deleteTimer(self, expiryTimestampMs: int) -> None:
         """Remove a timer of the present key, if there is one."""

@@ -9,6 +9,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 from megaflow.megaphone.base.event_unit import INFINITE, NEVER, EventUnit
 from megaflow.megaphone.base.timers import Timers
+from megaflow.rows.packed_rows import BatchTimes
 from megaflow.spark.processor_fold import ProcessorFold, ProcessorPlan
 from megaflow.spark.stateful_rows import register_rows
 from megaflow.timely.communication.codec.decode import decode
@@ -64,7 +65,8 @@ class Driver:
         groups = alarm.times.pop(self._time, {})
         for row in batch.rows:
             key = tuple(row[place] for place in self._places) if len(self._places) > 1 else row[self._places[0]]
-            groups.setdefault(key, []).append((batch[:3], row))
+            times = BatchTimes(batch.number, batch.now_ms, batch.now_ms, batch.late_ms)
+            groups.setdefault(key, []).append((tuple(times), row))
         for key, records in groups.items():
             outputs += self._call(key, records)
         alarm.watermark = batch.now_ms * 1000

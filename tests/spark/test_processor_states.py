@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from megaflow.errors import UsageError
-from megaflow.spark.processor_states import AGAIN, CLEANUP, STALE, TIMER, TIMERS, ProcessorHandle
+from megaflow.spark.processor_states import CLEANUP, STALE, TIMER, TIMERS, ProcessorHandle
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.communication.codec.encode import encode
 from tests.words import says
@@ -165,17 +165,13 @@ def test_a_timer_is_set_once_while_it_is_live() -> None:
     assert key.state is None
 
 
-def test_a_due_timer_set_by_a_timer_waits_for_a_batch() -> None:
+def test_a_due_timer_set_by_a_timer_waits_for_a_rise() -> None:
     handle = ProcessorHandle("EventTime")
     key = Key(handle)
     with key(10, fires=True):
         handle.registerTimer(10)
         handle.registerTimer(11)
-    assert (key.set.times, key.set.events) == ([(8, (AGAIN, 10))], [(11, (TIMER, 11))])
-    with key(10):
-        handle.fire_again(10)
-        handle.fire_again(9)
-    assert key.set.events[1:] == [(10, (TIMER, 10))]
+    assert key.set.events == [(11, (TIMER, 10)), (11, (TIMER, 11))]
 
 
 def test_a_timer_beyond_all_times_is_only_listed() -> None:

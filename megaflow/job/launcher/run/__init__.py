@@ -16,4 +16,5 @@ job_control      its commands: `job.control`
 python_function  `megaflow.run` and `megaflow.start`
 spark_run        `megaflow.spark.run`
 spark_stateful   `megaflow.spark.stateful`
+spark_processor  `megaflow.spark.transformWithState`
 """

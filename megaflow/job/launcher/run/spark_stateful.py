@@ -191,8 +191,7 @@ def stateful(*given: Any, **named: Any) -> Any:
     options = StatefulOptions(*given, **named)
     with naming_arguments():
         frame, keys = grouped_frame(options.grouped)
-        check_session({ROWS: frame}, options.on)
-        check_columns(ROWS, frame)
+        check_frame(frame, options.on)
         check_fold(options.fold)
         places = key_places(frame, keys)
         if not isinstance(columns := options.schema, str):
@@ -201,14 +200,28 @@ def stateful(*given: Any, **named: Any) -> Any:
         event = event_column(frame, options.fold, options.event_time)
         if not frame.isStreaming:
             return batch_result(frame, options.fold, places, columns, event, options.tuples)
-        check_arrow("schema")
-        check_python("schema", frame.sparkSession.sparkContext.pythonExec)
         app = pickle_app(dataflow_of(options.fold, frame.schema.json(), places, event, options.tuples))
-        register_rows()  # as states, which `control.get` returns
-        door = Door(frame.sparkSession, partial(begin, options, app, frame, schema))
-        result = streaming_result(frame.sparkSession, door.source, door.addresses, schema, door.secret)
-        result.megaflow = FrameJob(door)
-        return result
+        name = getattr(options.fold, "__name__", type(options.fold).__name__)
+        return streaming_frame(options, app, RowFrames({ROWS: frame}), name, schema)
+
+
+def check_frame(frame: Any, session: Any) -> None:
+    """Raise UsageError for a frame whose rows cannot travel, or of another session."""
+    check_session({ROWS: frame}, session)
+    check_columns(ROWS, frame)
+
+
+def streaming_frame(options: JobOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str) -> Any:
+    """Return the streaming DataFrame whose query starts the job of an app on these rows. `name`: that of its fold."""
+    frame: Any = rows.frames[ROWS]
+    session = frame.sparkSession
+    check_arrow("schema")
+    check_python("schema", session.sparkContext.pythonExec)
+    register_rows()  # as states, which `control.get` returns
+    door = Door(session, partial(begin, options, app, rows, name, schema))
+    result = streaming_result(session, door.source, door.addresses, schema, door.secret)
+    result.megaflow = FrameJob(door)
+    return result
 
 
 def dataflow_of(
@@ -226,33 +239,33 @@ def dataflow_of(
 
 
 def begin(
-    options: StatefulOptions, app: PickledFunction, frame: Any, schema: str, query: Any, door: AgentDoor
+    options: JobOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str, query: Any, door: AgentDoor
 ) -> tuple[JobHandle, SparkResults]:
     """Start the job for a query. Blocks until its processes are started. Raises why they cannot start."""
     opened = list[SparkResults]()
     run = query._jsq.streamingQuery()
     state = options.state if options.state is not None else store_of(str(run.resolvedCheckpointRoot()))
-    spec = replace(options, state=state).spec(app, on="", title=title_of(query.name, options.fold))
+    spec = replace(options, state=state).spec(app, on="", title=title_of(query.name, name))
 
     def open_output(resumes: bool) -> SparkResults:
         opened.append(SparkResults(schema, RESULTS, spec.state, resumes, door=door))
         return opened[-1]
 
-    rows = RowFrames({ROWS: frame}, feed_seconds(run.trigger().toString()))
+    fed = replace(rows, trigger_seconds=feed_seconds(run.trigger().toString()))
     launched = LaunchOptions(
-        spec, None, partial(open_output, False), partial(open_output, True), rows, page=options.page()
+        spec, None, partial(open_output, False), partial(open_output, True), fed, page=options.page()
     )
     handle = JobHandle(launched, wording=with_arguments)
     return handle, opened[-1]
 
 
-def title_of(query: str | None, fold: object) -> str:
+def title_of(query: str | None, fold: str) -> str:
     """Return the default name of a job: that of the query, or those of the program and the fold.
 
-    >>> title_of("totals", len), title_of(None, len).rpartition("-")[2]
-    ('totals', 'len')
+    >>> title_of("totals", "add"), title_of(None, "add").rpartition("-")[2]
+    ('totals', 'add')
     """
-    return job_title(query or f"{program_name()}-{getattr(fold, '__name__', type(fold).__name__)}")
+    return job_title(query or f"{program_name()}-{fold}")
 
 
 def store_of(checkpoint: str) -> str | None:
