@@ -34,13 +34,12 @@ class Alarm:
     def __init__(self) -> None:
         self.watermark = NEVER
         self.events: defaultdict[int, dict[Any, list[Any]]] = defaultdict(dict)  # microseconds -> key -> payloads
-        self.times: defaultdict[int, dict[Any, list[Any]]] = defaultdict(dict)
 
     def set_event(self, micros: int, key: Any, payload: Any) -> None:
         self.events[micros].setdefault(key, []).append(decode(encode(payload)))
 
     def set_timer(self, time: Any, key: Any, payload: Any) -> None:
-        self.times[time].setdefault(key, []).append(decode(encode(payload)))
+        raise NotImplementedError
 
     def set_after(self, micros: int, key: Any, payload: Any) -> None:
         raise NotImplementedError
@@ -62,11 +61,11 @@ class Driver:
         """Handle a batch: its rows by key, then the timers that are due; return the outputs."""
         alarm, outputs = self.alarm, list[tuple[Any, ...]]()
         self._time += 1
-        groups = alarm.times.pop(self._time, {})
+        groups = defaultdict[Any, list[Any]](list)
         for row in batch.rows:
             key = tuple(row[place] for place in self._places) if len(self._places) > 1 else row[self._places[0]]
             times = BatchTimes(batch.number, batch.now_ms, batch.now_ms, batch.late_ms)
-            groups.setdefault(key, []).append((tuple(times), row))
+            groups[key].append((tuple(times), row))
         for key, records in groups.items():
             outputs += self._call(key, records)
         alarm.watermark = batch.now_ms * 1000

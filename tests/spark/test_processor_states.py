@@ -17,15 +17,10 @@ class Set:
     """Notes timers that are set."""
 
     def __init__(self) -> None:
-        self.time = 7
         self.events: list[Any] = []
-        self.times: list[Any] = []
 
     def at_event(self, timestamp: int, payload: Any) -> None:
         self.events.append((timestamp, payload))
-
-    def at(self, time: int, payload: Any) -> None:
-        self.times.append((time, payload))
 
 
 class Key:
