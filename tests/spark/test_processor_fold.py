@@ -139,6 +139,15 @@ def test_a_timer_that_timers_set_too_late_waits_for_a_rise() -> None:
     assert [each[1] for each in found] == ["3 51 [3, 12, 60]", "12 51 [4, 12, 13, 60]"]
 
 
+def test_a_timer_that_was_deleted_does_not_fire() -> None:
+    folded = driver(processors.Sessions(), "EventTime", event_place=2)
+    folded.run(Batch(0, 0, 0, [row("a", 1, 1000)]))
+    folded.run(Batch(1, 0, 0, [row("a", 2, 5000)]))
+    assert sorted(folded.alarm.events) == [4000 * 1000, 8000 * 1000]
+    assert folded.run(Batch(2, 5000, 0, [])) == []
+    assert folded.run(Batch(3, 8000, 5000, [])) == [("a", "closed a 8000 8000 [8000] [(1, 1000), (2, 5000)]")]
+
+
 def test_the_end_of_a_job_fires_no_timers() -> None:
     folded = driver(processors.Restless(), "EventTime")
     folded.run(Batch(0, 0, 0, [row("a", 11)]))

@@ -142,6 +142,22 @@ def test_one_timer_at_a_time_removes_expired_values() -> None:
     assert [each for each, _ in key.set.events] == [100, 150, 250]
 
 
+def test_a_key_that_only_waits_for_its_cleanup_is_forgotten() -> None:
+    handle = ProcessorHandle("ProcessingTime")
+    value = handle.getValueState("v", "n INT", 100)
+    key = Key(handle)
+    with key(0):
+        value.update((1,))
+    with key(10):
+        value.clear()
+    assert key.state is None
+    with key(20):
+        value.update((2,))
+    with key(100, fires=True):
+        handle.clean(100)
+    assert key.state == {"v": (120, (2,)), CLEANUP: 120}
+
+
 def test_a_timer_is_set_once_while_it_is_live() -> None:
     handle = ProcessorHandle("EventTime")
     key = Key(handle)

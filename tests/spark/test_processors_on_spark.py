@@ -24,6 +24,7 @@ pytestmark = [
 WAIT_SECONDS = 400.0
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ZONE = "spark.sql.session.timeZone"
 
 # Rows of each file: key, id, event time in ms (None: null).
 EVENTS = [
@@ -131,8 +132,9 @@ def test_a_fold_gives_the_rows_of_spark(
     from tests.spark import processors
 
     cloudpickle.register_pickle_by_value(sys.modules[processors.__name__])  # type: ignore[no-untyped-call]
-    spark.conf.set(PROVIDER, ROCKSDB)
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    before = spark.conf.get(ZONE)
+    for setting, value in ((PROVIDER, ROCKSDB), ("spark.sql.shuffle.partitions", "1"), (ZONE, "America/New_York")):
+        spark.conf.set(setting, value)
     run = OnSpark(tmp_path)
     try:
         if not at_once:
@@ -150,10 +152,10 @@ def test_a_fold_gives_the_rows_of_spark(
     finally:
         spark.conf.unset(PROVIDER)
         spark.conf.set("spark.sql.shuffle.partitions", "2")
-    schema = spark.createDataFrame([], processors.SCHEMA).schema
-    zone = zone_of(spark.conf.get("spark.sql.session.timeZone"))
+        spark.conf.set(ZONE, before)
     plan = ProcessorPlan(
-        mode, schema.json(), [0], schema_json(parse_ddl(processors.OUTPUT)), zone, pandas=name == "Frames",
+        mode, schema_json(parse_ddl(processors.SCHEMA)), [0], schema_json(parse_ddl(processors.OUTPUT)),
+        zone_of("America/New_York"), pandas=name == "Frames",
         initial=schema_json(parse_ddl(INITIAL_SCHEMA)), event_place=2 if mode == "EventTime" else None,
     )  # fmt: skip
     driver = processors.Driver(getattr(processors, name)(), plan)
