@@ -42,7 +42,7 @@ class Sessions:
         return [*others, (min(firsts), max(lasts), sum(clicks))], []
 
     def on_timer(self, user, payload, sessions, timers):
-        """Emit the sessions of which no further click can come. Return None as state if no other is left."""
+        """Emit the sessions that no later click can continue. Return None as state if no other is left."""
         over = [each for each in sessions or () if each[1] + GAP <= timers.watermark]
         return [each for each in sessions or () if each not in over] or None, [(user, *each) for each in over]
 

@@ -5,8 +5,8 @@ well.
 
 1. A fold with timers is an object with the methods `on_row(key, row, state, timers)` and `on_timer(key, payload, state,
    timers)`, which return (state, outputs). It is an object and not a class, because an object has its settings in it,
-   such as the gap of sessions. It travels as a function does, so each worker has a copy. What a method stores in the
-   object is in no checkpoint and does not move with keys.
+   such as the gap of sessions. It travels as a function does, so each worker has a copy. Checkpoints and moves
+   leave out the object: only states and timers are kept.
 2. A timer's payload travels in a list, and a row as a tuple. So the operator knows one from the other.
 3. The watermark of a job follows the column that has one in Spark, with Spark's delay. A row without a time there does
    not move it, as in Spark. Such a row gets a stamp below all others, because the job needs one.
