@@ -1,4 +1,4 @@
-"""All workloads, S1 to S21 except S17, one after the other: `make bench`.
+"""All workloads, S1 to S21 except S17, and S32, one after the other: `make bench`.
 
     python apps/bench/suite.py [--only S1,S4] [--repeat N] [--quick] [--text FILE] [--folder DIR] [--json FILE]
 
@@ -37,12 +37,13 @@ from apps.bench.report import Draw, Result, as_json, draw, summary, text
 from apps.bench.rounds import S5
 from apps.bench.spark_executors import S19
 from apps.bench.spark_ingest import S10
+from apps.bench.spark_processor import S32
 from apps.bench.spark_results import S20
 from apps.bench.viewers import S21
 from apps.bench.wordcount import S1, S2
 from apps.bench.workload import ROOT, Absent, Setting, Workload
 
-WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S18, S19, S20, S21)
+WORKLOADS = (S1, S2, S3, S4, S5, S6, S7, S8, S9, S10, S11, S12, S13, S14, S15, S16, S18, S19, S20, S21, S32)
 REPEAT, REPEAT_QUICK = 5, 2
 
 
