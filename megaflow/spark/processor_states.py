@@ -122,7 +122,7 @@ class ProcessorHandle:
         name = variable.name
         self._check_open(f"The state {name!r}")
         if not isinstance(name, str) or not name.strip() or name != name.strip() or name.startswith("$"):
-            raise UsageError(f"A state cannot have the name {name!r}. Give it a name without blanks and $ at its ends.")
+            raise UsageError(f"A state cannot have the name {name!r}. It must not begin with $ or have outer blanks.")
         if name in self._variables:
             raise UsageError(f"The state {name!r} has already been defined in the processor. Use another name.")
         if variable.ttl_ms is not None:

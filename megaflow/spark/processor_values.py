@@ -166,8 +166,9 @@ class StateSchema:
 
         self._where = where
         if isinstance(schema, str):
+            text = re.sub(r"\s+NOT\s+NULL\b", "", schema, flags=re.IGNORECASE)  # any value of a state may be null
             try:
-                schema = StructType.fromJson(json.loads(schema_json(parse_ddl(schema))))
+                schema = StructType.fromJson(json.loads(schema_json(parse_ddl(text))))
             except UsageError as error:
                 raise UsageError(f"{where}: {error}") from None
         if not isinstance(schema, StructType):

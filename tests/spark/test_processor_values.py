@@ -104,6 +104,7 @@ def test_numpy_and_pandas_values_fit_a_state() -> None:
         ("n DECIMAL(4,1)", (Decimal("1.25"),), (Decimal("1.3"),)),
         ("s STRUCT<a: INT, b: INT>", ({"b": 1},), ((None, 1),)),
         ("i INT", [7], (7,)),
+        ("i INT NOT NULL, s STRING not null", (7, None), (7, None)),
         ("at TIMESTAMP_NTZ", (datetime(1970, 1, 1, 1, tzinfo=BERLIN),), (3_600_000_000,)),
         ("f FLOAT", (1e300,), (float("inf"),)),
     ],
