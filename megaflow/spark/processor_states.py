@@ -41,7 +41,7 @@ V = TypeVar("V", bound="Variable")
 
 
 class ProcessorHandle:
-    """What `StatefulProcessor.init` gets: it makes state variables, and sets timers of the present key."""
+    """The handle for `StatefulProcessor.init`: it makes state variables, and sets timers of the present key."""
 
     def __init__(self, time_mode: str) -> None:
         """`time_mode`: one of Spark's, in any case. Raises UsageError."""

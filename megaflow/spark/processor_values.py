@@ -54,7 +54,7 @@ def zone_of(name: str) -> tzinfo:
     raise UsageError(f"spark.sql.session.timeZone: There is no time zone {name!r}. Use a name such as Europe/Berlin.")
 
 
-# 1. What a processor gets -----------------------------------------------------------------
+# 1. Input rows and keys -------------------------------------------------------------------
 
 
 def given(kind: Any, zone: tzinfo, pandas: bool = False) -> Convert:
@@ -319,7 +319,7 @@ def kept_row(names: Sequence[str], kinds: Sequence[Any]) -> Convert:
     return lambda values: make(*[call(value) for call, value in zip(converters, values, strict=True)])
 
 
-# 3. What a processor returns --------------------------------------------------------------
+# 3. Output rows ---------------------------------------------------------------------------
 
 
 def returned(kind: Any, zone: tzinfo) -> Convert:
