@@ -189,7 +189,8 @@ class FedQuery:
         """Return the times of a whole batch; None: the batches are not whole."""
         if not self.time_mode:
             return None
-        return recorded_times(self._offsets, batch) if self._is_stream else initial_times()
+        raised = self._raised if self.time_mode == "EventTime" else None
+        return recorded_times(self._offsets, batch, raised or 0) if self._is_stream else initial_times()
 
     def _watermark(self, milliseconds: int | None) -> int | None:
         """Return a watermark to give, in microseconds."""
