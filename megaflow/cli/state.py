@@ -14,7 +14,7 @@ from megaflow.cli.options import answer, option, ticked
 from megaflow.cli.text import bytes_text, table_text
 from megaflow.control.launcher_messages import DropName, NameDropped
 from megaflow.control.wording import quantity
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, input_of, is_of_a_batch
 from megaflow.durable.incarnation import drop_name, read_commits
 from megaflow.durable.inspection import StoreContent, inspect, verify, way_out
 from megaflow.durable.local_folder import LocalFolder, lock_holder, open_for_a_job, open_to_look
@@ -156,14 +156,25 @@ def content_text(directory: str, content: StoreContent) -> str:
         parts.append(table_text(head, rows))
     operators = newest.operators if newest else ()
     parts += [f"operator {each.name}: {quantity(len(each.bases), 'bin')}" for each in operators]
-    for _, batch in newest.spark if newest else ():
-        lines = sum(each.lines for each in newest.untaken) if newest else 0
-        left = f"; {quantity(lines, 'line')} of that batch still to be processed" if lines else ""
-        parts.append(f"Spark batches up to {batch}{left}")
+    parts += [] if newest is None else [query_text(newest, *each) for each in newest.spark]
     if content.unnamed and not content.damage:
         files = quantity(len(content.unnamed), "file")
         parts.append(f"{files} in no checkpoint: being written, or left by a crash")
     return "\n".join(parts)
+
+
+def query_text(commit: Commit, query: str, batch: int) -> str:
+    """Return which batches of a Spark query are in a commit.
+
+    >>> query_text(Commit(7, 3, 41, 2), "orders-0123abcd", 5), query_text(Commit(7, 3, 41, 2), "regions-batch", 0)
+    ("Spark batches of the rows 'orders' up to 5", "Spark's batch DataFrame 'regions'")
+    """
+    lines = sum(each.lines for each in commit.untaken if each.query in (query, ""))
+    left = f"; {quantity(lines, 'line')} of that batch still to be processed" if lines else ""
+    if is_of_a_batch(query):
+        return f"Spark's batch DataFrame {input_of(query)!r}{left}"
+    rows = f" of the rows {input!r}" if (input := input_of(query)) else ""
+    return f"Spark batches{rows} up to {batch}{left}"
 
 
 def names_of(content: StoreContent, commit: Commit) -> list[str]:
@@ -213,7 +224,9 @@ def checkpoint_record(commit: Commit, names: list[str]) -> dict[str, Any]:
             for segment in commit.segments
         ],
         "spark": [{"query": query, "batch": batch} for query, batch in commit.spark],
-        "untaken": [{"file": each.segment.name, "lines": each.lines} for each in commit.untaken],
+        "untaken": [
+            {"file": each.segment.name, "lines": each.lines, "query": each.query} for each in commit.untaken
+        ],
         "outputs": [{"output": each.output, "bytes": each.length} for each in commit.outputs],
     }  # fmt: skip
 

@@ -44,6 +44,7 @@ LATER: Final[dict[str, dict[str, tuple[()] | str | float | None]]] = {
     "OutputLength": {"fingerprint": ""},
     "SplitRemainder": {"input": "", "skip": 0, "maxima": (), "stamp": (), "forgotten": False, "is_open": False,
                        "natural": False, "is_left_out": False},
+    "UntakenLines": {"query": ""},
     "SourcePartition": {"maxima": (), "ended_in": 0},
     "SinkToken": {"worker": 0, "segments": ()},
 }
@@ -59,6 +60,8 @@ _NUMBER: Final = struct.Struct("<I")
 LastDelivery: TypeAlias = tuple[str, int, tuple[str, ...]]
 """A sink, the last checkpoint of which it delivered records, names of the tokens of that, of all workers."""
 
+BATCH: Final = "batch"
+"""Ends the name of the query of a batch DataFrame, in place of an id: Spark keeps no record of it."""
 DIGEST: Final = "#"
 """Begins a name that is no token."""
 _TEXT_BYTES_MAX: Final = 66  # encoded: 64 bytes after their length
@@ -119,6 +122,7 @@ class UntakenLines:
 
     segment: SegmentRef  # contains only these lines
     lines: int
+    query: str = ""  # that delivered them; "": the only query of the commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +179,7 @@ class Commit:
     ended: bool = False  # the inputs have ended, and nothing follows
     code: Fingerprint | None = None  # of the program; None: not known, as in the first stores
     dropped: tuple[str, ...] = ()  # names of operators whose states were given up or renamed, sorted
-    untaken: tuple[UntakenLines, ...] = ()  # each worker's in order
+    untaken: tuple[UntakenLines, ...] = ()  # of each worker and query in order
     named: tuple[tuple[str, int], ...] = ()  # (name of a checkpoint, number of its commit, possibly this one), sorted
     partitions: tuple[SourcePartition, ...] = ()  # with unread records, by number
     finished: tuple[SourcePartition, ...] = ()  # without unread records, by number; with ends if they may continue
@@ -288,6 +292,29 @@ def commit_from_bytes(name: str, content: bytes) -> Commit:
         if not SEGMENT_NAME.fullmatch(segment.name):
             raise damaged(name, _START.size, f"{segment.name!r} is not the name of a segment")
     return commit
+
+
+def query_of(input: str, id: str) -> str:
+    """Return the name of the query that feeds an input of rows, or lines if `input` is "". `id` may be BATCH.
+
+    >>> query_of("orders", "0123abcd"), query_of("", "0123abcd")
+    ('orders-0123abcd', '0123abcd')
+    """
+    return f"{input}-{id}" if input else id
+
+
+def input_of(query: str) -> str:
+    """Return the input that a query feeds, by the query's name; "" if it feeds lines.
+
+    >>> input_of("orders-0123abcd"), input_of("0123abcd")
+    ('orders', '')
+    """
+    return query.rpartition("-")[0]
+
+
+def is_of_a_batch(query: str) -> bool:
+    """Tell whether a query reads a batch DataFrame, by the query's name."""
+    return query.endswith(f"-{BATCH}")
 
 
 def token_name(token: bytes) -> str:

@@ -20,11 +20,11 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from megaflow.durable.commits import Commit, OutputLength, commit_name
+from megaflow.durable.commits import Commit, OutputLength, commit_name, input_of, query_of
 from megaflow.durable.inspection import StoreContent, chunks
 from megaflow.durable.lineage import forked
 from megaflow.durable.local_folder import LOCK, SPARK, LocalFolder, open_for_a_job, open_to_look
-from megaflow.durable.query_record import files_as_of, write_record
+from megaflow.durable.query_record import files_as_of, recorded, write_record
 from megaflow.durable.reading import find_checkpoint, open_commits
 from megaflow.durable.relocation import file_of, relocate
 from megaflow.durable.segments import SegmentRef, crc_of, damaged
@@ -150,7 +150,7 @@ class Origin:
         self._folder: LocalFolder | None = open_to_look(path)
         try:
             self.commit = relocate(open_to_copy(self._folder, chosen)[0], moved, path)
-            if self.commit.spark and self.commit.record is None:
+            if recorded(self.commit) and self.commit.record is None:
                 raise StoreError(f"{self.title} has read lines from Spark: {without_record(self.commit)}")
         except BaseException:
             self.close()
@@ -167,17 +167,19 @@ class Origin:
         if path and path in (file_of(said.output) for said in self.commit.outputs):
             raise StoreError(f"--output {name} is already the output of {self.title}: name another file")
 
-    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...], query: str) -> Commit:
+    def copy_into(self, store: Store, outputs: tuple[OutputLength, ...], new_id: Callable[[], str]) -> Commit:
         """Write the first commit of a store, for a job with these outputs; return the commit.
 
-        If the checkpoint has lines of Spark, the job's `query` continues with them. Files in the store come from an
-        interrupted attempt and are removed. Raises StoreDamaged or OSError, and StoreError if another job has begun
-        with the store.
+        If the checkpoint has lines of Spark, queries of the job continue with them; `new_id` makes their ids. Files in
+        the store come from an interrupted attempt and are removed. Raises StoreDamaged or OSError, and StoreError if
+        another job has begun with the store.
         """
         assert self._folder is not None, "it is open"
         store.delete(store.list())
-        spark = tuple((query, batch) for _, batch in self.commit.spark)
-        commit = replace(forked(self.commit), outputs=outputs, tokens=(), named=(), spark=spark)
+        names = {query: query_of(input_of(query), new_id()) for query in recorded(self.commit)}
+        spark = tuple(sorted((names.get(query, query), batch) for query, batch in self.commit.spark))
+        untaken = tuple(replace(each, query=names.get(each.query, each.query)) for each in self.commit.untaken)
+        commit = replace(forked(self.commit), outputs=outputs, tokens=(), named=(), spark=spark, untaken=untaken)
         _put_segments(Store(self._folder), [commit], store, lambda segment: None)
         _put_commits([commit], store)
         return commit

@@ -1,6 +1,6 @@
-"""Spark's record of a query, as of one batch: kept with a checkpoint that has a name, and written to other stores.
+"""Spark's records of queries, as of one batch: kept with a checkpoint that has a name, and written to other stores.
 
-The record is the folder STORE/spark/QUERY, which Spark writes continuously. `offsets/B` contains the plan of batch B.
+A record is the folder STORE/spark/QUERY, which Spark writes continuously. `offsets/B` contains the plan of batch B.
 `commits/B` exists once the batch was answered. `sources/` has the known files, and `state/` the query's own states.
 Spark writes each file under another name, renames it, and never changes it. It removes files that are a hundred batches
 old.
@@ -18,10 +18,12 @@ old.
    has removed no needed file, and the reader does not race with it. The segment belongs to the commit like its others:
    it is durable before the commit, is verified and copied with it, and is removed with the last commit that names it.
 4. The record of a query with its own states (for example, of duplicates that it drops) is not kept, because these may
-   be large. So no other job can start from that checkpoint.
+   be large. Then no record of the checkpoint is kept, so no other job can start from it.
 5. A commit that contains the record needs no folder: if the folder is missing, the launcher that takes the store over
    writes it, whole or not at all. So another job's store begins with such a commit. There the query has another name,
    and therefore another id: of two queries with one id, Spark would stop the first.
+6. One segment has the records of all queries. The files of each are below the name of its input, unless there is only
+   one record. A batch DataFrame has no record, because its query has one batch only.
 """
 
 import json
@@ -34,7 +36,7 @@ from typing import Final
 from uuid import UUID
 
 from megaflow.durable.blocks import BlockKind, CutHeader, keys_of, pack, states_of
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import Commit, input_of, is_of_a_batch
 from megaflow.durable.local_folder import SPARK, sync_path
 from megaflow.durable.segments import LAUNCHER, SegmentWriter, segment_name
 from megaflow.durable.store import Store
@@ -78,50 +80,64 @@ def _is_in(name: str, limit: int | None) -> bool:
 
 
 def keep_record(store: Store, path: str, commit: Commit) -> Commit:
-    """Return a commit that contains the record of its query; write the record's segment to the store at this path.
+    """Return a commit that contains the records of its queries; write their segment to the store at this path.
 
-    Return the commit unchanged if it has no batch, or because of rule 4. Cost: reads the record, and two syncs.
+    Return the commit unchanged if it has no record, or because of rule 4. Cost: reads the records, and two syncs.
     Raises OSError with the file if one cannot be read, StoreError if the store cannot be written to.
     """
-    for query, batch in commit.spark:
-        record = Path(path, SPARK, query)
-        os.stat(record / OFFSETS / str(batch))  # raises OSError if a user has removed it
-        if (record / STATES).exists():
-            break
-        segment = SegmentWriter(CutHeader(commit.checkpoint, commit.time, None, LAUNCHER))
-        for name, content in files_as_of(record, batch):
-            segment.add(pack(BlockKind.FILE, "", None, [name], [content]))
-        ref, parts = segment.finish(segment_name(commit.incarnation, LAUNCHER, commit.checkpoint))
-        with naming(StoreError, f"the store {path} cannot be written to", ""):
-            store.put(ref.name, parts)
-        return replace(commit, record=ref)
-    return commit
+    records = {prefix: Path(path, SPARK, query) for query, prefix in _prefixes(commit).items()}
+    newest = dict(commit.spark)
+    for record in records.values():
+        os.stat(record / OFFSETS / str(newest[record.name]))  # raises OSError if a user has removed it
+    if not records or any((record / STATES).exists() for record in records.values()):
+        return commit
+    segment = SegmentWriter(CutHeader(commit.checkpoint, commit.time, None, LAUNCHER))
+    for prefix, record in records.items():
+        for name, content in files_as_of(record, newest[record.name]):
+            segment.add(pack(BlockKind.FILE, "", None, [f"{prefix}{name}"], [content]))
+    ref, parts = segment.finish(segment_name(commit.incarnation, LAUNCHER, commit.checkpoint))
+    with naming(StoreError, f"the store {path} cannot be written to", ""):
+        store.put(ref.name, parts)
+    return replace(commit, record=ref)
+
+
+def recorded(commit: Commit) -> list[str]:
+    """Return the queries in a commit of which Spark keeps records."""
+    return [query for query, _ in commit.spark if not is_of_a_batch(query)]
+
+
+def _prefixes(commit: Commit) -> dict[str, str]:
+    """Return the beginning of the names of each record's files in the segment, by query."""
+    queries = recorded(commit)
+    return {query: f"{input_of(query)}/" if len(queries) > 1 else "" for query in queries}
 
 
 def kept_files(store: Store, commit: Commit) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of the record in a commit. Raises StoreDamaged or OSError."""
+    """Yield the files of the records in a commit. Raises StoreDamaged or OSError."""
     if (ref := commit.record) is not None:
         for block in ref.open(store.read).blocks():
             yield from zip(keys_of(block), states_of(block))
 
 
-def is_restored(path: str, commit: Commit) -> bool:
-    """Tell whether the record must be written from the commit, because the store at this path lacks it."""
-    return commit.record is not None and not any(Path(path, SPARK, query).exists() for query, _ in commit.spark)
+def to_restore(path: str, commit: Commit) -> list[str]:
+    """Return the queries whose records must be written from the commit, because the store at this path lacks them."""
+    return [] if commit.record is None else [e for e in recorded(commit) if not Path(path, SPARK, e).exists()]
 
 
-def restore_record(store: Store, path: str, commit: Commit) -> None:
-    """Write the record's folder into the store at this path, if `is_restored`. Raises StoreDamaged or OSError."""
-    if is_restored(path, commit):
-        [(query, _)] = commit.spark
-        write_record(Path(path, SPARK, query), with_id(query, kept_files(store, commit)))
+def restore_records(store: Store, path: str, commit: Commit) -> None:
+    """Write the folders of the records `to_restore` into the store at this path. Raises StoreDamaged or OSError."""
+    prefixes = _prefixes(commit)
+    for query in to_restore(path, commit):
+        begin = prefixes[query]
+        own = ((name.removeprefix(begin), file) for name, file in kept_files(store, commit) if name.startswith(begin))
+        write_record(Path(path, SPARK, query), with_id(query, own))
 
 
 def with_id(query: str, files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a record with the id of the query of this name."""
     for name, content in files:
         if name == ID:
-            yield name, json.dumps({"id": str(UUID(hex=query))}).encode()
+            yield name, json.dumps({"id": str(UUID(hex=query.rpartition("-")[2]))}).encode()
         elif name != f".{ID}{CHECKSUM}":
             yield name, content
 

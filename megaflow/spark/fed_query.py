@@ -1,5 +1,7 @@
 """One query of a feed. Its batches are staged and committed one after another. A batch DataFrame is a single batch.
 
+With a store, an answer means that the batch is durable. A query whose only batch was durable before is not started.
+
 Each query has its own connection to the coordinator, which associates staged data with the connection.
 """
 
@@ -17,6 +19,7 @@ from urllib.parse import unquote, urlparse
 
 from megaflow.control import messages
 from megaflow.control.client.conversation import Conversation, Stopped
+from megaflow.durable.commits import query_of
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import BatchTimes
@@ -59,7 +62,8 @@ class FedQuery:
 
     def __post_init__(self) -> None:
         # The id under which the batches are committed. It tells the coordinator which input they feed.
-        self.id = "-".join([*filter(None, [self.input]), uuid.uuid4().hex]) if self.kept is None else self.kept.name
+        self.id = query_of(self.input or "", uuid.uuid4().hex) if self.kept is None else self.kept.name
+        self.is_over = self.kept is not None and self.kept.is_over  # all of it was committed before
         frame = "the streaming DataFrame" if self.input is None else f"the DataFrame of rows {self.input!r}"
         self.name = str(self.source) if isinstance(self.source, SparkSpec) else frame
         self.packing: Packing = LinePacking()  # replaced for rows, once their columns are known
@@ -123,8 +127,8 @@ class FedQuery:
             self._running.stop()
 
     def failure(self) -> Exception | None:
-        """Return why it failed, once it has ended. None if it has not failed."""
-        error: Exception | None = self._running.exception()
+        """Return why it failed, once it has ended. None if it has not failed or was not started."""
+        error: Exception | None = None if self._running is None else self._running.exception()
         return self.batch_error or error
 
     def converse(self) -> Conversation:

@@ -1,7 +1,10 @@
-"""Kept query: a query that resumes where it stopped. The job's store holds Spark's record of each batch's content.
+"""Kept queries: queries that resume where they stopped. The job's store holds Spark's record of each batch's content.
 
-1. The record is STORE/spark/QUERY, and a commit names QUERY and the newest committed batch. So neither is used without
-   the other. If no commit names a record, none of its query's batches was ever answered, and the record is removed.
+1. Each query has a record of its own, STORE/spark/QUERY, and a commit names QUERY and its newest committed batch. So
+   neither is used without the other. If no commit names a record, none of its query's batches was ever answered, and
+   the record is removed. QUERY begins with the name of its input. So a new input begins with its first batch, and the
+   others continue. An input that has a batch in the commit must be given again, because the commit may have the rest of
+   that batch.
 2. The content of a batch is synced to disk before the coordinator is asked to commit it, while its lines are staged. So
    a commit of the store names only batches that are on disk. Spark does not sync its files. Without this rule, a power
    failure could keep the commit but lose the record, and Spark would put more into a batch of the same number. A synced
@@ -17,6 +20,10 @@
 5. A Java process that has not inherited LOCK (its session is older than the job, or also runs its processes) may live
    for a moment beside the next one. It cannot write to the record, because Spark knows only a link to the record. Each
    attempt of a job makes a new link and first removes the earlier ones, so their paths lead nowhere.
+6. The query of a batch DataFrame has one batch, number 0, and no record. If a commit names it, the frame is not read
+   again: what is not taken in is in the commit. Otherwise the store has none of its rows, so it is read again from its
+   beginning, with its present content. Its QUERY ends with BATCH. So a stream cannot continue it: the stream's first
+   batch has the same number, and the coordinator would answer it without taking it in.
 """
 
 import contextlib
@@ -27,14 +34,16 @@ import signal
 import stat
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
+from megaflow.durable.commits import BATCH, input_of, is_of_a_batch, query_of
 from megaflow.durable.local_folder import LOCK, SPARK, sync_path
 from megaflow.errors import SourceError, StoreError, naming
 from megaflow.quick_dataclass import dataclass
+from megaflow.spark.query_spec import is_a_batch, sources_of
 
 POLL_SECONDS: Final = 0.1
 RESULTS: Final = "results"
@@ -54,9 +63,9 @@ them."""
 class KeptQuery:
     """Query that feeds a job with a store. Only the feed writes it."""
 
-    lines: Any  # a SparkSpec, or a streaming DataFrame
     name: str  # QUERY
     store: Path
+    is_over: bool = False  # it is of a batch DataFrame, and a commit has its batch
     way: Path = Path()  # the link to its record that Spark knows
     _synced: set[tuple[str, int]] = field(default_factory=set)  # existing synced files: path, time of the last change
 
@@ -67,6 +76,8 @@ class KeptQuery:
 
     def sync(self) -> None:
         """Wait until everything that Spark has written is on disk. Raises StoreError."""
+        if is_of_a_batch(self.name):
+            return
         found = set[tuple[str, int]]()
         with naming(StoreError, f"Cannot write to {self.record}"):
             self._sync(self.record, found)
@@ -89,6 +100,15 @@ class KeptQuery:
         if is_new:
             sync_path(folder)
         return is_new
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFeed:
+    """What feeds a job with a store."""
+
+    lines: Any  # a SparkSpec, a streaming DataFrame, or a RowFrames
+    queries: Mapping[str, KeptQuery]  # by input; "": lines
+    folder: Path  # of the records
 
 
 @contextlib.contextmanager
@@ -150,45 +170,63 @@ def end_holder(lock: int, place: int = JAVA) -> bool:
     return False
 
 
-def check_record(store: str, named: Iterable[tuple[str, int]], rows: Sequence[str] = ()) -> None:
-    """Raise StoreError unless Spark's record matches the commit and these rows. `rows` empty: a record of lines."""
+def check_records(store: str, named: Iterable[tuple[str, int]], lines: Any, restored: Collection[str] = ()) -> None:
+    """Raise StoreError unless Spark's records match the commit, and the given lines or rows are those of its queries.
+
+    The records of the queries `restored` will be written from the commit.
+    """
+    given = sources_of(lines)
     for query, batch in named:
-        if (before := query.rpartition("-")[0]) != "-".join(rows):
-            kind = f"the rows {before!r}" if before else "Spark's lines"
+        if (input := input_of(query)) not in given:
+            kind = f"the rows {input!r}" if input else "Spark's lines"
             raise StoreError(
                 f"The store {store} belongs to {kind}. Name them again, or start over with a new --state folder."
             )
-        folder = Path(store, SPARK, query)
-        remedy = "Restore the store and its folder spark from the same backup, or start over with a new --state folder."
-        if not (folder / "offsets" / str(batch)).is_file():
-            raise StoreError(f"{folder} lacks batch {batch}, which the last checkpoint includes. {remedy}")
-        done = folder / "commits"  # does not exist before a batch is done
-        answered = [int(name) for name in os.listdir(done) if name.isdigit()] if done.is_dir() else []
-        if max(answered, default=batch) > batch:
+        if is_of_a_batch(query) != is_a_batch(given[input]):
+            before, now = ("batch", "streaming") if is_of_a_batch(query) else ("streaming", "batch")
             raise StoreError(
-                f"{folder} reports batch {max(answered)} as done, but the last checkpoint ends at batch {batch}. "
-                f"{remedy}"
+                f"The store {store} has read the rows {input!r} from a {before} DataFrame, but now it is a {now} "
+                f"DataFrame. Give a {before} DataFrame again, or start over with a new --state folder."
             )
+        if not (is_of_a_batch(query) or query in restored):
+            check_record(Path(store, SPARK, query), batch)
 
 
-def keep_query(store: str, named: Iterable[tuple[str, int]], lines: Any, rows: Sequence[str] = ()) -> KeptQuery:
-    """Return the query that resumes, or a new one if no commit names one. Raises StoreError.
+def check_record(folder: Path, batch: int) -> None:
+    """Raise StoreError unless Spark's record of a query matches the newest batch in a commit."""
+    remedy = "Restore the store and its folder spark from the same backup, or start over with a new --state folder."
+    if not (folder / "offsets" / str(batch)).is_file():
+        raise StoreError(f"{folder} lacks batch {batch}, which the last checkpoint includes. {remedy}")
+    done = folder / "commits"  # does not exist before a batch is done
+    answered = [int(name) for name in os.listdir(done) if name.isdigit()] if done.is_dir() else []
+    if max(answered, default=batch) > batch:
+        raise StoreError(
+            f"{folder} reports batch {max(answered)} as done, but the last checkpoint ends at batch {batch}. {remedy}"
+        )
 
-    `rows`: the name of its input; none: it gives lines.
-    """
-    query = next((query for query, _ in named), "-".join([*rows, uuid.uuid4().hex]))
-    kept = KeptQuery(lines, query, Path(os.path.abspath(store)))
-    folder = kept.store / SPARK
+
+def keep_queries(store: str, named: Iterable[tuple[str, int]], lines: Any) -> KeptFeed:
+    """Return the queries that feed a job: those that resume, and new ones that no commit names. Raises StoreError."""
+    before = {input_of(query): query for query, _ in named}
+    path = Path(os.path.abspath(store))
+    queries = dict[str, KeptQuery]()
+    for input, source in sources_of(lines).items():
+        name = before.get(input) or query_of(input, BATCH if is_a_batch(source) else uuid.uuid4().hex)
+        queries[input] = KeptQuery(name, path, is_of_a_batch(name) and input in before)
+    recorded = [each for each in queries.values() if not is_of_a_batch(each.name)]
+    folder = path / SPARK
     with naming(StoreError, f"Cannot write to {folder}"):
-        for made in (folder, kept.record):
+        for made in (folder, *(each.record for each in recorded)):
             made.mkdir(mode=0o700, exist_ok=True)
+        stay = {LOCK, RESULTS, *(each.name for each in recorded)}
         for entry in list(os.scandir(folder)):
             if entry.is_symlink():
                 os.unlink(entry.path)
-            elif entry.name not in (LOCK, RESULTS, query):
+            elif entry.name not in stay:
                 shutil.rmtree(entry.path, ignore_errors=True)  # an old Java may still write; the next attempt retries
-        kept.way = folder / f"way-{uuid.uuid4().hex}"
-        kept.way.symlink_to(query)
-        for synced in (folder, kept.store):
+        for each in recorded:
+            each.way = folder / f"way-{uuid.uuid4().hex}"
+            each.way.symlink_to(each.name)
+        for synced in (folder, path):
             sync_path(synced)
-    return kept
+    return KeptFeed(lines, queries, folder)

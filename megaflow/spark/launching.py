@@ -6,10 +6,11 @@ So a job without Spark loads none of these modules. The types of the names are i
 from megaflow.front_door import offer
 
 _NAMES = {
-    "megaflow.spark.kept_query": ("KeptQuery", "check_record", "keep_query"),
+    "megaflow.spark.kept_query": ("KeptFeed", "check_records", "keep_queries"),
     "megaflow.spark.preflight": ("check_spark", "local_files", "would_read"),
     "megaflow.spark.query_spec": (
-        "NOT_READ_AGAIN", "RowFrames", "SparkSpec", "parse_row_specs", "parse_spark_spec", "spark_spec_of",
+        "NOT_READ_AGAIN", "RowFrames", "SparkSpec", "parse_row_specs", "parse_spark_spec", "sources_of",
+        "spark_spec_of",
     ),
     "megaflow.spark.row_packing": ("check_columns",),
     "megaflow.spark.source": ("SparkFeed",),

@@ -56,6 +56,16 @@ class RowFrames:
         return ", ".join(f"the rows {name!r}" for name in self.names)
 
 
+def sources_of(lines: SparkSpec | RowFrames | Any) -> dict[str, SparkSpec | Any]:
+    """Return the source of each input, sorted by name; "" is the name of lines."""
+    return {name: lines.frames[name] for name in lines.names} if isinstance(lines, RowFrames) else {"": lines}
+
+
+def is_a_batch(source: SparkSpec | Any) -> bool:
+    """Tell whether a source is a batch DataFrame."""
+    return not getattr(source, "isStreaming", True)
+
+
 def parse_row_specs(given: Iterable[str]) -> dict[str, SparkSpec]:
     """Parse the values of `--rows`, each NAME=spark:FORMAT:PATH. Raises UsageError.
 

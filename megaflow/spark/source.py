@@ -10,12 +10,14 @@
 Staged lines that are not committed never enter the stream, and a batch is committed once. So retried tasks and replayed
 batches neither add nor lose a line while the job lives. The checkpoint belongs to the job and is removed with it. If
 the job has a store, the checkpoint is in the store and stays (`megaflow.spark.kept_query`). An answer of the
-coordinator then means that the batch is durable.
+coordinator then means that the batch is durable. Each query has its own checkpoint and its own position in the store,
+so a resumed job continues each query where it was.
 
 Each partition is staged at one worker, which keeps its order. The lines of a batch enter the stream when all lines of
 the previous batch have (see `megaflow.control.coordinator.reading.spark_commits`). Spark stages a batch while the
 previous one enters, so this order costs a tick or two between two batches, about 10 ms. With `unordered` in the
 specification, lines do not wait for the previous batch.
+
 Measured in turns with twelve batches of 100,000 lines, in order and unordered: 143 and 142 thousand lines/s as rows in
 one process, 176 and 195 in two, 305 and 315 as Arrow in two. Runs of one kind differed by a third and more.
 
@@ -25,20 +27,21 @@ what was committed. If the old one has left when the feed asks it, the launcher 
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.wording import Notice
+from megaflow.durable.commits import is_of_a_batch
 from megaflow.errors import SourceLost
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark.fed_query import Contact, FedQuery
-from megaflow.spark.kept_query import KeptQuery, held_lock
+from megaflow.spark.kept_query import KeptFeed, held_lock
 from megaflow.spark.preflight import check_spark, folder_of_a_session
 from megaflow.spark.push import choose_transfer
-from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec, TimeMode
+from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec, sources_of
 
 POLL_SECONDS = 0.1  # the delay until a stop or the end of the query is noticed
 
@@ -52,7 +55,7 @@ class SparkFeed:
     `lines` is one of these:
     - a spec, for which a Spark session is started and ended, or a streaming DataFrame of the caller's session;
     - for rows, a RowFrames of these, in which a frame may also be a batch DataFrame;
-    - one of these as a KeptQuery.
+    - one of these as a KeptFeed.
 
     `on_change` is called once, on the feed's own thread, when all queries have ended or one has failed. From then on
     `done` is true, and `error` has the reason if one failed. `report` is called on the same thread with how the lines
@@ -66,19 +69,17 @@ class SparkFeed:
     _report: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
-        self._kept = self._lines if isinstance(self._lines, KeptQuery) else None
+        self._kept = self._lines if isinstance(self._lines, KeptFeed) else None
         lines = self._lines if self._kept is None else self._kept.lines
         self._contact = Contact(self._coordinator, self._secret)
-        inputs: dict[str | None, Any] = {None: lines}
-        trigger: float | None = TRIGGER_SECONDS
-        time_mode: TimeMode = ""
-        if isinstance(lines, RowFrames):
-            inputs, trigger = {name: lines.frames[name] for name in lines.names}, lines.trigger_seconds
-            time_mode = lines.time_mode
-        assert self._kept is None or len(inputs) == 1, "a store keeps one query"
-        made = partial(FedQuery, contact=self._contact, kept=self._kept, trigger_seconds=trigger, time_mode=time_mode)
-        self.queries = [made(source, input=name) for name, source in inputs.items()]
-        self._what = "rows" if isinstance(lines, RowFrames) else "lines"
+        kept = {} if self._kept is None else self._kept.queries
+        rows = lines if isinstance(lines, RowFrames) else None
+        trigger = TRIGGER_SECONDS if rows is None else rows.trigger_seconds
+        self.queries = [
+            FedQuery(source, self._contact, name or None, kept.get(name), trigger)
+            for name, source in sources_of(lines).items()
+        ]
+        self._what = "lines" if rows is None else "rows"
         self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
         self.done = False  # whether the query has ended or failed; written by the feed's thread
         self._thread = threading.Thread(target=self._run, name="megaflow-spark", daemon=True)
@@ -109,7 +110,8 @@ class SparkFeed:
 
     def _run(self) -> None:
         for each in self.queries:
-            each.awaits("it starts and opens the query")
+            if not each.is_over:
+                each.awaits("it starts and opens the query")
         try:
             with ExitStack() as stack:
                 try:
@@ -132,23 +134,23 @@ class SparkFeed:
         transfer, how = choose_transfer(what=self._what)
         self._report(Notice(how))
         folder = stack.enter_context(folder_of_a_session())
-        talks = [each.converse() for each in self.queries]
-        for talk in talks:
+        talks = {each: each.converse() for each in self.queries}
+        for talk in talks.values():
             stack.callback(talk.close)
-        held, checkpoints = list[int](), [str(folder / f"checkpoint-{each.id}") for each in self.queries]
+        held = list[int]()
         if self._kept is not None:
-            lock = held_lock(self._kept.record.parent, self._contact.stopping.wait, self._report)
+            lock = held_lock(self._kept.folder, self._contact.stopping.wait, self._report)
             held.append(stack.enter_context(lock))
-            checkpoints = [self._kept.way.as_uri()]
         session = None
         if specs:
             session = stack.enter_context(spark.spark_session(folder, held, report=self._report))
         try:
-            frames = [each.open(session) for each in self.queries]
-            session = frames[0].sparkSession
-            for each, frame, talk, checkpoint in zip(self.queries, frames, talks, checkpoints, strict=True):
-                each.start(frame, talk, transfer, checkpoint)
-            self._attend(talks)
+            frames = {each: each.open(session) for each in self.queries}
+            session = frames[self.queries[0]].sparkSession
+            for each in self.queries:
+                if not each.is_over:
+                    each.start(frames[each], talks[each], transfer, checkpoint_of(each, folder))
+            self._attend(dict(talks))
         except Exception as error:
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
             if session is not None and spark.java_ended(session, cause):
@@ -157,9 +159,9 @@ class SparkFeed:
                 each.stop()
             raise
 
-    def _attend(self, talks: Sequence[Conversation]) -> None:
+    def _attend(self, running: dict[FedQuery, Conversation]) -> None:
         """Wait until all queries are over, and report each. If one fails, the others also end. Raises its error."""
-        stopping, running = self._contact.stopping, dict(zip(self.queries, talks, strict=True))
+        stopping = self._contact.stopping
         while running:
             for each, talk in list(running.items()):
                 is_active = each.is_active  # first: it raises if Java has ended
@@ -177,3 +179,10 @@ class SparkFeed:
             if running and stopping.wait(POLL_SECONDS):
                 for each in running:
                     each.stop()
+
+
+def checkpoint_of(query: FedQuery, folder: Path) -> str:
+    """Return where Spark keeps the record of a query, if it does; `folder` is the session's."""
+    if query.kept is None or is_of_a_batch(query.id):
+        return str(folder / f"checkpoint-{query.id}")
+    return query.kept.way.as_uri()

@@ -1,6 +1,7 @@
 """The stored record of Spark's query lets it continue without reading anything twice or leaving anything out."""
 
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,18 @@ from uuid import UUID
 
 import pytest
 
-from megaflow.durable.commits import Commit
+from megaflow.durable.commits import BATCH, Commit, query_of
 from megaflow.durable.copying import Origin, copy_store, open_to_copy
 from megaflow.durable.incarnation import begin
 from megaflow.durable.local_folder import SPARK, open_for_a_job, open_to_look
-from megaflow.durable.query_record import files_as_of, keep_record, kept_files, restore_record, write_record
+from megaflow.durable.query_record import (
+    files_as_of,
+    keep_record,
+    kept_files,
+    restore_records,
+    to_restore,
+    write_record,
+)
 from megaflow.durable.store import Store
 from tests.durable.kept_histories import KeptHistory, no_waiting_for_the_disk, words
 
@@ -182,7 +190,7 @@ def test_a_record_stays_as_it_was_with_the_checkpoint_and_goes_with_it(tmp_path:
     copy_store(source, open_to_copy(source, "nightly"), str(tmp_path / "copy"))
     source.close_folder()
     folder = open_for_a_job(tmp_path / "copy")
-    restore_record(Store(folder), folder.path, begin(Store(folder), APP).latest)
+    restore_records(Store(folder), folder.path, begin(Store(folder), APP).latest)
     folder.close_folder()
     found = content(tmp_path / "copy" / SPARK / QUERY)
     assert json.loads(found.pop("metadata")) == {"id": str(UUID(QUERY))}
@@ -200,17 +208,51 @@ def test_a_job_of_its_own_has_the_record_for_a_query_of_its_own(tmp_path: Path, 
     origin = Origin(str(tmp_path / "state"), "nightly")
     folder = open_for_a_job(tmp_path / "new")
     store, own = Store(folder), UUID(int=7)
-    origin.copy_into(store, (), own.hex)
+    origin.copy_into(store, (), lambda: own.hex)
     origin.close()
     begun = begin(store, APP).latest
     assert begun.spark == ((own.hex, 8),)
     write(tmp_path / "new" / SPARK / f"{own.hex}.part", "of an attempt that was broken off")
     for _ in range(2):
-        restore_record(store, folder.path, begun)
+        restore_records(store, folder.path, begun)
         assert [path.name for path in (tmp_path / "new" / SPARK).iterdir()] == [own.hex]
         found = content(tmp_path / "new" / SPARK / own.hex)
         assert json.loads(found.pop("metadata")) == {"id": str(own)}
         assert found == {name: name for name in KEPT - {"metadata", ".metadata.crc"}}
+    folder.close_folder()
+
+
+def test_each_query_continues_from_its_own_record_in_a_job_of_its_own(
+    tmp_path: Path, history: KeptHistory
+) -> None:
+    orders, payments = (query_of(name, UUID(int=id).hex) for id, name in enumerate(("orders", "payments")))
+    batch, state = query_of("zero", BATCH), tmp_path / "state"
+    spark = ((orders, 8), (payments, 7), (batch, 0))
+    for query in (orders, payments):
+        write(state / SPARK / query, *NAMES)
+    source = open_to_look(state)
+    said = keep_record(Store(source), str(state), Commit(9, 4, 0, 1, spark=spark))
+    alone = keep_record(Store(source), str(state), Commit(9, 5, 0, 1, spark=((batch, 0),)))
+    assert said.record is not None and alone.record is None
+    source.close_folder()
+    history.checkpoint({"rose": 4}, names=["nightly"], spark=spark, record=said.record)
+    origin = Origin(str(state), "nightly")
+    folder, ids = open_for_a_job(tmp_path / "new"), iter(UUID(int=id).hex for id in (7, 8))
+    store = Store(folder)
+    commit = origin.copy_into(store, (), lambda: next(ids))
+    origin.close()
+    own = {query_of("orders", UUID(int=7).hex): 8, query_of("payments", UUID(int=8).hex): 7}
+    assert commit.spark == (*own.items(), (batch, 0)) and to_restore(folder.path, commit) == list(own)
+    begun = begin(store, APP).latest
+    for missing in (list(own), list(own)[1:]):
+        for query in missing:
+            shutil.rmtree(tmp_path / "new" / SPARK / query, ignore_errors=True)
+        restore_records(store, folder.path, begun)
+        for query, newest in own.items():
+            found = content(tmp_path / "new" / SPARK / query)
+            assert UUID(json.loads(found["metadata"])["id"]).hex == query.partition("-")[2]
+            assert ("offsets/8" in found) == (newest == 8) and "sources/0/8.compact" in found
+    assert sorted(path.name for path in (tmp_path / "new" / SPARK).iterdir()) == sorted(own)
     folder.close_folder()
 
 

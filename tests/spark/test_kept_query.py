@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,16 +20,21 @@ from megaflow.control.client.conversation import Stopped
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
 from megaflow.spark import fed_query
-from megaflow.spark.kept_query import KeptQuery, check_record, end_holder, held_lock, keep_query, note_holder
+from megaflow.spark.kept_query import KeptQuery, check_records, end_holder, held_lock, keep_queries, note_holder
 from megaflow.spark.push import Winner
+from megaflow.spark.query_spec import RowFrames, SparkSpec
 from tests.words import says
 
 WAIT_SECONDS = 180.0
 
 
+def keep_lines(store: str, named: Iterable[tuple[str, int]]) -> KeptQuery:
+    return keep_queries(store, named, "lines").queries[""]
+
+
 def record(store: Path, planned: int, answered: int) -> KeptQuery:
     """A query in which Spark has planned batches up to `planned`, and received answers up to `answered`."""
-    kept = keep_query(str(store), (), "lines")
+    kept = keep_lines(str(store), ())
     for folder, last in (("offsets", planned), ("commits", answered), ("sources/0", planned)):
         (kept.record / folder).mkdir(parents=True)
         for batch in range(last + 1):
@@ -38,14 +44,14 @@ def record(store: Path, planned: int, answered: int) -> KeptQuery:
 
 def test_a_query_goes_on_that_a_commit_names_and_another_ones_record_goes(tmp_path: Path) -> None:
     kept = record(tmp_path, 3, 2)
-    check_record(str(tmp_path), ((kept.name, 3),))
-    check_record(str(tmp_path), ((kept.name, 2),))
+    check_records(str(tmp_path), ((kept.name, 3),), "lines")
+    check_records(str(tmp_path), ((kept.name, 2),), "lines")
     shutil.rmtree(kept.record / "commits")
-    check_record(str(tmp_path), ((kept.name, 0),))
-    check_record(str(tmp_path), ((kept.name, 3),))
-    again = keep_query(str(tmp_path), ((kept.name, 3),), "lines")
+    check_records(str(tmp_path), ((kept.name, 0),), "lines")
+    check_records(str(tmp_path), ((kept.name, 3),), "lines")
+    again = keep_lines(str(tmp_path), ((kept.name, 3),))
     assert (again.name, again.record) == (kept.name, kept.record) and (again.record / "offsets" / "3").exists()
-    new = keep_query(str(tmp_path), (), "lines")
+    new = keep_lines(str(tmp_path), ())
     assert new.name != kept.name and sorted(os.listdir(tmp_path / SPARK)) == [new.name, new.way.name]
 
 
@@ -53,14 +59,14 @@ def test_what_java_of_an_earlier_attempt_still_writes_is_not_in_the_record(tmp_p
     old = record(tmp_path, 3, 3)
     begun = old.way / "offsets" / ".4.tmp"
     begun.write_text("begun")
-    new = keep_query(str(tmp_path), ((old.name, 3),), "lines")
+    new = keep_lines(str(tmp_path), ((old.name, 3),))
     assert old.record == new.record and (new.way / "offsets" / "3").exists()
     with pytest.raises(FileNotFoundError):
         begun.rename(old.way / "offsets" / "4")
     (old.way / "offsets").mkdir(parents=True)  # Spark makes missing folders
     (old.way / "offsets" / "4").touch()
     assert sorted(os.listdir(new.record / "offsets")) == [".4.tmp", "0", "1", "2", "3"]
-    keep_query(str(tmp_path), ((old.name, 3),), "lines")
+    keep_lines(str(tmp_path), ((old.name, 3),))
     assert not old.way.exists()
 
 
@@ -77,7 +83,7 @@ def test_a_record_that_does_not_fit_is_refused(
 ) -> None:
     kept = record(tmp_path, planned, answered)
     with pytest.raises(StoreError, match=f"{kept.record} {why}"):
-        check_record(str(tmp_path), ((kept.name, newest),))
+        check_records(str(tmp_path), ((kept.name, newest),), "lines")
 
 
 def test_what_spark_has_written_is_synced_once_and_before_the_folders(
@@ -110,7 +116,7 @@ def test_what_spark_has_written_is_synced_once_and_before_the_folders(
 
 
 def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) -> None:
-    kept = keep_query(str(tmp_path), (), "lines")
+    kept = keep_lines(str(tmp_path), ())
     java = os.open(tmp_path / SPARK / LOCK, os.O_RDWR | os.O_CREAT)
     fcntl.flock(java, fcntl.LOCK_EX)
     waited: list[float] = []
@@ -138,7 +144,7 @@ def test_a_query_waits_until_java_of_the_one_before_has_ended(tmp_path: Path) ->
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process does not tell which files it has open")
 def test_java_of_a_launcher_that_was_killed_is_ended_at_once(tmp_path: Path) -> None:
-    kept = keep_query(str(tmp_path), (), "lines")
+    kept = keep_lines(str(tmp_path), ())
     with held_lock(kept.record.parent, lambda seconds: True, pytest.fail) as lock:
         java = subprocess.Popen(["sleep", "600"], pass_fds=[lock])
         note_holder(lock, java.pid)
@@ -153,7 +159,7 @@ def test_java_of_a_launcher_that_was_killed_is_ended_at_once(tmp_path: Path) -> 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is killed")
 def test_a_process_that_has_the_number_of_one_that_is_gone_is_left_alone(tmp_path: Path) -> None:
-    kept = keep_query(str(tmp_path), (), "lines")
+    kept = keep_lines(str(tmp_path), ())
     with held_lock(kept.record.parent, lambda seconds: True, pytest.fail) as lock:
         other = subprocess.Popen(["sleep", "600"])
         try:
@@ -166,11 +172,65 @@ def test_a_process_that_has_the_number_of_one_that_is_gone_is_left_alone(tmp_pat
             other.wait()
 
 
+BATCH_FRAME, STREAM = SimpleNamespace(isStreaming=False), SimpleNamespace(isStreaming=True)
+SPEC = SparkSpec("text", "in")
+
+
+def test_each_input_has_a_query_and_a_new_one_begins_beside_the_others(tmp_path: Path) -> None:
+    store = str(tmp_path)
+    first = keep_queries(store, (), RowFrames({"orders": STREAM, "regions": BATCH_FRAME}))
+    orders, regions = first.queries["orders"], first.queries["regions"]
+    assert regions.name == "regions-batch" and not regions.is_over and not regions.record.exists()
+    regions.sync()
+    assert sorted(os.listdir(tmp_path / SPARK)) == sorted((orders.name, orders.way.name))
+    (orders.record / "offsets").mkdir()
+    (orders.record / "offsets" / "4").touch()
+    named = (orders.name, 4), (regions.name, 0)
+    frames = {"orders": STREAM, "regions": BATCH_FRAME, "payments": SPEC}
+    check_records(store, named, RowFrames(frames))
+    again = keep_queries(store, named, RowFrames(frames)).queries
+    assert again["orders"].name == orders.name and (again["orders"].way / "offsets" / "4").exists()
+    assert again["regions"].is_over and not again["orders"].is_over
+    payments = again["payments"]
+    assert payments.name.startswith("payments-") and payments.record.exists() and payments.way != again["orders"].way
+    without = keep_queries(store, named[:1], RowFrames(frames)).queries
+    assert not without["regions"].is_over and without["payments"].name != payments.name
+    assert not payments.record.exists(), "no commit names it"
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        ({"orders": STREAM}, "belongs to the rows 'regions'. Name them again"),
+        ({"regions": BATCH_FRAME, "sales": STREAM}, "belongs to the rows 'orders'"),
+        ({"orders": STREAM, "regions": SPEC}, "rows 'regions' from a batch DataFrame, but now it is a streaming"),
+        ({"orders": BATCH_FRAME, "regions": STREAM}, "'orders' from a streaming DataFrame, but now it is a batch"),
+        (None, "belongs to the rows 'orders'"),
+    ],
+)  # fmt: skip
+def test_other_inputs_than_the_store_has_are_refused(tmp_path: Path, frames: dict[str, Any] | None, why: str) -> None:
+    named = ("orders-id", 4), ("regions-batch", 0)
+    (tmp_path / SPARK / "orders-id" / "offsets").mkdir(parents=True)
+    (tmp_path / SPARK / "orders-id" / "offsets" / "4").touch()
+    with pytest.raises(StoreError, match=why):
+        check_records(str(tmp_path), named, "lines" if frames is None else RowFrames(frames))
+    check_records(str(tmp_path), named, RowFrames({"orders": STREAM, "regions": BATCH_FRAME}))
+
+
+def test_a_restored_record_is_not_missing(tmp_path: Path) -> None:
+    rows = RowFrames({"orders": STREAM})
+    with pytest.raises(StoreError, match="lacks batch 4"):
+        check_records(str(tmp_path), (("orders-id", 4),), rows)
+    check_records(str(tmp_path), (("orders-id", 4),), rows, ["orders-id"])
+    with pytest.raises(StoreError, match="belongs to the rows 'sales'"):
+        check_records(str(tmp_path), (("sales-id", 4),), rows, ["sales-id"])
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_batch_is_staged_while_its_record_is_synced_and_committed_after_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
-    kept = keep_query(str(tmp_path), (), "lines")
+    kept = keep_lines(str(tmp_path), ())
     steps: list[str] = []
     staged = threading.Event()
     coordinator: Any = None
@@ -205,7 +265,7 @@ def test_a_batch_that_was_not_committed_as_the_job_ended_is_not_done_for_a_query
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fed_query, "ENDING_SECONDS", 0.0)
-    for kept in None, KeptQuery("lines", "q", tmp_path):
+    for kept in None, KeptQuery("q", tmp_path):
         coordinator = SimpleNamespace(ask=Mock(side_effect=Stopped), address="host:7")
         query = fed_query.FedQuery("lines", fed_query.Contact(("host", 7), b""), kept=kept)
         (tmp_path / SPARK / "q").mkdir(parents=True, exist_ok=True)

@@ -4,12 +4,11 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
 
-from megaflow.control.messages import InputNames, Split, SplitEnd
+from megaflow.control.messages import Split, SplitEnd
 from megaflow.durable.blocks import BlockKind, CutHeader, pack
 from megaflow.durable.commits import Commit, Fingerprint, OutputLength
 from megaflow.durable.copying import copy_store, open_to_copy
@@ -20,7 +19,7 @@ from megaflow.durable.segments import SegmentRef, SegmentWriter, segment_name
 from megaflow.durable.store import Store
 from megaflow.errors import OutputError, StoreDamaged, StoreError, UsageError
 from megaflow.job.formats.raw_file import print_of
-from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption, find_input, find_rows
+from megaflow.job.launcher.inputs.launcher_input import Resumption, find_input, find_rows
 from megaflow.job.launcher.outputs.output_specs import open_writer
 from megaflow.job.launcher.outputs.writer import ListWriter
 from megaflow.job.launcher.run.launch import LaunchOptions, input_of
@@ -28,8 +27,7 @@ from megaflow.job.launcher.store.input_positions import InputPositions
 from megaflow.job.launcher.store.resumption import open_store, resume, resumption_text
 from megaflow.job.program_code import digest
 from megaflow.job.spec import AppFile, JobSpec, PickledFunction, Rehearsal, Rehearsed
-from megaflow.spark.kept_query import KeptQuery
-from megaflow.spark.query_spec import RowFrames
+from megaflow.spark.kept_query import KeptFeed, KeptQuery
 from tests.words import says
 
 LINE = "0123456789\n"
@@ -265,10 +263,15 @@ def test_a_job_of_its_own_begins_with_a_checkpoint_of_another_and_leaves_that_al
     assert {path.name: path.read_bytes() for path in (bench.folder / "store").iterdir()} == kept
 
 
+def query_of(begun: Resumption) -> KeptQuery:
+    """Return the query of the lines of a job that begins."""
+    assert isinstance(begun.job_input.spark, KeptFeed)
+    return begun.job_input.spark.queries[""]
+
+
 def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench) -> None:
     lines, store = f"spark:text:{bench.folder}", bench.folder / "store"
-    first = bench.run(lines=lines).job_input.spark
-    assert isinstance(first, KeptQuery)
+    first = query_of(bench.run(lines=lines))
     folder = open_for_a_job(store)
     incarnation = begin(Store(folder), "app.py:dataflow")
     for batch in (0, 1):
@@ -285,12 +288,12 @@ def test_a_job_of_its_own_goes_on_with_spark_by_a_query_of_its_own(bench: Bench)
         bench.run("none", store="new", origin=(str(store), "nightly"))
     with pytest.raises(StoreError, match=r"checkpoint 4 of .*/store has read lines from Spark: only a check"):
         bench.run("none", store="new", origin=(str(store), "4"), lines=lines)
-    forked = bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines).job_input.spark
-    assert isinstance(forked, KeptQuery) and forked.name != first.name
+    forked = query_of(bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines))
+    assert forked.name != first.name
     assert forked.record.parent == bench.folder / "new" / "spark"
     assert os.listdir(forked.record / "offsets") == ["0"]
-    again = bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines).job_input.spark
-    assert isinstance(again, KeptQuery) and again.record == forked.record
+    again = query_of(bench.run("none", store="new", origin=(str(store), "nightly"), lines=lines))
+    assert again.record == forked.record
 
 
 def test_a_job_of_its_own_appends_to_what_its_output_has(bench: Bench) -> None:
@@ -468,13 +471,11 @@ def test_what_is_refused_has_changed_nothing(bench: Bench) -> None:
 
 def test_sources_that_cannot_be_read_again_are_refused_before_the_store_is_made(tmp_path: Path) -> None:
     spec = JobSpec(PickledFunction(b"", (), "count"), state=str(tmp_path / "store"))
-    frames = RowFrames({"a": Namespace(isStreaming=False)})
     for job_input, why in (
         (find_input(["a line"], 1, "replace"), "Standard input and iterables cannot be read again"),
         (find_input("spark:socket:?host=h&port=1", 1, "replace"), "of spark:socket: cannot be read again"),
         (find_rows({"a": "spark:socket:?host=h&port=1"}), "of spark:socket: cannot be read again"),
-        (find_rows({"a": "spark:rate:", "b": "spark:rate:"}), "keeps one input of rows, but there are 2: 'a' and 'b'"),
-        (JobInput(spark=frames, names=InputNames(rows=("a",))), "The rows 'a' are a batch Data"),
+        (find_rows({"a": "spark:rate:", "b": "spark:socket:"}), "The rows 'b' of spark:socket: cannot be read again"),
     ):
         with pytest.raises(UsageError, match=why):
             open_store(spec, job_input)

@@ -14,7 +14,7 @@ from megaflow.errors import ProtocolError
 from megaflow.job.worker.process.named_inputs import NamedInputs, RowShape
 from megaflow.job.worker.reading.line_queue import LineQueue
 from megaflow.job.worker.reading.staging import Staging
-from megaflow.job.worker.reading.untaken_lines import LinesCut, restaged, untaken_batch
+from megaflow.job.worker.reading.untaken_lines import LinesCut, restaged, untaken_batches
 from megaflow.job.worker.snapshots.cut_packer import CutPacker
 from megaflow.rows.packed_rows import RowPack, pack_rows
 from megaflow.testing.simulated_disk import SimulatedDisk
@@ -79,7 +79,7 @@ def test_what_is_not_taken_is_in_a_checkpoint_also_what_is_looked_up_ahead(limit
     untaken = report.untaken
     assert sum(each.lines for each in untaken) == 8 - taken
     commit = Commit(9, 3, 7, 1, spark=(("q", 4),), untaken=untaken)
-    command, next_one = untaken_batch(commit, (5,)), Staging(5)
+    [command], next_one = untaken_batches(commit, (5,)), Staging(5)
     next_one.unpack = inputs().unpack
     next_one.restore(restaged(commit, store, 5, (5,)))
     assert command is not None

@@ -61,7 +61,7 @@ class Durable:
     next_worker: int = 0  # the lowest id that no worker had in earlier incarnations
     code: Fingerprint | None = None  # of the code that this process runs
     spark: tuple[tuple[str, int], ...] = ()  # query, newest batch in the checkpoint
-    untaken: CommitBatch | None = None  # the rest of these batches, at its present workers, to be issued first
+    untaken: tuple[CommitBatch, ...] = ()  # the rest of these batches, at its present workers, to be issued first
     whole: bool = False  # whether the first checkpoint follows no other, although the job resumes from one
     table: RoutingTable = ()  # the first one (if empty, bins are dealt out in turn)
     partitions: tuple[SourcePartition, ...] = ()  # partitions that are still to be read

@@ -104,7 +104,7 @@ class Controller:
         self.moves = Reconfigurations(first or (initial_table(bins, members.ids) if bins else ()), len(operators))
         self._trials = Trials(job, roster, self.moves, stream)
         commits = self._commits = Commits(roster, stream, queries, None if durable is None else durable.spark)
-        self._restored = None if durable is None else durable.untaken
+        self._restored = () if durable is None else durable.untaken
         lines = self.lines = LinesToRead(roster, stream, splits, pushed, rated, sources, durable, event_time.ordered)
         self.watermarks = Watermarks(event_time, stream, lines, commits, roster, durable, describe)
         checkpoints = self._checkpoints = Checkpoints(job, roster, stream, durable, commits, lines, self.watermarks)
@@ -211,8 +211,8 @@ class Controller:
         self._stream.pace.busy(messages.Busy(), now)
         self.watermarks.begin(now)
         self.lines.go_on()
-        if self._restored is not None:
-            self._commits.issue(self._restored)
+        for rest in self._restored:
+            self._commits.issue(rest)
         if self._is_over(now):  # before a request begins a change: the sources may already be gone
             self._end_or_wait()
 

@@ -17,12 +17,12 @@ all batches up to that one completely, and nothing of later ones:
    below t. The rest is then ready in its staging, and the source has it written (`UntakenLines`). A checkpoint at t < e
    has none of its lines, because lines that are only staged are in no checkpoint. No checkpoint is at t = e, because
    each has an epoch of its own.
-2. So a job that resumes from that checkpoint first issues one command. It makes the rest ready again at the job's
-   present workers, under the name of the newest batch. If Spark replays a batch up to that one, it is answered at once
-   and does not enter again, no matter how much of it was taken. A later batch was never answered; it enters as if for
-   the first time, because none of it is in the checkpoint. The moment of the crash does not matter: while the batch was
-   staged, before or after its command, half taken, in a checkpoint that was abandoned or not committed, or committed
-   and not yet answered.
+2. So a job that resumes from that checkpoint first issues one command for each query. It makes the query's rest ready
+   again at the job's present workers, under the name of the query's newest batch. If Spark replays a batch up to that
+   one, it is answered at once and does not enter again, no matter how much of it was taken. A later batch was never
+   answered; it enters as if for the first time, because none of it is in the checkpoint. The moment of the crash does
+   not matter: while the batch was staged, before or after its command, half taken, in a checkpoint that was abandoned
+   or not committed, or committed and not yet answered.
 3. `megaflow.spark.kept_query` makes sure that Spark's own record of a batch's lines is on the disk before its commit is
    requested. Otherwise a batch that was answered could be replayed with more lines than those that were taken in.
 4. Each checkpoint writes the whole rest, which counts for that checkpoint only. So an abandoned one leaves no gap.

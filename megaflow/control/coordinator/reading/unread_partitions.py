@@ -18,7 +18,7 @@ from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.messages import PushedEnded, Split
 from megaflow.control.reading_messages import PartitionsRevoked, SplitsReturned, SplitsRevoked, partition_of
 from megaflow.control.watermark_messages import Partition
-from megaflow.durable.commits import SourcePartition
+from megaflow.durable.commits import SourcePartition, input_of
 from megaflow.quick_dataclass import dataclass
 from megaflow.timely.communication.codec.decode import decode
 from megaflow.timely.membership import WorkerId
@@ -96,15 +96,6 @@ class UnreadPartitions:
         if not self._commits.over:
             over = {input_of(query) for query in self._commits.state.ended if not self._commits.has_batches(query)}
             yield from (Unread(("spark", input), input, None) for input in self.spark if input not in over)
-
-
-def input_of(query: str) -> str:
-    """Return the input that a Spark query feeds, by the query's name; "" if it feeds lines.
-
-    >>> input_of("orders-0123abcd"), input_of("0123abcd")
-    ('orders', '')
-    """
-    return query.rpartition("-")[0]
 
 
 def decoded(partition: SourcePartition) -> str:

@@ -55,19 +55,12 @@ from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reading.seen_lateness import SeenLateness
 from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.split_pool import name_key, place_of
-from megaflow.control.coordinator.reading.unread_partitions import (
-    Describe,
-    Unread,
-    UnreadPartitions,
-    decoded,
-    input_of,
-    shown,
-)
+from megaflow.control.coordinator.reading.unread_partitions import Describe, Unread, UnreadPartitions, decoded, shown
 from megaflow.control.launcher_messages import ToldOnce
 from megaflow.control.messages import CommitTaken, Split
 from megaflow.control.reading_messages import SplitRead
 from megaflow.control.watermark_messages import EventTimeReport, Partition, may_have_idle_branches
-from megaflow.durable.commits import ANEW, SourcePartition
+from megaflow.durable.commits import ANEW, SourcePartition, input_of
 from megaflow.megaphone.base.event_unit import INFINITE, NEVER
 from megaflow.megaphone.base.routing import Clock, Watermark
 from megaflow.timely.membership import WorkerId

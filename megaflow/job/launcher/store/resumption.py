@@ -42,7 +42,7 @@ from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import DurablePart, PartialWindows, Standing
 from megaflow.durable.lineage import forked, sinks_found, standing_of
 from megaflow.durable.local_folder import open_for_a_job
-from megaflow.durable.query_record import is_restored
+from megaflow.durable.query_record import to_restore
 from megaflow.durable.state_migration import partial_windows
 from megaflow.errors import ClusterError, PeerFailed, StoreError, UsageError, naming
 from megaflow.job.launcher.inputs.launcher_input import JobInput, Resumption
@@ -54,7 +54,6 @@ from megaflow.job.launcher.store.input_positions import check_compressed, check_
 from megaflow.job.launcher.store.store_keeper import StoreKeeper
 from megaflow.job.program_code import code_now, difference
 from megaflow.job.spec import AppFile, JobSpec, Rehearsal, Rehearsed
-from megaflow.rows.packed_rows import names_text
 from megaflow.spark import launching as spark
 
 MEGABYTE: Final = 1e6
@@ -87,26 +86,13 @@ def open_store(spec: JobSpec, job_input: JobInput) -> StoreKeeper:
 
 def check_kept_query(given: Any) -> None:
     """Raise UsageError for lines or rows of Spark that a store cannot keep."""
-    if isinstance(given, spark.SparkSpec) and given.format in spark.NOT_READ_AGAIN:
-        raise UsageError(
-            f"--state: The lines of {given} cannot be read again after a crash. Write them to files or to Kafka, and "
-            "read these."
-        )
-    if not isinstance(given, spark.RowFrames):
-        return
-    if len(given.frames) > 1:
-        raise UsageError(
-            f"--state keeps one input of rows, but there are {len(given.frames)}: {names_text(given.names)}. "
-            "Join or union them in Spark, or leave --state out."
-        )
-    [(name, frame)] = given.frames.items()
-    if isinstance(frame, spark.SparkSpec) and frame.format in spark.NOT_READ_AGAIN:
-        raise UsageError(f"--state: The rows of {frame} cannot be read again after a crash. Write them to files first.")
-    if not isinstance(frame, spark.SparkSpec) and not frame.isStreaming:
-        raise UsageError(
-            f"--state: The rows {name!r} are a batch DataFrame, which can be read only once. Write them to "
-            f"files, and read these: rows={{{name!r}: 'spark:parquet:FOLDER?trigger=availableNow'}}"
-        )
+    for name, source in spark.sources_of(given).items():
+        if isinstance(source, spark.SparkSpec) and source.format in spark.NOT_READ_AGAIN:
+            what, where = (f"rows {name!r}", "files") if name else ("lines", "files or to Kafka")
+            raise UsageError(
+                f"--state: The {what} of {source} cannot be read again after a crash. Write them to {where}, and read "
+                "these."
+            )
 
 
 def open_origin(
@@ -190,8 +176,8 @@ def with_input(
     found = keeper.found
     if found is not None:
         check_kind(found, job_input, f"the store {keeper.path}" if keeper.origin is None else keeper.origin.title)
-    if found is not None and found.spark and not is_restored(keeper.path, found):
-        spark.check_record(keeper.path, found.spark, job_input.names.rows)
+    if found is not None and found.spark:
+        spark.check_records(keeper.path, found.spark, job_input.spark, to_restore(keeper.path, found))
     keeper.input, found = known_input(found, job_input, spec, report)
     if found is not None:
         for check in (check_followed, check_compressed):
@@ -268,8 +254,7 @@ def resume(
     settled = (*spec.accept_rows, *(sink for sink, _ in rehearsed.newer))
     begun = keeper.begin(writer.lengths(length), renews, settled)
     if job_input.spark is not None:
-        query = spark.keep_query(keeper.path, begun.spark, job_input.spark, job_input.names.rows)
-        job_input = replace(job_input, spark=query)
+        job_input = replace(job_input, spark=spark.keep_queries(keeper.path, begun.spark, job_input.spark))
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
                    standing=standing_of(begun, spec.accept_rows, rehearsed.found),
@@ -324,10 +309,10 @@ def go_on(
     number = latest.number if latest.checkpoint else None
     is_changed = part.is_changed and latest.checkpoint == since  # a later checkpoint has the program's own names
     job_input = replace(before.job_input, splits=keeper.input.to_read)
-    if job_input.spark is not None and isinstance(job_input.spark, spark.KeptQuery):
-        spark.check_record(keeper.path, latest.spark, job_input.names.rows)
-        query = spark.keep_query(keeper.path, latest.spark, job_input.spark.lines, job_input.names.rows)
-        job_input = replace(job_input, spark=query)
+    if job_input.spark is not None and isinstance(job_input.spark, spark.KeptFeed):
+        lines = job_input.spark.lines
+        spark.check_records(keeper.path, latest.spark, lines)
+        job_input = replace(job_input, spark=spark.keep_queries(keeper.path, latest.spark, lines))
     owners = OwnersBefore(table, places)
     return Resumption(
         job_input,

@@ -32,7 +32,7 @@ from megaflow.durable.copying import Origin
 from megaflow.durable.incarnation import Incarnation, begin, check_arrived, check_named, read_commits, taken_text
 from megaflow.durable.inspection import check_whole, naming_way_out
 from megaflow.durable.local_folder import LocalFolder, open_for_a_job
-from megaflow.durable.query_record import keep_record, restore_record
+from megaflow.durable.query_record import keep_record, restore_records
 from megaflow.durable.reading import open_newest
 from megaflow.durable.relocation import relocate
 from megaflow.durable.store import Store
@@ -150,13 +150,13 @@ class StoreKeeper:
         """
         with naming(StoreError, f"Cannot write to the store {self.path}"):
             if self.origin is not None:
-                self._found = [self.origin.copy_into(self._store, outputs, uuid4().hex)]
+                self._found = [self.origin.copy_into(self._store, outputs, lambda: uuid4().hex)]
                 self.origin.close()
             if (known := self.found) is not None:
                 self._found[0] = replace(self._found[0], splits=known.splits, partitions=known.partitions)
             self._incarnation = begin(self._store, self._app, self._kept, outputs, self._found, renews, settled)
             self._folder.take_lock_over()
-            restore_record(self._store, self.path, self._incarnation.latest)
+            restore_records(self._store, self.path, self._incarnation.latest)
         self._lengths = {self.latest.checkpoint: sum(each.length for each in self.latest.outputs)}
         return self.latest
 

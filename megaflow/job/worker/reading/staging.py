@@ -195,11 +195,11 @@ class Staging:
         Cost: linear in the number of messages.
         """
         with self._lock:
-            copy = LinesCopy(self.pending_lines + len(ahead), [], [])
+            copy = LinesCopy(self.pending_lines + len(ahead), {}, [])
             if self._last is not None:
-                copy.chunks += self._last.rest(ahead)
+                copy.add(self.query, self._last.rest(ahead))
             for attempt, _ in self._ready:
-                copy.chunks += attempt.copy(copy.files)
+                copy.add(attempt.query, attempt.copy(copy.files))
         return copy
 
     def take_finished(self) -> list[CommitTaken]:

@@ -94,7 +94,11 @@ class CutPacker:
         """Write the lines that a source has not taken in; return its positions."""
         header = CutHeader(cut.report.checkpoint, cut.time, None, self._worker)
         try:
-            untaken = tuple(UntakenLines(*each) for each in self._written(header, cut.copy.blocks()))
+            untaken = tuple(
+                UntakenLines(*each, query)
+                for query in cut.copy.chunks
+                for each in self._written(header, cut.copy.blocks(query))
+            )
         except OSError as error:
             return _failed(cut.report.checkpoint, "Spark's lines", error)
         finally:

@@ -34,7 +34,7 @@ from megaflow.errors import BuildError, StoreError, StoreUnfit
 from megaflow.job.formats.csv_types import OF_TEXT, ReadColumns, Recorded, differing
 from megaflow.job.spec import ENGINE
 from megaflow.job.worker.reading.open_partitions import shown
-from megaflow.job.worker.reading.untaken_lines import restaged, untaken_batch
+from megaflow.job.worker.reading.untaken_lines import restaged, untaken_batches
 from megaflow.job.worker.snapshots.cut_keeper import CutKeeper
 from megaflow.job.worker.snapshots.cut_packer import CutPacker
 from megaflow.job.worker.snapshots.local_recovery import LocalRecovery
@@ -147,7 +147,7 @@ class StateBackend:
     def restaged(self) -> Iterator[StageLines | StageEnd]:
         """Yield the messages that stage Spark's lines again, on a founding worker. Raises the store's errors.
 
-        `durable` includes the command that commits them.
+        `durable` includes the commands that commit them.
         """
         if self._commit is not None:
             yield from restaged(self._commit, self.store, self._worker.index, self._worker.membership.ids)
@@ -191,7 +191,7 @@ class StateBackend:
             return new
         if commit.checkpoint == 0:
             return replace(new, next_worker=commit.next_worker)
-        untaken = untaken_batch(commit, self._worker.membership.ids)
+        untaken = untaken_batches(commit, self._worker.membership.ids)
         whole = self._is_to_be_whole(commit)
         delivered = after_deliveries(commit, commit, self._sinks, self._part.dropped)
         new = replace(new, last=tuple(last_deliveries(standing_of(delivered)).values()))

@@ -1,0 +1,151 @@
+"""Two streams beside a batch DataFrame in one job with a store, on a real Spark: exact after kills."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.processes import Process, wait_until
+from tests.results import comparing
+from tests.spark.test_stateful import written
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(2700),  # Java starts several times, on a busy machine
+    pytest.mark.skipif(shutil.which("java") is None, reason="there is no java on PATH, and Spark needs one"),
+]
+
+WAIT_SECONDS = 800.0
+ROWS = 300  # of a file
+CUSTOMERS = 17
+ORDERS = "id LONG, customer STRING, amount LONG"
+PAYMENTS = "id LONG, paid LONG"
+REGIONS = "customer STRING, region STRING"
+JOINED = "id LONG, region STRING, amount LONG, paid LONG"
+
+
+def pair(key: Any, time: int, left: list[Any], right: list[Any], state: Any, timers: Any) -> Any:
+    """Join the values of both sides by key: each pair once."""
+    lefts, rights = state or ([], [])
+    outputs = [(one, other) for one in left for other in [*rights, *right]]
+    outputs += [(one, other) for one in lefts for other in right]
+    return (lefts + left, rights + right), outputs
+
+
+def joined(flow: Any) -> Any:
+    """Join orders with their payments, and these with the regions of customers."""
+    orders = flow.rows("orders").map(lambda row: (row[0], row))
+    payments = flow.rows("payments")
+    bought = orders.stateful_binary(payments, pair, name="paid").map(lambda both: (both[0][1], (*both[0], both[1])))
+    with_region = bought.stateful_binary(flow.rows("regions"), pair, name="region")
+    return with_region.map(lambda both: (both[0][0], both[1], both[0][2], both[0][3]))
+
+
+def add_file(folder: Path, number: int, rows: list[dict[str, Any]]) -> None:
+    folder.mkdir(exist_ok=True)
+    aside = folder / f"_{number}"
+    aside.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    aside.rename(folder / f"{number}.json")
+
+
+def add_orders(folder: Path, number: int) -> None:
+    """Add a file of orders, and one of their payments, in another order."""
+    ids = range(number * ROWS, (number + 1) * ROWS)
+    orders = [{"id": id, "customer": f"c{id % CUSTOMERS}", "amount": id + 1} for id in ids]
+    add_file(folder / "orders", number, orders)
+    add_file(folder / "payments", number, [{"id": id, "paid": id % 7} for id in reversed(ids)])
+
+
+PROGRAM = """
+import sys, time
+from collections import Counter
+from pathlib import Path
+from pyspark.sql import SparkSession
+import megaflow.spark
+sys.path.append({root!r})
+from tests.results import check_equal
+from tests.spark import test_several_queries as test
+from tests.spark.test_stateful import written
+
+def dataflow(flow):
+    def slowly(record):
+        time.sleep(0.002)
+        return record
+    return test.joined(flow).map(slowly)
+
+if __name__ == "__main__":
+    rows = int(sys.argv[1]) * test.ROWS
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
+    spark = builder.config("spark.driver.memory", "800m").config("spark.ui.enabled", "false").getOrCreate()
+    stream = lambda name, schema: spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(name)
+    frames = {{"orders": stream("orders", test.ORDERS), "payments": stream("payments", test.PAYMENTS),
+              "regions": spark.read.schema(test.REGIONS).json("regions")}}
+    with megaflow.spark.run(frames, dataflow, schema=test.JOINED, state="kept") as run:
+        print(run.job.status().workers[0].pid, flush=True)
+        writer = run.results.writeStream.option("checkpointLocation", "checkpoint")
+        query = run.start_query(lambda: writer.start("out"))
+        while query.isActive and run.job.is_running and written(Path("out")) < rows:
+            time.sleep(0.5)
+        if not query.isActive or not run.job.is_running:
+            print(query.exception(), file=sys.stderr)
+            run.job.wait()
+    query.stop()
+    found = Counter(map(tuple, spark.read.parquet("out").collect()))
+    orders = spark.read.schema(test.ORDERS).json("orders").join(spark.read.schema(test.PAYMENTS).json("payments"), "id")
+    own = orders.join(spark.read.schema(test.REGIONS).json("regions/0.json"), "customer")
+    check_equal(found, Counter(map(tuple, own.select("id", "region", "amount", "paid").collect())))
+    print("exact", flush=True)
+    spark.stop()
+"""
+
+
+def test_a_join_is_exact_though_a_worker_and_the_driver_are_killed(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "program.py").write_text(PROGRAM.format(root=str(Path(__file__).parents[2])))
+    environment = {
+        **os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }  # fmt: skip
+    regions = [{"customer": f"c{number}", "region": f"r{number % 4}"} for number in range(CUSTOMERS)]
+    add_file(tmp_path / "regions", 0, regions)
+    for number in range(2):
+        add_orders(tmp_path, number)
+
+    def start() -> Process:
+        return Process([sys.executable, "program.py", "6"], env=environment, cwd=tmp_path)
+
+    def until(condition: Callable[[], bool], program: Process) -> None:
+        wait_until(lambda: condition() or program.poll() is not None, WAIT_SECONDS)
+        assert program.poll() is None, [*program.output, *program.errors]
+
+    out, first = tmp_path / "out", start()
+    try:
+        until(lambda: bool(first.output) and written(out) > 0, first)
+        os.kill(int(first.output[0]), signal.SIGKILL)
+        until(lambda: any("restart 1 of 3" in line for line in first.errors), first)
+        until(lambda: written(out) == 2 * ROWS, first)
+        for number in range(2, 4):
+            add_orders(tmp_path, number)
+        until(lambda: written(out) > 2 * ROWS, first)
+        first.kill()
+    finally:
+        first.finish()
+    add_file(tmp_path / "regions", 1, [{"customer": "c1", "region": "not read: the batch is in the store"}])
+    for number in range(4, 6):
+        add_orders(tmp_path, number)
+    second = start()
+    try:
+        ended = second.end(WAIT_SECONDS)
+    finally:
+        second.finish()
+    with comparing():  # the program compares its rows
+        assert "WrongResult" not in ended.errors, ended.errors
+    assert ended.code == 0, ended.errors
+    assert ended.output.splitlines()[-1] == "exact"
