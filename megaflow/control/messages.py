@@ -259,6 +259,7 @@ class CommitRequest:
 
     commit: CommitBatch
     ordered: bool = True  # its lines enter only after those of all earlier batches of the query
+    after: tuple[str, ...] = ()  # queries; it also enters only after all of their batches that were issued
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class FedQuery:
     kept: KeptQuery | None = None
     trigger_seconds: float | None = TRIGGER_SECONDS  # of a streaming DataFrame; None: its present data
     time_mode: TimeMode = ""  # unless "", batches are whole, and the query gives the watermark
+    after: tuple[str, ...] = ()  # the ids of queries that are over before this one starts, whose rows enter before
 
     def __post_init__(self) -> None:
         # The id under which the batches are committed. It tells the coordinator which input they feed.
@@ -179,7 +180,7 @@ class FedQuery:
             if times is not None and self._is_stream:
                 watermark = self._watermark(time_of(self.time_mode, times))
             commit = messages.CommitBatch(self.id, job.run, batch, chosen, times is not None, watermark)
-            _ask(coordinator, messages.CommitRequest(commit, self._ordered))
+            _ask(coordinator, messages.CommitRequest(commit, self._ordered, self.after))
         except Stopped:
             if self.kept is not None:
                 self._end_quietly()

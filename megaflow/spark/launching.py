@@ -9,7 +9,7 @@ _NAMES = {
     "megaflow.spark.kept_query": ("KeptFeed", "check_records", "keep_queries"),
     "megaflow.spark.preflight": ("check_spark", "local_files", "would_read"),
     "megaflow.spark.query_spec": (
-        "NOT_READ_AGAIN", "RowFrames", "SparkSpec", "parse_row_specs", "parse_spark_spec", "sources_of",
+        "NOT_READ_AGAIN", "RowFrames", "SparkSpec", "is_a_batch", "parse_row_specs", "parse_spark_spec", "sources_of",
         "spark_spec_of",
     ),
     "megaflow.spark.row_packing": ("check_columns",),

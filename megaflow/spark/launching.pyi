@@ -9,6 +9,7 @@ from megaflow.spark.preflight import would_read as would_read
 from megaflow.spark.query_spec import NOT_READ_AGAIN as NOT_READ_AGAIN
 from megaflow.spark.query_spec import RowFrames as RowFrames
 from megaflow.spark.query_spec import SparkSpec as SparkSpec
+from megaflow.spark.query_spec import is_a_batch as is_a_batch
 from megaflow.spark.query_spec import parse_row_specs as parse_row_specs
 from megaflow.spark.query_spec import parse_spark_spec as parse_spark_spec
 from megaflow.spark.query_spec import sources_of as sources_of

@@ -46,6 +46,7 @@ class RowFrames:
     frames: Mapping[str, SparkSpec | Any]  # name -> a source, or a DataFrame
     trigger_seconds: float | None = TRIGGER_SECONDS  # of streaming DataFrames; None: read the present data, then end
     time_mode: TimeMode = ""  # unless "", batches are whole, and a streaming DataFrame gives the watermark
+    first: str = ""  # a batch DataFrame whose rows all enter the stream before those of other inputs; "": none
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -21,6 +21,14 @@ specification, lines do not wait for the previous batch.
 Measured in turns with twelve batches of 100,000 lines, in order and unordered: 143 and 142 thousand lines/s as rows in
 one process, 176 and 195 in two, 305 and 315 as Arrow in two. Runs of one kind differed by a third and more.
 
+Rows of different queries are not ordered by each other. The rows of a batch DataFrame that is `first` enter before all
+others:
+- The other queries start when the first one is over. Its only batch is then answered, so it was issued before.
+- The commits of the others name the first query. So the coordinator issues them only when sources have taken in all of
+  the first query's rows. The others' rows have later epochs.
+- If the store has the first query's batch, a job that resumes does not start this query again. The coordinator issues
+  the rest of that batch before it accepts a commit. If the store lacks it, the query runs again before the others.
+
 The coordinator may change, but not while a batch is being staged. The old coordinator names the next one, which knows
 what was committed. If the old one has left when the feed asks it, the launcher already knows the next one (`move`).
 """
@@ -41,7 +49,7 @@ from megaflow.spark.fed_query import Contact, FedQuery
 from megaflow.spark.kept_query import KeptFeed, held_lock
 from megaflow.spark.preflight import check_spark, folder_of_a_session
 from megaflow.spark.push import choose_transfer
-from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec, sources_of
+from megaflow.spark.query_spec import TRIGGER_SECONDS, RowFrames, SparkSpec, TimeMode, sources_of
 
 POLL_SECONDS = 0.1  # the delay until a stop or the end of the query is noticed
 
@@ -74,11 +82,16 @@ class SparkFeed:
         self._contact = Contact(self._coordinator, self._secret)
         kept = {} if self._kept is None else self._kept.queries
         rows = lines if isinstance(lines, RowFrames) else None
-        trigger = TRIGGER_SECONDS if rows is None else rows.trigger_seconds
+        trigger, first = (TRIGGER_SECONDS, "") if rows is None else (rows.trigger_seconds, rows.first)
+        mode: TimeMode = "" if rows is None else rows.time_mode
         self.queries = [
-            FedQuery(source, self._contact, name or None, kept.get(name), trigger)
+            FedQuery(source, self._contact, name or None, kept.get(name), trigger, mode)
             for name, source in sources_of(lines).items()
         ]
+        self._first = [each for each in self.queries if first and each.input == first]
+        self._others = [each for each in self.queries if each not in self._first]
+        for each in self._others:
+            each.after = tuple(one.id for one in self._first)
         self._what = "lines" if rows is None else "rows"
         self.error: Exception | None = None  # why the query failed; written by the feed's thread, before `done`
         self.done = False  # whether the query has ended or failed; written by the feed's thread
@@ -147,10 +160,13 @@ class SparkFeed:
         try:
             frames = {each: each.open(session) for each in self.queries}
             session = frames[self.queries[0]].sparkSession
-            for each in self.queries:
-                if not each.is_over:
-                    each.start(frames[each], talks[each], transfer, checkpoint_of(each, folder))
-            self._attend(dict(talks))
+            for each in self._others if self._first else ():
+                each.awaits("other rows come first")
+            for group in self._first, self._others:
+                for each in group:
+                    if not (each.is_over or self._contact.stopping.is_set()):  # the first query may be unfinished then
+                        each.start(frames[each], talks[each], transfer, checkpoint_of(each, folder))
+                self._attend({each: talks[each] for each in group})
         except Exception as error:
             cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
             if session is not None and spark.java_ended(session, cause):
@@ -160,7 +176,7 @@ class SparkFeed:
             raise
 
     def _attend(self, running: dict[FedQuery, Conversation]) -> None:
-        """Wait until all queries are over, and report each. If one fails, the others also end. Raises its error."""
+        """Wait until these queries are over, and report each. If one fails, the others also end. Raises its error."""
         stopping = self._contact.stopping
         while running:
             for each, talk in list(running.items()):

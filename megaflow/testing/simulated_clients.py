@@ -190,6 +190,8 @@ class SimulatedQuery:
     """Spark query with given batches, each a list of partitions. The loop uses it in place of a `SparkFeed`."""
 
     message_lines = 1  # that an executor sends at once
+    name = "query"
+    after: tuple[str, ...] = ()  # queries whose batches enter before these
 
     def __init__(self, world: World, batches: Sequence[Sequence[Sequence[str]]], change: Callable[[], None]) -> None:
         self.error: Exception | None = None
@@ -230,7 +232,7 @@ class SimulatedQuery:
                 if not self._stopping:
                     with suppress(Stopped):
                         yield from self._feed(number, batch)
-            yield from self.talk.ask(SourceEnded("query"))
+            yield from self.talk.ask(SourceEnded(self.name))
         except MegaflowError as error:
             self.error = None if self._stopping else error
         self.done = True
@@ -249,14 +251,18 @@ class SimulatedQuery:
                 yield from self._stage((host, port), worker, number, partition, lines[: random.randint(1, len(lines))])
             attempt = yield from self._stage((host, port), worker, number, partition, lines)
             winners[partition] = worker, attempt, len(lines)
-        commit = CommitRequest(self.commit_of(number, winners))
+        commit = CommitRequest(self.commit_of(number, winners), after=self.after)
         yield from self._ask(commit)
         if random.random() < 0.1:
             yield from self._ask(commit)  # a repeated commit changes nothing
 
     def commit_of(self, number: int, winners: dict[int, tuple[int, int, int]]) -> CommitBatch:
         """Return the commit of a batch."""
-        return CommitBatch("query", "run", number, winners)
+        return CommitBatch(self.name, "run", number, winners)
+
+    def content(self, lines: Sequence[str]) -> tuple[str | bytes, str]:
+        """Return the content of a message with these lines, and its separator."""
+        return "\n".join(lines), "\n"
 
     def _ask(self, body: object) -> Waits:
         """Send a request, but stop waiting when the query is stopped."""
@@ -269,12 +275,12 @@ class SimulatedQuery:
     def _stage(self, address: Address, worker: int, number: int, partition: int, lines: Sequence[str]) -> Waits:
         self._attempts += 1
         attempt = self._attempts
-        name = "query", "run", number, partition, attempt, worker
+        name = self.name, "run", number, partition, attempt, worker
         try:
             client = self._executor = self._world.dial(address, "ingest", {})
             for start in range(0, len(lines), self.message_lines):
                 some = lines[start : start + self.message_lines]
-                client.send(StageLines(*name, len(some), "\n".join(some)))
+                client.send(StageLines(*name, len(some), *self.content(some)))
             client.send(StageEnd(*name, len(lines)))
             while not client.is_ready:
                 yield None

@@ -81,13 +81,17 @@ class KeptQuery(SimulatedQuery):
         yield from ()
 
 
-def dataflow(flow: Any) -> Any:
-    """Emit running counts, each once more some epochs later by a timer, and check the order of lines."""
+def dataflow(flow: Any, is_first: Callable[[str], bool] = lambda name: False) -> Any:
+    """Emit running counts, each once more some epochs later by a timer, and check the order of lines.
+
+    `is_first` tells of a partition whether its lines come before those of all others.
+    """
 
     def count(word: str, where: tuple[str, int], state: Any) -> Any:
         total, places = state or (0, {})
         name, place = where
         assert places.get(name, -1) < place, f"line {place} of {name} comes after line {places[name]}"
+        assert not is_first(name) or all(map(is_first, places)), f"line {place} of {name} comes after {places}"
         return (total + 1, {**places, name: place}), [(word, total + 1)]
 
     def again(word: str, time: int, values: list[Any], state: Any, timers: Any) -> Any:
@@ -134,9 +138,9 @@ class SparkJob(PlayedJob):
         return query
 
 
-def batches_of(random: Random, count: int, words: Counter[str]) -> list[list[list[str]]]:
+def batches_of(random: Random, count: int, words: Counter[str], begin: str = "part") -> list[list[list[str]]]:
     """Draw batches of lines in partitions. A line contains its word, its partition and its place there."""
-    names = [f"part{number}" for number in range(random.randint(1, 4))]
+    names = [f"{begin}{number}" for number in range(random.randint(1, 4))]
     places, batches = Counter[str](), []
     while count > 0:
         batch: list[list[str]] = [[] for _ in names]

@@ -22,6 +22,7 @@ SEEDS = {
     "interleaved": 50,
     "durable Spark": 40,
     "whole batches": 40,
+    "several queries": 40,
 }
 OTHERS = 200  # seeds of the other searches
 

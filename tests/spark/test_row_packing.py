@@ -109,6 +109,16 @@ def test_rows_are_given_by_name() -> None:
     assert find_input("spark:rate:", 1, "replace").spark_queries == 1
 
 
+def test_a_batch_frame_alone_can_come_first() -> None:
+    batch = SimpleNamespace(schema=types.StructType([types.StructField("id", LONG)]), isStreaming=False)
+    stream = frame(("id", LONG))
+    found = find_rows(RowFrames({"a": batch, "b": stream}, first="a"))
+    assert isinstance(found.spark, RowFrames) and found.spark.first == "a"
+    for frames in {"a": stream, "b": batch}, {"a": "spark:rate:", "b": batch}, {"b": batch}:
+        with pytest.raises(UsageError, match="'a', which come first, must be a batch DataFrame"):
+            find_rows(RowFrames(frames, first="a"))
+
+
 @pytest.mark.parametrize(
     ("lines", "rows", "why"),
     [

@@ -1,18 +1,22 @@
-"""Two streams beside a batch DataFrame in one job with a store, on a real Spark: exact after kills."""
+"""Two streams beside a batch DataFrame in one job with a store, on a real Spark: exact after kills, and in order."""
 
 import json
 import os
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import megaflow
+from megaflow.errors import StoreError
+from megaflow.spark.query_spec import RowFrames
 from tests.cluster.processes import Process, wait_until
-from tests.results import comparing
+from tests.results import check_equal, comparing
 from tests.spark.test_stateful import written
 
 pytestmark = [
@@ -149,3 +153,34 @@ def test_a_join_is_exact_though_a_worker_and_the_driver_are_killed(tmp_path: Pat
         assert "WrongResult" not in ended.errors, ended.errors
     assert ended.code == 0, ended.errors
     assert ended.output.splitlines()[-1] == "exact"
+
+
+def in_order(flow: Any) -> Any:
+    """Return for each row of the streams how many rows of the first frame its key had before."""
+    def count(key: int, value: str, state: Any) -> Any:
+        known, late = state or (0, 0)
+        if value == "initial":
+            return (known + 1, late), []
+        return (known, late + 1), [(key, value, known)]
+
+    initial, *others = (flow.rows(name).map(lambda row: (row[0], row[1])) for name in ("zero", "a", "b"))
+    return initial.concat(*others).stateful_state_machine(count, name="count")
+
+
+def test_rows_of_the_first_frame_come_first_and_once(spark: Any, tmp_path: Path) -> None:
+    keys, each = 50, 40
+    initial = spark.range(keys * each).selectExpr(f"id % {keys} AS k", "'initial' AS v").repartition(4)
+    for _ in range(2):
+        for name in ("a", "b"):
+            new = spark.range(keys).selectExpr("id AS k", f"'{name}' AS v").repartition(2)
+            new.write.mode("append").json(str(tmp_path / name))
+        specs = {name: f"spark:json:{tmp_path / name}?schema=k LONG, v STRING&trigger=availableNow" for name in "ab"}
+        rows = RowFrames({"zero": initial, **specs}, first="zero")
+        found = megaflow.run(in_order, rows=rows, state=tmp_path / "state", processes=2)
+        check_equal(Counter(found), Counter((key, name, each) for key in range(keys) for name in "ab"))
+    with pytest.raises(StoreError, match="read the rows 'a' from a streaming DataFrame, but now it is a batch"):
+        megaflow.run(in_order, rows={**specs, "zero": initial, "a": initial}, state=tmp_path / "state")
+    with pytest.raises(StoreError, match="read the rows 'zero' from a batch DataFrame, but now it is a streaming"):
+        megaflow.run(in_order, rows={**specs, "zero": specs["a"]}, state=tmp_path / "state")
+    with pytest.raises(StoreError, match="belongs to the rows 'zero'"):
+        megaflow.run(in_order, rows=specs, state=tmp_path / "state")

@@ -477,6 +477,24 @@ def test_waiting_commits_are_bounded(ordered: bool) -> None:
     assert [type(message) for message in answers] == [Refused]
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_batch_is_issued_after_those_of_the_queries_that_it_names(ordered: bool) -> None:
+    rest = CommitBatch("first", "before", 0, {0: (2, 0, 5)})  # the job resumes, and the rest of a batch is left
+    durable = Durable((), 1.0, spark=(("first", 0),), untaken=(rest, CommitBatch("third", "before", 3, {})))
+    controller = Controller("job", founding([0, 2]), {"count": 4}, [], queries=3, durable=durable)
+
+    def issued(out: list[Instruction]) -> list[CommitBatch]:
+        return [command for _, command in injected(out) if isinstance(command, CommitBatch)]
+
+    assert issued(controller.handle(Ticked(0), 0.0)) == [*durable.untaken]
+    after, other = CommitBatch("second", "run", 0, {0: (0, 1, 5)}), CommitBatch("fourth", "run", 0, {})
+    assert issued(ask(controller, CommitRequest(after, ordered, ("first", "third")), id=2)) == []
+    assert issued(ask(controller, CommitRequest(other), id=3)) == [other]
+    assert issued(controller.handle(Mailed(2, messages.CommitTaken("first", 0)), 1.0)) == [after]
+    malformed = CommitRequest(CommitBatch("second", "run", 1, {}), ordered, "first")  # type: ignore[arg-type]
+    assert [type(each) for each in replies(ask(controller, malformed))] == [Refused]
+
+
 def test_a_stop_is_answered_when_the_output_is_complete_whatever_is_pending() -> None:
     controller = started()
     ask(controller, Reconfigure((Move(0, 2),)), id=1)

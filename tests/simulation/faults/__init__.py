@@ -36,6 +36,7 @@ FAULTS: dict[str, dict[str, Fault]] = {
     "restored": jobs.RESTORED,
     "durable Spark": jobs.DURABLE_SPARK,
     "whole batches": jobs.WHOLE_BATCHES,
+    "several queries": jobs.SEVERAL_QUERIES,
     "stores": jobs.STORES,
     "folders": jobs.FOLDERS,
     "two launchers": jobs.TWO_LAUNCHERS,

@@ -186,7 +186,7 @@ JOBS = {
     "the end does not wait for a change of the membership": Fault(
         "Controller._end_or_wait", "self._is_changing", "False"
     ),
-    "a batch enters before the one before it is taken in": Fault("Commits.is_next", "query != commit.query", "True"),
+    "a batch enters before the one before it is taken in": Fault("Commits.is_next", "query != own", "True"),
     "a batch is taken in when one worker has its part": Fault(
         "Commits.taken", "workers.discard(worker)", "workers.clear()"
     ),
@@ -421,6 +421,12 @@ DURABLE_SPARK = {
     "the next coordinator does not know what is durable": Fault(
         "JobStanding.state", "changes.commits.state", "replace(changes.commits.state, durable=None)"
     ),
+}
+
+SEVERAL_QUERIES = {
+    "rows enter before those of the first query": Fault("Commits.is_next", "query not in request.after", "True"),
+    "what is left of a query comes back once for each query": Fault("_parts", "each.query in (query, '')", "True"),
+    "what is left of one query alone comes back": Fault("Controller._start", "self._restored", "self._restored[:1]"),
 }
 
 TWO_LAUNCHERS = {

@@ -9,6 +9,11 @@ see rule 6 of `megaflow.job.worker.reading.source_operator`. When the job stops,
 in. Neither these requests nor later ones are answered, because a refusal would fail the query, which the launcher ends
 with the job.
 
+Batches of different queries are not ordered by each other, unless a request names queries in `after`. Its batch is
+issued only when sources have taken in all issued batches of these queries. So its lines have later epochs than theirs,
+by the same rule 6. A query that was over before the request has no later batch, so the lines of the whole query come
+first. A job that resumes first issues the rests of those batches, so the rule holds across restarts.
+
 In a job with a store, a batch is answered once it is durable, and Spark forgets it only then. A checkpoint at t names
 the newest batch of each query that was issued before t. Batches are issued in increasing order. So the checkpoint has
 all batches up to that one completely, and nothing of later ones:
@@ -161,11 +166,11 @@ class Commits:
                     self.state.queries -= 1
                 self._staging.pop(asked.client, None)
                 self._stream.out.append(asked.done(None))
-            case CommitRequest(commit, ordered):
+            case CommitRequest(commit) as request:
                 epoch = self.epoch_of(commit)
                 if epoch is None:  # a replay is answered like the first commit, and not issued again
-                    self._check_new(commit, self._roster.stagers)
-                    if ordered and not self.is_next(commit):
+                    self._check_new(request, self._roster.stagers)
+                    if not self.is_next(request):
                         self._queue.append(asked)
                         return
                     epoch = self.issue(commit)
@@ -173,10 +178,11 @@ class Commits:
                 self._stream.out.append(asked.accepted(epoch))
                 self._waiting.append((asked, epoch))
 
-    def _check_new(self, commit: CommitBatch, workers: Collection[int]) -> None:
+    def _check_new(self, request: CommitRequest, workers: Collection[int]) -> None:
         """Raise CommandRefused unless this new batch can be committed."""
+        commit = request.commit
         name = f"batch {commit.batch!r} of query {commit.query!r}"
-        if not _is_named(commit) or not isinstance(commit.winners, dict):
+        if not (_is_named(commit) and isinstance(commit.winners, dict) and isinstance(request.after, tuple)):
             raise CommandRefused(f"{name} is malformed")
         if commit.watermark is not None:
             _check_time(commit.watermark)
@@ -196,9 +202,10 @@ class Commits:
                 f"{sorted(workers)}"
             )
 
-    def is_next(self, commit: CommitBatch) -> bool:
-        """Return whether all issued batches of the query are taken in."""
-        return all(query != commit.query for query, _ in self.untaken)
+    def is_next(self, request: CommitRequest) -> bool:
+        """Return whether all issued batches that must enter before this one are taken in."""
+        own = request.commit.query if request.ordered else None
+        return all(query != own and query not in request.after for query, _ in self.untaken)
 
     def issue(self, commit: CommitBatch) -> int:
         """Issue the command that takes a batch in; return its epoch."""

@@ -103,6 +103,8 @@ def find_rows(rows: Any) -> JobInput:
                 found = f"a table of another library ({type(frame).__name__}). Give it as items=, for its rows."
             raise UsageError(f"The rows {name!r} must be a DataFrame of Spark or 'spark:FORMAT:PATH', not {found}")
         frames[name] = frame
+    if prepared is not None and prepared.first and not launching.is_a_batch(frames.get(prepared.first)):
+        raise UsageError(f"The rows {prepared.first!r}, which come first, must be a batch DataFrame among the rows.")
     given = launching.RowFrames(frames) if prepared is None else replace(prepared, frames=frames)
     return JobInput(spark=given, names=InputNames(rows=given.names))
 
