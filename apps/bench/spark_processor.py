@@ -23,7 +23,7 @@ WORDS, WORDS_QUICK = 1_000_000, 20_000
 FILES = 10  # each is a batch
 PARTITIONS = 2  # of Spark's states
 KILO = 1e3
-SETTINGS = {
+SETTINGS: dict[str, bool | float | int | str | None] = {
     "spark.master": "local[3]", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": str(PARTITIONS),
     "spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.stateStore.providerClass":

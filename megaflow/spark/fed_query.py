@@ -204,7 +204,8 @@ class FedQuery:
 
     def raise_watermark(self, coordinator: Conversation) -> None:
         """Raise the watermark while no batch comes, as Spark does by batches without data."""
-        if not (self.time_mode and self._is_stream) or not self._turn.acquire(blocking=False):
+        is_wanted = self.time_mode and self._is_stream and self._running is not None
+        if not (is_wanted and self._turn.acquire(blocking=False)):
             return
         try:
             now = waiting_time(self._running, self.time_mode)

@@ -96,7 +96,8 @@ class ProcessorFold:
         if isinstance(records[0][0], str):
             return self._fire(values, {*records}, state, timers)
         times = BatchTimes(*records[0][0])
-        self._handle.begin(state, timers, times.processing_ms if self._by_processing else times.watermark_ms, fires=False)
+        now_ms = times.processing_ms if self._by_processing else times.watermark_ms
+        self._handle.begin(state, timers, now_ms, fires=False)
         outputs = self._handle_rows(values, records, times)
         return self._handle.end(), outputs
 

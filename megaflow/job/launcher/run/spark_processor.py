@@ -57,8 +57,8 @@ def transformWithState(*given: Any, **named: Any) -> Any:
 
     `handleInputRows` is called once for each key and batch of the input, with all of the batch's rows. Values are those
     that Spark gives a processor. Timers fire after the rows of the batch whose watermark, or processing time, reaches
-    them. `docs/transform-with-state.md` lists the differences. The states of Spark's own query are not taken over; `initialState` may
-    bring them.
+    them. `docs/transform-with-state.md` lists the differences. The states of Spark's own query are not taken over;
+    `initialState` may bring them.
 
     `grouped` of a batch frame gives what Spark's own transformWithState gives, without a job. Raises UsageError for
     wrong arguments. Needs `megaflow[arrow]` in the Python that Spark starts.
