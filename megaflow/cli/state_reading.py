@@ -9,7 +9,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -25,8 +24,8 @@ from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.copying import copy_store, open_to_copy, segments_of
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.reading import OperatorStates, Unreadable, find_operator, open_checkpoint
-from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreError, UsageError, naming, similar
-from megaflow.job.worker.writing import json_lines
+from megaflow.errors import MegaflowError, StoreDamaged, StoreError, UsageError, naming, similar
+from megaflow.job.kept_states import json_text, shown
 from megaflow.megaphone.base.bins import BinStore
 
 CHECKPOINT = option("--checkpoint", metavar="N|NAME",
@@ -67,11 +66,11 @@ def get_state(
         for meant in keys_meant(key):
             if (state := states.find(meant)) is not None:
                 record = {"operator": operator, "key": meant, "state": shown(state), "checkpoint": commit.checkpoint}
-                answer(json_text(record, meant) if as_json else state_text(state))
+                answer(json_text(operator, meant, record) if as_json else state_text(state))
                 return
         if as_json:
             nothing = {"operator": operator, "key": next(keys_meant(key)), "state": None}
-            answer(json_text({**nothing, "checkpoint": commit.checkpoint}, key))
+            answer(json_text(operator, key, {**nothing, "checkpoint": commit.checkpoint}))
         raise StoreError(absence(states, commit, operator, key))
 
 
@@ -120,7 +119,7 @@ def export_states(
                 with counted(states.by_bin(), len(cut.bases), f"reading {cut.name}") as bins:
                     for _, found in bins:
                         for key, state in found.items():
-                            write(json_text({"operator": cut.name, "key": key, "state": shown(state)}, key))
+                            write(json_text(cut.name, key, {"operator": cut.name, "key": key, "state": shown(state)}))
                         keys += len(found)
     if path is not None:
         say(f"wrote {quantity(keys, 'key')} of checkpoint {commit.checkpoint} to {path}")
@@ -196,28 +195,11 @@ def states_of(folder: LocalFolder, commit: Commit, cut: OperatorCut, operators: 
         raise
 
 
-def shown(state: Any) -> Any:
-    """Return a state as it is put into JSON."""
-    return asdict(state) if isinstance(state, Unreadable) else state
-
-
 def state_text(state: Any) -> str:
     """Return a state for a terminal."""
     if isinstance(state, Unreadable):
         return f"{' or '.join(state.types)}, {bytes_text(state.bytes)}: name its program with --app FILE to show it"
     return state if isinstance(state, str) else repr(state)
-
-
-def json_text(record: dict[str, Any], key: Any) -> str:
-    """Return a record as a line of JSON, by the rules of the output. Raises MegaflowError if it has no form as JSON."""
-    try:
-        return json_lines.to_json(record)
-    except ProgramError as error:
-        what = str(error).removeprefix("--output jsonl: ").rpartition("; ")[0]
-        raise MegaflowError(
-            f"Operator {record['operator']!r}, key {key!r:.80}: {what}. "
-            "In Python, megaflow.read_state returns the state itself."
-        ) from error
 
 
 COMMANDS = (get_state, export_states, copy_a_store)

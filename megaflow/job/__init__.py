@@ -24,5 +24,6 @@ patient_stream     standard error with a bounded wait for its reader
 dropped_tail       the last lines that a process could not print
 limits             errors of limits on files, processes and memory
 memory_limit       kills because of exhausted memory
-kept_states        the states that a job has saved, for tests and notebooks
+kept_states        the states that a job has saved, for tests, notebooks and Spark
+spark_sources      the data sources that a session of Spark finds by name
 """

@@ -1,12 +1,13 @@
 """Lines and rows from Spark, results to Spark, workers on its executors. Only this package knows pyspark.
 
-Programs call these names; see also `job.launcher.run.spark_run` and `spark_stateful` beside it:
+Programs call these names; see also `job.launcher.run.spark_run`, `spark_stateful` beside it, and `job.spark_sources`:
     stateful       folds a grouped DataFrame; returns a DataFrame
     FrameJob       the job behind it
     transformWithState     runs a StatefulProcessor of Spark; also transformWithStateInPandas
     RowTimers      sets timers in a fold
     run            starts a job between DataFrames, on the executors of their session
     Run            the running job
+    register       lets a session find megaflow's data sources by name
 
 Modules:
 
@@ -19,6 +20,7 @@ batch_run      the query of a batch DataFrame
 batch_times    the times of a query's batches, which timers follow
 kept_query     the position from which a query resumes if the job has a store
 results_source results as a streaming DataFrame
+named_sources  the data sources that a session finds by name
 results_spec   the meaning of `--output spark:…`
 results_query  its query
 results_batches    its batches without Arrow
@@ -50,6 +52,7 @@ _NAMES = {
     "megaflow.job.launcher.run.spark_processor": ("transformWithState", "transformWithStateInPandas"),
     "megaflow.job.launcher.run.spark_stateful": ("FrameJob", "stateful"),
     "megaflow.spark.stateful_timers": ("RowTimers",),
+    "megaflow.job.spark_sources": ("register",),
 }  # module -> names that it offers
 
 __getattr__, __dir__, __all__ = offer(globals(), _NAMES)

@@ -7,6 +7,7 @@ from megaflow.front_door import offer
 
 _NAMES = {
     "megaflow.spark.kept_query": ("KeptFeed", "check_records", "keep_queries"),
+    "megaflow.spark.named_sources": ("register_sources",),
     "megaflow.spark.preflight": ("check_spark", "local_files", "would_read"),
     "megaflow.spark.query_spec": (
         "NOT_READ_AGAIN", "RowFrames", "SparkSpec", "is_a_batch", "parse_row_specs", "parse_spark_spec", "sources_of",

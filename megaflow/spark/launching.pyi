@@ -3,6 +3,7 @@
 from megaflow.spark.kept_query import KeptFeed as KeptFeed
 from megaflow.spark.kept_query import check_records as check_records
 from megaflow.spark.kept_query import keep_queries as keep_queries
+from megaflow.spark.named_sources import register_sources as register_sources
 from megaflow.spark.preflight import check_spark as check_spark
 from megaflow.spark.preflight import local_files as local_files
 from megaflow.spark.preflight import would_read as would_read

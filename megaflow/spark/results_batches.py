@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from megaflow.durable.local_folder import sync_path
 from megaflow.spark.batch_run import BatchRun
-from megaflow.spark.results_source import Poll, ResultsPlace, parts, read_tuples
+from megaflow.spark.results_source import Code, Poll, ResultsPlace, parts, read_tuples
 from megaflow.spark.results_spec import ResultsSpec
 
 PAUSE_SECONDS: Final = 0.2
@@ -41,7 +41,7 @@ def write_batches(
     spec: ResultsSpec, session: SparkSession, place: ResultsPlace, noted: Path, stopping: threading.Event
 ) -> None:
     """Write results as they arrive, until `stopping` is set."""
-    poll = Poll(replace(place, archive="", libraries=()))  # this process has megaflow
+    poll = Poll(replace(place, code=Code()))  # this process has megaflow
     done = read_note(noted)
     with contextlib.closing(poll):
         while not stopping.is_set():

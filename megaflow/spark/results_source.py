@@ -40,6 +40,14 @@ ROWS_A_BATCH: Final = 10_000  # rows of an Arrow batch
 
 
 @dataclass(frozen=True)
+class Code:
+    """Where a process of Spark finds megaflow."""
+
+    libraries: tuple[str, ...] = ()  # the folders on this machine of megaflow and of the packages that it imports
+    archive: str = ""  # name of the shipped file on executors; "" if nothing was shipped
+
+
+@dataclass(frozen=True)
 class ResultsPlace:
     """Location of a job's results. Travels by value."""
 
@@ -47,8 +55,7 @@ class ResultsPlace:
     addresses: tuple[Address, ...]  # of the launcher's door, the likeliest first
     schema: str  # as `StructType.json` writes it
     secret: bytes = field(repr=False)
-    libraries: tuple[str, ...] = ()  # the folders on this machine of megaflow and of the packages that it imports
-    archive: str = ""  # name of the shipped file on executors; "" if nothing was shipped
+    code: Code = Code()
 
 
 def results_frame(session: SparkSession, place: ResultsPlace) -> DataFrame:
@@ -65,6 +72,11 @@ def register_source(session: SparkSession, name: str, place: ResultsPlace) -> Da
 
 def reachable_place(session: SparkSession, place: ResultsPlace) -> ResultsPlace:
     """Return the place for Spark's processes, which can then find megaflow."""
+    return replace(place, code=reachable_code(session))
+
+
+def reachable_code(session: SparkSession) -> Code:
+    """Return where the processes of a session find megaflow, after shipping it to executors on other machines."""
     archive = ""
     if not str(session.sparkContext.master).startswith("local"):
         with tempfile.TemporaryDirectory(prefix="megaflow-results-") as folder:
@@ -72,7 +84,7 @@ def reachable_place(session: SparkSession, place: ResultsPlace) -> ResultsPlace:
             serve(session.sparkContext, archive, path)
     libraries = tuple(dict.fromkeys((str(Path(__file__).parents[2]), str(Path(msgpack.__file__).parents[1]))))
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    return replace(place, libraries=libraries, archive=archive)
+    return Code(libraries, archive)
 
 
 def source_name(job: str) -> str:
@@ -156,7 +168,7 @@ class Poll:
     def job(self) -> str:
         """Return the job's id. For a stateful frame this starts the job, and blocks until it has started."""
         if not self._job:
-            find_megaflow(self._place)
+            find_megaflow(self._place.code)
             from megaflow.control.results_messages import Open
 
             self._door = connect(self._place)
@@ -166,7 +178,7 @@ class Poll:
 
     def latest(self, after: int | None) -> int:
         """Return where the next batch ends. If there is nothing more after a moment, this is where it begins."""
-        find_megaflow(self._place)
+        find_megaflow(self._place.code)
         self.job()
         deadline = time.monotonic() + POLL_SECONDS
         while not self._is_over:
@@ -198,19 +210,19 @@ class Poll:
             self._door.close()
 
 
-def find_megaflow(place: ResultsPlace) -> None:
+def find_megaflow(code: Code) -> None:
     """Make megaflow importable in a process of Spark: the shipped files, or those on this machine."""
     from pyspark import SparkFiles
 
-    if place.archive:
-        folder = os.path.join(SparkFiles.getRootDirectory(), place.archive)
+    if code.archive:
+        folder = os.path.join(SparkFiles.getRootDirectory(), code.archive)
         library = os.path.join(folder, "lib")
         if os.path.isdir(library) and library not in sys.path:
             for name in [name for name in sys.modules if name.partition(".")[0] == "megaflow"]:
                 del sys.modules[name]  # perhaps of another version
             sys.path.insert(0, library)
             sys.path.append(os.path.join(folder, "deps"))
-    sys.path += [folder for folder in place.libraries if folder not in sys.path and os.path.isdir(folder)]
+    sys.path += [folder for folder in code.libraries if folder not in sys.path and os.path.isdir(folder)]
 
 
 def connect(place: ResultsPlace) -> Any:
@@ -263,7 +275,7 @@ def parts(start: int, end: int) -> list[tuple[int, int]]:
 
 def read_rows(place: ResultsPlace, start: int, end: int) -> Iterator[Any]:
     """Yield rows as Arrow record batches. Runs in a task of Spark."""
-    find_megaflow(place)
+    find_megaflow(place.code)
     import json
 
     import pyarrow
@@ -288,7 +300,7 @@ def read_rows(place: ResultsPlace, start: int, end: int) -> Iterator[Any]:
 
 def read_tuples(place: ResultsPlace, pieces: Iterable[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:
     """Yield rows as tuples, from which Spark makes rows. Runs in a task of Spark, without Arrow."""
-    find_megaflow(place)
+    find_megaflow(place.code)
     import json
 
     from megaflow.rows.row_values import as_rows

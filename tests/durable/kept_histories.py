@@ -81,7 +81,7 @@ class KeptHistory:
             "checkpoint": number, "time": 10 * number, "operators": operators, "segments": segments,
             "outputs": (OutputLength(self._output, 0),), **more,
         }  # fmt: skip
-        commit = Commit(number=0, incarnation=0, app=latest.app, written_at=1.0, **{"next_worker": 1, **fields})
+        commit = Commit(number=0, incarnation=0, app=latest.app, **{"next_worker": 1, "written_at": 1.0, **fields})
         self._incarnation.commit(commit, names)
         self._incarnation.collect()
         self.at[number] = dict(self.states)

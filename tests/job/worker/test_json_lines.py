@@ -102,6 +102,13 @@ def test_each_type_has_the_form_that_is_written_down(record: Any, wanted: Any) -
     assert json.loads(to_json([{"a": (record,)}])) == [{"a": [wanted]}], "also at depth"
 
 
+def test_a_row_of_spark_is_an_object_if_its_names_differ() -> None:
+    from pyspark.sql.types import Row
+
+    assert to_json([Row(name="ann", item=Row(sizes=[1, None]))]) == '[{"name": "ann", "item": {"sizes": [1, null]}}]'
+    assert to_json([Row(1, 2), Row("a", "a")(1, 2)]) == "[[1, 2], [1, 2]]"
+
+
 def itself() -> list[Any]:
     loop: list[Any] = []
     loop.append(loop)

@@ -45,6 +45,7 @@ from typing import Any, Final
 from megaflow.control.client.conversation import Conversation
 from megaflow.control.results_messages import RESULTS_ROLE, Open, Opened, ResultsRefused
 from megaflow.errors import MegaflowError, ProtocolError, UsageError
+from megaflow.job.kept_states import STORE
 from megaflow.job.launcher.outputs.spark_results import SparkResults
 from megaflow.job.launcher.processes.agent_door import AgentDoor
 from megaflow.job.launcher.program.function_pickler import pickle_app
@@ -77,7 +78,6 @@ from megaflow.spark.stateful_timers import EventColumn, TimerFold, has_timers, t
 from megaflow.timely.communication.role_handlers import Connection
 
 ROWS: Final = "rows"  # name of the job's input
-STORE: Final = "megaflow"  # folder in the query's checkpoint
 POLL_SECONDS: Final = 0.5
 ENDING_SECONDS: Final = 60.0  # for the job of an ended query to release its store
 _TEMPORARY: Final = re.compile(r"temporary-[0-9a-f-]{36}")  # Spark's name for a checkpoint that it removes

@@ -4,7 +4,7 @@
 |---|---|
 | None, bool, int, float, str | as they are; NaN and infinities: null; a lone surrogate: U+FFFD |
 | dict, Counter, any mapping | object |
-| dataclass, NamedTuple | object, by the names of its fields; an EarlyWindow also has `"is_final": false` |
+| dataclass, NamedTuple, Spark's Row | object, by the names of its fields; an EarlyWindow also has `"is_final": false` |
 | list, other tuples, deque, range, any sequence | array |
 | set, frozenset | array, sorted: by value where its elements compare, otherwise by their JSON |
 | datetime, date, time | string, ISO 8601 |
@@ -143,6 +143,8 @@ def plain(value: Any) -> Any:
             found = dict(zip(value._fields, map(plain, value)))
             kind = type(value)
             return found | {"is_final": False} if (kind.__module__, kind.__name__) == EARLY_WINDOW else found
+        case tuple() if names := row_names(value):
+            return dict(zip(names, map(plain, value)))
         case Mapping():
             return named(value)
         case Set():
@@ -150,6 +152,12 @@ def plain(value: Any) -> Any:
         case Sequence():
             return list(map(plain, value))
     return of_library(value)
+
+
+def row_names(value: tuple[Any, ...]) -> Sequence[str]:
+    """Return the names of the values of Spark's Row, if they have names, all different; otherwise an empty sequence."""
+    names = None if type(value) is tuple else getattr(value, "__fields__", None)
+    return names if isinstance(names, list | tuple) and len(set(names)) == len(value) else ()
 
 
 def named(mapping: Mapping[Any, Any]) -> dict[str, Any]:
