@@ -37,7 +37,6 @@ SMALL_MODULES = {
     "megaflow/__main__.py": "what python -m megaflow runs",
     "megaflow/environment.py": "one list, for the command line and for Python's functions",
     "megaflow/front_door.py": "what the packages share that programs import from",
-    "megaflow/job/spark_sources.py": "one public function, above Spark's sources and what they read",
     "megaflow/job/launcher/program/typed_failure.py": "how no code of a program runs here, with its own argument",
     "megaflow/job/worker/process/lifeline.py": "one promise, with its own argument",
     "megaflow/spark/batch_run.py": "what stands in for a StreamingQuery",

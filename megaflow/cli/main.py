@@ -222,7 +222,7 @@ def run(
     given = parse_outputs(outputs)
     spec = JobSpec(find_app(app), args=args, state=None if state is None else os.path.abspath(state),
                    origin=None if from_checkpoint is None else origin_of(from_checkpoint),
-                   results=given[""].startswith("spark:"), **more)
+                   results=given[""].startswith("spark:") and not given[""].startswith("spark:megaflow?"), **more)
     workers = spec.processes * spec.workers
     specs = spark.parse_row_specs(rows) if rows else {}
     line_specs = parse_line_specs(lines) if lines else None

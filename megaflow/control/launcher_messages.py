@@ -259,6 +259,24 @@ class NameDropped:
 
 
 @dataclass(frozen=True, slots=True)
+class WhereResults:
+    """Ask where readers of another program find the job's results; the launcher answers with `ResultsAt`."""
+
+    is_local: bool  # all readers are on this machine
+    driver: str  # the name of this machine for executors, if Spark is right
+
+
+@dataclass(frozen=True, slots=True)
+class ResultsAt:
+    """The port for readers, which is open from now on."""
+
+    job: str = ""  # as offsets name it
+    schema: str = ""  # as `StructType.json` writes it
+    addresses: tuple[tuple[str, int], ...] = ()  # the likeliest first
+    refused: str = ""  # why there are no results for them; "": there are
+
+
+@dataclass(frozen=True, slots=True)
 class EndNow:
     """Ask the launcher to end the job at once, whatever its workers do. It first answers with `EndsNow`."""
 

@@ -2,6 +2,7 @@
 
     reader, in the driver              launcher
     Open, of a stateful frame    ──▶   Opened, once the job has started
+    Claim, in another program    ──▶   Claimed, see `megaflow.job.launcher.outputs.results_consumer`
     Latest: all before is done   ──▶   Offset, as soon as there is more; meanwhile the reader asks anew
     in a task
     Take: a row                  ──▶   ResultRows: the pack that has it
@@ -52,6 +53,21 @@ class Opened:
     """The job that the reader reads."""
 
     job: str  # as offsets name it
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Ask for the results as their only consumer, over the connection that carries the questions."""
+
+    consumer: str  # its name
+    holder: str  # its program, for errors
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The reader is the consumer, unless another one is connected."""
+
+    taken: str  # why it is not, for now; "": it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ POLL_SECONDS: Final = 0.2
 ANSWER_SECONDS: Final = 60.0
 OPEN_SECONDS: Final = 900.0  # for the job of a stateful frame to start
 CONNECT_SECONDS: Final = 10.0
+CLAIM_SECONDS: Final = 15.0  # for the connection of the previous query to end
 ROWS_A_PART: Final = 50_000
 PARTS_MAX: Final = 8  # of a batch; each part becomes a file if the batch is written to files
 ROWS_A_BATCH: Final = 10_000  # rows of an Arrow batch
@@ -56,6 +57,8 @@ class ResultsPlace:
     schema: str  # as `StructType.json` writes it
     secret: bytes = field(repr=False)
     code: Code = Code()
+    consumer: str = ""  # name of a program that did not start the job; "": the program did
+    holder: str = ""  # that program, for errors
 
 
 def results_frame(session: SparkSession, place: ResultsPlace) -> DataFrame:
@@ -92,10 +95,12 @@ def source_name(job: str) -> str:
     return f"megaflow_{job}"
 
 
-def source_class(named: str, place: ResultsPlace) -> Any:
-    """Return the class of a data source for one job."""
-    from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-    from pyspark.sql.types import StructType
+def reader_class() -> Any:
+    """Return the class of a query's reader.
+
+    Make it in the driver: a function that travels lacks the names that only its annotations use.
+    """
+    from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
     more: tuple[type, ...] = ()
     with suppress(ImportError):  # not before Spark 4.2
@@ -106,7 +111,8 @@ def source_class(named: str, place: ResultsPlace) -> Any:
     class Reader(DataSourceStreamReader, *more):  # type: ignore[misc]
         """Plans in the driver, reads in tasks."""
 
-        def __init__(self) -> None:
+        def __init__(self, place: ResultsPlace) -> None:
+            self._from = place
             self._poll = Poll(place)
             self._last: int | None = None  # the end of the previous batch, if known
 
@@ -125,7 +131,7 @@ def source_class(named: str, place: ResultsPlace) -> Any:
             return [InputPartition(part) for part in parts(self._place(start), self._place(end))]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
-            return read_rows(place, *partition.value)
+            return read_rows(self._from, *partition.value)
 
         def _place(self, offset: dict[str, Any]) -> int:
             if offset["job"] != (job := self._poll.job()):
@@ -136,6 +142,15 @@ def source_class(named: str, place: ResultsPlace) -> Any:
                 )
             return int(offset["rows"])
 
+    return Reader
+
+
+def source_class(named: str, place: ResultsPlace) -> Any:
+    """Return the class of a data source for one job."""
+    from pyspark.sql.datasource import DataSource
+
+    reader = reader_class()
+
     class Results(DataSource):
         """The results of one job."""
 
@@ -143,15 +158,22 @@ def source_class(named: str, place: ResultsPlace) -> Any:
         def name(cls) -> str:
             return named
 
-        def schema(self) -> StructType:
-            import json
+        def schema(self) -> Any:
+            return spark_schema(place)
 
-            return StructType.fromJson(json.loads(place.schema))
-
-        def streamReader(self, schema: StructType) -> Reader:
-            return Reader()
+        def streamReader(self, schema: Any) -> Any:
+            return reader(place)
 
     return Results
+
+
+def spark_schema(place: ResultsPlace) -> Any:
+    """Return the columns as Spark's StructType."""
+    import json
+
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(place.schema))
 
 
 class Poll:
@@ -196,7 +218,7 @@ class Poll:
         """
         from megaflow.control.results_messages import Latest
 
-        self._door = self._door or connect(self._place)
+        self._door = self._door or claimed(self._place)
         for answer in map(checked, self._door.receive_available()):  # the launcher may be gone after its last answer
             if answer.ended:
                 return answer
@@ -240,6 +262,22 @@ def connect(place: ResultsPlace) -> Any:
     raise OSError(f"The job's launcher does not answer at {places}: it has ended, or cannot be reached from here.")
 
 
+def claimed(place: ResultsPlace) -> Any:
+    """Return a connection to the launcher that may ask for the newest place."""
+    from megaflow.control.results_messages import Claim
+
+    door, deadline = connect(place), time.monotonic() + CLAIM_SECONDS
+    while place.consumer:
+        door.send(Claim(place.consumer, place.holder))
+        if not (taken := checked(door.receive(ANSWER_SECONDS)).taken):
+            break
+        if time.monotonic() >= deadline:
+            door.close()
+            raise ValueError(taken)
+        time.sleep(POLL_SECONDS)
+    return door
+
+
 def checked(answer: Any) -> Any:
     """Return the answer. Raises ValueError with the launcher's reason if it refused the question."""
     from megaflow.control.results_messages import ResultsRefused
@@ -276,17 +314,13 @@ def parts(start: int, end: int) -> list[tuple[int, int]]:
 def read_rows(place: ResultsPlace, start: int, end: int) -> Iterator[Any]:
     """Yield rows as Arrow record batches. Runs in a task of Spark."""
     find_megaflow(place.code)
-    import json
-
     import pyarrow
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
 
-    spark_schema = StructType.fromJson(json.loads(place.schema))
     try:
-        schema = to_arrow_schema(spark_schema, timezone="UTC")
+        schema = to_arrow_schema(spark_schema(place), timezone="UTC")
     except TypeError:  # before Spark 4.2
-        schema = to_arrow_schema(spark_schema)
+        schema = to_arrow_schema(spark_schema(place))
     found: list[list[Any]] = [[] for _ in schema]
     for columns in read_columns(place, start, end):
         start += len(columns[0])

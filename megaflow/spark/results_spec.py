@@ -18,7 +18,8 @@ from megaflow.spark.push import VARIABLE
 from megaflow.spark.query_spec import FILE_FORMATS, TRIGGER_MAX, check_format, read_options, seconds_of
 
 PASSING: Final = ("console", "memory", "noop")  # what they get does not outlast the job
-SINKS: Final = ("console", "kafka", "memory", "noop")
+NAMED: Final = "megaflow"  # no sink: another program reads the results by the job's name
+SINKS: Final = ("console", "kafka", "memory", "noop", NAMED)
 FLAG: Final = "--output "
 ARROW: Final = ("pandas", "pyarrow")
 PYTHON_SECONDS: Final = 60.0  # for another Python to start
@@ -118,6 +119,8 @@ def parse_results_spec(output: str) -> ResultsSpec:
         schema = schema_json(parse_ddl(columns))
     except UsageError as error:
         raise UsageError(f"{FLAG}{body}: {error}") from None
+    if kind == NAMED and options:
+        raise UsageError(f"{text}: The format '{NAMED}' has no options but schema. Leave out {', '.join(options)}.")
     return ResultsSpec(kind, path, schema, options, _trigger(text, options.pop("trigger", "0")))
 
 

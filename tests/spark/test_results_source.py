@@ -1,17 +1,34 @@
 """The reader that plans a query of a job's results, against the launcher's door over real sockets."""
 
+import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from megaflow.job.launcher.outputs.spark_results import SparkResults
+from megaflow.spark import results_source
 from megaflow.spark.results_source import Poll, ResultsPlace
 from tests.job.launcher.test_spark_results import SCHEMA, SECRET, rows, serving
 
 
 def place_of(results: SparkResults) -> ResultsPlace:
     return ResultsPlace("job", results.open_door(True, ""), SCHEMA, SECRET)
+
+
+def test_a_second_query_of_a_consumer_is_refused_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results_source, "CLAIM_SECONDS", 0.0)
+    with serving() as results:
+        results.write(7, rows("a", "b"))
+        place = replace(place_of(results), consumer="daily", holder="one")
+        with closing(Poll(place)) as first, closing(Poll(replace(place, holder="two"))) as second:
+            assert first.latest(0) == 2
+            with pytest.raises(ValueError, match=r"The consumer 'daily' \(one\) reads the results"):
+                second.latest(0)
+            monkeypatch.setattr(results_source, "CLAIM_SECONDS", 600.0)
+            threading.Timer(0.05, first.close).start()
+            assert second.latest(0) == 2
 
 
 def test_a_query_idles_when_its_job_has_ended() -> None:

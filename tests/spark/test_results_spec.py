@@ -29,6 +29,8 @@ def test_options_go_to_spark_but_for_schema_and_trigger() -> None:
         ("spark:parquet:out?schema=n", "--output spark:parquet:out: schema=n: a type is missing"),
         ("spark:parquet:out?schema=n long&trigger=availableNow", "trigger must be a number of seconds"),
         ("spark:parquet:out?schema=n long&checkpointLocation=x", "the job chooses the checkpoint"),
+        ("spark:megaflow?schema=n long&trigger=1", "has no options but schema. Leave out trigger"),
+        ("spark:megaflow:job?schema=n long", "format 'megaflow' has no path"),
         ("spark:parquet:out?schema=n long&a=1&a=2", "option 'a' is given twice"),
     ],
 )

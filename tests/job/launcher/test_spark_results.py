@@ -14,11 +14,22 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from megaflow.control.results_messages import RESULTS_ROLE, Latest, Offset, ResultRows, ResultsRefused, Take
+from megaflow.control.launcher_messages import WhereResults
+from megaflow.control.results_messages import (
+    RESULTS_ROLE,
+    Claim,
+    Claimed,
+    Latest,
+    Offset,
+    ResultRows,
+    ResultsRefused,
+    Take,
+)
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import ConfigMismatch, OutputError
 from megaflow.job.launcher.outputs import results_log
 from megaflow.job.launcher.outputs.spark_results import SparkResults
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.rows.result_rows import RowPacker, unpack
 from megaflow.spark.kept_query import RESULTS
@@ -188,6 +199,61 @@ def test_a_job_that_has_failed_tells_why_to_a_reader_that_comes_too_late() -> No
         came.append(results)
         raise ValueError("bad record")
     assert Reader(came[0]).ask(Latest(1, 0)) == ResultsRefused("the job has failed: bad record")
+
+
+def refusal(answer: Any) -> str:
+    assert isinstance(answer, ResultsRefused), answer
+    return answer.reason
+
+
+def test_another_consumer_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
+    with serving(tmp_path) as results:
+        results.write(7, rows("a"))
+        results.committed(results.sync())
+        first, second = Reader(results), Reader(results)
+        assert first.ask(Claim("daily", "app 'totals'")) == Claimed("")
+        assert first.ask(Latest(1, 0)) == Offset(1, 1, False)
+        assert "The consumer 'daily' (app 'totals') reads the results" in refusal(second.ask(Claim("hourly", "")))
+    with serving(tmp_path, resumes=True) as again:
+        again.cut_back(1)
+        other = Reader(again)
+        assert "The consumer 'daily' has read the results" in refusal(other.ask(Claim("hourly", "")))
+        assert "The consumer 'daily' has read" in refusal(Reader(again).ask(Latest(1, 0)))
+        assert again.consumer == "daily" and "'daily' is not connected" in str(again.consumer_trouble())
+        assert other.ask(Claim("daily", "")) == Claimed("")
+        assert other.ask(Latest(1, 0)) == Offset(1, 1, False) and again.consumer_trouble() is None
+
+
+def test_the_next_query_of_a_consumer_waits_for_the_end_of_the_first() -> None:
+    with serving() as results:
+        first, second = Reader(results), Reader(results)
+        assert first.ask(Claim("daily", "one")) == Claimed("")
+        answer = second.ask(Claim("daily", "two"))
+        assert isinstance(answer, Claimed) and "The consumer 'daily' (one) reads" in answer.taken
+        assert "'daily' (one) reads" in second.ask(Claim("hourly", "two")).taken
+        first.client.close()
+        deadline = time.monotonic() + WAIT_SECONDS
+        while second.ask(Claim("hourly", "two")) != Claimed("") and time.monotonic() < deadline:
+            time.sleep(0.001)
+        assert results.consumer == "hourly", "the first has received no rows"
+
+
+def test_a_program_that_reads_its_results_has_no_consumer() -> None:
+    with serving() as results:
+        results.write(7, rows("a"))
+        assert Reader(results).ask(Latest(1, 0)) == Offset(1, 1, False)
+        assert "The program that started the job reads" in refusal(Reader(results).ask(Claim("daily", "")))
+
+
+def test_only_the_results_of_no_own_query_have_a_place_for_others() -> None:
+    with serving() as results:
+        found = results.where(WhereResults(True, ""))
+        assert (found.job, found.schema, found.addresses) == (results.job, SCHEMA, results.open_door(True, ""))
+        assert "had a local master" in results.where(WhereResults(False, "host")).refused
+    own = SparkResults(SCHEMA, "results", None, False, MagicMock())
+    assert "Its own query reads" in own.where(WhereResults(True, "")).refused
+    own.close()
+    assert "started without results" in Writer().where(WhereResults(True, "")).refused
 
 
 def test_only_readers_are_let_in() -> None:

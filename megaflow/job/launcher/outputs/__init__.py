@@ -10,5 +10,6 @@ output_file      a file as an output, and the files that it protects
 csv_file         a file of rows
 program_output   outputs that the program itself reads
 spark_results    `--output spark:…`
+results_consumer who reads them in another program
 results_log      the results that wait for Spark
 """

@@ -26,11 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from megaflow.control.results_messages import RESULTS_ROLE, Latest, Offset, ResultRows, ResultsRefused, Take
+from megaflow.control.launcher_messages import ResultsAt, WhereResults
+from megaflow.control.results_messages import RESULTS_ROLE, Claim, Latest, Offset, ResultRows, ResultsRefused, Take
 from megaflow.control.shapes import conforms
 from megaflow.durable.local_folder import LOCK, SPARK, sync_path
 from megaflow.errors import CommandRefused, MegaflowError, OutputError, ProtocolError, StoreError, UsageError, naming
 from megaflow.job.launcher.outputs.opened_output import Mode
+from megaflow.job.launcher.outputs.results_consumer import ResultsConsumer
 from megaflow.job.launcher.outputs.results_log import ResultsFiles, ResultsLog
 from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.launcher.processes.agent_door import AgentDoor
@@ -38,7 +40,7 @@ from megaflow.job.launcher.processes.wakeups import call_later
 from megaflow.rows.result_rows import row_count
 from megaflow.spark.kept_query import JAVA, LAUNCHER, RESULTS, held_lock, note_holder
 from megaflow.spark.results_query import QUERY, Served, running_query
-from megaflow.spark.results_spec import check_results, parse_results_spec
+from megaflow.spark.results_spec import NAMED, check_results, parse_results_spec
 from megaflow.timely.communication.role_handlers import Connection
 
 WAIT_SECONDS: Final = 0.2  # between two checks for the end, while a writer waits for room
@@ -79,6 +81,7 @@ class SparkResults(Writer):
         self._is_stored = state is not None
         self.folder = Path(state, SPARK, RESULTS) if state is not None else Path(tempfile.mkdtemp("", "megaflow-rows-"))
         self._files = ResultsFiles(self.folder)
+        self._consumer = ResultsConsumer(self.folder)
         self.job = uuid.uuid4().hex  # offsets name it, so each belongs to one job
         self.lock: int | None = None  # for a Java process to inherit
         self._changed = threading.Condition()
@@ -127,6 +130,7 @@ class SparkResults(Writer):
                 for path in (known, self.folder, *self.folder.parents[:2]):
                     sync_path(path)
             self._log = ResultsLog(self._files, self._is_stored)
+            self._consumer.load()
         if self._resumes:
             self._check(self.folder / QUERY)
         return self._log.rows
@@ -191,9 +195,31 @@ class SparkResults(Writer):
 
     def open_door(self, is_local: bool, driver: str) -> tuple[tuple[str, int], ...]:
         """Begin to serve readers; return this door's addresses. `is_local`: all readers are on this machine."""
-        if self._door is None:
-            self._door = AgentDoor(is_local, driver, self.secret, self, RESULTS_ROLE)
-        return self._door.addresses
+        with self._changed:
+            if self._door is None:
+                self._door = AgentDoor(is_local, driver, self.secret, self, RESULTS_ROLE)
+            return self._door.addresses
+
+    def where(self, asked: WhereResults) -> ResultsAt:
+        """Begin to serve readers of another program. Any thread."""
+        if self._query is not None or not self._owns_door:
+            return ResultsAt(refused="Its own query reads its results. Read what that query has written.")
+        addresses = self.open_door(asked.is_local, asked.driver)
+        if not asked.is_local and is_loopback(addresses):
+            return ResultsAt(
+                refused="An earlier reader had a local master, so only this machine can read its results. Read them "
+                "with a local master, or start the job again."
+            )
+        return ResultsAt(self.job, self.schema, addresses)
+
+    @property
+    def consumer(self) -> str:
+        """The name of the consumer in another program; "" if there is none. Any thread."""
+        return self._consumer.name
+
+    def consumer_trouble(self) -> str | None:
+        """Return why the consumer does not read, or None if it does. Any thread."""
+        return None if self._consumer.is_reading else f"their consumer {self.consumer!r} is not connected"
 
     def _close_door(self, reason: str, has_failed: bool) -> None:
         """Refuse further reads, and release waiting readers and writers."""
@@ -258,11 +284,17 @@ class SparkResults(Writer):
 
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a reader, or let it wait. Raises ProtocolError."""
-        if type(value) not in (Latest, Take) or not conforms(value, type(value)):
+        if type(value) not in (Claim, Latest, Take) or not conforms(value, type(value)):
             raise ProtocolError(f"A reader of results sent an unknown message: {value!r:.100}")
         self.questions += 1
+        if isinstance(value, Claim):
+            with self._refusing(connection):
+                connection.send(self._consumer.claim(connection, value))
+            return
         if isinstance(value, Latest):
-            self._waiting[connection] = value
+            with self._refusing(connection):
+                self._consumer.check(connection)
+                self._waiting[connection] = value
             self._asked_at = time.monotonic()
             self._answer_waiting()
             return
@@ -274,6 +306,7 @@ class SparkResults(Writer):
     def lost(self, connection: Connection) -> None:
         """Forget a reader."""
         self._waiting.pop(connection, None)
+        self._consumer.lost(connection)
 
     def _answer_waiting(self) -> None:
         for connection, asked in list(self._waiting.items()):
@@ -287,6 +320,7 @@ class SparkResults(Writer):
                 place = self._log.latest(asked.after)
                 ended = self.has_ended and place == self._log.rows
                 if place > (asked.after or 0) or ended:
+                    self._consumer.fix()
                     connection.send(Offset(asked.number, place, ended and place == asked.after))
                     del self._waiting[connection]
                     self._is_answered = True
@@ -314,8 +348,15 @@ class SparkResults(Writer):
             self._door.call(self._answer_waiting)
 
 
+def is_loopback(addresses: tuple[tuple[str, int], ...]) -> bool:
+    """Return whether only this machine reaches these addresses."""
+    return all(host == "127.0.0.1" for host, _ in addresses)
+
+
 def open_results(output: str, state: str | None, mode: Mode = "new") -> SparkResults:
     """Return the writer for `--output spark:…` of a job with this store; its query runs while it is served.
+
+    The format `megaflow` has no query: another program reads the results.
 
     Raises UsageError for a wrong specification, SourceError if there is no Java.
     """
@@ -324,6 +365,8 @@ def open_results(output: str, state: str | None, mode: Mode = "new") -> SparkRes
         raise UsageError(
             f"--{mode} says what to do with an existing file: it goes with --output jsonl:PATH, not with {spec}."
         )
+    if spec.format == NAMED:
+        return SparkResults(spec.schema, spec.name, state, mode == "resume")
     check_results(spec)
     if mode == "new":
         spec.check_new()

@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from megaflow.control.launcher_messages import ResultsAt, WhereResults
 from megaflow.durable.commits import OutputLength
 from megaflow.errors import MegaflowError
 from megaflow.job.spec import Form
@@ -76,6 +77,13 @@ class Writer:
 
     def committed(self, length: int) -> None:
         """Note that a commit with the output up to `length` is durable. Any thread."""
+
+    def where(self, asked: WhereResults) -> ResultsAt:
+        """Return where another program reads the output as a stream of Spark. Any thread; returns quickly."""
+        return ResultsAt(
+            refused="It was started without results for Spark. Start it with --output 'spark:megaflow?schema=COLUMNS', "
+            "or by megaflow.spark.run(frames, dataflow, schema=COLUMNS)."
+        )
 
     @contextlib.contextmanager
     def served(

@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from megaflow.control.launcher_messages import BusyReport, DropName, EndNow, WhoIsBusy
+from megaflow.control.launcher_messages import BusyReport, DropName, EndNow, WhereResults, WhoIsBusy
 from megaflow.control.shapes import conforms
 from megaflow.errors import NoPrivateFolder, ProtocolError
 from megaflow.job.admin_socket import open_door
 from megaflow.job.job_file import Job
+from megaflow.job.launcher.outputs.writer import Writer
 from megaflow.job.launcher.processes.busy_workers import BusyWords, who_is_busy
 from megaflow.job.launcher.run.machine import JobParts
 from megaflow.timely.communication.codec.decode import decode
@@ -114,7 +115,7 @@ class DoorKeeper:
 
 
 def keep_door(
-    job: Job, parts: JobParts, waits: Sequence[Callable[[], str]], input_waits: Callable[[], str] = str
+    job: Job, parts: JobParts, writer: Writer, waits: Sequence[Callable[[], str]], input_waits: Callable[[], str] = str
 ) -> DoorKeeper:
     """Return the keeper of a job's admin socket, which also reports what the functions `waits` return.
 
@@ -132,6 +133,7 @@ def keep_door(
     handlers: dict[type, Callable[[Any], object]] = {
         WhoIsBusy: answer,
         EndNow: parts.drain_limit.end_now,
+        WhereResults: writer.parts.get("", writer).where,
     }
     handlers |= {} if parts.keeper is None else {DropName: parts.keeper.drop_name}
     return DoorKeeper(job, handlers, BusyWords(parts.children, parts.report, waits_text).look)

@@ -150,7 +150,7 @@ def launch(
         parts = JobParts(children, output, received, report, drain_limit, keeper)
         attempts = Supervision(spec, parts, starter, begun, job)
         waits = [*(part.waits_text for part in writer.parts.values()), place.waits_text]
-        stack.enter_context(keep_door(job, parts, waits, attempts.waits_text))
+        stack.enter_context(keep_door(job, parts, writer, waits, attempts.waits_text))
         attempts.begin(addresses)
         started(job)
         if options.page is not None:

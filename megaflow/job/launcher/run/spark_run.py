@@ -98,8 +98,8 @@ class Run:
         self.job.__exit__(kind, error, at)
 
     def _forgo(self) -> None:
-        """Stop waiting for a query if the program never asked for results before the end."""
-        if self._output is not None and "results" not in vars(self):
+        """Stop waiting for a query if neither the program nor a consumer has asked for results before the end."""
+        if self._output is not None and "results" not in vars(self) and not self._output.consumer:
             self._output.forgo()
 
     def _watch(self, output: SparkResults) -> None:
@@ -107,6 +107,9 @@ class Run:
         queries = OwnQueries(self._session, output.job)
 
         def trouble() -> str | None:
+            if output.consumer:
+                is_wanted = self.job.is_stopping or (output.has_ended and self.job.is_awaited)
+                return output.consumer_trouble() if is_wanted else None
             reason = queries.trouble()
             if self.job.is_stopping:
                 self._forgo()
