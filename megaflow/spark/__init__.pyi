@@ -6,5 +6,5 @@ from megaflow.job.launcher.run.spark_run import Run as Run
 from megaflow.job.launcher.run.spark_run import run as run
 from megaflow.job.launcher.run.spark_stateful import FrameJob as FrameJob
 from megaflow.job.launcher.run.spark_stateful import stateful as stateful
-from megaflow.spark.stateful_timers import RowTimers as RowTimers
 from megaflow.job.spark_sources import register as register
+from megaflow.spark.stateful_timers import RowTimers as RowTimers

@@ -136,6 +136,17 @@ def check_fold(fold: object) -> None:
     raise UsageError(f"fold must be a function fold(key, row, state) -> (state, outputs), not {fold!r:.80}.")
 
 
+def check_processor(processor: object) -> None:
+    """Raise UsageError for an object that is no StatefulProcessor of Spark."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    if isinstance(processor, type) and issubclass(processor, StatefulProcessor):
+        name = processor.__name__
+        raise UsageError(f"statefulProcessor must be an object of the class {name}: write {name}().")
+    if not isinstance(processor, StatefulProcessor):
+        raise UsageError(f"statefulProcessor must be a StatefulProcessor of Spark, not {processor!r:.80}.")
+
+
 def streaming_result(
     session: Any, source: str, addresses: tuple[tuple[str, int], ...], schema: str, secret: bytes
 ) -> Any:

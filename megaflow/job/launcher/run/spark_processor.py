@@ -25,7 +25,7 @@ from megaflow.spark.processor_fold import ProcessorPlan, declared_states, event_
 from megaflow.spark.processor_states import TIME_MODES, time_mode_of
 from megaflow.spark.processor_values import zone_of
 from megaflow.spark.query_spec import RowFrames
-from megaflow.spark.stateful_frame import grouped_frame, key_places
+from megaflow.spark.stateful_frame import check_processor, grouped_frame, key_places
 
 OUTPUT_MODES: Final = ("append", "update")
 
@@ -77,7 +77,7 @@ def _transform(options: ProcessorOptions, verb: str, in_pandas: bool) -> Any:
         frame, keys = grouped_frame(options.grouped)
         check_frame(frame, options.on)
         processor, mode = options.statefulProcessor, time_mode_of(options.timeMode)
-        _check_processor(processor)
+        check_processor(processor)
         if not (isinstance(options.outputMode, str) and options.outputMode.lower() in OUTPUT_MODES):
             raise UsageError(f"outputMode must be 'append' or 'update', not {options.outputMode!r:.80}.")
         if options.eventTimeColumnName:
@@ -116,16 +116,6 @@ def _dataflow(processor: Any, plan: ProcessorPlan, initial_places: list[int], na
 
     dataflow.__module__ = type(processor).__module__
     return dataflow
-
-
-def _check_processor(processor: Any) -> None:
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-
-    if isinstance(processor, type) and issubclass(processor, StatefulProcessor):
-        name = processor.__name__
-        raise UsageError(f"statefulProcessor must be an object of the class {name}: write {name}().")
-    if not isinstance(processor, StatefulProcessor):
-        raise UsageError(f"statefulProcessor must be a StatefulProcessor of Spark, not {processor!r:.80}.")
 
 
 def _initial(grouped: Any, frame: Any, places: list[int]) -> tuple[Any, list[int]]:
