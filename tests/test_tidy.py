@@ -141,6 +141,8 @@ WALL_CLOCKS = {
     "megaflow/job/launcher/store/resumption.py": "how old a checkpoint is",
     "megaflow/job/watching.py": "when an event was seen",
     "megaflow/job/worker/process/build_only.py": "stands in for a worker's",
+    "megaflow/spark/fed_query.py": "the processing time that Spark's processors get with an initial state",
+    "megaflow/spark/processor_fold.py": "the processing time that they get with a timer of event time",
     "megaflow/web/hub.py": "when the page shows that something happened",
     "megaflow/timely/runtime.py": "how long a bin was under way between machines",
 }

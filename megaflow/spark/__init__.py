@@ -26,8 +26,7 @@ results_query  its query
 results_batches    its batches without Arrow
 stateful_frame the DataFrames around a stateful fold
 stateful_rows  folds on Spark's Rows
-processor_flow     the dataflow around a StatefulProcessor of Spark
-processor_fold     a StatefulProcessor of Spark as a fold
+processor_fold     a StatefulProcessor of Spark as a fold, and the dataflow around it
 processor_states   its handle: states, TTL and timers of one key
 processor_values   the values that it gets, keeps and returns
 stateful_timers    folds with timers

@@ -12,7 +12,6 @@
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +32,13 @@ def recorded_times(offsets: Path, batch: int, raised: int) -> BatchTimes:
     return BatchTimes(batch, times["batchTimestampMs"], times["batchWatermarkMs"], max(late, raised))
 
 
-def initial_times() -> BatchTimes:
-    """Return the times of the rows of an initial state, which come before the first batch."""
-    return BatchTimes(INITIAL, round(time.time() * 1000), 0, 0)
+def initial_times(now: float) -> BatchTimes:
+    """Return the times of the rows of an initial state, which come before the first batch. `now`: seconds since 1970.
+
+    >>> initial_times(1.5)
+    BatchTimes(number=-1, processing_ms=1500, watermark_ms=0, late_ms=0)
+    """
+    return BatchTimes(INITIAL, round(now * 1000), 0, 0)
 
 
 def time_of(mode: TimeMode, times: BatchTimes) -> int | None:

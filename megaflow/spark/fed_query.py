@@ -195,7 +195,7 @@ class FedQuery:
         if not self.time_mode:
             return None
         raised = self._raised if self.time_mode == "EventTime" else None
-        return recorded_times(self._offsets, batch, raised or 0) if self._is_stream else initial_times()
+        return recorded_times(self._offsets, batch, raised or 0) if self._is_stream else initial_times(time.time())
 
     def _watermark(self, milliseconds: int | None) -> int | None:
         """Return a watermark to give, in microseconds."""

@@ -12,19 +12,27 @@ A payload begins with a text, a record with a tuple. Each process has one proces
 """
 
 import atexit
+import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, tzinfo
 from math import inf
-from time import time
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from megaflow.errors import UsageError
+from megaflow.keyed_state import KeyedState
+from megaflow.megaphone.base.bins import stable_hash
+from megaflow.megaphone.base.event_unit import EventUnit
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import BatchTimes, columns_of
 from megaflow.spark.batch_times import INITIAL
 from megaflow.spark.processor_states import MS, STALE, TIMER, Entries, ProcessorHandle
 from megaflow.spark.processor_values import frame_maker, frame_outputs, kept_row, keys_of, row_maker, row_outputs
+from megaflow.spark.stateful_rows import register_rows
+from megaflow.stream import Stream
 
+INITIAL_ROWS: Final = "initial"  # name of the job's second input
+BINS: Final = 256
 DELAY: Final = "spark.watermarkDelayMs"  # metadata of an event-time column
 
 Times: TypeAlias = tuple[int, int, int, int]
@@ -61,6 +69,26 @@ def declared_states(processor: Any, time_mode: str) -> list[str]:
     names = handle.seal()
     processor.close()
     return names
+
+
+def processor_flow(
+    flow: Any, processor: Any, plan: ProcessorPlan, rows: str, initial_places: Sequence[int], name: str
+) -> Stream[Any]:
+    """Build the dataflow of a processor on a worker. `initial_places`: of the initial state's keys; (): there is none.
+
+    Each record is a row with the times of its batch, and its key is that of the row.
+    """
+    register_rows()
+    pairs = _keyed(flow.rows(rows), plan.places)
+    if initial_places:
+        pairs = _keyed(flow.rows(INITIAL_ROWS), initial_places).concat(pairs)
+    made = KeyedState("stateful_unary", ProcessorFold(processor, plan), stable_hash, None, BINS, name, 1, None, False)
+    return Stream(made.timed([pairs.port], EventUnit.MILLISECONDS))
+
+
+def _keyed(records: Stream[Any], places: Sequence[int]) -> Stream[Any]:
+    key_of = itemgetter(*places)
+    return records.map(lambda record: (key_of(record[1]), record))
 
 
 class ProcessorFold:
@@ -142,7 +170,7 @@ class ProcessorFold:
             if kind == STALE:
                 handle.clean(expiry)
             elif kind == TIMER and handle.is_live(expiry):
-                watermark, now = (0, handle.now_ms) if self._by_processing else (handle.now_ms, round(time() * 1000))
+                watermark, now = (0, handle.now_ms) if self._by_processing else (handle.now_ms, round(time.time() * 1000))
                 at, info = self._timer_values(now, watermark), self._expired(expiry)
                 result = self._processor.handleExpiredTimer(self._key_row(values), at, info)
                 outputs += self._taken("handleExpiredTimer", result)

@@ -20,8 +20,7 @@ from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run.python_function import JobOptions, naming_arguments, takes_arguments
 from megaflow.job.launcher.run.spark_stateful import ROWS, check_frame, streaming_frame
 from megaflow.rows.ddl import parse_ddl, schema_json
-from megaflow.spark.processor_flow import INITIAL_ROWS, processor_flow
-from megaflow.spark.processor_fold import ProcessorPlan, declared_states, event_place
+from megaflow.spark.processor_fold import INITIAL_ROWS, ProcessorPlan, declared_states, event_place, processor_flow
 from megaflow.spark.processor_states import TIME_MODES, time_mode_of
 from megaflow.spark.processor_values import zone_of
 from megaflow.spark.query_spec import RowFrames
