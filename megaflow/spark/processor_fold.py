@@ -170,9 +170,9 @@ class ProcessorFold:
             if kind == STALE:
                 handle.clean(expiry)
             elif kind == TIMER and handle.is_live(expiry):
-                watermark, now = (0, handle.now_ms) if self._by_processing else (handle.now_ms, round(time.time() * 1000))
-                at, info = self._timer_values(now, watermark), self._expired(expiry)
-                result = self._processor.handleExpiredTimer(self._key_row(values), at, info)
+                times = (handle.now_ms, 0) if self._by_processing else (round(time.time() * 1000), handle.now_ms)
+                key, at, info = self._key_row(values), self._timer_values(*times), self._expired(expiry)
+                result = self._processor.handleExpiredTimer(key, at, info)
                 outputs += self._taken("handleExpiredTimer", result)
                 handle.deleteTimer(expiry)  # even if the processor has set it again, as in Spark
         return handle.end(), outputs
