@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from apps.bench.report import Found
+from apps.bench.report import Found, Goal
 from apps.bench.spark_results import RATE, write_words
 from apps.bench.workload import Absent, Setting, Step, Workload, check_count, one
 from megaflow.errors import SourceError
@@ -101,7 +101,7 @@ S32 = Workload(
     "S32",
     "a StatefulProcessor that counts words: Spark's transformWithState beside megaflow's, one process",
     open_processors,
-    (),
+    (Goal(MEGAFLOW, RATE, 20, at_least=True),),
     base=SPARK,
     repeat_max=3,
     notes=("from the start of the query to its end, in a warm session; megaflow's time includes the start of the job",),
