@@ -632,6 +632,18 @@ def test_with_a_store_the_end_closes_nothing_unless_it_is_told_to() -> None:
         assert issued(bench.out) == [Watermark(1200)], "the greatest bound of all attempts"
 
 
+def test_a_watermark_that_a_query_gives_is_shown_and_kept() -> None:
+    bench = Bench([], operators={}, queries=1)
+    assert bench.all.status(0.0) is None and bench.all.micros is None
+    bench.stream.now = 3.0
+    bench.commits.issue(CommitBatch("rows-q", "run", 0, {}, is_whole=True, watermark=5_000_000))
+    bench.commits.issue(CommitBatch("rows-q", "run", 1, {}, is_whole=True, watermark=4_000_000))
+    status = bench.all.status(5.0)
+    assert status is not None and (status.micros, status.age_seconds, status.held_by) == (5_000_000, 2.0, None)
+    assert bench.all.state(5.0).micros == 5_000_000, "a checkpoint has it"
+    assert bench.all.at_end(False) == [], "timers stay, because the query may continue"
+
+
 def test_a_status_shows_who_holds_it_back_and_why() -> None:
     bench = Bench(files("a", "b"), late=1_000_000)
     bench.see((A, 10_000_000), worker=0)

@@ -74,6 +74,7 @@ class Commits:
         """
         self.state = CommitsState(queries, dict(durable or ()), None if durable is None else dict(durable))
         self.untaken: dict[tuple[str, int], set[int]] = {}  # (query, batch) -> workers with lines to take in
+        self.raised_at: float | None = None  # seconds, when a query has last raised the watermark
         self._roster = roster
         self._stream = stream
         self._waiting: list[tuple[Asked, int]] = []  # (request that waits for its answer, epoch)
@@ -223,7 +224,7 @@ class Commits:
         before = self.state.watermark
         if micros is None or (before is not None and micros <= before):
             return []
-        self.state.watermark = micros
+        self.state.watermark, self.raised_at = micros, self._stream.now
         return [Watermark(micros)]
 
     def take_queue(self) -> list[Asked]:

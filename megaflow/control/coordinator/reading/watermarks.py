@@ -388,7 +388,8 @@ class Watermarks:
 
     def _age(self, now: float) -> float:
         """Return for how many seconds the watermark has not risen."""
-        return self._time(now) + self._was_still if self._rose is None else now - self._rose
+        rose = self._commits.raised_at if self._rose is None else self._rose
+        return self._time(now) + self._was_still if rose is None else now - rose
 
     def _holds(self, name: str, each: Unread) -> watermark_messages.HoldsBack:
         maximum = self._maxima.get((name, each.partition))
