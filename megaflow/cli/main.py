@@ -58,6 +58,15 @@ class LazyCommands(click.Group):
         self._load(cmd_name)
         return super().get_command(ctx, cmd_name)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the options of the group. The error for an unknown one says where those of commands belong."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            given = f"{ctx.command_path} COMMAND {error.option_name}"
+            error.message += f" Options of a command follow the command, as in '{given}'."
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -24,8 +24,9 @@ from megaflow.durable.commits import Commit, OperatorCut
 from megaflow.durable.copying import copy_store, open_to_copy, segments_of
 from megaflow.durable.local_folder import LocalFolder
 from megaflow.durable.reading import OperatorStates, Unreadable, find_operator, open_checkpoint
-from megaflow.errors import MegaflowError, StoreDamaged, StoreError, UsageError, naming, similar
+from megaflow.errors import MegaflowError, ProgramError, StoreDamaged, StoreError, UsageError, naming, similar
 from megaflow.job.kept_states import json_text, shown
+from megaflow.job.worker.writing.json_lines import to_json
 from megaflow.megaphone.base.bins import BinStore
 
 CHECKPOINT = option("--checkpoint", metavar="N|NAME",
@@ -78,9 +79,21 @@ def absence(states: OperatorStates, commit: Commit, operator: str, key: str) -> 
     """Return an error that names the missing key and a similar one. Cost: reads the operator's states."""
     keys = [key for _, found in states.by_bin() for key in found]
     near = similar(key, [each for each in keys if isinstance(each, str)])
-    hint = f". Did you mean {near!r}?" if near else f", such as {keys[0]!r:.80}." if keys else "."
+    hint = f". Did you mean {near!r}?" if near else f", such as {key_text(keys[0]):.80}." if keys else "."
     count = quantity(len(keys), "key")
-    return f"Operator {operator!r} has no key {key} at checkpoint {commit.checkpoint}. It has {count}{hint}"
+    return f"Operator {operator!r} has no key {key!r} at checkpoint {commit.checkpoint}. It has {count}{hint}"
+
+
+def key_text(key: Any) -> str:
+    """Return a key as it is given on the command line.
+
+    >>> key_text(("Ada", 7)), key_text("river"), key_text(b"1")
+    ('["Ada", 7]', '"river"', "b'1'")
+    """
+    try:
+        return to_json(key)
+    except ProgramError:
+        return repr(key)
 
 
 @click.command("export", cls=ArgsCommand)

@@ -179,8 +179,18 @@ def import_all(modules: Iterable[str]) -> None:
 
 
 def shown(state: Any) -> Any:
-    """Return a state as it is put into JSON."""
-    return asdict(state) if isinstance(state, Unreadable) else state
+    """Return a state as it is put into JSON. A dict with keys such as tuples becomes a list of pairs.
+
+    >>> shown({"seen": {("home",): (2,)}, "last": {"ann": 1}})
+    {'seen': [[('home',), (2,)]], 'last': {'ann': 1}}
+    """
+    if isinstance(state, Unreadable):
+        return asdict(state)
+    if type(state) is dict:
+        if any(isinstance(key, tuple | frozenset) for key in state):
+            return [[key, shown(value)] for key, value in state.items()]
+        return {key: shown(value) for key, value in state.items()}
+    return [shown(each) for each in state] if type(state) is list else state
 
 
 def json_text(operator: str, key: Any, value: Any) -> str:

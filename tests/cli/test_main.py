@@ -101,6 +101,7 @@ def test_no_environment_variable_means_two_things() -> None:
     ("words", "said"),
     [
         (["rn"], "Did you mean 'run'"),
+        (["control", "--job", "a", "status"], "follow the command, as in 'megaflow control COMMAND --job'"),
         (["run"], "FILE|MODULE[:FUNCTION]"),
         (["run", "APP", "--lins", "x"], "--lines"),
         (["run", "APP", "--lines", "APP", "--encoding-errors", "ignore"], "'strict', 'replace'"),

@@ -85,8 +85,8 @@ def test_a_key_may_begin_with_a_dash(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("count", "rsoe"), "Operator 'count' has no key rsoe at checkpoint 3. It has 4 keys. Did you mean 'rose'?"),
-        (("count", "8"), "Operator 'count' has no key 8 at checkpoint 3. It has 4 keys, such as "),
+        (("count", "rsoe"), "Operator 'count' has no key 'rsoe' at checkpoint 3. It has 4 keys. Did you mean 'rose'?"),
+        (("count", "8"), "Operator 'count' has no key '8' at checkpoint 3. It has 4 keys, such as "),
         (("conut", "rose"), "checkpoint 3 has no operator 'conut'; did you mean 'count'? It has: count"),
         (("count", "is", "--checkpoint", 9), "has no checkpoint 9; it has 1, 2, 3"),
     ],
