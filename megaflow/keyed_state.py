@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from megaflow import event_time as events
-from megaflow.durable.restored import BY_CLOCK, BY_EVENTS
+from megaflow.durable.restored import ANY_FORM, BY_CLOCK, BY_EVENTS, Form
 from megaflow.errors import BuildError
 from megaflow.megaphone.base.event_unit import TimeUnit
 from megaflow.megaphone.base.stream_unit import IN_SECONDS, StreamUnit
@@ -102,16 +102,16 @@ class KeyedState:
     def _lasting(self, kind: str, ttl: events.Length) -> Callable[[Core], StateMachine]:
         return partial(events.TtlMachine, fold=self._fold, kind=kind, ttl=events.length_of(self.name, "ttl", ttl))
 
-    def timed(self, pairs: Sequence[Port[Any]], unit: TimeUnit) -> Port[Any]:
-        """Return the outputs of a fold with timers on one stream of pairs, or on two."""
-        return self._build(pairs, partial(TimedFolds, fold=self._fold, unit=unit))
+    def timed(self, pairs: Sequence[Port[Any]], unit: TimeUnit, form: Form = ANY_FORM) -> Port[Any]:
+        """Return the outputs of a fold with timers on one stream of pairs, or on two. `form`: that of its states."""
+        return self._build(pairs, partial(TimedFolds, fold=self._fold, unit=unit), form=form)
 
     def _build(
         self, ports: Sequence[Port[Any]], policy: Callable[[Core], Policy], kind: str = "",
-        splitter: type[Splitter] = ByKey,
+        splitter: type[Splitter] = ByKey, form: Form = ANY_FORM,
     ) -> Port[Any]:  # fmt: skip
         """Send the records to the owners of their bins, and apply the policy there."""
         name = self.name
         commands = None if self._control is None else port_of(f"control= of {name}", self._control)
-        terms = terms_of(name, *self._terms, kind, is_named=self._is_named, fold=self._fold)
+        terms = terms_of(name, *self._terms, kind, form, is_named=self._is_named, fold=self._fold)
         return build(ports, function(name, self._hash, "hash"), commands, self._bins, name, policy, splitter, terms)

@@ -19,15 +19,17 @@ from math import inf
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from megaflow.errors import UsageError
+from megaflow.durable.restored import Adapt, Upgrade, unchanged
+from megaflow.errors import StoreError, UsageError
 from megaflow.keyed_state import KeyedState
 from megaflow.megaphone.base.bins import stable_hash
 from megaflow.megaphone.base.event_unit import EventUnit
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import BatchTimes, columns_of
 from megaflow.spark.batch_times import INITIAL
-from megaflow.spark.processor_states import MS, STALE, TIMER, Entries, ProcessorHandle
+from megaflow.spark.processor_states import MS, STALE, TIME_MODES, TIMER, Entries, ProcessorHandle
 from megaflow.spark.processor_values import frame_maker, frame_outputs, kept_row, keys_of, row_maker, row_outputs
+from megaflow.spark.query_spec import TimeMode
 from megaflow.spark.stateful_rows import register_rows
 from megaflow.stream import Stream
 
@@ -51,6 +53,30 @@ class ProcessorPlan:
     pandas: bool = False
     initial: str = ""  # schema of the initial state
     event_place: int | None = None  # of the event-time column
+
+
+@dataclass(frozen=True, slots=True)
+class TimedForm:
+    """States whose timers and expiries are times of a time mode."""
+
+    time_mode: TimeMode
+
+    def text(self) -> str:
+        """Return the time mode, for the commits of a store."""
+        return f"a processor with timeMode {self.time_mode}"
+
+    def upgrading(self, upgrade: Upgrade, furthest: int | None, has_other_windows: bool) -> Upgrade:
+        """Return the same function."""
+        return upgrade
+
+    def adapter(self, kept: str) -> Adapt:
+        """Return `unchanged`. Raises StoreError for states of another time mode."""
+        if kept == self.text():
+            return unchanged
+        raise StoreError(
+            f"The query's checkpoint has the states of {kept}, and now it has timeMode {self.time_mode}. Use the "
+            "earlier timeMode, or give the query a new checkpointLocation."
+        )
 
 
 def event_place(schema: Any) -> int | None:
@@ -83,7 +109,7 @@ def processor_flow(
     if initial_places:
         pairs = _keyed(flow.rows(INITIAL_ROWS), initial_places).concat(pairs)
     made = KeyedState("stateful_unary", ProcessorFold(processor, plan), stable_hash, None, BINS, name, 1, None, False)
-    return Stream(made.timed([pairs.port], EventUnit.MILLISECONDS))
+    return Stream(made.timed([pairs.port], EventUnit.MILLISECONDS, TimedForm(TIME_MODES[plan.time_mode.lower()])))
 
 
 def _keyed(records: Stream[Any], places: Sequence[int]) -> Stream[Any]:
@@ -172,7 +198,7 @@ class ProcessorFold:
             elif kind == TIMER and handle.is_live(expiry):
                 times = (handle.now_ms, 0) if self._by_processing else (round(time.time() * 1000), handle.now_ms)
                 key, at, info = self._key_row(values), self._timer_values(*times), self._expired(expiry)
-                result = self._processor.handleExpiredTimer(key, at, info)
+                result = self._processor.handleExpiredTimer(key=key, timerValues=at, expiredTimerInfo=info)  # as Spark
                 outputs += self._taken("handleExpiredTimer", result)
                 handle.deleteTimer(expiry)  # even if the processor has set it again, as in Spark
         return handle.end(), outputs

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from megaflow.errors import UsageError
-from megaflow.rows.ddl import parse_ddl
+from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.spark import stateful_rows, stateful_timers
 from megaflow.spark.query_spec import TRIGGER_SECONDS
 from megaflow.spark.stateful_timers import EventColumn, has_timers
@@ -145,6 +145,23 @@ def check_processor(processor: object) -> None:
         raise UsageError(f"statefulProcessor must be an object of the class {name}: write {name}().")
     if not isinstance(processor, StatefulProcessor):
         raise UsageError(f"statefulProcessor must be a StatefulProcessor of Spark, not {processor!r:.80}.")
+
+
+def output_schema(output: Any) -> str:
+    """Return the schema of the outputs in the form of `StructType.json`. Raises UsageError."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(output, StructType):
+        return str(output.json())
+    if not isinstance(output, str):
+        raise UsageError(
+            "outputStructType must be a StructType, or name columns in SQL, as in 'word STRING, n LONG', not "
+            f"{output!r:.80}."
+        )
+    try:
+        return schema_json(parse_ddl(output))
+    except UsageError as error:
+        raise UsageError(f"outputStructType: {error}") from None
 
 
 def streaming_result(

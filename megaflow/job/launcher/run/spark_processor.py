@@ -19,12 +19,11 @@ from megaflow.errors import UsageError
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run.python_function import JobOptions, naming_arguments, takes_arguments
 from megaflow.job.launcher.run.spark_stateful import ROWS, check_frame, streaming_frame
-from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.spark.processor_fold import INITIAL_ROWS, ProcessorPlan, declared_states, event_place, processor_flow
 from megaflow.spark.processor_states import TIME_MODES, time_mode_of
 from megaflow.spark.processor_values import zone_of
 from megaflow.spark.query_spec import RowFrames
-from megaflow.spark.stateful_frame import check_processor, grouped_frame, key_places
+from megaflow.spark.stateful_frame import check_processor, grouped_frame, key_places, output_schema
 
 OUTPUT_MODES: Final = ("append", "update")
 
@@ -96,8 +95,7 @@ def _transform(options: ProcessorOptions, verb: str, in_pandas: bool) -> Any:
         if options.initialState is not None:
             frames[INITIAL_ROWS], initial_places = _initial(options.initialState, frame, places)
             initial = frames[INITIAL_ROWS].schema.json()
-        output = options.outputStructType
-        schema = schema_json(parse_ddl(output)) if isinstance(output, str) else output.json()
+        schema = output_schema(options.outputStructType)
         zone = zone_of(frame.sparkSession.conf.get("spark.sql.session.timeZone"))
         plan = ProcessorPlan(options.timeMode, frame.schema.json(), places, schema, zone, in_pandas, initial, at)
         declared_states(processor, options.timeMode)
@@ -119,8 +117,11 @@ def _dataflow(processor: Any, plan: ProcessorPlan, initial_places: list[int], na
 
 def _initial(grouped: Any, frame: Any, places: list[int]) -> tuple[Any, list[int]]:
     """Return the frame of an initial state, and the places of its keys. Raises UsageError."""
-    initial, keys = grouped_frame(grouped)
-    found = key_places(initial, keys)
+    try:
+        initial, keys = grouped_frame(grouped)
+        found = key_places(initial, keys)
+    except UsageError as error:
+        raise UsageError(f"initialState: {error}") from None
     pairs = (frame.schema.fields, places), (initial.schema.fields, found)
     types = [[fields[place].dataType for place in some] for fields, some in pairs]
     if initial.isStreaming:

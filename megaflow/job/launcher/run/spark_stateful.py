@@ -340,7 +340,7 @@ class Door:
         results: SparkResults | None = None
         answer: Opened | ResultsRefused
         try:
-            with self._turn:
+            with self._turn, naming_arguments():
                 results = self._start(self._asking())
             answer = Opened(results.job)
         except Exception as error:  # of the start, or raised by py4j
