@@ -3,7 +3,8 @@
 1. Spark writes the times of a batch to its checkpoint before the batch runs. So a batch that is repeated has the same
    times, also after a crash.
 2. Spark fixes the watermark for a batch before it reads the batch, from the rows of earlier batches. A row is late if
-   the watermark of the batch before has reached it. A batch without data counts.
+   the watermark of the batch before has reached it. A batch without data counts. The job's store has the watermark of
+   the last one. So a query that resumes finds the same rows late as before.
 3. Spark runs a batch without data if the watermark has risen and there is no data; by processing time, it does at each
    trigger. The query that feeds a job has no operators with state, so it runs no such batches. `waiting_time` returns
    the time that one of them would have. Spark sets this time at the begin of a trigger, and then decides whether there
@@ -25,7 +26,7 @@ INITIAL: Final = -1
 def recorded_times(offsets: Path, batch: int, raised: int) -> BatchTimes:
     """Return the times of a batch that runs or has run. `offsets` is the folder in the query's checkpoint.
 
-    `raised`: the watermark that was given since the batch before, in milliseconds.
+    `raised`: the last watermark that was given, in milliseconds.
     """
     times = _metadata(offsets, batch)
     late = _metadata(offsets, batch - 1)["batchWatermarkMs"] if batch else 0

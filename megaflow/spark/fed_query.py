@@ -77,7 +77,8 @@ class FedQuery:
         self._offsets = Path()  # Spark's record of the batches' times, in the checkpoint
         self._is_stream = True  # otherwise it is one batch
         self._turn = threading.Lock()  # for the conversation, if two threads use it
-        self._raised: int | None = None  # milliseconds: the watermark that the query has given
+        # The watermark that the query has given, also before the job resumed. In milliseconds.
+        self._raised = None if self.kept is None or self.kept.watermark is None else self.kept.watermark // 1000
         self.waits = ""  # what the job waits for until the first lines come, and since when
 
     def awaits(self, what: str) -> None:

@@ -67,6 +67,7 @@ class KeptQuery:
     store: Path
     is_over: bool = False  # it is of a batch DataFrame, and a commit has its batch
     way: Path = Path()  # the link to its record that Spark knows
+    watermark: int | None = None  # of the commit, in microseconds
     _synced: set[tuple[str, int]] = field(default_factory=set)  # existing synced files: path, time of the last change
 
     @property
@@ -205,14 +206,19 @@ def check_record(folder: Path, batch: int) -> None:
         )
 
 
-def keep_queries(store: str, named: Iterable[tuple[str, int]], lines: Any) -> KeptFeed:
-    """Return the queries that feed a job: those that resume, and new ones that no commit names. Raises StoreError."""
+def keep_queries(
+    store: str, named: Iterable[tuple[str, int]], lines: Any, watermark: int | None = None
+) -> KeptFeed:  # fmt: skip
+    """Return the queries that feed a job: those that resume, and new ones that no commit names. Raises StoreError.
+
+    `watermark`: that of the commit, in microseconds.
+    """
     before = {input_of(query): query for query, _ in named}
     path = Path(os.path.abspath(store))
     queries = dict[str, KeptQuery]()
     for input, source in sources_of(lines).items():
         name = before.get(input) or query_of(input, BATCH if is_a_batch(source) else uuid.uuid4().hex)
-        queries[input] = KeptQuery(name, path, is_of_a_batch(name) and input in before)
+        queries[input] = KeptQuery(name, path, is_of_a_batch(name) and input in before, watermark=watermark)
     recorded = [each for each in queries.values() if not is_of_a_batch(each.name)]
     folder = path / SPARK
     with naming(StoreError, f"Cannot write to {folder}"):

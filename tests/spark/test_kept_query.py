@@ -1,6 +1,7 @@
 """Spark's record and the store's commits agree, or the job is refused. These tests need no Spark."""
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -19,10 +20,13 @@ import pytest
 from megaflow.control.client.conversation import Stopped
 from megaflow.durable.local_folder import LOCK, SPARK
 from megaflow.errors import SourceError, StoreError
+from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.packed_rows import times_of
 from megaflow.spark import fed_query
 from megaflow.spark.kept_query import KeptQuery, check_records, end_holder, held_lock, keep_queries, note_holder
 from megaflow.spark.push import Winner
 from megaflow.spark.query_spec import RowFrames, SparkSpec
+from megaflow.spark.row_packing import RowPacking
 from tests.words import says
 
 WAIT_SECONDS = 180.0
@@ -271,3 +275,26 @@ def test_a_batch_that_was_not_committed_as_the_job_ended_is_not_done_for_a_query
         (tmp_path / SPARK / "q").mkdir(parents=True, exist_ok=True)
         with nullcontext() if kept is None else pytest.raises(SourceError, match="InterruptedException"):
             query.stage_batch(cast(Any, coordinator), "rows", "frame", 0)
+
+
+def test_rows_are_late_by_the_watermark_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list[Any]()
+    monkeypatch.setattr(fed_query, "push_frame", lambda frame, job, transfer, packing: found.append(packing) or [])
+    spark_session = pytest.importorskip("megaflow.spark.spark_session")
+    monkeypatch.setattr(spark_session, "start_query", lambda frame, checkpoint, trigger, stage: stage(frame, 1))
+    frames = RowFrames({"orders": STREAM}, time_mode="EventTime")
+    columns = schema_json(parse_ddl("n INT"))
+    for micros in None, 7_000_000:
+        store = tmp_path / str(micros)
+        store.mkdir()
+        kept = keep_queries(str(store), (), frames, micros).queries["orders"]
+        (kept.record / "offsets").mkdir()
+        for batch, watermark in enumerate((3000, 9000)):
+            text = json.dumps({"batchTimestampMs": 1, "batchWatermarkMs": watermark})
+            (kept.record / "offsets" / str(batch)).write_text(f"v1\n{text}\n")
+        contact = fed_query.Contact(("host", 7), b"")
+        query = fed_query.FedQuery(STREAM, contact, "orders", kept, time_mode="EventTime")
+        query.packing = RowPacking("orders", columns)
+        coordinator = SimpleNamespace(ask=lambda body, **_: [(1, "host", 7)], address="host:7")
+        query.start(STREAM, cast(Any, coordinator), "rows", kept.record.as_uri())
+    assert [times_of(packing.schema).late_ms for packing in found] == [3000, 7000]  # type: ignore[union-attr]

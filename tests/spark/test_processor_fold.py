@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from megaflow.errors import UsageError
+from megaflow.durable.restored import unchanged
+from megaflow.errors import StoreError, UsageError
 from megaflow.megaphone.base.event_unit import INFINITE
 from megaflow.rows.ddl import parse_ddl, schema_json
-from megaflow.spark.processor_fold import INITIAL, ProcessorPlan, declared_states, event_place
+from megaflow.spark.processor_fold import INITIAL, ProcessorPlan, TimedForm, declared_states, event_place
 
 pytest.importorskip("pyspark.sql.streaming.stateful_processor")
 
@@ -188,6 +189,25 @@ def test_several_key_columns_are_a_tuple_and_a_row() -> None:
     found = folded.run(Batch(0, 0, 0, [row("a", 5, 1000)]))
     at = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     assert [each[1] for each in found] == [repr(("a", 5, at)), f"5 {at.astimezone().replace(tzinfo=None)}"]
+
+
+def test_arguments_of_a_timer_go_by_their_names() -> None:
+    class Turned(Processor):
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            self.handle.registerTimer(7)
+            return iter([])
+
+        def handleExpiredTimer(self, expiredTimerInfo: Any, timerValues: Any, *, key: Any) -> Any:
+            yield self.out(key, expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs())
+
+    assert driver(Turned(), "EventTime").run(Batch(0, 9, 0, [row("a", 1)])) == [("a", "7 9")]
+
+
+def test_states_of_another_time_mode_are_refused() -> None:
+    form = TimedForm("EventTime")
+    assert form.adapter(form.text()) is unchanged
+    with pytest.raises(StoreError, match="has the states of a processor with timeMode ProcessingTime, and now"):
+        form.adapter(TimedForm("ProcessingTime").text())
 
 
 def test_a_processor_that_returns_none_is_refused() -> None:

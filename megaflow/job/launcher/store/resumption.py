@@ -254,7 +254,8 @@ def resume(
     settled = (*spec.accept_rows, *(sink for sink, _ in rehearsed.newer))
     begun = keeper.begin(writer.lengths(length), renews, settled)
     if job_input.spark is not None:
-        job_input = replace(job_input, spark=spark.keep_queries(keeper.path, begun.spark, job_input.spark))
+        kept = spark.keep_queries(keeper.path, begun.spark, job_input.spark, begun.watermark)
+        job_input = replace(job_input, spark=kept)
     number, run = begun.number if begun.checkpoint else None, begun.incarnation
     part = replace(part, incarnation=run, commit=number, is_changed=other is not None, run=run,
                    standing=standing_of(begun, spec.accept_rows, rehearsed.found),
@@ -312,7 +313,7 @@ def go_on(
     if job_input.spark is not None and isinstance(job_input.spark, spark.KeptFeed):
         lines = job_input.spark.lines
         spark.check_records(keeper.path, latest.spark, lines)
-        job_input = replace(job_input, spark=spark.keep_queries(keeper.path, latest.spark, lines))
+        job_input = replace(job_input, spark=spark.keep_queries(keeper.path, latest.spark, lines, latest.watermark))
     owners = OwnersBefore(table, places)
     return Resumption(
         job_input,
