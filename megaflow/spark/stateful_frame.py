@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from megaflow.errors import UsageError
 from megaflow.rows.ddl import parse_ddl, schema_json
+from megaflow.rows.row_values import stranger
 from megaflow.spark import stateful_rows, stateful_timers
 from megaflow.spark.query_spec import TRIGGER_SECONDS
 from megaflow.spark.stateful_timers import EventColumn, has_timers
@@ -152,6 +153,9 @@ def output_schema(output: Any) -> str:
     from pyspark.sql.types import StructType
 
     if isinstance(output, StructType):
+        for field in output.fields:
+            if (strange := stranger(field.dataType.jsonValue())) is not None:
+                raise UsageError(f"outputStructType: A row cannot have the column {field.name!r} of type {strange}.")
         return str(output.json())
     if not isinstance(output, str):
         raise UsageError(

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.spark.test_processors_on_spark import (
     lines,
 )
 from tests.spark.test_stateful import written
+from tests.words import says
 
 pytestmark = [
     pytest.mark.spark,
@@ -78,13 +80,15 @@ def transformed(session: Any, folder: Path, name: str, mode: str, on_megaflow: b
     return getattr(megaflow.spark, verb)(grouped, *rest) if on_megaflow else getattr(grouped, verb)(*rest)
 
 
-def started(made: Any, on_megaflow: bool, found: list[Any], **trigger: Any) -> Any:
+def started(made: Any, on_megaflow: bool, found: list[Any], checkpoint: Path | None = None, **trigger: Any) -> Any:
     """Start a query that adds the rows to `found`."""
 
     def note(batch: Any, number: int) -> None:
         found.extend(tuple(row) for row in batch.collect())
 
     writer = made.writeStream.foreachBatch(note).outputMode("append" if on_megaflow else "update").trigger(**trigger)
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", str(checkpoint))
     return made.megaflow.start_query(writer.start) if on_megaflow else writer.start()
 
 
@@ -110,6 +114,55 @@ def test_both_engines_give_the_same_rows(
         assert query.awaitTermination(WAIT_SECONDS), f"{on_megaflow=}: {query.exception()}"
     assert found[False]
     check_equal(sorted(found[True], key=repr), sorted(found[False], key=repr), name)
+
+
+def test_values_and_timers_expire_by_processing_time(session: Any, tmp_path: Path) -> None:
+    files = [[("a", 0, 0), ("b", 1, 0), ("a", 3, 0)], [("a", 2, 0), ("c", 6, 0)]]
+    found = list[Any]()
+    for on_megaflow in (False, True):
+        rows, folder = list[Any](), tmp_path / str(on_megaflow)
+        write_file(folder, 0, files[0])
+        made = transformed(session, folder, "Expiring", "ProcessingTime", on_megaflow)
+        query = started(made, on_megaflow, rows, processingTime="500 milliseconds")
+
+        def until(timers: int, rows: list[Any] = rows, query: Any = query) -> float:
+            wait_until(lambda: sum("timer" in what for _, what in rows) >= timers or not query.isActive, WAIT_SECONDS)
+            assert query.isActive, query.exception()
+            return time.monotonic()
+
+        began = until(4)  # those at once, and those after a second, of two keys
+        wait_until(lambda began=began: time.monotonic() > began + 2, WAIT_SECONDS)  # all values are past their time
+        write_file(folder, 1, files[1])
+        until(8)
+        query.stop()
+        # The state in a timer's row depends on when its batch runs.
+        found.append(sorted((key, what.split()[0] if "timer" in what else what) for key, what in rows))
+    check_equal(found[1], found[0])
+
+
+def test_timers_fire_while_no_rows_come(session: Any, tmp_path: Path) -> None:
+    for number, rows in enumerate([[("a", 1, 10_000)], [("b", 2, 20_000)]]):
+        write_file(tmp_path / "in", number, rows)
+    found = list[Any]()
+    made = transformed(session, tmp_path / "in", "Sessions", "EventTime", on_megaflow=True)
+    query = started(made, True, found, processingTime="500 milliseconds")
+    wait_until(lambda: len(found) == 3 or not query.isActive, WAIT_SECONDS)
+    assert query.isActive, query.exception()
+    query.stop()
+    with comparing():
+        assert found[-1] == ("a", "closed a 13000 19000 [13000] [(1, 10000)]"), found
+
+
+def test_a_checkpoint_refuses_another_time_mode(session: Any, tmp_path: Path) -> None:
+    why = ""
+    for number, mode in enumerate(("EventTime", "ProcessingTime", "EventTime")):
+        write_file(tmp_path / "in", number, [("a", number, 1000)])
+        made, found = transformed(session, tmp_path / "in", "Restless", mode, on_megaflow=True), list[Any]()
+        query = started(made, True, found, checkpoint=tmp_path / "ck", availableNow=True)
+        wait_until(lambda query=query: not query.isActive, WAIT_SECONDS)
+        why += str(query.exception() or "")
+    assert says(why, "has the states of a processor with timeMode EventTime", "give the query a new checkpointLocation")
+    assert len(found) >= 2, found
 
 
 class Visits:
@@ -290,7 +343,6 @@ def test_rows_are_exact_through_kills_growth_and_moves(tmp_path: Path) -> None:
         ({"outputStructType": "k STRING, what TEXT"}, "outputStructType: .*no type 'text'"),
         ({"outputStructType": 3}, "outputStructType must be a StructType, or name columns in SQL.* not 3"),
         ({"initialState": [("a", 1)]}, "initialState: grouped must be frame.groupBy"),
-        ({"processes": 0}, "processes"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_its_name(session: Any, change: dict[str, Any], why: str) -> None:
