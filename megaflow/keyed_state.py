@@ -102,9 +102,19 @@ class KeyedState:
     def _lasting(self, kind: str, ttl: events.Length) -> Callable[[Core], StateMachine]:
         return partial(events.TtlMachine, fold=self._fold, kind=kind, ttl=events.length_of(self.name, "ttl", ttl))
 
-    def timed(self, pairs: Sequence[Port[Any]], unit: TimeUnit, form: Form = ANY_FORM) -> Port[Any]:
-        """Return the outputs of a fold with timers on one stream of pairs, or on two. `form`: that of its states."""
-        return self._build(pairs, partial(TimedFolds, fold=self._fold, unit=unit), form=form)
+    def timed(
+        self, pairs: Sequence[Port[Any]], unit: TimeUnit, form: Form = ANY_FORM,
+        began: Callable[[Core], None] = lambda core: None,
+    ) -> Port[Any]:  # fmt: skip
+        """Return the outputs of a fold with timers on one stream of pairs, or on two.
+
+        `form`: that of its states. `began` gets the operator.
+        """
+        def policy(core: Core) -> TimedFolds:
+            began(core)
+            return TimedFolds(core, self._fold, unit)
+
+        return self._build(pairs, policy, form=form)
 
     def _build(
         self, ports: Sequence[Port[Any]], policy: Callable[[Core], Policy], kind: str = "",

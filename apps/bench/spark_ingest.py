@@ -164,7 +164,7 @@ def run_bare(frame: Any, port: int, checkpoint: Path) -> float:
         frame.foreachPartition(lambda rows: push(port, rows))
         done.append(time.time())
 
-    start_query(frame, str(checkpoint), None, stage).awaitTermination()
+    start_query(frame, str(checkpoint), None, stage, "megaflow: benchmark").awaitTermination()
     return done[-1]
 
 

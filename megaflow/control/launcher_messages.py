@@ -128,6 +128,8 @@ class Ended:
     deadline: int | None = None  # microseconds, the greatest watermark that any of these would have waited for
     left_out: LeftOut = LeftOut()
     missing: tuple[MissingPartition, ...] = ()  # partitions that no process could open; from the coordinator only
+    keys: int = 0  # with a state, of all operators
+    state_bytes: int = 0  # of these states, about
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@
     Open, of a stateful frame    ──▶   Opened, once the job has started
     Claim, in another program    ──▶   Claimed, see `megaflow.job.launcher.outputs.results_consumer`
     Latest: all before is done   ──▶   Offset, as soon as there is more; meanwhile the reader asks anew
+    AskFigures, for metrics      ──▶   JobFigures, at once
     in a task
     Take: a row                  ──▶   ResultRows: the pack that has it
     Take: the row after that     ──▶   ResultRows: the pack behind it
@@ -68,6 +69,27 @@ class Claimed:
     """The reader is the consumer, unless another one is connected."""
 
     taken: str  # why it is not, for now; "": it is
+
+
+@dataclass(frozen=True, slots=True)
+class AskFigures:
+    """Ask for the job's figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFigures:
+    """The job's figures, at most about a second old. None: it is not known yet.
+
+    Spark's metrics have the names of the fields.
+    """
+
+    rows_in: int | None = None  # read since the job began, or since its last restart
+    state_rows: int | None = None  # keys with a state, of all operators
+    state_bytes: int | None = None  # of these states, about
+    late_rows: int | None = None  # records that were left out as late, counted like `rows_in`
+    restarts: int | None = None  # after the loss of processes
+    workers: int | None = None
+    watermark: str | None = None  # as Spark writes times
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,13 +197,13 @@ def of_each(counts: Mapping[str, int]) -> str:
 
 
 def late_text(late: Mapping[str, int]) -> str:
-    """Return how many records of each operator were too late for their windows.
+    """Return how many records of each operator came too late, as for their windows.
 
     >>> late_text({"window": 1, "sessions": 3})
-    '4 records too late for their windows (operator sessions: 3, operator window: 1)'
+    '4 records too late (operator sessions: 3, operator window: 1)'
     """
     operators = ", ".join(f"operator {name}: {count}" for name, count in sorted(late.items()))
-    return f"{quantity(sum(late.values()), 'record')} too late for their windows ({operators})"
+    return f"{quantity(sum(late.values()), 'record')} too late ({operators})"
 
 
 def dropped_texts(late: Mapping[str, int], windowed: Mapping[str, int]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Spark jobs, run in sequence on a thread, with the interface of a StreamingQuery."""
+"""Spark jobs, run in sequence on a thread, with the interface of a StreamingQuery; the titles of jobs in Spark."""
 
 import threading
 import uuid
@@ -6,6 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 POLL_SECONDS = 0.1  # between attempts to cancel: a Spark job may start after the first one
+
+
+def task_title(job: str, part: str) -> str:
+    """Return how Spark's pages describe the tasks of a part of a job. `job` is its name, "" if it has none yet.
+
+    >>> task_title("totals", "worker process 0"), task_title("", "results")
+    ("megaflow: job 'totals', worker process 0", 'megaflow: results')
+    """
+    return f"megaflow: job {job!r}, {part}" if job else f"megaflow: {part}"
 
 
 class BatchRun:

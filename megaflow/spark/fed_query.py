@@ -23,6 +23,7 @@ from megaflow.durable.commits import query_of
 from megaflow.errors import ClusterError, CommandRefused, MegaflowError, SourceError
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import BatchTimes
+from megaflow.spark.batch_run import BatchRun, task_title
 from megaflow.spark.batch_times import initial_times, recorded_times, time_of, waiting_time
 from megaflow.spark.kept_query import KeptQuery
 from megaflow.spark.push import LinePacking, Packing, StageJob, Transfer, push_frame
@@ -42,10 +43,11 @@ log = logging.getLogger("megaflow.spark")
 
 @dataclass(eq=False)
 class Contact:
-    """Address of the coordinator, and whether to end."""
+    """Address of the coordinator, the job's name, and whether to end."""
 
     coordinator: tuple[str, int]  # host, port; written by the launcher
     secret: bytes = field(repr=False)
+    job: str = ""  # for Spark's pages
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
@@ -105,17 +107,17 @@ class FedQuery:
     def start(self, frame: Any, coordinator: Conversation, transfer: Transfer, checkpoint: str) -> None:
         """Start feeding the frame that `open` returned."""
         from megaflow.spark import spark_session as spark
-        from megaflow.spark.batch_run import BatchRun
 
         self.awaits("the first lines" if self.input is None else f"the first rows of {self.input!r}")
         self._offsets = Path(unquote(urlparse(checkpoint).path)) / "offsets"
         stage = functools.partial(self.stage_batch, coordinator, transfer)
         trigger = self.source.trigger_seconds if isinstance(self.source, SparkSpec) else self.trigger_seconds
         self._is_stream = frame.isStreaming
+        title = task_title(self.contact.job, "lines" if self.input is None else f"rows {self.input!r}")
         if frame.isStreaming:
-            self._running = spark.start_query(frame, checkpoint, trigger, stage)
+            self._running = spark.start_query(frame, checkpoint, trigger, stage, title)
         else:  # one batch
-            self._running = BatchRun(frame.sparkSession, "rows for a megaflow job", lambda stopping: stage(frame, 0))
+            self._running = BatchRun(frame.sparkSession, title, lambda stopping: stage(frame, 0))
 
     @property
     def is_active(self) -> bool:

@@ -24,6 +24,7 @@ from megaflow.errors import StoreError, UsageError
 from megaflow.keyed_state import KeyedState
 from megaflow.megaphone.base.bins import stable_hash
 from megaflow.megaphone.base.event_unit import EventUnit
+from megaflow.megaphone.folds.stateful_core import Core
 from megaflow.quick_dataclass import dataclass
 from megaflow.rows.packed_rows import BatchTimes, columns_of
 from megaflow.spark.batch_times import INITIAL
@@ -108,8 +109,10 @@ def processor_flow(
     pairs = _keyed(flow.rows(rows), plan.places)
     if initial_places:
         pairs = _keyed(flow.rows(INITIAL_ROWS), initial_places).concat(pairs)
-    made = KeyedState("stateful_unary", ProcessorFold(processor, plan), stable_hash, None, BINS, name, 1, None, False)
-    return Stream(made.timed([pairs.port], EventUnit.MILLISECONDS, TimedForm(TIME_MODES[plan.time_mode.lower()])))
+    fold = ProcessorFold(processor, plan)
+    made = KeyedState("stateful_unary", fold, stable_hash, None, BINS, name, 1, None, False)
+    form = TimedForm(TIME_MODES[plan.time_mode.lower()])
+    return Stream(made.timed([pairs.port], EventUnit.MILLISECONDS, form, fold.counts_late_rows_of))
 
 
 def _keyed(records: Stream[Any], places: Sequence[int]) -> Stream[Any]:
@@ -125,8 +128,7 @@ class ProcessorFold:
         from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, TimerValues
 
         self._times, self._expired = TimerValues, ExpiredTimerInfo
-        self.late_rows = 0
-        """Number of rows that came too late and were dropped."""
+        self._count_late: Callable[[int], None] = lambda rows: None  # adds to the operator's late records
         self._processor = processor
         self._plan = plan
         self._handle = ProcessorHandle(plan.time_mode)
@@ -155,6 +157,14 @@ class ProcessorFold:
         outputs = self._handle_rows(values, records, times)
         return self._handle.end(), outputs
 
+    def counts_late_rows_of(self, core: Core) -> None:
+        """Count the rows that come too late and are dropped as late records of this operator."""
+
+        def count(rows: int) -> None:
+            core.late += rows
+
+        self._count_late = count
+
     def _start(self) -> None:
         """Call the processor's `init` before the first call."""
         self._processor.init(self._handle)
@@ -181,7 +191,7 @@ class ProcessorFold:
         if place is None or self._handle.time_mode != "eventtime":
             return rows
         kept_rows = [row for row in rows if row[place] is None or row[place] > late]
-        self.late_rows += len(rows) - len(kept_rows)
+        self._count_late(len(rows) - len(kept_rows))
         return kept_rows
 
     def _fire(

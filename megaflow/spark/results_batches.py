@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from megaflow.durable.local_folder import sync_path
-from megaflow.spark.batch_run import BatchRun
+from megaflow.spark.batch_run import BatchRun, task_title
 from megaflow.spark.results_source import Code, Poll, ResultsPlace, parts, read_tuples
 from megaflow.spark.results_spec import ResultsSpec
 
@@ -34,7 +34,7 @@ PAUSE_SECONDS: Final = 0.2
 
 def start_batches(spec: ResultsSpec, session: SparkSession, place: ResultsPlace, noted: Path) -> BatchRun:
     """Start writing. `noted` is the file with the number of rows that are done."""
-    return BatchRun(session, "results of a megaflow job", partial(write_batches, spec, session, place, noted))
+    return BatchRun(session, task_title("", "results"), partial(write_batches, spec, session, place, noted))
 
 
 def write_batches(

@@ -19,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -70,11 +71,14 @@ class Served(Protocol):
         """Report a text to the user."""
 
 
-def frame_of(session: Any, results: Served) -> Any:
-    """Return the streaming DataFrame of results, in a session whose executors can reach this process."""
+def frame_of(session: Any, results: Served, observe: str = "") -> Any:
+    """Return the streaming DataFrame of results, in a session whose executors can reach this process.
+
+    `observe`: the name of the job's figures in Spark's metrics; "": there are none.
+    """
     from megaflow.spark.results_source import results_frame
 
-    return results_frame(session, _place_of(session, results))
+    return results_frame(session, replace(_place_of(session, results), observe=observe))
 
 
 def _place_of(session: Any, results: Served) -> Any:

@@ -8,6 +8,9 @@ The planning reader lives in a process of the driver as long as its query runs. 
 rows, it waits a moment, because Spark asks again at once. With `availableNow` it waits until there are more or the job
 has ended: the job's end defines "now". With another trigger the query idles after that. So the reader remembers that
 the job has ended, and stops asking the launcher, which may be gone.
+
+A frame may observe the job's figures (`ResultsPlace.observe`). For this it has a hidden last column. It is null except
+in the first row of a batch, where it has the figures. Spark's metrics take the maximum of each.
 """
 
 import os
@@ -38,6 +41,9 @@ CLAIM_SECONDS: Final = 15.0  # for the connection of the previous query to end
 ROWS_A_PART: Final = 50_000
 PARTS_MAX: Final = 8  # of a batch; each part becomes a file if the batch is written to files
 ROWS_A_BATCH: Final = 10_000  # rows of an Arrow batch
+FIGURES: Final = "_megaflow"  # the hidden column
+COUNTS: Final = "rows_in", "rows_out", "state_rows", "state_bytes", "late_rows", "restarts", "workers"
+WATERMARK: Final = "watermark"
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,7 @@ class ResultsPlace:
     code: Code = Code()
     consumer: str = ""  # name of a program that did not start the job; "": the program did
     holder: str = ""  # that program, for errors
+    observe: str = ""  # name of the figures in Spark's metrics; "": there are none
 
 
 def results_frame(session: SparkSession, place: ResultsPlace) -> DataFrame:
@@ -70,7 +77,13 @@ def results_frame(session: SparkSession, place: ResultsPlace) -> DataFrame:
 def register_source(session: SparkSession, name: str, place: ResultsPlace) -> DataFrame:
     """Return the streaming DataFrame of a data source that gets this name."""
     session.dataSource.register(source_class(name, place))
-    return session.readStream.format(name).load()
+    frame = session.readStream.format(name).load()
+    if not place.observe:
+        return frame
+    from pyspark.sql.functions import col, max
+
+    newest = [max(col(f"{FIGURES}.{name}")).alias(name) for name in (*COUNTS, WATERMARK)]
+    return frame.observe(place.observe, *newest).drop(FIGURES)
 
 
 def reachable_place(session: SparkSession, place: ResultsPlace) -> ResultsPlace:
@@ -128,7 +141,11 @@ def reader_class() -> Any:
             self._poll.until_ended = True
 
         def partitions(self, start: Any, end: Any) -> Sequence[InputPartition]:
-            return [InputPartition(part) for part in parts(self._place(start), self._place(end))]
+            pieces = parts(self._place(start), last := self._place(end))
+            if not (self._from.observe and pieces):
+                return [InputPartition((*piece, None)) for piece in pieces]
+            figures = self._poll.figures(last)
+            return [InputPartition((*piece, None if at else figures)) for at, piece in enumerate(pieces)]
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
             return read_rows(self._from, *partition.value)
@@ -171,9 +188,13 @@ def spark_schema(place: ResultsPlace) -> Any:
     """Return the columns as Spark's StructType."""
     import json
 
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-    return StructType.fromJson(json.loads(place.schema))
+    columns = StructType.fromJson(json.loads(place.schema))
+    if place.observe:
+        counts = [StructField(name, LongType()) for name in COUNTS]
+        columns.add(FIGURES, StructType([*counts, StructField(WATERMARK, StringType())]))
+    return columns
 
 
 class Poll:
@@ -225,6 +246,19 @@ class Poll:
         self._number += 1
         self._door.send(Latest(self._number, after))
         return awaited(self._door, self._number)
+
+    def figures(self, rows_out: int) -> dict[str, Any]:
+        """Return the job's figures, as far as they are known, at the end of a batch."""
+        find_megaflow(self._place.code)
+        from megaflow.control.results_messages import AskFigures, JobFigures
+
+        self._door = self._door or claimed(self._place)
+        self._door.send(AskFigures())
+        answer = None
+        while type(answer) is not JobFigures:
+            answer = checked(self._door.receive(ANSWER_SECONDS))
+            self._is_over = self._is_over or getattr(answer, "ended", False)
+        return {"rows_out": rows_out, **{name: getattr(answer, name) for name in answer.__slots__}}
 
     def close(self) -> None:
         """Close the connection."""
@@ -311,8 +345,8 @@ def parts(start: int, end: int) -> list[tuple[int, int]]:
     return [(at, min(at + size, end)) for at in range(start, end, size or 1)]
 
 
-def read_rows(place: ResultsPlace, start: int, end: int) -> Iterator[Any]:
-    """Yield rows as Arrow record batches. Runs in a task of Spark."""
+def read_rows(place: ResultsPlace, start: int, end: int, figures: dict[str, Any] | None = None) -> Iterator[Any]:
+    """Yield rows as Arrow record batches, the first with the figures. Runs in a task of Spark."""
     find_megaflow(place.code)
     import pyarrow
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -321,15 +355,22 @@ def read_rows(place: ResultsPlace, start: int, end: int) -> Iterator[Any]:
         schema = to_arrow_schema(spark_schema(place), timezone="UTC")
     except TypeError:  # before Spark 4.2
         schema = to_arrow_schema(spark_schema(place))
-    found: list[list[Any]] = [[] for _ in schema]
+    kinds = [kind.type for kind in schema]
+    hidden = kinds.pop() if place.observe else None
+    found: list[list[Any]] = [[] for _ in kinds]
     for columns in read_columns(place, start, end):
         start += len(columns[0])
         for values, more in zip(found, columns):
             values += more
         if start == end or len(found[0]) >= ROWS_A_BATCH:
-            arrays = [pyarrow.array(values, kind.type) for values, kind in zip(found, schema)]
+            arrays = [pyarrow.array(values, kind) for values, kind in zip(found, kinds)]
+            if hidden is not None:
+                noted = [] if figures is None else [figures]
+                blank = pyarrow.nulls(len(found[0]) - len(noted), hidden)
+                arrays.append(pyarrow.concat_arrays([pyarrow.array(noted, hidden), blank]))
+                figures = None
             yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
-            found = [[] for _ in schema]
+            found = [[] for _ in kinds]
 
 
 def read_tuples(place: ResultsPlace, pieces: Iterable[tuple[int, int]]) -> Iterator[tuple[Any, ...]]:

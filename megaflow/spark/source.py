@@ -75,11 +75,12 @@ class SparkFeed:
     _secret: bytes
     _on_change: Callable[[], None] = lambda: None
     _report: Callable[[str], None] = lambda text: None
+    _job: str = ""  # its name, for Spark's pages
 
     def __post_init__(self) -> None:
         self._kept = self._lines if isinstance(self._lines, KeptFeed) else None
         lines = self._lines if self._kept is None else self._kept.lines
-        self._contact = Contact(self._coordinator, self._secret)
+        self._contact = Contact(self._coordinator, self._secret, self._job)
         kept = {} if self._kept is None else self._kept.queries
         rows = lines if isinstance(lines, RowFrames) else None
         trigger, first = (TRIGGER_SECONDS, "") if rows is None else (rows.trigger_seconds, rows.first)

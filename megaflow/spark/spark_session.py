@@ -244,13 +244,15 @@ def only_lines(frame: DataFrame) -> DataFrame:
     return frame.select(frame[f"`{name}`"].cast("string").alias("value"))
 
 
-def start_query(frame: DataFrame, checkpoint: str, trigger_seconds: float | None, stage: Any) -> StreamingQuery:
-    """Start the query that calls `stage(frame, batch)` for each batch.
+def start_query(
+    frame: DataFrame, checkpoint: str, trigger_seconds: float | None, stage: Any, title: str
+) -> StreamingQuery:
+    """Start the query that calls `stage(frame, batch)` for each batch. Its name is the title, which pages show.
 
     If the frame aggregates, a batch has the groups that have changed. A frame without such a mode (an outer join of two
     streams) gives each row when it is final.
     """
-    writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", checkpoint)
+    writer = frame.writeStream.foreachBatch(stage).option("checkpointLocation", checkpoint).queryName(title)
     if trigger_seconds is None:
         writer = writer.trigger(availableNow=True)
     else:

@@ -169,12 +169,16 @@ def output_schema(output: Any) -> str:
 
 
 def streaming_result(
-    session: Any, source: str, addresses: tuple[tuple[str, int], ...], schema: str, secret: bytes
+    session: Any, source: str, addresses: tuple[tuple[str, int], ...], schema: str, secret: bytes, observe: str
 ) -> Any:
-    """Return the streaming DataFrame of a data source `source`, whose readers find their job at these addresses."""
+    """Return the streaming DataFrame of a data source `source`, whose readers find their job at these addresses.
+
+    `observe`: the name of the job's figures in Spark's metrics; "": there are none.
+    """
     from megaflow.spark.results_source import ResultsPlace, reachable_place, register_source
 
-    return register_source(session, source, reachable_place(session, ResultsPlace("", addresses, schema, secret)))
+    place = ResultsPlace("", addresses, schema, secret, observe=observe)
+    return register_source(session, source, reachable_place(session, place))
 
 
 def batch_result(

@@ -1,7 +1,8 @@
 """A processor as a fold: against Spark's own tester, and rule by rule; no Spark runs."""
 
 from datetime import UTC, datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from megaflow.durable.restored import unchanged
 from megaflow.errors import StoreError, UsageError
 from megaflow.megaphone.base.event_unit import INFINITE
+from megaflow.megaphone.folds.stateful_core import Core
 from megaflow.rows.ddl import parse_ddl, schema_json
 from megaflow.spark.processor_fold import INITIAL, ProcessorPlan, TimedForm, declared_states, event_place
 
@@ -115,9 +117,11 @@ def test_a_key_without_values_and_timers_is_forgotten() -> None:
 
 def test_rows_at_the_watermark_are_late_and_nulls_are_not() -> None:
     folded = driver(processors.Counts(), "EventTime", event_place=2)
+    operator = SimpleNamespace(late=0)
+    folded.fold.counts_late_rows_of(cast(Core, operator))
     rows = [row("a", 1, 1000), row("a", 2, 1001), row("a", 3, None), row("b", 4, 1000)]
     assert [each[1].split()[2] for each in folded.run(Batch(1, 5000, 1000, rows))] == ["2"]
-    assert folded.fold.late_rows == 2
+    assert operator.late == 2
     by_clock = driver(processors.Counts(), "ProcessingTime", event_place=2)
     assert [each[1].split()[2] for each in by_clock.run(Batch(1, 5000, 1000, rows))] == ["3", "1"]
 

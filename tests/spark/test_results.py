@@ -337,7 +337,7 @@ def test_a_listener_of_spark_s_queries_hears_of_a_job(spark: Any, tmp_path: Path
         assert run.job.is_running, run.job.failure_text()
         jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
         titles = [str(jobs.apply(place).description()) for place in range(jobs.size())]
-        assert any("worker process 0 of job 'heard' (megaflow)" in title for title in titles), titles
+        assert any("megaflow: job 'heard', worker process 0" in title for title in titles), titles
     assert heard.ended.wait(WAIT_SECONDS)
     first, *middle, last = heard.events
     assert first.name == "heard" and first.id == last.id and first.runId == last.runId and last.exception is None

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from megaflow.control.launcher_messages import Ended
 from megaflow.job.launcher.outputs.spark_results import SparkResults
 from megaflow.spark import results_source
-from megaflow.spark.results_source import Poll, ResultsPlace
+from megaflow.spark.results_source import FIGURES, Poll, ResultsPlace, read_rows
 from tests.job.launcher.test_spark_results import SCHEMA, SECRET, rows, serving
 
 
@@ -29,6 +30,22 @@ def test_a_second_query_of_a_consumer_is_refused_after_a_while(monkeypatch: pyte
             monkeypatch.setattr(results_source, "CLAIM_SECONDS", 600.0)
             threading.Timer(0.05, first.close).start()
             assert second.latest(0) == 2
+
+
+def test_the_first_row_of_a_batch_has_the_figures_of_the_job() -> None:
+    pytest.importorskip("pyarrow")
+    with serving() as results:
+        place = replace(place_of(results), observe="megaflow")
+        results.write(7, rows("a", "b", "c"))
+        results.note_end(Ended(0, lines=5, records=5, keys=2, state_bytes=80))
+        with closing(Poll(place)) as poll:
+            assert poll.latest(0) == 3
+            figures = poll.figures(3)
+        assert (figures["rows_in"], figures["rows_out"], figures["state_rows"]) == (5, 3, 2)
+        [batch] = read_rows(place, 0, 3, figures)
+        assert batch.column(FIGURES).to_pylist() == [figures, None, None]
+        [batch] = read_rows(place, 1, 3)
+        assert batch.column(FIGURES).null_count == 2
 
 
 def test_a_query_idles_when_its_job_has_ended() -> None:

@@ -59,7 +59,7 @@ class Core:
     activate: Callable[[], None] = field(init=False)  # asks for another run; set when the operator is made
     meter: LoadMeter = field(init=False)  # written by the policy
     waiting: int = 0  # records that S has taken but not applied, as their time has not come; written by the policy
-    late: int = 0  # records that came too late for all their windows; written by the policy
+    late: int = 0  # records that came too late, as for all their windows; written by the policy, or for it
     overtaken: int = 0  # of these, late by the watermark but not by their own bounds: see `record_bounds`
     open_windows: Callable[[], int] | None = None  # counts open windows; None: the timers are the program's
     late_is_taken: bool = False  # whether the program has the late records as a stream; set during the build
@@ -136,11 +136,14 @@ class Core:
         return (0, timers, clock_timers) if self.open_windows is None else (self.open_windows(), 0, 0)
 
     def windowed(self) -> tuple[int, int]:
-        """Return how many records its windows received, and how many of them it left out as late: none without windows.
+        """Return how many records it received, and how many of them it left out as late.
 
-        Late records that the program takes as a stream do not count as left out.
+        Without windows or late records, nothing counts. Late records that the program takes as a stream do not count as
+        left out.
         """
-        return (0, 0) if self.open_windows is None else (self.records, 0 if self.late_is_taken else self.late)
+        if self.open_windows is None and not self.late:
+            return 0, 0
+        return self.records, 0 if self.late_is_taken else self.late
 
     def take_ledger(self) -> list[LedgerRow]:
         """Return the rows written since the last call, one for each bin that arrived here."""

@@ -10,6 +10,7 @@ output_file      a file as an output, and the files that it protects
 csv_file         a file of rows
 program_output   outputs that the program itself reads
 spark_results    `--output spark:…`
+result_figures   the figures of a job for Spark's metrics
 results_consumer who reads them in another program
 results_log      the results that wait for Spark
 """

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from megaflow.control.launcher_messages import Ended
 from megaflow.control.wording import quantity
 from megaflow.job.launcher.outputs.epoch_merge import Leaving, Mark
 from megaflow.job.launcher.outputs.writer import Writer
@@ -95,6 +96,11 @@ class OutputQueue:
     def committed(self, length: int) -> None:
         """Tell the writer that a durable commit includes the output up to this length."""
         self._writer.committed(length)
+
+    def note_end(self, ended: Ended) -> None:
+        """Tell the writers of the last report of a worker."""
+        for part in self._writers.values():
+            part.note_end(ended)
 
     def await_read(self, pause: Callable[[float], None]) -> None:
         """Wait until the output's reader has everything. Call it after the last `put`. Raises the reader's error."""

@@ -26,12 +26,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from megaflow.control.launcher_messages import ResultsAt, WhereResults
-from megaflow.control.results_messages import RESULTS_ROLE, Claim, Latest, Offset, ResultRows, ResultsRefused, Take
+from megaflow.control.launcher_messages import Ended, ResultsAt, WhereResults
+from megaflow.control.results_messages import (
+    RESULTS_ROLE,
+    AskFigures,
+    Claim,
+    Latest,
+    Offset,
+    ResultRows,
+    ResultsRefused,
+    Take,
+)  # fmt: skip
 from megaflow.control.shapes import conforms
 from megaflow.durable.local_folder import LOCK, SPARK, sync_path
 from megaflow.errors import CommandRefused, MegaflowError, OutputError, ProtocolError, StoreError, UsageError, naming
 from megaflow.job.launcher.outputs.opened_output import Mode
+from megaflow.job.launcher.outputs.result_figures import ResultFigures
 from megaflow.job.launcher.outputs.results_consumer import ResultsConsumer
 from megaflow.job.launcher.outputs.results_log import ResultsFiles, ResultsLog
 from megaflow.job.launcher.outputs.writer import Writer
@@ -89,6 +99,7 @@ class SparkResults(Writer):
         self._owns_door = door is None
         self._waiting: dict[Connection, Latest] = {}  # belongs to the door's thread
         self._asked_at = time.monotonic()  # Spark's last request
+        self.figures = ResultFigures()
         self.questions = 0  # readers' requests so far; the door's thread counts
         self.has_ended = False  # no more rows will be written
         self._is_let_go = False
@@ -165,6 +176,10 @@ class SparkResults(Writer):
         """Show the rows of a durable commit. Any thread; does not wait for a sync in progress."""
         self._durable = length
         self._tell()
+
+    def note_end(self, ended: Ended) -> None:
+        """Note the last report of a worker for the figures."""
+        self.figures.note_end(ended)
 
     def close(self) -> None:
         """Close files and lock; without a store, remove the rows."""
@@ -284,12 +299,15 @@ class SparkResults(Writer):
 
     def received(self, connection: Connection, value: Any) -> None:
         """Answer a reader, or let it wait. Raises ProtocolError."""
-        if type(value) not in (Claim, Latest, Take) or not conforms(value, type(value)):
+        if type(value) not in (AskFigures, Claim, Latest, Take) or not conforms(value, type(value)):
             raise ProtocolError(f"A reader of results sent an unknown message: {value!r:.100}")
         self.questions += 1
         if isinstance(value, Claim):
             with self._refusing(connection):
                 connection.send(self._consumer.claim(connection, value))
+            return
+        if isinstance(value, AskFigures):
+            connection.send(self.figures.newest)
             return
         if isinstance(value, Latest):
             with self._refusing(connection):

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from megaflow.control.launcher_messages import ResultsAt, WhereResults
+from megaflow.control.launcher_messages import Ended, ResultsAt, WhereResults
 from megaflow.durable.commits import OutputLength
 from megaflow.errors import MegaflowError
 from megaflow.job.spec import Form
@@ -77,6 +77,9 @@ class Writer:
 
     def committed(self, length: int) -> None:
         """Note that a commit with the output up to `length` is durable. Any thread."""
+
+    def note_end(self, ended: Ended) -> None:
+        """Note the last report of a worker."""
 
     def where(self, asked: WhereResults) -> ResultsAt:
         """Return where another program reads the output as a stream of Spark. Any thread; returns quickly."""

@@ -38,6 +38,7 @@ from megaflow.job.profile.report import WITNESS
 from megaflow.job.spec import Address, AppFile, ChildSpec, Founder, JobSpec
 from megaflow.quick_dataclass import dataclass
 from megaflow.spark import launching as spark
+from megaflow.spark.batch_run import task_title
 from megaflow.spark.cluster import worker_jobs
 from megaflow.spark.slots import REMOVE, Slots, too_few
 from megaflow.timely.communication.role_handlers import Connection
@@ -185,8 +186,7 @@ class SparkProvisioner:
             begun = process.child is not None
             process.end(KILLED if trouble else 0, f"was lost: {trouble}" if trouble and begun else trouble)
 
-        job = f" of job {self.spec.name!r}" if self.spec.name else ""
-        title = f"worker process {number}{job} (megaflow)"
+        title = task_title(self.spec.name or self.spec.title or "", f"worker process {number}")
         jobs.submit(number, title, pickle.dumps(functools.partial(run_task, task)), ended)
         return process
 

@@ -88,7 +88,8 @@ class Loop:
         self._checkpoints = Checkpointing(self.parts, self._merge.mark, self._tell, self._tell_all)
         self._feed: spark.SparkFeed | None = None
         if job_input.spark is not None:
-            self._feed = machine.feed(job_input.spark, (job.host, job.port), self._secret, self._news.wake, report)
+            contact = (job.host, job.port), self._secret, self._news.wake, report, job.name
+            self._feed = machine.feed(job_input.spark, *contact)
 
     def waits_text(self) -> str:
         """Return what the job waits for in Spark; "" for nothing. Any thread."""
@@ -254,6 +255,7 @@ class Loop:
                 if not self._checkpoints.ended(cut, sinks, worker, deadline):
                     child.running.discard(worker)
                 self.summary.add(message)
+                self.parts.output.note_end(message)
                 self.parts.output.put(self._merge.close(messages.OutputClosed(worker, None)))  # if it has not sent that
                 self._checkpoints.end_if_all_have(child.running for child in self.parts.children.members)
             case SinksCommitted(worker):

@@ -28,6 +28,8 @@ from megaflow.job.spec import JobSpec, PickledFunction
 from megaflow.spark.cluster import master_of
 from megaflow.spark.worker_settings import parse_conf
 
+OBSERVED = "megaflow"
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -73,6 +75,19 @@ class JobOptions:
             start_timeout_seconds=self.start_timeout, shipped=tuple(os.fspath(path) for path in self.ship),
             **same, **more,
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrameOptions(JobOptions):
+    """The arguments that the functions of `megaflow.spark` have in common."""
+
+    observe: str | None = OBSERVED
+
+    def observed(self) -> str:
+        """Return the name of the job's figures in Spark's metrics; "": there are none. Raises UsageError."""
+        if not (self.observe is None or (isinstance(self.observe, str) and self.observe)):
+            raise UsageError(f"observe: Give a name for Spark's metrics, or None, not {self.observe!r:.80}.")
+        return self.observe or ""
 
 
 @dataclass(frozen=True, slots=True)

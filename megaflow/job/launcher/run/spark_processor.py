@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from megaflow.errors import UsageError
 from megaflow.job.launcher.program.function_pickler import pickle_app
-from megaflow.job.launcher.run.python_function import JobOptions, naming_arguments, takes_arguments
+from megaflow.job.launcher.run.python_function import FrameOptions, naming_arguments, takes_arguments
 from megaflow.job.launcher.run.spark_stateful import ROWS, check_frame, streaming_frame
 from megaflow.spark.processor_fold import INITIAL_ROWS, ProcessorPlan, declared_states, event_place, processor_flow
 from megaflow.spark.processor_states import TIME_MODES, time_mode_of
@@ -29,7 +29,7 @@ OUTPUT_MODES: Final = ("append", "update")
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessorOptions(JobOptions):
+class ProcessorOptions(FrameOptions):
     """The arguments of `megaflow.spark.transformWithState`."""
 
     grouped: Any

@@ -14,11 +14,12 @@ from typing import Any, Self
 
 from megaflow.control.reports import JobStatus
 from megaflow.errors import UsageError
+from megaflow.job.launcher.outputs.result_figures import watch_figures
 from megaflow.job.launcher.outputs.spark_results import SparkResults
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run.job_control import TIMEOUT_SECONDS
 from megaflow.job.launcher.run.launch import LaunchOptions
-from megaflow.job.launcher.run.python_function import JobOptions, naming_arguments, takes_arguments, with_arguments
+from megaflow.job.launcher.run.python_function import FrameOptions, naming_arguments, takes_arguments, with_arguments
 from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.watching import Wanted, Watcher
 from megaflow.rows.ddl import parse_ddl, schema_json
@@ -46,6 +47,7 @@ class Run:
     job: JobHandle
     _session: Any = field(repr=False)
     _output: SparkResults | None = field(repr=False)  # None: the job has no results
+    _observe: str = field(repr=False, default="")  # name of the figures in Spark's metrics; "": there are none
 
     @cached_property
     def results(self) -> Any:
@@ -63,7 +65,9 @@ class Run:
         if not self.job.is_running:
             self.job.wait()
             raise UsageError("results: The job ended before any query asked for them.")
-        return frame_of(self._session, self._output)
+        if self._observe:
+            watch_figures(self.job.name, self._output.figures)
+        return frame_of(self._session, self._output, self._observe)
 
     def start_query(self, begin: Callable[[], Any]) -> Any:
         """Start a query that reads the results, and return it: `run.start_query(lambda: frame.writeStream.….start())`.
@@ -120,7 +124,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class SparkOptions(JobOptions):
+class SparkOptions(FrameOptions):
     """The arguments of `megaflow.spark.run`."""
 
     frames: Any
@@ -148,6 +152,7 @@ def run(*given: Any, **named: Any) -> Run:
     frames = options.frames if isinstance(options.frames, Mapping) else {ONLY_ROWS: options.frames}
     with naming_arguments():
         check_session(frames, on)
+        observe = options.observed()
         spec = options.spec(pickle_app(options.dataflow), on="")
         session = on if on is not None else next(iter(frames.values())).sparkSession
         if schema is None:
@@ -165,6 +170,6 @@ def run(*given: Any, **named: Any) -> Run:
 
         opening, resuming = partial(open_output, False), partial(open_output, True)
         launched = LaunchOptions(spec, None, opening, resuming, frames, page=options.page())
-        run = Run(JobHandle(launched, wording=with_arguments), session, opened[-1])
+        run = Run(JobHandle(launched, wording=with_arguments), session, opened[-1], observe)
         threading.Thread(target=run._watch, args=(opened[-1],), name="megaflow-readers", daemon=True).start()
         return run

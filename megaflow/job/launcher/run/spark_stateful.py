@@ -46,13 +46,14 @@ from megaflow.control.client.conversation import Conversation
 from megaflow.control.results_messages import RESULTS_ROLE, Open, Opened, ResultsRefused
 from megaflow.errors import MegaflowError, ProtocolError, UsageError
 from megaflow.job.kept_states import STORE
+from megaflow.job.launcher.outputs.result_figures import watch_figures
 from megaflow.job.launcher.outputs.spark_results import SparkResults
 from megaflow.job.launcher.processes.agent_door import AgentDoor
 from megaflow.job.launcher.program.function_pickler import pickle_app
 from megaflow.job.launcher.run.job_control import JobControl
 from megaflow.job.launcher.run.launch import LaunchOptions
 from megaflow.job.launcher.run.published_job import job_title, program_name
-from megaflow.job.launcher.run.python_function import JobOptions, naming_arguments, takes_arguments, with_arguments
+from megaflow.job.launcher.run.python_function import FrameOptions, naming_arguments, takes_arguments, with_arguments
 from megaflow.job.launcher.run.started_job import JobHandle
 from megaflow.job.spec import PickledFunction
 from megaflow.rows.ddl import parse_ddl, schema_json
@@ -86,7 +87,7 @@ log = logging.getLogger("megaflow.job")
 
 
 @dataclass(frozen=True, slots=True)
-class StatefulOptions(JobOptions):
+class StatefulOptions(FrameOptions):
     """The arguments of `megaflow.spark.stateful`."""
 
     grouped: Any
@@ -211,15 +212,16 @@ def check_frame(frame: Any, session: Any) -> None:
     check_columns(ROWS, frame)
 
 
-def streaming_frame(options: JobOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str) -> Any:
+def streaming_frame(options: FrameOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str) -> Any:
     """Return the streaming DataFrame whose query starts the job of an app on these rows. `name`: that of its fold."""
     frame: Any = rows.frames[ROWS]
     session = frame.sparkSession
     check_arrow("schema")
     check_python("schema", session.sparkContext.pythonExec)
     register_rows()  # as states, which `control.get` returns
+    observe = options.observed()
     door = Door(session, partial(begin, options, app, rows, name, schema))
-    result = streaming_result(session, door.source, door.addresses, schema, door.secret)
+    result = streaming_result(session, door.source, door.addresses, schema, door.secret, observe)
     result.megaflow = FrameJob(door)
     return result
 
@@ -239,7 +241,7 @@ def dataflow_of(
 
 
 def begin(
-    options: JobOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str, query: Any, door: AgentDoor
+    options: FrameOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str, query: Any, door: AgentDoor
 ) -> tuple[JobHandle, SparkResults]:
     """Start the job for a query. Blocks until its processes are started. Raises why they cannot start."""
     opened = list[SparkResults]()
@@ -386,6 +388,7 @@ class Door:
         work = partial(attend, query, self.handle, self._results)
         self._attending = threading.Thread(target=work, name="megaflow-query-end", daemon=True)
         self._attending.start()
+        watch_figures(self.handle.name, self._results.figures)
         return self._results
 
 

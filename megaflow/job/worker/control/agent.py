@@ -162,7 +162,8 @@ class Agent:
 
     def _warn(self, view: Core) -> None:
         """Tell the user, once, that an operator drops late records, or that its fold has set timers that never fire."""
-        if view.late and not view.late_is_taken and (name := view.name) not in self._late:
+        has_windows = view.open_windows is not None
+        if view.late and has_windows and not view.late_is_taken and (name := view.name) not in self._late:
             self._late.add(name)
             self._tell_once(
                 f"late records of {name!r}",
@@ -230,6 +231,11 @@ def resident_bytes() -> int | None:
         return int(STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except FileNotFoundError:
         return None
+
+
+def state_bytes(view: Core) -> int:
+    """Return about how many bytes the states of an operator take here. Cost: as `_measured`."""
+    return sum(view.meter.sizes(view.store.bins, view.store.states).values())
 
 
 def _measured(view: Core) -> reports.OperatorLoad:

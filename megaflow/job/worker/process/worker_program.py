@@ -37,7 +37,7 @@ from megaflow.job.log_records import MARK, LogPlace, places, settle
 from megaflow.job.profile.worker_profile import Profile
 from megaflow.job.spec import ChildSpec, Founder, JoiningProcess
 from megaflow.job.worker import snapshots
-from megaflow.job.worker.control.agent import Agent, resident_bytes
+from megaflow.job.worker.control.agent import Agent, resident_bytes, state_bytes
 from megaflow.job.worker.control.connection_handlers import ControlDoor, LauncherDoor, membership_news
 from megaflow.job.worker.process.discovery import Discovery, in_a_thread
 from megaflow.job.worker.process.fingerprint import CodeCheck
@@ -160,10 +160,11 @@ class WorkerProgram:
         late, lines = self._lateness, self._queue.lines_taken
         flow = None if late.began is None or late.ended is None else (late.began, late.ended)
         cut = None if self._kept is None else self._kept.keeper.finish()
+        keys, size = sum(view.keys() for view in worker.stateful), sum(map(state_bytes, worker.stateful))
         launcher.send(Ended(
             worker.index, lines, self._output.records, late.log.windows(), flow, cut, self._sinks.final,
             *unfinished(worker.stateful), self._left_out() + windowed(worker.stateful),
-            () if (lines_to_read := self._lines_to_read()) is None else lines_to_read.partitions.unopened,
+            () if (lines_to_read := self._lines_to_read()) is None else lines_to_read.partitions.unopened, keys, size,
         ))  # fmt: skip
         yield from self._sinks.commit_last()
         while not launcher.is_drained:

@@ -1,0 +1,98 @@
+"""Figures of a job for the metrics of the query that reads its results.
+
+A thread asks for the job's status once a second (`watch_figures`), while a query may read. The workers' last reports
+complete the figures before the last results are shown. So the figures of the last batch are those of the whole job.
+"""
+
+import contextlib
+import threading
+from datetime import UTC, datetime, timedelta
+
+from megaflow.control.launcher_messages import Ended
+from megaflow.control.reports import JobStatus
+from megaflow.control.results_messages import JobFigures
+from megaflow.errors import JobNotFound, MegaflowError
+from megaflow.job.job_file import find
+from megaflow.job.watching import Wanted, Watcher
+
+TIMEOUT_SECONDS = 10.0  # for the job to answer
+
+
+class ResultFigures:
+    """Newest figures of a job.
+
+    >>> figures = ResultFigures()
+    >>> figures.note_end(Ended(0, lines=5, records=5, keys=2, state_bytes=80))
+    >>> figures.newest.rows_in, figures.newest.state_rows, figures.newest.workers
+    (5, 2, None)
+    """
+
+    def __init__(self) -> None:
+        self._noted = JobFigures()  # from the job's status; one thread writes it
+        self._ended: list[Ended] = []  # of this attempt's workers; the launcher's thread appends
+
+    def note_status(self, status: JobStatus, restarts: int) -> None:
+        """Note a status. One thread calls this."""
+        if restarts != (self._noted.restarts or 0):
+            self._ended = []  # their rows are read again
+        if not status.workers:
+            return
+        loads = [each.load for each in status.operators if each.load is not None]
+        watermark = None if status.watermark is None or status.watermark.is_infinite else status.watermark.micros
+        self._noted = JobFigures(
+            sum(each.lines for each in status.workers) + sum(status.taken_before.values()),
+            sum(each.keys for each in status.workers),
+            sum(sum(load.bytes) for load in loads),
+            sum(used.late for each in status.workers for used in each.useful.values()),
+            restarts,
+            len(status.workers),
+            self._noted.watermark if watermark is None else time_text(watermark),
+        )
+
+    def note_end(self, ended: Ended) -> None:
+        """Note the last report of a worker. The launcher's thread calls this."""
+        self._ended.append(ended)
+
+    @property
+    def newest(self) -> JobFigures:
+        """The figures. Any thread."""
+        noted, ended = self._noted, self._ended[:]
+        rows = sum(each.lines for each in ended)
+        if not ended or rows < (noted.rows_in or 0):  # some workers have not ended
+            return noted
+        late = sum(sum(each.left_out.late.values()) for each in ended)
+        return JobFigures(
+            rows, sum(each.keys for each in ended), sum(each.state_bytes for each in ended),
+            max(late, noted.late_rows or 0), noted.restarts or 0, noted.workers, noted.watermark,
+        )  # fmt: skip
+
+
+def watch_figures(job: str, figures: ResultFigures) -> None:
+    """Keep the figures of a job up to date, in a thread of its own, until the job has ended."""
+
+    def work() -> None:
+        wanted = Wanted(events=False, tables=False, ledger=False)
+        with contextlib.suppress(MegaflowError):  # it has ended
+            for status in Watcher((job, None, TIMEOUT_SECONDS), wanted).watch():
+                if isinstance(status, JobStatus):
+                    figures.note_status(status, restarts_of(job))
+
+    threading.Thread(target=work, name="megaflow-figures", daemon=True).start()
+
+
+def restarts_of(job: str) -> int:
+    """Return how often a job has restarted after a loss; 0 if it has ended."""
+    try:
+        return max(0, find(job).attempt - 1)
+    except JobNotFound:
+        return 0
+
+
+def time_text(micros: int) -> str:
+    """Return a time as Spark writes it.
+
+    >>> time_text(1_500_000)
+    '1970-01-01T00:00:01.500Z'
+    """
+    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03}Z"

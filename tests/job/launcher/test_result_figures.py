@@ -1,0 +1,45 @@
+"""Figures of a job for Spark's metrics, from statuses and last reports."""
+
+from typing import Any
+
+from megaflow.control.checkpoint_messages import LeftOut
+from megaflow.control.launcher_messages import Ended
+from megaflow.control.reports import JobStatus, LatencyQuantiles, UsefulTime, WorkerStatus
+from megaflow.job.launcher.outputs.result_figures import ResultFigures
+
+
+def worker(id: int, lines: int, late: int = 0) -> WorkerStatus:
+    useful = {"totals": UsefulTime(lines, 0.0, late)}
+    return WorkerStatus(id, "running", 1, "", lines, lines, 0.0, LatencyQuantiles(), 8, keys=3, useful=useful)
+
+
+def status(*workers: WorkerStatus, **more: Any) -> JobStatus:
+    return JobStatus("job", "running", 5, 5, workers, (), **more)
+
+
+def test_figures_add_up_all_workers_and_those_that_left() -> None:
+    figures = ResultFigures()
+    assert figures.newest.rows_in is None
+    figures.note_status(status(worker(0, 10, late=1), worker(1, 20), taken_before={"rows": 7}), restarts=2)
+    newest = figures.newest
+    assert (newest.rows_in, newest.late_rows, newest.state_rows, newest.workers) == (37, 1, 6, 2)
+    assert newest.restarts == 2
+
+
+def test_last_reports_replace_the_status_once_all_have_come() -> None:
+    figures = ResultFigures()
+    figures.note_status(status(worker(0, 10), worker(1, 20)), restarts=0)
+    figures.note_end(Ended(0, 12, 12, keys=4))
+    assert figures.newest.rows_in == 30
+    figures.note_end(Ended(1, 25, 25, left_out=LeftOut(late={"totals": 6}), keys=5, state_bytes=90))
+    newest = figures.newest
+    assert (newest.rows_in, newest.state_rows, newest.state_bytes, newest.late_rows) == (37, 9, 90, 6)
+
+
+def test_a_restart_forgets_reports_of_the_attempt_before() -> None:
+    figures = ResultFigures()
+    figures.note_end(Ended(0, 50, 50))
+    figures.note_status(status(worker(0, 3)), restarts=1)
+    assert (figures.newest.rows_in, figures.newest.restarts) == (3, 1)
+    figures.note_status(status(), restarts=1)  # nobody answers while it recovers
+    assert figures.newest.rows_in == 3
