@@ -150,10 +150,10 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_ot
 
 
 @click.command("remove-workers", cls=Command)
-@option("--id", "worker", metavar="WORKER", type=int, required=True,
-        help="Remove the process of this worker.")  # fmt: skip
+@option("--id", "worker", metavar="WORKER", type=int, help="Remove the process of this worker.")
+@option("--queued", is_flag=True, help="Give up the processes to be added that wait for a slot of Spark.")
 @steering
-def remove_workers(where: Where, as_json: bool, worker: int) -> None:
+def remove_workers(where: Where, as_json: bool, worker: int | None, queued: bool) -> None:
     """Move all bins away from a process and end it.
 
     \b
@@ -161,8 +161,16 @@ def remove_workers(where: Where, as_json: bool, worker: int) -> None:
 
     All workers of the process leave the job, which goes on without them. If the process coordinates the job, another
     process takes over first.
+
+    With --queued, processes of add-workers that have no slot yet are given up.
     """
+    if (worker is None) is not queued:
+        raise UsageError("Give either --id WORKER or --queued.")
     with conversation(*where, tell_silence) as talk:
+        if worker is None:
+            count = commands.cancel_queued(talk)
+            answer(to_json({"canceled": count}) if as_json else f"{quantity(count, 'process')} canceled")
+            return
         commands.check_removal(talk, worker)
         moved = carry_out(talk, move_request.plan_removal(ask_status(talk), worker))
         removal = remove(talk, worker)

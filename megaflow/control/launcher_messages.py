@@ -187,6 +187,13 @@ class StartWaits:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelStarts:
+    """Ask the launcher to give up all processes that wait for a slot; it answers `StartFailed` for each."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndProcess:
     """Ask the launcher to kill a process that it has started and that does not join."""
 

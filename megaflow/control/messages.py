@@ -219,6 +219,11 @@ class RemoveWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelQueued:
+    """Give up the processes to be added that wait for a slot. The answer is their number."""
+
+
+@dataclass(frozen=True, slots=True)
 class BootstrapWorker:
     """Give a worker that has joined the routing table of `server`."""
 
@@ -359,9 +364,8 @@ class Moved:
 
 Command: TypeAlias = (
     StatusQuery | ExplainQuery | WatchQuery | Reconfigure | BeginPlan | RenewPlan | ResumePlan | AddProcesses
-    | RemoveWorker | BootstrapWorker | StopJob | CheckpointJob | GetState | CommitRequest | IngestPorts | RaiseWatermark
-    | SourceEnded
-    | SettingsQuery | TryBins
+    | RemoveWorker | CancelQueued | BootstrapWorker | StopJob | CheckpointJob | GetState | CommitRequest | IngestPorts
+    | RaiseWatermark | SourceEnded | SettingsQuery | TryBins
 )  # fmt: skip
 """Bodies of a client's requests. The receiving process refuses any other body."""
 

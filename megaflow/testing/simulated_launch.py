@@ -318,6 +318,11 @@ class AllStarted:
         children, self.children = self.children, []
         return children
 
+    def cancel(self) -> int:
+        """Start no more of them; return how many were left."""
+        left, self.left = self.left, 0
+        return left
+
     def waits_for(self) -> str:
         """Return "": nothing waits."""
         return ""

@@ -337,11 +337,20 @@ def test_those_that_join_are_seated_one_by_one_and_say_what_they_wait_for(bench:
     search = bench.place.find(2, draft, lambda: True)
     slots: list[Any] = []
     wait_until(lambda: slots.extend(search.found()) or slots)
-    assert says(search.waits_for(), "1 queued: 2 worker processes need 2 slots, but Spark has 1", "remove-workers")
+    lack = "2 worker processes need 2 slots, but Spark has 1"
+    assert says(search.waits_for(), f"1 queued: no free slot: {lack}", "remove-workers")
     slots[0].close()
     wait_until(lambda: bench.jobs.free)
     bench.jobs.run()
     wait_until(lambda: slots.extend(search.found()) or len(slots) == 2)
+
+
+def test_a_canceled_search_submits_no_process(bench: Bench) -> None:
+    bench.jobs.free = 0
+    search = bench.place.find(1, replace(DRAFT, part=JoiningProcess(("127.0.0.1", 4711))), lambda: True)
+    search.close()
+    bench.jobs.free = 1
+    assert search.found() == [] and bench.jobs.free == 1
 
 
 def test_one_that_joins_waits_for_a_slot_beside_spark_s_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +362,8 @@ def test_one_that_joins_waits_for_a_slot_beside_spark_s_own(bench: Bench, monkey
     woken = threading.Event()
     search = bench.place.find(1, replace(DRAFT, part=JoiningProcess(("127.0.0.1", 4711))), lambda: woken.set() is None)
     assert bench.jobs.free == 1, "Spark reads with it"
-    assert says(search.waits_for(), "1 queued: 2 worker processes and Spark's own source need 3 slots", "has 2")
+    lack = "2 worker processes and Spark's own source need 3 slots"
+    assert says(search.waits_for(), f"1 queued: no free slot: {lack}", "has 2")
     assert woken.wait(WAIT_SECONDS) and search.found() == []
     assert bench.said[-1] == f"waiting for slots of Spark: {search.waits_for()}"
     bench.jobs.free += 1  # an executor comes

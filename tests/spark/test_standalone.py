@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -12,6 +13,7 @@ from tests.cluster.processes import WORDCOUNT, Run, wait_until
 from tests.spark.standalone import Standalone
 from tests.spark.test_spark_crashes import Fed
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
+from tests.words import says
 
 pytestmark = [
     pytest.mark.spark,
@@ -35,6 +37,20 @@ class FedOnExecutors(Fed):
         )  # fmt: skip
 
 
+def check_cancel(run: Run) -> None:
+    """Check that a process without a slot is shown as queued with both numbers, and can be canceled."""
+    with ThreadPoolExecutor(1) as aside:
+        adding = aside.submit(run.control, "add-workers", "1")
+        status = run.status_when(lambda record: any("queued" in each["waits"] for each in record["joining"]))
+        [waits] = [each["waits"] for each in status["joining"]]
+        assert says(waits, "1 queued: no free slot", "need 5 slots", "Spark has 4"), waits
+        assert waits in run.control("explain").stdout
+        canceled = run.control("remove-workers", "--queued")
+        assert says(canceled.stdout, "1 process canceled"), canceled
+        done = adding.result(WAIT_SECONDS)
+    assert done.returncode == 1 and says(done.stderr, "no process was added", "canceled"), done
+
+
 def test_a_job_of_two_machines_is_exact_though_it_grows_moves_bins_and_loses_an_executor(
     tmp_path: Path, cluster: Standalone
 ) -> None:
@@ -49,6 +65,7 @@ def test_a_job_of_two_machines_is_exact_though_it_grows_moves_bins_and_loses_an_
             for words in (("add-workers", "1", "--balance"), ("move-bins", "--bins", "0-127", "--to", "1")):
                 done = run.control(*words)
                 assert done.returncode == 0, (done, run.said)
+            check_cancel(run)
             fed.await_more(run)
             os.kill(random.choice(cluster.executors()), signal.SIGKILL)
             goes_on = lambda: any("restart 1 of 3" in line for line in run.said)  # noqa: E731

@@ -88,6 +88,11 @@ def remove_worker(conversation: Conversation, worker: int, show: Show | None = N
     return cast(reports.RemovalReport, conversation.ask(messages.RemoveWorker(worker), show))
 
 
+def cancel_queued(conversation: Conversation) -> int:
+    """Give up the processes to be added that wait for a slot; return their number."""
+    return cast(int, conversation.ask(messages.CancelQueued()))
+
+
 def bootstrap_worker(conversation: Conversation, server: int, worker: int) -> reports.BootstrapReport:
     """Give a worker that has joined the routing table of the worker `server`."""
     return cast(reports.BootstrapReport, conversation.ask(messages.BootstrapWorker(server, worker)))

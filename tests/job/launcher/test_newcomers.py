@@ -276,6 +276,18 @@ class TwoLater(AllStarted):
         return f"no room for {self.left}"
 
 
+def test_processes_that_wait_for_a_slot_can_be_canceled(bench: Bench) -> None:
+    bench.codes = [SLEEPS, SLEEPS, SLEEPS]
+    later = TwoLater(bench.begin(2, ("127.0.0.1", 4711), False), left=1)
+    bench.newcomers.start_processes = lambda *words: later
+    bench.newcomers.start(StartProcesses(2, "127.0.0.1", 4711, 5))
+    assert [type(each) for each in bench.told] == [Started, StartWaits]
+    bench.newcomers.cancel_waiting("nobody needs it")
+    assert bench.told[2:] == [StartFailed("nobody needs it", 5)]
+    bench.newcomers.cancel_waiting("again")
+    assert len(bench.told) == 3
+
+
 def test_those_that_must_wait_to_be_started_are_told_one_by_one_and_what_they_wait_for_once(bench: Bench) -> None:
     bench.codes = [SLEEPS, SLEEPS]
     later = TwoLater(bench.begin(2, ("127.0.0.1", 4711), False), left=2)

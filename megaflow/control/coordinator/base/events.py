@@ -13,6 +13,7 @@ from megaflow.control.checkpoint_messages import (
 )
 from megaflow.control.coordinator.base.job_state import JobState
 from megaflow.control.launcher_messages import (
+    CancelStarts,
     EndProcess,
     Reached,
     Started,
@@ -29,7 +30,9 @@ from megaflow.timely.rescale.messages import JoinDue, Joined, LeaveDue, Left
 Answer: TypeAlias = Accepted | CommandProgress | Done | Refused | Moved
 Launched: TypeAlias = Started | StartFailed | StartWaits  # the launcher's answers to a `StartWorkers`
 LauncherWord: TypeAlias = Launched | Reached | Committed | CommitFailed
-ForLauncher: TypeAlias = EndProcess | TryToReach | CheckpointBegun | CheckpointReady | CheckpointAbandoned | ToldOnce
+ForLauncher: TypeAlias = (
+    CancelStarts | EndProcess | TryToReach | CheckpointBegun | CheckpointReady | CheckpointAbandoned | ToldOnce
+)
 """Instructions that the driver sends to the launcher as messages."""
 
 # Events ---------------------------------------------------------------------------------

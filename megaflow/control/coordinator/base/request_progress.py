@@ -73,6 +73,11 @@ class Add(MembershipRequest):
         return self.count - len(self.arrivals) - len(self.failures)
 
     @property
+    def to_start(self) -> int:
+        """Number of processes that the launcher has not started, and may start."""
+        return self.missing - len(self.expected)
+
+    @property
     def expected(self) -> list[tuple[str, int]]:
         """The addresses of processes that were started and have not joined."""
         joined = {arrival.address for arrival in self.arrivals}

@@ -252,6 +252,8 @@ class Controller:
                     self._checkpoints.ask(asked)
                 case messages.GetState():
                     self._lookups.ask(asked)
+                case messages.CancelQueued():
+                    self._changes.joins.cancel_queued(asked)
                 case messages.AddProcesses() | messages.RemoveWorker() | messages.BootstrapWorker():
                     self._changes.ask(asked, now)
                 case _:

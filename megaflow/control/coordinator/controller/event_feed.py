@@ -47,6 +47,7 @@ COMMANDS: Final = {
     messages.TryBins: "add-workers",
     messages.AddProcesses: "add-workers",
     messages.RemoveWorker: "remove-workers",
+    messages.CancelQueued: "remove-workers",
     messages.BootstrapWorker: "bootstrap",
     messages.StopJob: "stop",
     messages.CheckpointJob: "checkpoint",

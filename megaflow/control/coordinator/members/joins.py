@@ -41,7 +41,7 @@ from megaflow.control.coordinator.base.epoch_clock import CommandStream
 from megaflow.control.coordinator.base.events import Asked, CallOff, ChangeRefused, Launched, Rule, StartWorkers
 from megaflow.control.coordinator.base.request_progress import Add, Arrival, TableRequest
 from megaflow.control.coordinator.base.roster import Roster
-from megaflow.control.launcher_messages import EndProcess, Reached, Started, StartWaits, TryToReach
+from megaflow.control.launcher_messages import CancelStarts, EndProcess, Reached, Started, StartWaits, TryToReach
 from megaflow.control.messages import AddProcesses
 from megaflow.control.reports import JoiningStatus
 from megaflow.control.wording import quantity, workers_text
@@ -53,6 +53,7 @@ from megaflow.timely.rescale.messages import Joined
 
 PROCESSES_MAX = 256  # that one request may add
 JOIN_SECONDS = 30.0  # default time for a process to join
+CANCELED = "it was canceled while it waited for a slot"
 REACHING = "the launcher has yet to connect to it"  # of a process whose turn has come
 LOADING = "it is loading its program, is suspended, or waits for another change"  # of a process that was started
 
@@ -107,6 +108,13 @@ class Joins:
         start = StartWorkers(body.count, self.starts, body.other_code is True)
         self._out += [start, *add.progress(f"{quantity(body.count, 'process')} to start", 0)]
         self.starts += 1
+
+    def cancel_queued(self, asked: Asked) -> None:
+        """Have the launcher give up the processes that wait for a slot. Raises CommandRefused if there are none."""
+        queued = sum(add.to_start for add in self.adds.values() if add.waits_for)
+        if not queued:
+            raise CommandRefused("no process waits for a slot, so there is nothing to cancel")
+        self._out += [CancelStarts(CANCELED), asked.done(queued)]
 
     def due(self, ids: tuple[int, ...], address: Address, too_late: str | None, now: float) -> None:
         """Decide whether a process that is due to join may do so, or let the launcher connect to it first."""
@@ -296,7 +304,7 @@ class Joins:
                 if address not in begun:
                     pid, place = add.addresses[address], address_text(address)
                     rows.append(JoiningStatus(place, pid, now - add.start, (), LOADING))
-            if to_start := add.count - len(add.failures) - len(add.arrivals) - len(add.expected):
+            if to_start := add.to_start:
                 waits = add.waits_for or f"the launcher has yet to start {quantity(to_start, 'process')}"
                 rows.append(JoiningStatus("", None, now - add.start, (), waits))
             for arrival in add.arrivals:

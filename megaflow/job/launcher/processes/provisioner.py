@@ -65,6 +65,9 @@ class Search(Protocol):
     def waits_for(self) -> str:
         """Return what the missing slots wait for."""
 
+    def close(self) -> None:
+        """End the search."""
+
 
 class Provisioner(Protocol):
     """Place where processes run."""
@@ -165,6 +168,9 @@ class LocalSlots:
     def waits_for(self) -> str:
         """Return "": nothing waits."""
         return ""
+
+    def close(self) -> None:
+        """Do nothing: the search is over."""
 
 
 class LocalProvisioner:

@@ -75,14 +75,14 @@ class SparkSlots:
         return self._found_together(self.deadline)
 
     def waits_for(self) -> str:
-        """Return how many processes are queued, and what would free a slot for them."""
+        """Return how many processes are queued, the slots that Spark has and needs, and what would free one."""
         slots, taken = self._slots, self.jobs.taken()
         queued = sum(process.hello is None for process in self.waiting)
         more = "Spark starts executors when it can" if slots.elastic else (
             "remove-workers, the end of another job on these executors, or more executors would free one"
         )  # fmt: skip
         if self.left:
-            return f"{self.left + queued} queued: {self._lack(slots, taken, more)}"
+            return f"{self.left + queued} queued: no free slot: {self._lack(slots, taken, more)}"
         if not queued:
             return "other processes are checking whether they can reach it"
         known = "" if slots.now is None else f" of {slots.now}"
@@ -93,6 +93,7 @@ class SparkSlots:
         self.left = 0
         for process in self.waiting:
             process.kill()
+        self.waiting = []
 
     def _look_later(self) -> None:
         """Look for a slot again after LOOK_SECONDS, in a thread, while processes wait for one."""

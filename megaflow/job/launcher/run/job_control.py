@@ -153,6 +153,14 @@ class JobControl(abc.ABC):
             self._carry_out(talk, move_request.plan_removal(commands.ask_status(talk), id))
             return commands.remove_worker(talk, id)
 
+    def cancel_queued(self) -> int:
+        """Give up the processes that `add_workers` waits for because there is no slot; return their number.
+
+        The `add_workers` that waits raises MegaflowError. Raises CommandRefused if no process waits.
+        """
+        with self._conversation() as talk:
+            return commands.cancel_queued(talk)
+
     def checkpoint(self, name: str | None = None) -> CheckpointStatus:
         """Make a job with `state` write a checkpoint now; return when it is on disk.
 

@@ -276,6 +276,8 @@ class Loop:
                 self._fail()
             case messages.StartProcesses():
                 self._newcomers.start(message)
+            case messages.CancelStarts(reason):
+                self._newcomers.cancel_waiting(reason)
             case messages.EndProcess():
                 self._newcomers.end(message)
             case messages.TryToReach(host, port):

@@ -93,6 +93,13 @@ class Newcomers:
                     self.answer(messages.StartWaits(number, arrivals.left, reason))
                 self._arrivals.append((number, arrivals, reason))
 
+    def cancel_waiting(self, reason: str) -> None:
+        """Start none of the processes that wait for a slot, and report each to the coordinator."""
+        waiting, self._arrivals = self._arrivals, []
+        for number, arrivals, _ in waiting:
+            for _ in range(arrivals.cancel()):
+                self.answer(messages.StartFailed(reason, number))
+
     def end(self, request: messages.EndProcess) -> None:
         """Kill a process for which the coordinator no longer waits. Do nothing if it has joined or ended."""
         child = self.children.at((request.host, request.port))

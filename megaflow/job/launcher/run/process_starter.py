@@ -125,6 +125,12 @@ class StartedOneByOne:
         self.left -= len(children)
         return children
 
+    def cancel(self) -> int:
+        """Start no more of them; return how many were left."""
+        left, self.left = self.left, 0
+        self.search.close()
+        return left
+
     def waits_for(self) -> str:
         """Return what the other processes wait for."""
         return self.search.waits_for()
