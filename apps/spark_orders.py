@@ -1,60 +1,67 @@
-"""Running totals per customer: Spark prepares orders, megaflow's workers on its executors fold them, Spark writes them.
+"""Running totals per customer, with a table of customers: megaflow folds orders between two DataFrames of Spark.
 
-    python apps/spark_orders.py [ORDERS] [--out FOLDER]               # on this machine
-    spark-submit --master spark://host:7077 apps/spark_orders.py …    # on a cluster
+    python apps/spark_orders.py [ORDERS] [--out FOLDER] [--checkpoint FOLDER]   # on this machine
+    spark-submit --master spark://host:7077 apps/spark_orders.py …              # on a cluster
 
 ORDERS is a folder of Parquet (or, with `--format json`, JSON) files with the columns customer LONG, amount LONG and
-paid BOOLEAN; by default the program makes some. During the fold every other bin moves to the next worker. With `--state
-DIR` the job also folds files that arrive later, until `megaflow control stop`. The same command then resumes, as it
-does after a crash.
+paid BOOLEAN; by default the program makes some. During the fold every other bin moves to the next worker. With
+`--checkpoint` the same command continues the totals when there are more orders, and resumes after a crash. At the end
+the program compares its totals with a batch aggregation of Spark over all orders.
 """
 
-import contextlib
 import os
 import sys
 import tempfile
 import time
 
 import click
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 import megaflow
-from megaflow.errors import CommandRefused, JobNotFound
+from megaflow.errors import MegaflowError
 
 ORDERS = "customer LONG, amount LONG, paid BOOLEAN"
 TOTALS = "customer LONG, orders LONG, total LONG"
 CUSTOMERS = 1000
 REGION = "element_at(array('north', 'east', 'south', 'west'), int(id % 4) + 1) AS region"
+BY_CUSTOMER = ("count(*) AS orders", "count(*) AS written", "sum(amount) AS total")  # a total is written for each order
+LATEST = ("count(DISTINCT orders) AS orders", "count(*) AS written", "max_by(total, orders) AS total")
+BY_REGION = ("sum(orders) AS orders", "sum(total) AS total")
 
 
-def dataflow(flow):
-    def spend(customer, amount, state):  # state: how many orders, and their total
-        orders, total = state or (0, 0)
-        state = orders + 1, total + amount
-        return state, [(customer, *state)]
-
-    return flow.rows("orders").stateful_state_machine(spend)  # each row is a tuple: (customer, amount)
+def spend(customer, order, state):
+    """Add an order. The state is how many orders a customer has, and their total."""
+    orders, total = state or (0, 0)
+    state = orders + 1, total + order.amount
+    return state, [(customer, *state)]
 
 
-def fold(spark, orders, kind, out, processes, state, checkpoint):
-    """Write the totals after each paid order, with the customer's region; return the job's summary."""
+def customers(spark):
+    """Return the table of customers."""
+    return spark.range(CUSTOMERS).selectExpr("id AS customer", REGION)
+
+
+def fold(spark, orders, kind, out, processes, checkpoint):
+    """Write the totals after each paid order that exists now, with the customer's region."""
     files = spark.readStream.schema(ORDERS).option("maxFilesPerTrigger", 2).format(kind).load(orders)
-    known = spark.read.schema(ORDERS).format(kind).load(orders).where("paid").count()
-    customers = spark.range(CUSTOMERS).selectExpr("id AS customer", REGION)
-    paid = {"orders": files.where("paid").select("customer", "amount")}
-    click.echo(f"Spark runs, and has prepared {known:,} paid orders; {processes} processes start on its executors")
-    with megaflow.spark.run(paid, dataflow, TOTALS, processes=processes, state=state) as run:
-        click.echo("they fold the orders: while they do, `megaflow control status` shows how")
-        totals = run.results.join(customers, "customer").writeStream.option("checkpointLocation", checkpoint)
-        query = run.start_query(lambda: totals.trigger(availableNow=True).start(out))  # it ends with the job
-        with contextlib.suppress(JobNotFound, CommandRefused):  # the job was stopped
-            await_orders(run.job, query, min(known, 1))
-            move_half(run.job)
-            if not state:
-                await_orders(run.job, query, known)
-                run.job.stop()
-        query.awaitTermination()
-    return run.job.wait()
+    paid = files.where("paid").select("customer", "amount")
+    totals = megaflow.spark.stateful(paid.groupBy("customer"), spend, TOTALS, processes=processes)
+    joined = totals.join(customers(spark), "customer").writeStream.queryName("orders")
+    writer = joined.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    query = totals.megaflow.start_query(lambda: writer.start(out))
+    click.echo(f"meanwhile, megaflow control status --job {totals.megaflow.name} shows the job of the query")
+    try:
+        await_orders(totals.megaflow, query, 1)
+        move_half(totals.megaflow)
+    except MegaflowError as error:  # the query has ended, or a process was lost
+        click.echo(f"not all bins have moved: {error}")
+    query.awaitTermination()
+
+
+def own_totals(spark, orders, kind):
+    """Return how many orders each customer has, and their total, by Spark's aggregation."""
+    paid = spark.read.schema(ORDERS).format(kind).load(orders).where("paid")
+    return paid.groupBy("customer").agg(*map(functions.expr, BY_CUSTOMER)).join(customers(spark), "customer")
 
 
 def await_orders(job, query, number):
@@ -77,18 +84,21 @@ def move_half(job):
 @click.argument("orders", required=False)
 @click.option("--format", "kind", type=click.Choice(["parquet", "json"]), default="parquet", help="What ORDERS holds.")
 @click.option("--out", metavar="FOLDER", help="Where the totals go, as Parquet; a temporary folder if not given.")
+@click.option("--checkpoint", metavar="FOLDER", help="Keep the totals there, for the next run with more orders.")
+@click.option("--master", default="local[4]", show_default=True, help="Spark's master, if spark-submit names none.")
 @click.option("--processes", type=int, help="Worker processes; by default two, if Spark has slots for them.")
-@click.option("--state", metavar="DIR", help="Keep the state there, which all machines see, and wait for more orders.")
-def main(orders, kind, out, processes, state):
+def main(orders, kind, out, checkpoint, master, processes):
     """Fold the paid orders per customer; write the totals, with each customer's region."""
-    if out and os.path.exists(out) and not state:
+    if checkpoint and not (orders and out):
+        raise click.UsageError("with --checkpoint, name also ORDERS and --out: all three belong together")
+    if out and os.path.exists(out) and not checkpoint:
         raise click.UsageError(f"{out} is there already: name another folder, or remove it")
     click.echo("Spark starts (some seconds)")
     began = time.monotonic()
     builder = SparkSession.builder.appName("orders").config("spark.ui.showConsoleProgress", "false")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has said where
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        builder = builder.master("local[4]").config(map={"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": 4})
+        builder = builder.master(master).config(map={"spark.log.level": "ERROR", "spark.sql.shuffle.partitions": 4})
     spark = builder.getOrCreate()
     processes = processes or max(1, min(2, spark.sparkContext.defaultParallelism - 1))  # Spark reads with one slot
     with tempfile.TemporaryDirectory(prefix="orders-") as folder:
@@ -96,13 +106,17 @@ def main(orders, kind, out, processes, state):
             customer = f"id * 7 % {CUSTOMERS} AS customer"
             made = spark.range(250_000).selectExpr(customer, "id % 999 AS amount", "id % 10 < 8 AS paid")
             made.repartition(20).write.parquet(orders := f"{folder}/orders")
-        checkpoint = f"{out}-checkpoint" if out and state else f"{folder}/checkpoint"
-        summary = fold(spark, orders, kind, out := out or f"{folder}/totals", processes, state, checkpoint)
-        seconds = time.monotonic() - began
-        click.echo(f"{summary.records:,} paid orders folded, joined and written; {seconds:.0f} s with Spark's start")
-        last = spark.read.parquet(out).groupBy("region", "customer").agg({"orders": "max", "total": "max"})  # they grow
-        sums = last.groupBy("region").agg({"max(orders)": "sum", "max(total)": "sum"}).toDF("region", "orders", "total")
-        sums.orderBy("region").show()
+        out = out or f"{folder}/totals"
+        fold(spark, orders, kind, out, processes, checkpoint or f"{folder}/checkpoint")
+        found, own = spark.read.parquet(out), own_totals(spark, orders, kind)
+        latest = found.groupBy("customer", "region").agg(*map(functions.expr, LATEST)).select(own.columns)
+        if latest.exceptAll(own).count() or own.exceptAll(latest).count():
+            raise click.ClickException("the totals are not equal to Spark's")
+        by_region = own.groupBy("region").agg(*map(functions.expr, BY_REGION)).orderBy("region")
+        by_region.show()
+        seconds, folded = time.monotonic() - began, by_region.agg({"orders": "sum"}).first()[0]
+        click.echo(f"{folded:,} paid orders folded, joined and written; {seconds:.0f} s with Spark's start")
+        click.echo("the totals are equal to those of Spark's aggregation")
     spark.stop()
 
 

@@ -12,8 +12,8 @@ from xdist.scheduler import LoadScopeScheduling
 CLUSTERS = {  # files whose tests start Spark clusters of their own; the other tests of Spark share one session
     f"tests/spark/test_{name}.py"
     for name in (
-        "kill_table", "loss_in_a_program", "orders_crash", "spark_crashes", "spark_submit", "standalone",
-        "workers_on_executors",
+        "kill_table", "loss_in_a_program", "orders_crash", "programs_on_masters", "spark_crashes", "spark_submit",
+        "standalone", "workers_on_executors",
     )
 }  # fmt: skip
 

@@ -96,6 +96,11 @@ class Standalone:
     def mend(self) -> None:
         """Restore what is gone, and wait until all slots are there and free."""
         wait_until(lambda: bool(self.state()), WAIT_SECONDS)
+        self.restore()
+        wait_until(lambda: self.state() == (len(self.machines), 0), WAIT_SECONDS)
+
+    def restore(self) -> None:
+        """Connect each machine, and start its Worker if it is gone."""
         for machine in self.machines:
             machine.connect(True)
             if machine not in self.workers or self.workers[machine].poll() is not None:
@@ -104,7 +109,6 @@ class Standalone:
                     machine, "worker.Worker", "--host", machine.address, "--cores", "2", "--memory", "1g",
                     "--webui-port", "0", "--work-dir", str(work), self.url,
                 )  # fmt: skip
-        wait_until(lambda: self.state() == (len(self.machines), 0), WAIT_SECONDS)
 
     def state(self) -> tuple[int, int] | None:
         """Return the number of Workers that the master has and of slots taken; None if it does not answer."""
