@@ -134,16 +134,16 @@ class Program:
             command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=WAIT_SECONDS, check=False
         )
 
-    def status(self, workers: int) -> dict[str, Any]:
-        """Wait until so many workers run, and return the job's status; an empty one if the program has ended."""
+    def status(self) -> dict[str, Any]:
+        """Wait until all workers run, and return the job's status; an empty one if the program has ended."""
         found = dict[str, Any]()
 
         def as_wanted() -> bool:
             done = self.control("status", "--json")
             record = json.loads(done.stdout) if done.returncode == 0 else {"state": "", "workers": []}
             found.update(record)
-            is_wanted = record["state"] == "running" and len(record["workers"]) == workers and not record["silent"]
-            return is_wanted or self.running.poll() is not None
+            runs = record["state"] == "running" and len(record["workers"]) >= self.processes and not record["silent"]
+            return runs or self.running.poll() is not None
 
         wait_until(as_wanted, WAIT_SECONDS)
         return {} if self.running.poll() is not None else found
@@ -157,11 +157,11 @@ class Program:
             self.start(40)
         raise AssertionError("the program ended too soon each time")
 
-    def command(self, workers: int, *words: str) -> None:
-        """Change the job of so many workers by a command."""
+    def command(self, *words: str) -> None:
+        """Change the job by a command."""
 
         def act() -> bool:
-            if not self.status(workers):
+            if not self.status():
                 return False
             done = self.control(*words)
             if done.returncode and self.running.poll() is None:
@@ -171,11 +171,11 @@ class Program:
 
         self.step(act)
 
-    def lose(self, workers: int, pick: Callable[[], int], mend: Callable[[], None] = lambda: None) -> None:
+    def lose(self, pick: Callable[[], int], mend: Callable[[], None] = lambda: None) -> None:
         """Kill a process by which the job loses some of its workers, and wait until the job goes on."""
 
         def act() -> bool:
-            if not self.status(workers):
+            if not self.status():
                 return False
             before = self.restarts()
             os.kill(pick(), signal.SIGKILL)
@@ -206,7 +206,7 @@ class Program:
 def test_a_program_is_exact_whatever_it_loses(tmp_path: Path, name: str, master: str) -> None:
     pytest.importorskip("pyarrow")
     with ExitStack() as stack:
-        cluster = None
+        cluster: Standalone | None = None
         if master == "standalone":
             (tmp_path / "cluster").mkdir()
             cluster = stack.enter_context(standalone(tmp_path / "cluster"))
@@ -214,24 +214,30 @@ def test_a_program_is_exact_whatever_it_loses(tmp_path: Path, name: str, master:
         program = Program(name, tmp_path, cluster.url if cluster else master, address)
         stack.callback(program.finish)
         program.start(160)
-        program.command(2, "add-workers", "1", "--balance")
-        program.command(3, "move-bins", "--bins", "0-99", "--to", "1")
-        program.lose(3, program.worker)
+        program.command("add-workers", "1", "--balance")
+        program.command("move-bins", "--bins", "0-99", "--to", "1")
+        program.lose(program.worker)
         if cluster:
-            program.lose(3, cluster.executors().pop)
+            program.lose(lambda: cluster.executors()[0])
         elif master != "local[4]":
-            program.lose(3, lambda: next(filter(has_worker, program.below("CoarseGrainedExecutorBackend"))))
-        program.step(lambda: bool(program.status(3)))
+            program.lose(lambda: next(filter(has_worker, program.below("CoarseGrainedExecutorBackend"))))
+        program.step(lambda: bool(program.status()))
         program.start(80)  # after a kill of the driver
         if cluster:
-            program.lose(2, lambda: kill_of_machine(cluster), cluster.restore)
-        program.command(2, "add-workers", "1", "--balance")
+            program.lose(lambda: worker_of_spark(cluster), lambda: replace_worker(cluster))
+        program.command("add-workers", "1", "--balance")
         program.check_end()
 
 
-def kill_of_machine(cluster: Standalone) -> int:
-    """Return the Worker of Spark near a worker process of the job."""
+def worker_of_spark(cluster: Standalone) -> int:
+    """Return the Worker of Spark on the machine of a worker process of the job."""
     return cluster.workers[cluster.machine_of(cluster.worker_processes()[0])].pid
+
+
+def replace_worker(cluster: Standalone) -> None:
+    """Start the Worker of Spark that was killed again."""
+    wait_until(lambda: any(each.poll() is not None for each in cluster.workers.values()))
+    cluster.restore()
 
 
 @pytest.mark.usefixtures("environment")
@@ -240,7 +246,7 @@ def test_growth_beyond_the_slots_is_refused(tmp_path: Path) -> None:
     program = Program("sessions", tmp_path, "local[2]", processes=1)
     try:
         program.start(160)
-        assert program.status(1), program.said()
+        assert program.status(), program.said()
         done = program.control("add-workers", "1")
         assert done.returncode == 1, (done, program.said())
         assert "2 worker processes and Spark's own source need 3 slots, but Spark has 2" in done.stderr, done
