@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -139,6 +140,7 @@ class Program:
         found = dict[str, Any]()
 
         def as_wanted() -> bool:
+            time.sleep(0.5)  # each command starts a Python
             done = self.control("status", "--json")
             record = json.loads(done.stdout) if done.returncode == 0 else {"state": "", "workers": []}
             found.update(record)
