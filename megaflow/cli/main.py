@@ -64,8 +64,8 @@ class LazyCommands(click.Group):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             given = f"{ctx.command_path} COMMAND {error.option_name}"
-            error.message += f" Options of a command follow the command, as in '{given}'."
-            raise
+            text = f"{error.message} Options of a command follow the command, as in '{given}'."
+            raise click.NoSuchOption(error.option_name, text, error.possibilities, ctx) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -149,7 +149,7 @@ def add_workers(where: Where, as_json: bool, count: int, balance: bool, allow_ot
         raise MegaflowError(f"{len(failed)} of {quantity(count, 'process')} did not join: {reasons}.")
 
 
-@click.command("remove-workers", cls=Command)
+@click.command("remove-workers", cls=Command, context_settings={"allow_extra_args": True})
 @option("--id", "worker", metavar="WORKER", type=int, help="Remove the process of this worker.")
 @option("--queued", is_flag=True, help="Give up the processes to be added that wait for a slot of Spark.")
 @steering
@@ -164,6 +164,8 @@ def remove_workers(where: Where, as_json: bool, worker: int | None, queued: bool
 
     With --queued, processes of add-workers that have no slot yet are given up.
     """
+    if extra := click.get_current_context().args:
+        raise click.UsageError(f"Got unexpected extra argument ({' '.join(extra)}). Name one worker by --id.")
     if (worker is None) is not queued:
         raise UsageError("Give either --id WORKER or --queued.")
     with conversation(*where, tell_silence) as talk:

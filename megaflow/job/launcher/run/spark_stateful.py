@@ -216,6 +216,7 @@ def streaming_frame(options: FrameOptions, app: PickledFunction, rows: RowFrames
     """Return the streaming DataFrame whose query starts the job of an app on these rows. `name`: that of its fold."""
     frame: Any = rows.frames[ROWS]
     session = frame.sparkSession
+    app = replace(app, name=name)  # not that of the function around the fold, which users do not know
     check_arrow("schema")
     check_python("schema", session.sparkContext.pythonExec)
     register_rows()  # as states, which `control.get` returns
