@@ -43,7 +43,7 @@ from megaflow.durable.commits import BATCH, input_of, is_of_a_batch, query_of
 from megaflow.durable.local_folder import LOCK, SPARK, sync_path
 from megaflow.errors import SourceError, StoreError, naming
 from megaflow.quick_dataclass import dataclass
-from megaflow.spark.query_spec import is_a_batch, sources_of
+from megaflow.spark.query_spec import RowFrames, is_a_batch, sources_of
 
 POLL_SECONDS: Final = 0.1
 RESULTS: Final = "results"
@@ -176,7 +176,13 @@ def check_records(store: str, named: Iterable[tuple[str, int]], lines: Any, rest
 
     The records of the queries `restored` will be written from the commit.
     """
-    given = sources_of(lines)
+    given, named = sources_of(lines), [*named]
+    first = lines.first if isinstance(lines, RowFrames) else ""
+    if first and named and first not in {input_of(query) for query, _ in named}:
+        raise StoreError(
+            f"The store {store} has read other rows, but none of {first!r}, which must come first. Leave it out, or "
+            "start over with a new --state folder."
+        )
     for query, batch in named:
         if (input := input_of(query)) not in given:
             kind = f"the rows {input!r}" if input else "Spark's lines"

@@ -34,7 +34,7 @@ from megaflow.spark.query_spec import TimeMode
 from megaflow.spark.stateful_rows import register_rows
 from megaflow.stream import Stream
 
-INITIAL_ROWS: Final = "initial"  # name of the job's second input
+INITIAL_ROWS: Final = "initialState"  # name of the job's second input
 BINS: Final = 256
 DELAY: Final = "spark.watermarkDelayMs"  # metadata of an event-time column
 

@@ -221,6 +221,17 @@ def test_other_inputs_than_the_store_has_are_refused(tmp_path: Path, frames: dic
     check_records(str(tmp_path), named, RowFrames({"orders": STREAM, "regions": BATCH_FRAME}))
 
 
+def test_rows_that_come_first_cannot_come_later(tmp_path: Path) -> None:
+    (tmp_path / SPARK / "orders-id" / "offsets").mkdir(parents=True)
+    (tmp_path / SPARK / "orders-id" / "offsets" / "0").touch()
+    rows = RowFrames({"orders": STREAM, "before": BATCH_FRAME}, first="before")
+    with pytest.raises(StoreError, match="has read other rows, but none of 'before'"):
+        check_records(str(tmp_path), (("orders-id", 0),), rows)
+    check_records(str(tmp_path), (("orders-id", 0), ("before-batch", 0)), rows)
+    check_records(str(tmp_path), (("before-batch", 0),), rows)
+    check_records(str(tmp_path), (), rows)
+
+
 def test_a_restored_record_is_not_missing(tmp_path: Path) -> None:
     rows = RowFrames({"orders": STREAM})
     with pytest.raises(StoreError, match="lacks batch 4"):
