@@ -44,6 +44,7 @@ ROWS_A_BATCH: Final = 10_000  # rows of an Arrow batch
 FIGURES: Final = "_megaflow"  # the hidden column
 COUNTS: Final = "rows_in", "rows_out", "state_rows", "state_bytes", "late_rows", "restarts", "workers"
 WATERMARK: Final = "watermark"
+HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"  # Spark's variable for its Python processes
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,12 @@ def source_name(job: str) -> str:
     return f"megaflow_{job}"
 
 
+class JobError(ValueError):
+    """Error of a query with a text that has the whole reason, so that Spark shows it without a traceback."""
+
+    __module__ = "megaflow"  # Spark shows it with the name
+
+
 def reader_class() -> Any:
     """Return the class of a query's reader.
 
@@ -150,9 +157,15 @@ def reader_class() -> Any:
         def read(self, partition: InputPartition) -> Iterator[Any]:
             return read_rows(self._from, *partition.value)
 
+        def stop(self) -> None:
+            """Close the connection. Spark also calls this when an error ends the query and this process."""
+            if isinstance(sys.exc_info()[1], JobError):
+                os.environ[HIDE_TRACEBACK] = "1"
+            self._poll.close()
+
         def _place(self, offset: dict[str, Any]) -> int:
             if offset["job"] != (job := self._poll.job()):
-                raise ValueError(
+                raise JobError(
                     f"This checkpoint has read the results of another job, {offset['job']}, not those of "
                     f"{job}. Give the query its own checkpointLocation; if both are to resume, also give "
                     "the job a store."
@@ -293,7 +306,7 @@ def connect(place: ResultsPlace) -> Any:
         except OSError as error:
             troubles.append(f"{host}:{port} ({error.strerror or error})")
     places = ", ".join(troubles)
-    raise OSError(f"The job's launcher does not answer at {places}: it has ended, or cannot be reached from here.")
+    raise JobError(f"The job's launcher does not answer at {places}: it has ended, or cannot be reached from here.")
 
 
 def claimed(place: ResultsPlace) -> Any:
@@ -307,17 +320,17 @@ def claimed(place: ResultsPlace) -> Any:
             break
         if time.monotonic() >= deadline:
             door.close()
-            raise ValueError(taken)
+            raise JobError(taken)
         time.sleep(POLL_SECONDS)
     return door
 
 
 def checked(answer: Any) -> Any:
-    """Return the answer. Raises ValueError with the launcher's reason if it refused the question."""
+    """Return the answer. Raises JobError with the launcher's reason if it refused the question."""
     from megaflow.control.results_messages import ResultsRefused
 
     if type(answer) is ResultsRefused:
-        raise ValueError(answer.reason)
+        raise JobError(answer.reason)
     return answer
 
 

@@ -42,14 +42,34 @@ def root_cause(text: str) -> str:
     'Path does not exist: /books.'
     >>> root_cause("Job aborted …\\nTraceback (most recent call last):\\n  File …\\nValueError: no\\n at org.apache…")
     'ValueError: no'
+
+    An error of a user's function ends with its line.
+
+    >>> root_cause('Traceback (most recent call last):\\n  File "own.py", line 7, in half\\nValueError: no')
+    'ValueError: no (own.py, line 7, in half)'
     """
     text = text.partition("=== Streaming Query ===")[0]
     _, traceback, frames = text.rpartition("Traceback (most recent call last):")
     if traceback:
         text = next((line for line in frames.splitlines() if line and not line[0].isspace()), text)
+        text = text.rstrip() + last_place(frames.partition(text)[0])
     text = text.removeprefix('Exception in thread "main" ')
     text = re.sub(r"An error occurred while calling \S+\s*:\s*", "", text).strip()
+    text = re.sub(r"^\[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR\] [^:]*: ", "", text)
     text = re.sub(r"^\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", "", text)
     text = re.sub(r"^(?:[\w$]+\.)+[\w$]*(?:Exception|Error): ", "", text)
     text = re.sub(r"^\[[A-Z0-9_.]+\] ", "", text)
     return re.sub(r"\s*SQLSTATE: \w+", "", text.partition("\n")[0]).strip()
+
+
+def last_place(frames: str) -> str:
+    """Return where the last frame of a traceback is; "" if it is in Spark or megaflow.
+
+    >>> last_place('  File "/a/pyspark/worker.py", line 5, in main')
+    ''
+    """
+    found = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', frames)
+    if not found or re.search(r"/pyspark[/.]|/megaflow/(spark|job)/", found[-1][0]):
+        return ""
+    path, line, function = found[-1]
+    return f" ({path}, line {line}, in {function})"

@@ -15,6 +15,7 @@ import megaflow
 from megaflow.errors import UsageError
 from tests.cluster.processes import Process, wait_until
 from tests.results import check_equal, comparing
+from tests.words import says
 
 pytestmark = [
     pytest.mark.spark,
@@ -170,6 +171,8 @@ def test_a_frame_serves_one_query_at_a_time_and_the_next_resumes(spark: Any, tmp
     assert "One query at a time" in str(other.exception())
     wait_until(lambda: written(tmp_path / "out") == ROWS or not query.isActive, WAIT_SECONDS)
     assert query.isActive, query.exception()
+    feed = f"megaflow: job {totals.megaflow.name!r}, rows 'rows'"
+    assert feed in [each.name for each in spark.streams.active]
     with comparing():
         assert totals.megaflow.control.get("stateful(customer, shop)", ("c1", 1))[0] > 0
     query.stop()
@@ -188,6 +191,10 @@ def test_a_frame_serves_one_query_at_a_time_and_the_next_resumes(spark: Any, tmp
     read = spark.read.schema(ORDERS).json(str(tmp_path / "in"))
     own = by_key(read, OWN)
     check_equal(by_key(found, LATEST), own)
+    figures = [each.observedMetrics["megaflow"] for each in query.recentProgress if each.numInputRows][-1]
+    counts = figures.rows_in, figures.rows_out, figures.state_rows, figures.late_rows, figures.restarts, figures.workers
+    check_equal(counts, (ROWS, 2 * ROWS, len(own), 0, 0, 1))
+    assert figures.state_bytes > 0 and figures.watermark is None
 
     batch = megaflow.spark.stateful(read.groupBy("customer", "shop"), add, TOTALS)
     assert not batch.isStreaming
@@ -202,7 +209,39 @@ def test_an_error_of_the_fold_fails_the_query_with_its_line(spark: Any) -> None:
     broke = megaflow.spark.stateful(frame.groupBy("value"), broken, "n LONG")
     query = broke.megaflow.start_query(broke.writeStream.format("noop").start)
     wait_until(lambda: not query.isActive, WAIT_SECONDS)
-    assert "LookupError: a bad row 0" in str(query.exception())
+    said = str(query.exception()).partition("=== Streaming Query ===")[0]
+    assert "LookupError: a bad row 0" in said and "results_source" not in said
+
+
+def test_an_error_of_a_udf_fails_the_query_in_one_line(spark: Any) -> None:
+    from pyspark.sql.functions import udf
+
+    def third(value: int) -> int:
+        raise ArithmeticError(f"no third of {value}")
+
+    frame = spark.readStream.format("rate").load().withColumn("value", udf(third, "long")("value"))
+    broke = megaflow.spark.stateful(frame.groupBy("value"), add, "n LONG", observe=None)
+    query = broke.megaflow.start_query(broke.writeStream.format("noop").start)
+    wait_until(lambda: not query.isActive, WAIT_SECONDS)
+    said, *more = str(query.exception()).partition("=== Streaming Query ===")[0].strip().splitlines()
+    assert says(said, "the DataFrame of rows 'rows'", "ArithmeticError: no third of 0 (", "in third)"), said
+    assert [each.strip() for each in more] in ([], ["SQLSTATE: 38000"])
+
+
+def test_the_status_says_that_the_job_starts(spark: Any) -> None:
+    frame = spark.readStream.format("rate").load()
+    counts = megaflow.spark.stateful(frame.groupBy("value"), add, "n LONG")
+    query = counts.writeStream.format("noop").queryName("starts").start()
+    seen = list[str]()
+
+    def has_started() -> bool:
+        if counts.megaflow._door.starting is not None:
+            seen.append(repr(counts.megaflow.status()))
+        return counts.megaflow.is_running or not query.isActive
+
+    wait_until(has_started, WAIT_SECONDS)
+    query.stop()
+    assert seen and says(seen[0], "'starts' is starting"), seen
 
 
 @pytest.mark.parametrize(

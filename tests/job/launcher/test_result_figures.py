@@ -2,10 +2,14 @@
 
 from typing import Any
 
+import pytest
+
 from megaflow.control.checkpoint_messages import LeftOut
 from megaflow.control.launcher_messages import Ended
 from megaflow.control.reports import JobStatus, LatencyQuantiles, UsefulTime, WorkerStatus
+from megaflow.errors import UsageError
 from megaflow.job.launcher.outputs.result_figures import ResultFigures
+from megaflow.job.launcher.run.python_function import FrameOptions
 
 
 def worker(id: int, lines: int, late: int = 0) -> WorkerStatus:
@@ -43,3 +47,10 @@ def test_a_restart_forgets_reports_of_the_attempt_before() -> None:
     assert (figures.newest.rows_in, figures.newest.restarts) == (3, 1)
     figures.note_status(status(), restarts=1)  # nobody answers while it recovers
     assert figures.newest.rows_in == 3
+
+
+def test_figures_have_a_name_or_are_left_out() -> None:
+    assert (FrameOptions().observed(), FrameOptions(observe=None).observed()) == ("megaflow", "")
+    for wrong in ("", 5):
+        with pytest.raises(UsageError, match="observe: Give a name"):
+            FrameOptions(observe=wrong).observed()  # type: ignore[arg-type]

@@ -43,7 +43,9 @@ from functools import partial
 from typing import Any, Final
 
 from megaflow.control.client.conversation import Conversation
+from megaflow.control.reports import JobStatus
 from megaflow.control.results_messages import RESULTS_ROLE, Open, Opened, ResultsRefused
+from megaflow.control.wording import quantity
 from megaflow.errors import MegaflowError, ProtocolError, UsageError
 from megaflow.job.kept_states import STORE
 from megaflow.job.launcher.outputs.result_figures import watch_figures
@@ -123,6 +125,13 @@ class FrameJob(JobControl):
     def name(self) -> str:
         """The job's name, for `megaflow control --job`."""
         return self.handle.name
+
+    def status(self) -> JobStatus:
+        """Return workers, rates, latency, bins and moves.
+
+        While the job starts for a query, the state is "starting", and `output` says what the job waits for.
+        """
+        return self._door.starting or super().status()
 
     def start_query(self, start: Callable[[], Any]) -> Any:
         """Start the frame's query, and return it once its job runs: `start_query(lambda: writer.start(path))`.
@@ -242,13 +251,21 @@ def dataflow_of(
 
 
 def begin(
-    options: FrameOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str, query: Any, door: AgentDoor
-) -> tuple[JobHandle, SparkResults]:
-    """Start the job for a query. Blocks until its processes are started. Raises why they cannot start."""
+    options: FrameOptions, app: PickledFunction, rows: RowFrames, name: str, schema: str, query: Any, door: AgentDoor,
+    note: Callable[[str, str], None],
+) -> tuple[JobHandle, SparkResults]:  # fmt: skip
+    """Start the job for a query. Blocks until its processes are started. Raises why they cannot start.
+
+    `note` gets the job's name, and what it reports.
+    """
     opened = list[SparkResults]()
     run = query._jsq.streamingQuery()
     state = options.state if options.state is not None else store_of(str(run.resolvedCheckpointRoot()))
-    spec = replace(options, state=state).spec(app, on="", title=title_of(query.name, name))
+    title = title_of(query.name, name)
+    spec = replace(options, state=state).spec(app, on="", title=title)
+    processes = quantity(options.processes, "worker process")
+    note(title, f"it starts {processes} in Spark")
+    log.info("the %s starts the job %r of %s", titled(query), title, processes)
 
     def open_output(resumes: bool) -> SparkResults:
         opened.append(SparkResults(schema, RESULTS, spec.state, resumes, door=door))
@@ -258,8 +275,12 @@ def begin(
     launched = LaunchOptions(
         spec, None, partial(open_output, False), partial(open_output, True), fed, page=options.page()
     )
-    handle = JobHandle(launched, wording=with_arguments)
-    return handle, opened[-1]
+
+    def wording(text: str) -> str:
+        note(title, text)
+        return with_arguments(text)
+
+    return JobHandle(launched, wording=wording), opened[-1]
 
 
 def title_of(query: str | None, fold: str) -> str:
@@ -297,11 +318,12 @@ class Door:
     The port and its thread stay until the program ends.
     """
 
-    def __init__(self, session: Any, begin: Callable[[Any, AgentDoor], tuple[JobHandle, SparkResults]]) -> None:
+    def __init__(self, session: Any, begin: Callable[..., tuple[JobHandle, SparkResults]]) -> None:
         """`begin` starts the job for a query."""
         self.source = f"megaflow_{uuid.uuid4().hex}"  # name of the data source; the plans of its queries contain it
         self.secret = secrets.token_hex(32).encode()
         self.handle: JobHandle | None = None
+        self.starting: JobStatus | None = None  # the status of a job that starts
         self._session = session
         self._begin = begin
         self._query: Any = None  # the query to which the job belongs
@@ -384,7 +406,16 @@ class Door:
                 raise UsageError(
                     f"The job of the previous query has not ended after {ENDING_SECONDS:g} s. Start the query again."
                 )
-        self.handle, self._results = self._begin(query, self._door)
+
+        def note(job: str, text: str) -> None:
+            if is_starting:
+                self.starting = JobStatus(job, "starting", None, None, (), (), output=text)
+
+        is_starting = True
+        try:
+            self.handle, self._results = self._begin(query, self._door, note)
+        finally:
+            is_starting, self.starting = False, None
         self._query = query
         work = partial(attend, query, self.handle, self._results)
         self._attending = threading.Thread(target=work, name="megaflow-query-end", daemon=True)
