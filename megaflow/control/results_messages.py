@@ -4,7 +4,7 @@
     Open, of a stateful frame    ──▶   Opened, once the job has started
     Claim, in another program    ──▶   Claimed, see `megaflow.job.launcher.outputs.results_consumer`
     Latest: all before is done   ──▶   Offset, as soon as there is more; meanwhile the reader asks anew
-    AskFigures, for metrics      ──▶   JobFigures, at once
+    AskFigures, for metrics      ──▶   JobFigures, within a moment
     in a task
     Take: a row                  ──▶   ResultRows: the pack that has it
     Take: the row after that     ──▶   ResultRows: the pack behind it
@@ -78,7 +78,7 @@ class AskFigures:
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """The job's figures, at most about a second old. None: it is not known yet.
+    """The job's figures, usually new, otherwise about a second old. None: it is not known yet.
 
     Spark's metrics have the names of the fields.
     """

@@ -319,7 +319,7 @@ class AllStarted:
         return children
 
     def cancel(self) -> int:
-        """Start no more of them; return how many were left."""
+        """Give up those that are not started; return their number."""
         left, self.left = self.left, 0
         return left
 

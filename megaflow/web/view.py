@@ -283,6 +283,8 @@ def status_document(status: JobStatus) -> Document:
         })  # fmt: skip
     if status.joining:
         facts["joining"] = [each.waits[:TEXT_CHARACTERS] for each in status.joining[:HELD_SHOWN]]
+    if queued := [each.waits[:TEXT_CHARACTERS] for each in status.joining[:HELD_SHOWN] if not each.address]:
+        facts["queued"] = queued
     if status.missing:
         facts["missing"] = [text[:TEXT_CHARACTERS] for text in missing_texts(status.missing[:HELD_SHOWN])]
     if status.watermark is not None:

@@ -14,6 +14,7 @@ from megaflow.control.reports import (
     BusyWorker,
     CheckpointStatus,
     JobStatus,
+    JoiningStatus,
     LatencyQuantiles,
     MissingPartition,
     OperatorLoad,
@@ -44,6 +45,7 @@ class PretendedJob:
         self.checkpoint = 0
         self.busy: tuple[BusyWorker, ...] = ()
         self.missing: tuple[MissingPartition, ...] = ()
+        self.joining: tuple[JoiningStatus, ...] = ()
         self.stuck = False  # output stands still
 
     def event(self, body: events.Body) -> JobEvent:
@@ -122,4 +124,5 @@ class PretendedJob:
         return JobStatus(
             self.job, "running", self.epoch, frontier, tuple(workers), shown, checkpoint=checkpoint,
             watermark=watermark, busy=self.busy, missing=self.missing,
+            joining=self.joining,
         )  # fmt: skip

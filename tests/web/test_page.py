@@ -17,7 +17,7 @@ import pytest
 
 from megaflow.control import job_events as events
 from megaflow.control.job_events import JobEvent
-from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, MissingPartition
+from megaflow.control.reports import BusyWorker, Explanation, HeldBy, JobStatus, JoiningStatus, MissingPartition
 from megaflow.web.access import Access
 from megaflow.web.hub import Hub
 from megaflow.web.server import Door, PageServer
@@ -293,6 +293,19 @@ def test_a_file_that_no_process_can_open_is_named_until_it_can(browser: Browser)
         browser.until_text("#still", f"{why} (workers 0, 1, 2, 3): 14 bytes are not read; worker 1 tries again")
         assert "Some of the input cannot be read" in browser.text("#still")
         page.job.missing = ()
+        page.seconds(2)
+        browser.until("return document.getElementById('still').hidden")
+
+
+def test_a_process_that_waits_for_a_slot_is_shown_until_it_is_started(browser: Browser) -> None:
+    with served(PretendedJob()) as page:
+        why = "1 queued: no free slot: 2 worker processes need 2 slots, but Spark has 1"
+        page.job.joining = (JoiningStatus("", None, 3.0, (), why), JoiningStatus("h:1", 7, 3.0, (), "it loads"))
+        page.seconds(2)
+        browser.open(page.url)
+        browser.until_text("#still", why)
+        assert "it loads" not in browser.text("#still")
+        page.job.joining = ()
         page.seconds(2)
         browser.until("return document.getElementById('still').hidden")
 

@@ -85,12 +85,12 @@ export function drawStill() {
   const place = byId("still");
   const isQuiet = ["busy", "silent", "recovering"].includes(status.state);
   const now = JSON.stringify([still?.why, status.state, status.restart, status.launcher, status.output, status.frontier,
-    status.missing, busy.map(([id, worker]) => [id, worker.busy])]);
+    status.missing, status.queued, busy.map(([id, worker]) => [id, worker.busy])]);
   const since = place.querySelector(".since");
   if (since && still) setText(since, seconds(newest() - still.since));
   if (now === banner) return;
   banner = now;
-  place.hidden = !still && !isQuiet && !status.output && !status.missing;
+  place.hidden = !still && !isQuiet && !status.output && !status.missing && !status.queued;
   if (place.hidden) {
     place.replaceChildren();
     return;
@@ -104,7 +104,8 @@ export function drawStill() {
   const told = busy.map(([id, worker]) => `Worker ${id} has been ${worker.busy}`);
   const asked = (still?.why.busy ?? []).filter((each) => !busy.length).map(
     (each) => `Workers ${each.workers.join(", ")}: ${each.text}`);
-  const lines = [...told, ...asked, status.output, ...(status.missing ?? []), status.restart, status.launcher].filter(Boolean);
+  const lines = [...told, ...asked, status.output, ...(status.missing ?? []), ...(status.queued ?? []), status.restart,
+    status.launcher].filter(Boolean);
   place.firstChild.replaceChildren(head,
     held.length ? element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "What holds the epoch" },
       table(["Operator", "Declared at", "Worker", "Holds", "Port", "Epoch"], held.map((each) => [
@@ -117,7 +118,8 @@ function headOf(status) {
   if (status.state === "recovering") return "The job has lost a process and resumes from its last checkpoint";
   if (status.state === "silent") return "Neither the coordinator nor the launcher answers";
   if (status.state === "busy") return "The coordinator is busy";
-  return status.output || !status.missing ? "The job waits" : "Some of the input cannot be read";
+  if (status.missing && !status.output) return "Some of the input cannot be read";
+  return status.queued && !status.output ? "A process that joins waits to be started" : "The job waits";
 }
 
 // Workers.

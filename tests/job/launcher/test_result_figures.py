@@ -1,5 +1,6 @@
 """Figures of a job for Spark's metrics, from statuses and last reports."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_restart_forgets_reports_of_the_attempt_before() -> None:
     figures.note_end(Ended(0, 50, 50))
     figures.note_status(status(worker(0, 3)), restarts=1)
     assert (figures.newest.rows_in, figures.newest.restarts) == (3, 1)
-    figures.note_status(status(), restarts=1)  # nobody answers while it recovers
+    figures.note_status(status(), restarts=1)  # no worker answers during a recovery
     assert figures.newest.rows_in == 3
 
 
@@ -54,3 +55,21 @@ def test_figures_have_a_name_or_are_left_out() -> None:
     for wrong in ("", 5):
         with pytest.raises(UsageError, match="observe: Give a name"):
             FrameOptions(observe=wrong).observed()  # type: ignore[arg-type]
+
+
+def test_a_question_gets_a_status_that_comes_after_it() -> None:
+    figures, told = ResultFigures(), list[int | None]()
+    figures.ask(lambda: told.append(figures.newest.rows_in))
+    assert told == [None], "no thread asks for the status"
+
+    def statuses() -> Iterator[JobStatus]:
+        yield status(worker(0, 1))
+        figures.ask(lambda: told.append(figures.newest.rows_in))
+        assert len(told) == 1
+        figures.pause(600.0)  # not long
+        yield status(worker(0, 2))
+        assert told[1:] == [2]
+        figures.ask(lambda: told.append(figures.newest.rows_in))
+
+    figures.watch(statuses(), lambda: 0)
+    assert told[2:3] == [2], "no other status comes"

@@ -1,21 +1,28 @@
 """Figures of a job for the metrics of the query that reads its results.
 
-A thread asks for the job's status once a second (`watch_figures`), while a query may read. The workers' last reports
-complete the figures before the last results are shown. So the figures of the last batch are those of the whole job.
+A thread asks for the job's status once a second, and at once if a query asks (`watch_figures`). The query gets the
+answer if it comes soon. Otherwise it gets the figures that are known. After the workers' last reports, these have the
+figures of the whole job.
 """
 
 import contextlib
 import threading
+from collections import deque
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
 
 from megaflow.control.launcher_messages import Ended
 from megaflow.control.reports import JobStatus
 from megaflow.control.results_messages import JobFigures
 from megaflow.errors import JobNotFound, MegaflowError
 from megaflow.job.job_file import find
+from megaflow.job.launcher.processes.wakeups import call_later
 from megaflow.job.watching import Wanted, Watcher
 
-TIMEOUT_SECONDS = 10.0  # for the job to answer
+TIMEOUT_SECONDS: Final = 10.0  # for the job to answer
+PATIENCE_SECONDS: Final = 0.5  # of a query that asks
 
 
 class ResultFigures:
@@ -30,6 +37,10 @@ class ResultFigures:
     def __init__(self) -> None:
         self._noted = JobFigures()  # from the job's status; one thread writes it
         self._ended: list[Ended] = []  # of this attempt's workers; the launcher's thread appends
+        self._is_watched = False  # whether a thread asks for the status; that thread writes it
+        self._wanted = threading.Event()  # a query asks
+        self._asking: deque[Callable[[], None]] = deque()  # calls of queries that wait
+        self._due = list[Callable[[], None]]()  # of these, those that asked before the next status was asked for
 
     def note_status(self, status: JobStatus, restarts: int) -> None:
         """Note a status. One thread calls this."""
@@ -48,6 +59,38 @@ class ResultFigures:
             len(status.workers),
             self._noted.watermark if watermark is None else time_text(watermark),
         )
+
+    def ask(self, ready: Callable[[], None]) -> None:
+        """Call `ready`, perhaps twice, when the figures are new, or will not be soon. Any thread."""
+        if not self._is_watched:
+            ready()
+            return
+        self._asking.append(ready)
+        self._wanted.set()
+        call_later(PATIENCE_SECONDS, ready)
+
+    def watch(self, statuses: Iterable[JobStatus], restarts: Callable[[], int]) -> None:
+        """Note statuses until they end."""
+        self._is_watched = True
+        try:
+            for status in statuses:
+                self.note_status(status, restarts())
+                self._tell(self._due)
+        finally:
+            self._is_watched = False
+            self._tell(list(self._asking))
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next status is asked for, but not if a query asks."""
+        self._wanted.wait(seconds)
+        self._wanted.clear()
+        self._due = list(self._asking)
+
+    def _tell(self, asking: list[Callable[[], None]]) -> None:
+        self._due = []
+        for ready in asking:
+            self._asking.remove(ready)
+            ready()
 
     def note_end(self, ended: Ended) -> None:
         """Note the last report of a worker. The launcher's thread calls this."""
@@ -72,10 +115,9 @@ def watch_figures(job: str, figures: ResultFigures) -> None:
 
     def work() -> None:
         wanted = Wanted(events=False, tables=False, ledger=False)
+        seen = Watcher((job, None, TIMEOUT_SECONDS), wanted, pause=figures.pause).watch()
         with contextlib.suppress(MegaflowError):  # it has ended
-            for status in Watcher((job, None, TIMEOUT_SECONDS), wanted).watch():
-                if isinstance(status, JobStatus):
-                    figures.note_status(status, restarts_of(job))
+            figures.watch((each for each in seen if isinstance(each, JobStatus)), partial(restarts_of, job))
 
     threading.Thread(target=work, name="megaflow-figures", daemon=True).start()
 

@@ -98,6 +98,7 @@ class SparkResults(Writer):
         self._door = door
         self._owns_door = door is None
         self._waiting: dict[Connection, Latest] = {}  # belongs to the door's thread
+        self._curious = set[Connection]()  # readers that ask for figures; likewise
         self._asked_at = time.monotonic()  # Spark's last request
         self.figures = ResultFigures()
         self.questions = 0  # readers' requests so far; the door's thread counts
@@ -307,7 +308,10 @@ class SparkResults(Writer):
                 connection.send(self._consumer.claim(connection, value))
             return
         if isinstance(value, AskFigures):
-            connection.send(self.figures.newest)
+            self._curious.add(connection)
+            door = self._door
+            assert door is not None, "the reader is connected to it"
+            self.figures.ask(lambda: door.call(partial(self._tell_figures, connection)))
             return
         if isinstance(value, Latest):
             with self._refusing(connection):
@@ -324,7 +328,13 @@ class SparkResults(Writer):
     def lost(self, connection: Connection) -> None:
         """Forget a reader."""
         self._waiting.pop(connection, None)
+        self._curious.discard(connection)
         self._consumer.lost(connection)
+
+    def _tell_figures(self, connection: Connection) -> None:
+        if connection in self._curious:
+            self._curious.remove(connection)
+            connection.send(self.figures.newest)
 
     def _answer_waiting(self) -> None:
         for connection, asked in list(self._waiting.items()):

@@ -126,7 +126,7 @@ class StartedOneByOne:
         return children
 
     def cancel(self) -> int:
-        """Start no more of them; return how many were left."""
+        """Give up those that are not started; return their number."""
         left, self.left = self.left, 0
         self.search.close()
         return left

@@ -145,7 +145,8 @@ def run(*given: Any, **named: Any) -> Run:
     session, if it is ambiguous. megaflow, the function's file, the files beside it and those in `ship` are sent to the
     executors. The function travels by value if the executors cannot import it.
 
-    All other arguments are those of `megaflow.run`. `state` must be a folder that all machines see under one path.
+    Spark's `observedMetrics` of a query of the results have the job's figures under the name `observe`; None: none. All
+    other arguments are those of `megaflow.run`. `state` must be a folder that all machines see under one path.
     """
     options = SparkOptions(*given, **named)
     on, schema = options.on, options.schema

@@ -189,8 +189,9 @@ def stateful(*given: Any, **named: Any) -> Any:
     the rows that exist at the start. The interval of `trigger(processingTime=…)` is also that of reading the input. An
     error of the fold fails the query. Its `exception()` has the traceback.
 
-    `frame.megaflow` of the result is a FrameJob, with the running job. The other arguments are those of
-    `megaflow.run`. Cost of a row: some microseconds more than a fold on tuples, to make the Row.
+    `frame.megaflow` of the result is a FrameJob, with the running job. Spark's `observedMetrics` have the job's figures
+    under the name `observe`; None: they have none. The other arguments are those of `megaflow.run`. Cost of a row: some
+    microseconds more than a fold on tuples, to make the Row.
 
     A batch frame gives a batch DataFrame without a job, and the other arguments do not matter. Spark shuffles the rows
     by key and runs the fold in its tasks, whenever the result is computed. Each task keeps the states of its keys in
