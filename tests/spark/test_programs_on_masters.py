@@ -134,7 +134,7 @@ class Program:
         ended = self.running.end(WAIT_SECONDS)
         with comparing():
             assert "not equal" not in ended.errors, ended.errors
-        assert ended.code == 0 and "equal to" in ended.output.splitlines()[-1], ended
+        assert ended.code == 0 and "equal to" in ended.output.splitlines()[-1], self.said()
 
     def control(self, *words: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "megaflow", "control", *words]
