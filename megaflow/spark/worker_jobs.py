@@ -113,6 +113,11 @@ class WorkerJobs:
         """Return how many slots the worker processes of all jobs take or wait for. This process has one session."""
         return sum(isinstance(thread, TaskThread) for thread in threading.enumerate())
 
+    def taken_by_others(self) -> int:
+        """Return how many of these slots are of other jobs."""
+        own = self._threads
+        return sum(isinstance(thread, TaskThread) and thread not in own for thread in threading.enumerate())
+
     def submit(self, number: int, title: str, payload: bytes, ended: Callable[[str | None], None]) -> None:
         """Start a task that runs the payload. A thread calls `ended` with the error text, or with None.
 

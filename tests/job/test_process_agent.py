@@ -56,6 +56,7 @@ class Jobs:
         self.free = 10  # slots
         self.is_elastic = self.is_fixed = False
         self.running = 0  # tasks
+        self.others = 0  # tasks of other jobs
         self.codes: dict[int, str] = {}  # the code that each process runs
         self.queued: list[tuple[int, Any, Callable[[str | None], None]]] = []
         self.cancelled: list[int] = []
@@ -71,7 +72,10 @@ class Jobs:
         return Slots(now, now if self.is_fixed else None, self.is_elastic)
 
     def taken(self) -> int:
-        return self.running + len(self.queued)
+        return self.running + len(self.queued) + self.others
+
+    def taken_by_others(self) -> int:
+        return self.others
 
     def submit(self, number: int, title: str, payload: bytes, ended: Callable[[str | None], None]) -> None:
         self.ends[number] = ended
@@ -474,6 +478,24 @@ def test_too_few_slots_of_a_fixed_number_are_refused_at_once(bench: Bench) -> No
     bench.open(feeds=True)
     bench.jobs.free, bench.jobs.is_fixed = 2, True
     with pytest.raises(ClusterError, match=r"2 worker processes and .* need 3 slots, but Spark has 2: lower"):
+        bench.place.find(2, DRAFT, lambda: True)
+
+
+def test_a_restart_waits_for_the_slots_of_its_former_processes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "GRACE_SECONDS", 0.0)
+    bench.open(feeds=True)
+    bench.jobs.free, bench.jobs.is_fixed = 3, True
+    before = bench.start(SLEEPS, SLEEPS)
+    search = bench.place.find(2, DRAFT, lambda: True)
+    assert search.found() == [] and len(bench.jobs.ends) == 2
+    for child in before:
+        child.process.kill()
+    found: list[Any] = []
+    wait_until(lambda: found.extend(search.found()) or len(found) == 2)
+    bench.jobs.others = 1
+    with pytest.raises(ClusterError, match="but Spark has 3: lower"):
         bench.place.find(2, DRAFT, lambda: True)
 
 

@@ -1,5 +1,6 @@
 """The record of a session's jobs. These tests need no Spark."""
 
+from threading import Event
 from unittest.mock import Mock
 
 import pytest
@@ -20,3 +21,19 @@ def test_what_is_kept_does_not_follow_how_many_processes_there_were(monkeypatch:
             thread.join(WAIT_SECONDS)
     assert ended.call_count == 20 and len(jobs._threads) == len(jobs._avoiding) == 1
     jobs.join()
+
+
+def test_slots_of_other_jobs_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_jobs, "serve", Mock())
+    jobs, others, end = WorkerJobs(Mock(), "archive", "path"), WorkerJobs(Mock(), "archive", "path"), Event()
+
+    def ended(_: str | None) -> None:
+        end.wait(WAIT_SECONDS)
+
+    jobs.submit(0, "", b"", ended)
+    try:
+        assert (jobs.taken_by_others(), others.taken_by_others()) == (0, jobs.taken())
+        assert jobs.taken() >= 1
+    finally:
+        end.set()
+        jobs.join()

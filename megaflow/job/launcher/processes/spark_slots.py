@@ -3,7 +3,9 @@
 1. A process is submitted when a slot is free for it beside Spark's own tasks (see `megaflow.spark.slots`). Processes
    that found an attempt are submitted together.
 2. While processes wait, the user hears why: at first after FIRST_TOLD_SECONDS, then every TOLD_SECONDS.
-3. A thread looks for free slots for a process that joins, and wakes the launcher. So the launcher's thread does not
+3. The processes that a job had before a restart have ended, but their slots may stay taken for a while. Only the slots
+   of other jobs can refuse a restart before its deadline.
+4. A thread looks for free slots for a process that joins, and wakes the launcher. So the launcher's thread does not
    wait for Java. The thread ends with the attempt that needs the slots.
 """
 
@@ -123,7 +125,8 @@ class SparkSlots:
 
     def _say_what_lacks(self, slots: Slots, taken: int) -> None:
         now = time.monotonic()
-        if slots.never_fits(self.left, taken, self.feeds, now - self._since):
+        lasting = taken if self.deadline is None else self.jobs.taken_by_others()
+        if slots.never_fits(self.left, lasting, self.feeds, now - self._since):
             lack = self._lack(slots, taken, REMOVE if self.deadline is None else FEWER)
             self.close()
             raise ClusterError(lack)
