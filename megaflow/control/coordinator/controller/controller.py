@@ -47,7 +47,7 @@ from megaflow.control.coordinator.reading.spark_commits import Commits
 from megaflow.control.coordinator.reading.unread_partitions import Describe, decoded
 from megaflow.control.coordinator.reading.watermarks import Watermarks
 from megaflow.control.launcher_messages import Reached
-from megaflow.control.messages import CommitBatch, CommitRequest, IngestPorts, RaiseWatermark
+from megaflow.control.messages import CancelQueued, CommitBatch, CommitRequest, IngestPorts, RaiseWatermark
 from megaflow.control.watermark_messages import EventTimeReport
 from megaflow.errors import CommandRefused
 from megaflow.megaphone.base.routing import initial_table
@@ -252,9 +252,7 @@ class Controller:
                     self._checkpoints.ask(asked)
                 case messages.GetState():
                     self._lookups.ask(asked)
-                case messages.CancelQueued():
-                    self._changes.joins.cancel_queued(asked)
-                case messages.AddProcesses() | messages.RemoveWorker() | messages.BootstrapWorker():
+                case messages.AddProcesses() | messages.RemoveWorker() | messages.BootstrapWorker() | CancelQueued():
                     self._changes.ask(asked, now)
                 case _:
                     raise CommandRefused(f"unknown request: {body!r:.100}")

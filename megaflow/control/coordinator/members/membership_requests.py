@@ -46,7 +46,7 @@ from megaflow.control.coordinator.members.joins import Joins
 from megaflow.control.coordinator.moves.reconfigurations import Reconfigurations
 from megaflow.control.coordinator.reading.lines_to_read import LinesToRead
 from megaflow.control.coordinator.reading.spark_commits import Commits
-from megaflow.control.messages import AddProcesses, BootstrapWorker, RemoveWorker, Withdraw
+from megaflow.control.messages import AddProcesses, BootstrapWorker, CancelQueued, RemoveWorker, Withdraw
 from megaflow.control.reports import BootstrapReport, ChangeStatus, RemovalReport
 from megaflow.control.wording import workers_text
 from megaflow.errors import CommandRefused
@@ -106,11 +106,14 @@ class MembershipRequests:
 
     def ask(self, asked: Asked, now: float) -> None:
         """Begin a client's request. Raises CommandRefused if it is invalid."""
-        if len(self._all) >= REQUESTS_MAX:
+        is_new = not isinstance(asked.request.body, CancelQueued)
+        if is_new and len(self._all) >= REQUESTS_MAX:
             raise CommandRefused(f"{len(self._all)} changes are already under way: try again later")
         match asked.request.body:
             case AddProcesses() as body:
                 self.joins.ask(asked, body, now)
+            case CancelQueued():
+                self.joins.cancel_queued(asked)
             case RemoveWorker(worker, ask_only):
                 ids = self._check_leave(worker)
                 if ask_only:
