@@ -31,7 +31,7 @@ class ResultFigures:
     >>> figures = ResultFigures()
     >>> figures.note_end(Ended(0, lines=5, records=5, keys=2, state_bytes=80))
     >>> figures.newest.rows_in, figures.newest.state_rows, figures.newest.workers
-    (5, 2, None)
+    (5, 2, 1)
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class ResultFigures:
         late = sum(sum(each.left_out.late.values()) for each in ended)
         return JobFigures(
             rows, sum(each.keys for each in ended), sum(each.state_bytes for each in ended),
-            max(late, noted.late_rows or 0), noted.restarts or 0, noted.workers, noted.watermark,
+            max(late, noted.late_rows or 0), noted.restarts or 0, noted.workers or len(ended), noted.watermark,
         )  # fmt: skip
 
 
