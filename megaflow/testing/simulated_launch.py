@@ -265,7 +265,9 @@ class SimulatedLaunch:
         def stop(secret: bytes, report: Callable[[str], None]) -> Stop:
             return ScriptedStop(world)
 
-        def feed(lines: Any, coordinator: Address, secret: bytes, change: Callable[[], None], report: Any) -> SparkFeed:
+        def feed(
+            lines: Any, coordinator: Address, secret: bytes, change: Callable[[], None], report: Any, job: str
+        ) -> SparkFeed:  # fmt: skip
             made: SparkFeed = lines(coordinator, change)
             return made
 

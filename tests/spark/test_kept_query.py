@@ -292,7 +292,7 @@ def test_rows_are_late_by_the_watermark_of_the_store(tmp_path: Path, monkeypatch
     found = list[Any]()
     monkeypatch.setattr(fed_query, "push_frame", lambda frame, job, transfer, packing: found.append(packing) or [])
     spark_session = pytest.importorskip("megaflow.spark.spark_session")
-    monkeypatch.setattr(spark_session, "start_query", lambda frame, checkpoint, trigger, stage: stage(frame, 1))
+    monkeypatch.setattr(spark_session, "start_query", lambda frame, checkpoint, trigger, stage, title: stage(frame, 1))
     frames = RowFrames({"orders": STREAM}, time_mode="EventTime")
     columns = schema_json(parse_ddl("n INT"))
     for micros in None, 7_000_000:

@@ -301,6 +301,7 @@ def test_late_records_are_counted_for_each_operator_and_told_of_once_unless_the_
     agent = Agent(worker, "h:1", lambda: 3, LatencyMeter(), _tell_once=lambda about, text: told.append(text))
     _, second, third = worker.stateful
     third.late_is_taken = True
+    second.open_windows = third.open_windows = lambda: 0
     for late in (0, 2, 5):
         second.late = third.late = late
         agent.turn(0.0, 0)

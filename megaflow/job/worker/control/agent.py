@@ -162,8 +162,8 @@ class Agent:
 
     def _warn(self, view: Core) -> None:
         """Tell the user, once, that an operator drops late records, or that its fold has set timers that never fire."""
-        has_windows = view.open_windows is not None
-        if view.late and has_windows and not view.late_is_taken and (name := view.name) not in self._late:
+        is_told = view.late and not view.late_is_taken and view.open_windows is not None
+        if is_told and (name := view.name) not in self._late:
             self._late.add(name)
             self._tell_once(
                 f"late records of {name!r}",
