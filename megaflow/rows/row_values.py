@@ -34,6 +34,15 @@ def is_utf8(text: str) -> bool:
     return True
 
 
+def spark_time(time: datetime) -> str:
+    """Return a time as Spark's metrics write it.
+
+    >>> spark_time(datetime(2026, 11, 26, 17, 5, 9, 123456, tzinfo=UTC))
+    '2026-11-26T17:05:09.123Z'
+    """
+    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03}Z"
+
+
 def stranger(kind: Any) -> Any:
     """Return the part of a type that cannot travel; None if all can.
 

@@ -7,8 +7,8 @@
    the last one. So a query that resumes finds the same rows late as before.
 3. Spark runs a batch without data if the watermark has risen and there is no data; by processing time, it does at each
    trigger. The query that feeds a job has no operators with state, so it runs no such batches. `waiting_time` returns
-   the time that one of them would have. Spark sets this time at the begin of a trigger, and then decides whether there
-   is a batch. So the time counts if the trigger is over afterwards, and no batch has run meanwhile. The caller keeps
+   the time that one of them would have. Spark sets this time when a trigger begins, and then decides whether there is a
+   batch. So the time counts if the trigger is over afterwards, and no batch has run meanwhile. The caller keeps
    batches from running.
 """
 

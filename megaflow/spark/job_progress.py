@@ -13,17 +13,17 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pyspark.sql.streaming import listener as spark
 
 from megaflow.control.reports import JobStatus, OperatorStatus
+from megaflow.rows.row_values import EPOCH_UTC, MICROSECOND, spark_time
 
 log = logging.getLogger("megaflow.spark")
 
 NAMESPACE: Final = uuid.UUID("a8a4c1de-0b5e-4a4f-9d0e-6d5b3f0e9c11")  # of the ids of jobs
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def id_of(job: str) -> uuid.UUID:
@@ -38,14 +38,14 @@ def progress_of(status: JobStatus, run_id: uuid.UUID, now: datetime) -> spark.St
     read = sum(worker.lines for worker in workers)
     event_time = {}
     if watermark is not None and watermark.micros is not None and not watermark.is_infinite:
-        event_time["watermark"] = stamp(_EPOCH + timedelta(microseconds=watermark.micros))
+        event_time["watermark"] = spark_time(EPOCH_UTC + watermark.micros * MICROSECOND)
     written = sum(count for worker in workers for count in worker.outputs.values())
     source = {
         "description": f"the inputs of job {status.job}", "startOffset": "", "endOffset": str(read), "latestOffset": "",
         "numInputRows": read, "inputRowsPerSecond": rate, "processedRowsPerSecond": rate,
     }  # fmt: skip
     progress: spark.StreamingQueryProgress = spark.StreamingQueryProgress.fromJson({
-        "id": str(id_of(status.job)), "runId": str(run_id), "name": status.job, "timestamp": stamp(now),
+        "id": str(id_of(status.job)), "runId": str(run_id), "name": status.job, "timestamp": spark_time(now),
         "batchId": -1 if status.frontier is None else status.frontier, "batchDuration": 0,
         "durationMs": {
             "latencyP50": round(max((worker.latency_ms.p50 for worker in workers), default=0.0)),
@@ -83,15 +83,6 @@ def operator_record(status: JobStatus, operator: OperatorStatus, commit_ms: int)
     }
 
 
-def stamp(time: datetime) -> str:
-    """Return a time as Spark writes it.
-
-    >>> stamp(datetime(2026, 11, 26, 17, 5, 9, 123456, tzinfo=UTC))
-    '2026-11-26T17:05:09.123Z'
-    """
-    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03}Z"
-
-
 def listen(
     listener: spark.StreamingQueryListener, job: str, statuses: Callable[[], Iterator[JobStatus]],
     failure: Callable[[], str | None],
@@ -106,7 +97,8 @@ def listen(
             log.exception("a listener of job %r has raised an error", job)
 
     def work() -> None:
-        call(listener.onQueryStarted, spark.QueryStartedEvent(id_of(job), run_id, job, stamp(datetime.now(UTC)), set()))
+        began = spark_time(datetime.now(UTC))
+        call(listener.onQueryStarted, spark.QueryStartedEvent(id_of(job), run_id, job, began, set()))
         for status in statuses():
             if status.workers:
                 call(listener.onQueryProgress, spark.QueryProgressEvent(progress_of(status, run_id, datetime.now(UTC))))

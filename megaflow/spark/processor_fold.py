@@ -7,13 +7,14 @@
    Spark.
 2. Once per key and expiry of a timer, with its payloads. Then `timers.watermark` is the batch's time in ms.
 
-A payload begins with a text, a record with a tuple. Each process has one processor and one handle. The process calls
+A payload begins with a text, a record with a tuple. Each worker has one processor and one handle. It calls
 `init` before the first call, and `close` when Python exits.
 """
 
 import atexit
 import time
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from datetime import UTC, tzinfo
 from math import inf
 from operator import itemgetter
@@ -90,11 +91,14 @@ def event_place(schema: Any) -> int | None:
 
 
 def declared_states(processor: Any, time_mode: str) -> list[str]:
-    """Return the names of the processor's state variables. Calls its `init` and `close`, as Spark's driver does."""
-    handle = ProcessorHandle(time_mode)
-    processor.init(handle)
+    """Return the names of the processor's state variables. Calls `init` and `close` of a copy, as Spark's driver does.
+
+    The processor itself stays as its user made it, and so can travel, whatever `init` would give it.
+    """
+    handle, copy = ProcessorHandle(time_mode), deepcopy(processor)
+    copy.init(handle)
     names = handle.seal()
-    processor.close()
+    copy.close()
     return names
 
 
@@ -103,13 +107,14 @@ def processor_flow(
 ) -> Stream[Any]:
     """Build the dataflow of a processor on a worker. `initial_places`: of the initial state's keys; (): there is none.
 
-    Each record is a row with the times of its batch, and its key is that of the row.
+    Each record is a row with the times of its batch, and its key is that of the row. Each worker has a copy of the
+    processor, because the workers of a process are threads.
     """
     register_rows()
     pairs = _keyed(flow.rows(rows), plan.places)
     if initial_places:
         pairs = _keyed(flow.rows(INITIAL_ROWS), initial_places).concat(pairs)
-    fold = ProcessorFold(processor, plan)
+    fold = ProcessorFold(deepcopy(processor), plan)
     made = KeyedState("stateful_unary", fold, stable_hash, None, BINS, name, 1, None, False)
     form = TimedForm(TIME_MODES[plan.time_mode.lower()])
     return Stream(made.timed([pairs.port], EventUnit.MILLISECONDS, form, fold.counts_late_rows_of))
@@ -121,7 +126,7 @@ def _keyed(records: Stream[Any], places: Sequence[int]) -> Stream[Any]:
 
 
 class ProcessorFold:
-    """The fold of one process."""
+    """The fold of one worker."""
 
     def __init__(self, processor: Any, plan: ProcessorPlan) -> None:
         """Raises UsageError for a time mode that Spark does not have."""

@@ -1,5 +1,8 @@
 """A processor as a fold: against Spark's own tester, and rule by rule; no Spark runs."""
 
+import json
+import threading
+from collections import Counter
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +16,15 @@ from megaflow.errors import StoreError, UsageError
 from megaflow.megaphone.base.event_unit import INFINITE
 from megaflow.megaphone.folds.stateful_core import Core
 from megaflow.rows.ddl import parse_ddl, schema_json
-from megaflow.spark.processor_fold import INITIAL, ProcessorPlan, TimedForm, declared_states, event_place
+from megaflow.spark.processor_fold import (
+    INITIAL,
+    ProcessorPlan,
+    TimedForm,
+    declared_states,
+    event_place,
+    processor_flow,
+)
+from megaflow.testing import SimulatedCluster
 
 pytest.importorskip("pyspark.sql.streaming.stateful_processor")
 
@@ -236,3 +247,42 @@ def test_two_columns_with_a_watermark_are_refused() -> None:
     assert (event_place(delayed), event_place(StructType().add("b", "timestamp"))) == (0, None)
     with pytest.raises(UsageError, match="a, c"):
         event_place(delayed.add("c", "timestamp", True, {"spark.watermarkDelayMs": 1}))
+
+
+def test_folds_of_one_process_have_processors_of_their_own() -> None:
+    plan = ProcessorPlan("None", schema("k STRING, id INT"), [0], schema(OUTPUT))
+    shared = Numbers()
+
+    def dataflow(flow: Any) -> Any:
+        records = flow.json_lines().map(lambda pair: (tuple(pair[0]), tuple(pair[1])))
+        rows = SimpleNamespace(rows=lambda name: records)
+        one, two = (processor_flow(rows, shared, plan, "rows", (), name) for name in ("one", "two"))
+        return one.concat(two)
+
+    lines = [json.dumps([[0, 0, 0, 0], [f"key {number % 7}", number]]) for number in range(70)]
+    found = Counter(SimulatedCluster(1, processes=1, workers=2, rate=100.0).run(dataflow, lines=lines))
+    last = {key: max((int(total), count) for (each, total), count in found.items() if each == key) for key, _ in found}
+    assert last == {f"key {number}": (10, 2) for number in range(7)}
+
+
+def test_a_processor_may_make_in_init_what_cannot_travel() -> None:
+    class Locked(Numbers):
+        def declare(self, handle: Any) -> None:
+            super().declare(handle)
+            self.lock = threading.Lock()
+
+    locked = Locked()
+    assert declared_states(locked, "None") == ["count"]
+    assert not vars(locked), "so it can be pickled"
+
+
+class Numbers(Processor):
+    """Counts the rows of a key."""
+
+    def declare(self, handle: Any) -> None:
+        self.count = handle.getValueState("count", "n INT")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+        before = self.count.get() or (0,)
+        self.count.update((before[0] + len([*rows]),))
+        yield self.out(key, self.count.get()[0])

@@ -339,6 +339,7 @@ def test_rows_are_exact_through_kills_growth_and_moves(tmp_path: Path) -> None:
         ({"outputMode": None}, "outputMode must be 'append' or 'update', not None"),
         ({"timeMode": "Event"}, "timeMode must be one of None, ProcessingTime, EventTime, not 'Event'"),
         ({"timeMode": None}, "timeMode must be one of .* not None"),
+        ({"close_windows": True}, "close_windows: Leave it out. The timers of a processor wait for the next run"),
         ({"eventTimeColumnName": "at"}, "eventTimeColumnName: Leave it out, and call withWatermark"),
         ({"outputStructType": "k STRING, what TEXT"}, "outputStructType: .*no type 'text'"),
         ({"outputStructType": 3}, "outputStructType must be a StructType, or name columns in SQL.* not 3"),

@@ -9,7 +9,6 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -20,6 +19,7 @@ from megaflow.errors import JobNotFound, MegaflowError
 from megaflow.job.job_file import find
 from megaflow.job.launcher.processes.wakeups import call_later
 from megaflow.job.watching import Wanted, Watcher
+from megaflow.rows.row_values import EPOCH_UTC, MICROSECOND, spark_time
 
 TIMEOUT_SECONDS: Final = 10.0  # for the job to answer
 PATIENCE_SECONDS: Final = 0.5  # of a query that asks
@@ -57,7 +57,7 @@ class ResultFigures:
             sum(used.late for each in status.workers for used in each.useful.values()),
             restarts,
             len(status.workers),
-            self._noted.watermark if watermark is None else time_text(watermark),
+            self._noted.watermark if watermark is None else spark_time(EPOCH_UTC + watermark * MICROSECOND),
         )
 
     def ask(self, ready: Callable[[], None]) -> None:
@@ -128,13 +128,3 @@ def restarts_of(job: str) -> int:
         return max(0, find(job).attempt - 1)
     except JobNotFound:
         return 0
-
-
-def time_text(micros: int) -> str:
-    """Return a time as Spark writes it.
-
-    >>> time_text(1_500_000)
-    '1970-01-01T00:00:01.500Z'
-    """
-    time = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    return time.strftime("%Y-%m-%dT%H:%M:%S.") + f"{time.microsecond // 1000:03}Z"

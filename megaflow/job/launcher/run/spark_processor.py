@@ -80,6 +80,10 @@ def _transform(options: ProcessorOptions, verb: str, in_pandas: bool) -> Any:
             raise UsageError(f"outputMode must be 'append' or 'update', not {options.outputMode!r:.80}.")
         if options.eventTimeColumnName:
             raise UsageError("eventTimeColumnName: Leave it out, and call withWatermark on the result if you need one.")
+        if options.close_windows:
+            raise UsageError(
+                "close_windows: Leave it out. The timers of a processor wait for the next run, as in Spark."
+            )
         if not frame.isStreaming:
             return getattr(options.grouped, verb)(
                 processor, options.outputStructType, options.outputMode, options.timeMode, options.initialState

@@ -231,7 +231,7 @@ def streaming_frame(options: FrameOptions, app: PickledFunction, rows: RowFrames
     check_python("schema", session.sparkContext.pythonExec)
     register_rows()  # as states, which `control.get` returns
     observe = options.observed()
-    door = Door(session, partial(begin, options, app, rows, name, schema))
+    door = Door(session, partial(begin, options, app, rows, name, schema), bool(observe))
     result = streaming_result(session, door.source, door.addresses, schema, door.secret, observe)
     result.megaflow = FrameJob(door)
     return result
@@ -319,14 +319,15 @@ class Door:
     The port and its thread stay until the program ends.
     """
 
-    def __init__(self, session: Any, begin: Callable[..., tuple[JobHandle, SparkResults]]) -> None:
-        """`begin` starts the job for a query."""
+    def __init__(self, session: Any, begin: Callable[..., tuple[JobHandle, SparkResults]], observes: bool) -> None:
+        """`begin` starts the job for a query. `observes`: whether Spark's metrics have the job's figures."""
         self.source = f"megaflow_{uuid.uuid4().hex}"  # name of the data source; the plans of its queries contain it
         self.secret = secrets.token_hex(32).encode()
         self.handle: JobHandle | None = None
         self.starting: JobStatus | None = None  # the status of a job that starts
         self._session = session
         self._begin = begin
+        self._observes = observes
         self._query: Any = None  # the query to which the job belongs
         self._attending: threading.Thread | None = None  # until that query and its job have ended
         self._results: SparkResults | None = None
@@ -421,7 +422,8 @@ class Door:
         work = partial(attend, query, self.handle, self._results)
         self._attending = threading.Thread(target=work, name="megaflow-query-end", daemon=True)
         self._attending.start()
-        watch_figures(self.handle.name, self._results.figures)
+        if self._observes:
+            watch_figures(self.handle.name, self._results.figures)
         return self._results
 
 

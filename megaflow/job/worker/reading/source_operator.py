@@ -35,8 +35,8 @@
    has the rest written. It reports its positions when that rest is on the disk.
 8. A whole batch of Spark enters at one epoch, that of its commit: while the source has some of it to read, it holds its
    capability at that epoch, and obeys no later command. It can, because it held an earlier epoch when control passed
-   that of the commit. This holds back time until the batch is read, so nothing that itself waits for time may hold the
-   batch back: of the limits of rule 5 only that of the network counts, which needs no time to end. A checkpoint has
+   that of the commit. This holds back time until the batch is read. So nothing that itself waits for time may hold the
+   batch back. Of the limits of rule 5 only that of the network counts, because it ends without time. A checkpoint has
    nothing of such a batch as untaken, because the source obeys it afterwards.
 9. If the dataflow takes timestamps, reports of rests and positions wait until their maxima are exact: `exact_maxima`.
 """
