@@ -233,6 +233,7 @@ class Relay:
             self._selector.register(self._client, selectors.EVENT_READ)
             self._selector.register(self._pipe, selectors.EVENT_READ)
             self._selector.register(self._out, selectors.EVENT_READ)
+            self._obey()  # messages that came together with `Begin`
             due = time.monotonic()
             while True:
                 self._watch()

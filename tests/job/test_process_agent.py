@@ -4,11 +4,14 @@ import contextlib
 import errno
 import os
 import pickle
+import select
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,19 @@ import pytest
 
 from megaflow.errors import ClusterError, ProtocolError
 from megaflow.job import process_agent
-from megaflow.job.agent_messages import AGENT_ROLE, TO_AGENT, AgentTask, Dismiss, Kill, check_word, read_hello
+from megaflow.job.agent_messages import (
+    AGENT_ROLE,
+    TO_AGENT,
+    AgentTask,
+    Begin,
+    Dismiss,
+    Kill,
+    Over,
+    Probe,
+    Probed,
+    check_word,
+    read_hello,
+)
 from megaflow.job.exit_report import ExitReport
 from megaflow.job.launcher.processes import remote_process, spark_provisioner, spark_slots
 from megaflow.job.launcher.processes.child_process import Child
@@ -25,7 +40,7 @@ from megaflow.job.launcher.processes.children import Children
 from megaflow.job.launcher.processes.remote_process import RemoteProcess
 from megaflow.job.launcher.processes.spark_provisioner import SparkProvisioner
 from megaflow.job.launcher.processes.spark_slots import choose_hosts
-from megaflow.job.process_agent import TaskSlot, find_app_here, missing, run_agent
+from megaflow.job.process_agent import ProcessAgent, TaskSlot, find_app_here, missing, run_agent
 from megaflow.job.profile.report import WITNESS, check_profile
 from megaflow.job.spec import AppFile, ChildSpec, Founder, JobSpec, JoiningProcess, PickledFunction, ProfileSpec
 from megaflow.spark import slots
@@ -608,6 +623,28 @@ def test_who_has_ended_and_cannot_be_woken_any_more_ends_nothing(bench: Bench) -
     joins = replace(DRAFT, part=JoiningProcess(("127.0.0.1", 4711)))
     for search in [bench.place.find(1, joins, lambda: False) for _ in range(2)]:
         wait_until(search.found)
+
+
+def test_messages_that_came_together_with_begin_are_obeyed(tmp_path: Path) -> None:
+    """The agent reads them all at once. It must not wait for a further message before it obeys them."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        launcher = Client(socket.create_connection(server.getsockname()), "the agent")
+        client = stack.enter_context(Client(server.accept()[0], "the launcher"))
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        for value in (Begin("job", "127.0.0.1", 0, (("127.0.0.1", 1),)), Probe(((("127.0.0.1", 1),),)), Kill()):
+            launcher.send(value)
+        assert select.select([client], [], [], WAIT_SECONDS)[0]
+        slot = TaskSlot("7", "host", "", str(tmp_path), (sys.executable, "-c", READ + SLEEPS))
+        agent = ProcessAgent(AgentTask(0, (), SECRET, DRAFT, ()), slot, client, *sockets)
+        with ThreadPoolExecutor() as pool, launcher:
+            running = pool.submit(agent.run)
+            found = [launcher.receive(WAIT_SECONDS)]
+            while not isinstance(found[-1], Over):
+                found.append(launcher.receive(WAIT_SECONDS))
+            assert Probed(()) in found and found[-1] == Over(-signal.SIGKILL, b"")
+            launcher.close()
+            assert running.result(WAIT_SECONDS) is None
 
 
 def test_the_door_is_for_agents_that_know_the_secret_and_their_number(bench: Bench) -> None:

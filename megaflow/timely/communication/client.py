@@ -125,7 +125,11 @@ class Client:
         return [self._value(*self._messages.popleft()) for _ in range(len(self._messages))]
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for. It stays readable until `receive_available` has read what arrived."""
+        """Return the descriptor to wait for. It stays readable until `receive_available` has read what arrived.
+
+        `connect` and `receive` may read more messages than they return. Call `receive_available` after them, before
+        you wait.
+        """
         return self._socket.fileno()
 
     def close(self) -> None:
