@@ -36,6 +36,12 @@ STOP_SECONDS = 60.0  # for everything of a failed job or cluster to end, on a bu
 R = TypeVar("R")
 
 
+def spark_environment(runtime: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a program with a Spark session of its own, whose jobs have their files in `runtime`."""
+    own = {"XDG_RUNTIME_DIR": str(runtime), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **own, **more}
+
+
 @dataclass(frozen=True)
 class Ended:
     """Exit code and output of an ended process."""

@@ -1,7 +1,6 @@
 """A Python program with a job on executors sees one warning after a loss, no message of Java, and exact counts."""
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.processes import Process
+from tests.cluster.processes import Process, spark_environment
 from tests.results import comparing
 
 pytestmark = [
@@ -64,7 +63,7 @@ if __name__ == "__main__":
 
 def test_a_program_sees_one_warning_of_a_loss_and_exact_counts(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment = spark_environment(tmp_path)
     process = Process([sys.executable, "program.py"], env=environment, cwd=tmp_path)
     try:
         ended = process.end(SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import PATIENT, ROOT, Process, wait_until
+from tests.cluster.processes import PATIENT, ROOT, Process, spark_environment, wait_until
 from tests.spark.standalone import Standalone
 from tests.spark.test_spark_submit import SUBMIT, check_totals, make_orders
 from tests.spark.test_workers_on_executors import WAIT_SECONDS
@@ -72,10 +72,7 @@ def test_orders_are_exact_though_a_process_is_added_bins_move_and_an_executor_is
 ) -> None:
     pytest.importorskip("pyarrow")
     orders, out = tmp_path / "in", tmp_path / "out"
-    environment = {
-        **os.environ, **PATIENT, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": cluster.here.address,
-    }  # fmt: skip
+    environment = spark_environment(tmp_path, SPARK_LOCAL_IP=cluster.here.address, **PATIENT)
     made = make_orders(orders, 1)
     (tmp_path / "program.py").write_text(PROGRAM)
     program = Process(

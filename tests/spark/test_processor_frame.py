@@ -14,7 +14,7 @@ import pytest
 
 import megaflow
 from megaflow.errors import UsageError
-from tests.cluster.processes import Process, wait_until
+from tests.cluster.processes import Process, spark_environment, wait_until
 from tests.results import check_equal, comparing
 from tests.spark.test_processors_on_spark import (
     EVENTS,
@@ -286,9 +286,7 @@ def test_rows_are_exact_through_kills_growth_and_moves(tmp_path: Path) -> None:
     pytest.importorskip("google.protobuf", reason="Spark needs protobuf for transformWithState")
     root, out = str(Path(__file__).parents[2]), tmp_path / "out"
     (tmp_path / "program.py").write_text(PROGRAM.format(root=root))
-    environment = {
-        **os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": root,
-    }  # fmt: skip
+    environment = spark_environment(tmp_path)
 
     def start(which: str) -> Process:
         return Process([sys.executable, "program.py", which], env=environment, cwd=tmp_path)

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.processes import PATIENT, ROOT, Process, wait_until
+from tests.cluster.processes import PATIENT, ROOT, Process, spark_environment, wait_until
 from tests.results import comparing
 from tests.spark.standalone import Standalone, standalone
 from tests.spark.test_spark_crashes import children_of, command_of
@@ -91,10 +91,8 @@ class Program:
         (self.folder / "in").mkdir()
         (self.folder / "conf").mkdir()
         (self.folder / "conf" / "spark-defaults.conf").write_text(SETTINGS)
-        self.environment = {
-            **os.environ, **PATIENT, "XDG_RUNTIME_DIR": str(self.folder), "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": self.address, "SPARK_CONF_DIR": str(self.folder / "conf"),
-        }  # fmt: skip
+        addressed = {"SPARK_LOCAL_IP": self.address, "SPARK_CONF_DIR": str(self.folder / "conf")}
+        self.environment = spark_environment(self.folder, **addressed, **PATIENT)
         self.arrived = 0
         self.process: Process | None = None
 

@@ -23,7 +23,7 @@ from megaflow.job.launcher.run import spark_run
 from megaflow.spark import results_query
 from megaflow.spark.push import VARIABLE
 from megaflow.spark.results_query import OwnQueries
-from tests.cluster.processes import WORDCOUNT, Ended, Process, Run, wait_until
+from tests.cluster.processes import WORDCOUNT, Ended, Process, Run, spark_environment, wait_until
 from tests.results import check_equal
 from tests.spark.test_spark_crashes import victims
 from tests.words import says
@@ -188,7 +188,7 @@ query.awaitTermination()
 print(run.job.wait().records)
 spark.stop()
 """)
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment = spark_environment(tmp_path)
     process = Process([sys.executable, str(program)], env=environment)
     try:
         ended = process.end(WAIT_SECONDS)
@@ -373,7 +373,7 @@ spark = SparkSession.builder.master("local[4,4]").config("spark.ui.enabled", "fa
 print(megaflow.spark.run(spark.range({LINES}), dataflow, processes=2).job.wait().records)
 spark.stop()
 """)
-    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable}
+    environment = spark_environment(tmp_path)
     process = Process([sys.executable, str(program)], env=environment)
     try:
         ended = process.end(WAIT_SECONDS)

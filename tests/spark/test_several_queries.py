@@ -15,7 +15,7 @@ import pytest
 import megaflow
 from megaflow.errors import StoreError
 from megaflow.spark.query_spec import RowFrames
-from tests.cluster.processes import Process, wait_until
+from tests.cluster.processes import Process, spark_environment, wait_until
 from tests.results import check_equal, comparing
 from tests.spark.test_stateful import written
 
@@ -113,10 +113,7 @@ if __name__ == "__main__":
 def test_a_join_is_exact_though_a_worker_and_the_driver_are_killed(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "program.py").write_text(PROGRAM.format(root=str(Path(__file__).parents[2])))
-    environment = {
-        **os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }  # fmt: skip
+    environment = spark_environment(tmp_path)
     regions = [{"customer": f"c{number}", "region": f"r{number % 4}"} for number in range(CUSTOMERS)]
     add_file(tmp_path / "regions", 0, regions)
     for number in range(2):

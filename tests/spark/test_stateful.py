@@ -13,7 +13,7 @@ import pytest
 
 import megaflow
 from megaflow.errors import UsageError
-from tests.cluster.processes import Process, wait_until
+from tests.cluster.processes import Process, spark_environment, wait_until
 from tests.results import check_equal, comparing
 from tests.words import says
 
@@ -115,10 +115,7 @@ if __name__ == "__main__":
 def test_rows_are_exact_though_a_worker_and_the_driver_are_killed(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "program.py").write_text(PROGRAM.format(root=str(Path(__file__).parents[2])))
-    environment = {
-        **os.environ, "XDG_RUNTIME_DIR": str(tmp_path), "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": str(Path(__file__).parents[2]),
-    }  # fmt: skip
+    environment = spark_environment(tmp_path)
     for number in range(2):
         make_orders(tmp_path / "in", number)
 
