@@ -8,6 +8,7 @@
 import importlib.util
 import os
 import shutil
+import threading
 import zipfile
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
@@ -21,6 +22,7 @@ INSTALLED: Final = frozenset(("site-packages", "dist-packages"))  # folders of i
 LEFT_OUT: Final = ("__pycache__", "node_modules", *INSTALLED)
 BYTES_MAX: Final = 64 << 20  # of the files beside an app; more is probably a mistake
 PACKAGE: Final = "__init__.py"
+SERVING: Final = threading.Lock()  # jobs of one session may start at once, and Spark cannot unpack a file twice
 
 
 def ship(folder: Path, app: str | None, more: Sequence[str]) -> tuple[str, str]:
@@ -60,9 +62,10 @@ def serve(context: Any, archive: str, path: str) -> None:
     So it is copied to a place where it stays as long as the session lives, which may then have other jobs.
     """
     kept = Path(context._temp_dir, Path(path).name)
-    if not kept.exists():
-        shutil.copyfile(path, kept)
-        context.addArchive(f"{kept}#{archive}")
+    with SERVING:
+        if not kept.exists():
+            shutil.copyfile(path, kept)
+            context.addArchive(f"{kept}#{archive}")
 
 
 def _beside(app: Path) -> Iterator[tuple[str, Path]]:
