@@ -198,6 +198,33 @@ def test_a_frame_serves_one_query_at_a_time_and_the_next_resumes(spark: Any, tmp
     check_equal(by_key(batch, LATEST), own)
 
 
+def test_two_frames_of_one_query_need_a_folder_each(spark: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    make_orders(tmp_path / "in", 0)
+    orders = spark.readStream.schema(ORDERS).json(str(tmp_path / "in"))
+
+    def ended(checkpoint: str, has_folders: bool) -> Any:
+        one, two = (
+            megaflow.spark.stateful(
+                orders.groupBy("customer", "shop"), add, TOTALS, observe=name,
+                state=str(tmp_path / name) if has_folders else None,
+            )
+            for name in ("one", "two")
+        )  # fmt: skip
+        writer = one.union(two).writeStream.option("checkpointLocation", f"{tmp_path}/{checkpoint}")
+        writer = writer.trigger(availableNow=True)
+        query = one.megaflow.start_query(lambda: writer.start(str(tmp_path / "out")))
+        wait_until(lambda: not query.isActive, WAIT_SECONDS)
+        return query
+
+    assert "Name a different one for each by state=" in str(ended("refused", False).exception())
+    query = ended("ck", True)
+    assert query.exception() is None, query.exception()
+    check_equal(written(tmp_path / "out"), 2 * ROWS)
+    last = [each.observedMetrics for each in query.recentProgress if each.numInputRows][-1]
+    check_equal([last[name].rows_out for name in ("one", "two")], [ROWS, ROWS])
+
+
 def test_an_error_of_the_fold_fails_the_query_with_its_line(spark: Any) -> None:
     def broken(key: Any, row: Any, state: Any) -> Any:
         raise LookupError(f"a bad row {row.value}")

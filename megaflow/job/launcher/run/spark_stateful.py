@@ -83,7 +83,9 @@ from megaflow.timely.communication.role_handlers import Connection
 ROWS: Final = "rows"  # name of the job's input
 POLL_SECONDS: Final = 0.5
 ENDING_SECONDS: Final = 60.0  # for the job of an ended query to release its store
+SOURCE: Final = "megaflow_"  # prefix of the data source of a frame, which the plans of its queries contain
 _TEMPORARY: Final = re.compile(r"temporary-[0-9a-f-]{36}")  # Spark's name for a checkpoint that it removes
+_SOURCES: Final = re.compile(rf"\b{SOURCE}[0-9a-f]{{32}}\b")
 
 log = logging.getLogger("megaflow.job")
 
@@ -181,7 +183,8 @@ def stateful(*given: Any, **named: Any) -> Any:
     of `processes` worker processes on the session's executors. Each takes a slot. The query blocks in its first batch
     until the job has started, some seconds. The job ends with the query. The same code resumes both from the
     query's checkpointLocation. Each row counts once, also if workers, executors or the driver are killed. The job's
-    store is in the checkpoint, or in the folder `state`; all machines must see it under one path. Without a
+    store is in the checkpoint, or in the folder `state`; all machines must see it under one path. If a query reads
+    several results, as in a union, each needs a `state` and an `observe` of its own. Without a
     checkpointLocation nothing resumes, and the loss of a worker process fails the query.
 
     The rows of a key come in Spark's order within a batch, batch after batch. One query at a time reads the DataFrame;
@@ -261,7 +264,9 @@ def begin(
     """
     opened = list[SparkResults]()
     run = query._jsq.streamingQuery()
-    state = options.state if options.state is not None else store_of(str(run.resolvedCheckpointRoot()))
+    state = options.state
+    if state is None and (state := store_of(str(run.resolvedCheckpointRoot()))) is not None:
+        check_alone(str(run.analyzedPlan().toString()))
     title = title_of(query.name, name)
     spec = replace(options, state=state).spec(app, on="", title=title)
     processes = quantity(options.processes, "worker process")
@@ -293,6 +298,18 @@ def title_of(query: str | None, fold: str) -> str:
     return job_title(query or f"{program_name()}-{fold}")
 
 
+def check_alone(plan: str) -> None:
+    """Raise UsageError if a query reads several stateful frames, because one store in its checkpoint is for one job.
+
+    >>> check_alone(f"StreamingRelation {SOURCE}{'0' * 32}")
+    """
+    if len({*_SOURCES.findall(plan)}) > 1:
+        raise UsageError(
+            "The query reads several stateful frames, and the job of each needs a folder for its states. Name a "
+            "different one for each by state=."
+        )
+
+
 def store_of(checkpoint: str) -> str | None:
     """Return the folder of the job's store in a query's checkpoint; None for a checkpoint that Spark removes.
 
@@ -321,7 +338,7 @@ class Door:
 
     def __init__(self, session: Any, begin: Callable[..., tuple[JobHandle, SparkResults]], observes: bool) -> None:
         """`begin` starts the job for a query. `observes`: whether Spark's metrics have the job's figures."""
-        self.source = f"megaflow_{uuid.uuid4().hex}"  # name of the data source; the plans of its queries contain it
+        self.source = f"{SOURCE}{uuid.uuid4().hex}"  # name of the data source
         self.secret = secrets.token_hex(32).encode()
         self.handle: JobHandle | None = None
         self.starting: JobStatus | None = None  # the status of a job that starts
